@@ -1,0 +1,94 @@
+// How fast the core handles schedules (in actions) and plans (in layers and workers).
+//
+//   build/release/benchmarks/core_bench --benchmark_filter=Simulate
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "penstock/planner/planner.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/text_format.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/verify/verify.h"
+
+namespace {
+
+using namespace penstock;
+
+constexpr int64_t kMicroBatches = 256;
+
+schedule::Schedule compute_schedule(int stages) {
+  constexpr auto kKind = schedule::Kind::OneFOneB;
+  return schedule::generate(kKind, {.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
+                                    .micro_batches = kMicroBatches,
+                                    .accumulate = 1,
+                                    .policy = schedule::default_policy(kKind)});
+}
+
+schedule::Schedule full_schedule(int stages) { return schedule::lower(compute_schedule(stages), schedule::chain_links(stages)); }
+
+/// A chain of layers with costs that no two neighbours share.
+profile::Profile chain_profile(int layers) {
+  std::vector<graph::LayerNode> nodes;
+  profile::Profile result;
+  for (int i = 0; i < layers; ++i) {
+    const graph::ValueRef input = i == 0 ? graph::ValueRef::model_input(0) : graph::ValueRef{LayerId{i - 1}, 0};
+    nodes.push_back({"layer" + std::to_string(i), "linear", {input}, 1});
+    const int64_t ns = 100'000 + 37'000 * (i * 7 % 11);
+    result.costs.push_back(
+        {.forward_ns = ns, .backward_ns = 2 * ns, .output_bytes = {10'000 + 1'000 * (i * 5 % 13)}, .weight_bytes = 100'000});
+  }
+  result.batch_size = 32;
+  result.copy_bandwidth_bytes_per_s = 10'000'000'000;
+  result.graph = graph::ModelGraph::build(1, std::move(nodes), {{LayerId{layers - 1}, 0}});
+  return result;
+}
+
+void count_actions(benchmark::State& state, const schedule::Schedule& schedule) {
+  state.SetItemsProcessed(state.iterations() * schedule.num_actions());
+}
+
+void Lower(benchmark::State& state) {
+  const auto stages = static_cast<int>(state.range(0));
+  const schedule::Schedule compute = compute_schedule(stages);
+  const auto links = schedule::chain_links(stages);
+  for (auto _ : state) benchmark::DoNotOptimize(schedule::lower(compute, links));
+  count_actions(state, full_schedule(stages));
+}
+
+void ParseText(benchmark::State& state) {
+  const schedule::Schedule full = full_schedule(static_cast<int>(state.range(0)));
+  const std::string text = schedule::to_text(full);
+  for (auto _ : state) benchmark::DoNotOptimize(schedule::parse_schedule(text, "text"));
+  count_actions(state, full);
+}
+
+void Verify(benchmark::State& state) {
+  const schedule::Schedule full = full_schedule(static_cast<int>(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(verify::verify(full));
+  count_actions(state, full);
+}
+
+void Simulate(benchmark::State& state) {
+  const schedule::Schedule full = full_schedule(static_cast<int>(state.range(0)));
+  simulate::Costs costs;
+  costs.stages.assign(static_cast<size_t>(state.range(0)), {.forward_ns = 1000, .backward_ns = 2000, .step_ns = 100});
+  for (auto _ : state) benchmark::DoNotOptimize(simulate::simulate(full, costs));
+  count_actions(state, full);
+}
+
+void Plan(benchmark::State& state) {
+  const profile::Profile profile = chain_profile(static_cast<int>(state.range(0)));
+  const cluster::Cluster cluster = cluster::local_cluster(static_cast<int>(state.range(1)), profile.copy_bandwidth_bytes_per_s);
+  for (auto _ : state) benchmark::DoNotOptimize(planner::make_plan(profile, cluster, {}));
+}
+
+BENCHMARK(Lower)->Arg(4)->Arg(64);
+BENCHMARK(ParseText)->Arg(4)->Arg(64);
+BENCHMARK(Verify)->Arg(4)->Arg(64);
+BENCHMARK(Simulate)->Arg(4)->Arg(64);
+BENCHMARK(Plan)->Args({20, 4})->Args({100, 16});
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""Measures Penstock against its own predictions, one worker, and PyTorch; prints one table and writes a JSON beside it.
+
+Every round runs all programs once, one after the other, each round starting with another one; ratios are taken within a round, so that a
+machine that slows down slows down both sides. Standard library only.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parent
+PEER_PYTHON = "/usr/bin/python3"
+
+# What is measured. A pipeline fills and drains once per measurement, so it needs more steps than its peers. `quick` sizes only show that
+# everything runs.
+MODELS = {
+    "mlp": {
+        "full": {"batch": 128, "width": 4096, "depth": 5, "steps": 40, "peer_steps": 10, "warmup": 4},
+        "quick": {"batch": 16, "width": 64, "depth": 3, "steps": 6, "peer_steps": 2, "warmup": 2},
+    },
+    "vgg_small": {
+        "full": {"batch": 64, "steps": 100, "peer_steps": 30, "warmup": 6},
+        "quick": {"batch": 4, "steps": 3, "peer_steps": 2, "warmup": 1},
+    },
+}
+
+# (row, model, numerator, denominator, factor on the denominator, least ratio or None)
+ROWS = [
+    ("pipeline / prediction", "vgg_small", "pipeline", "prediction", 1, 0.93),
+    ("pipeline / prediction", "mlp", "pipeline", "prediction", 1, 0.93),
+    ("pipeline / (2 x one worker)", "mlp", "pipeline", "serial", 2, 0.90),
+    ("pipeline / (2 x one worker)", "vgg_small", "pipeline", "serial", 2, 0.85),
+    ("pipeline / PyTorch, 2 threads", "mlp", "pipeline", "plain", 1, 1.2),
+    ("pipeline / PyTorch, 2 threads", "vgg_small", "pipeline", "plain", 1, 1.0),
+    ("pipeline / PyTorch DDP, 2 processes", "mlp", "pipeline", "ddp", 1, 2.2),
+    ("pipeline / PyTorch Pipe, best chunks", "mlp", "pipeline", "pipe", 1, 4.0),
+    ("pipeline / PyTorch Pipe, best chunks", "vgg_small", "pipeline", "pipe", 1, 1.9),
+    ("pipeline / PyTorch Pipe, 2 threads", "mlp", "pipeline", "pipe2", 1, None),
+    ("pipeline / PyTorch Pipe, 2 threads", "vgg_small", "pipeline", "pipe2", 1, None),
+]
+
+
+class Failed(Exception):
+    pass
+
+
+def run_json(command, timeout):
+    """Runs a program that prints one JSON object as the last line of stdout, or as all of it."""
+    show = " ".join(str(word) for word in command)
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"no end after {timeout} s: {show}")
+    except OSError as error:
+        raise Failed(f"{error}: {show}")
+    if done.returncode != 0:
+        raise Failed(f"exit code {done.returncode}: {show}\n{done.stderr[-2000:]}")
+    for text in (done.stdout, done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""):
+        try:
+            return json.loads(text)
+        except ValueError:
+            continue
+    raise Failed(f"no JSON on stdout: {show}\n{done.stdout[-500:]}")
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.args = args
+        self.folder = folder
+        self.size = "quick" if args.quick else "full"
+        self.timeout = 120 if args.quick else 900
+
+    def options(self, model):
+        return MODELS[model][self.size]
+
+    def model_options(self, model):
+        sizes = self.options(model)
+        options = ["--model", model]
+        for key in ("width", "depth"):
+            if key in sizes:
+                options += [f"--{key}", sizes[key]]
+        return options
+
+    def penstock(self, *arguments):
+        return run_json([self.args.penstock, *arguments, "--json"], self.timeout)
+
+    def make_plan(self, model):
+        """Profile and plan afresh each round: the prediction is made under the conditions of the run that it is compared with."""
+        sizes = self.options(model)
+        profile, plan = self.folder / f"{model}.profile.json", self.folder / f"{model}.plan.json"
+        samples = 3 if self.args.quick else 10
+        self.penstock("profile", *self.model_options(model), "--batch-size", sizes["batch"], "--samples", samples, "--threads", 1,
+                      "--concurrency", 2, "-o", profile)
+        self.penstock("plan", "--profile", profile, "--workers", 2, "--strategy", "1f1b", "--straight", "-o", plan)
+        return plan
+
+    def train(self, model, *options):
+        sizes = self.options(model)
+        steps = sizes["steps"] + sizes["warmup"]  # one pass over the data: the pipeline drains between passes
+        return self.penstock("train", *self.model_options(model), "--data", "synthetic", "--train-samples", sizes["batch"] * steps, "--epochs", 1,
+                             "--batch-size", sizes["batch"], "--warmup-steps", sizes["warmup"], "--optimizer", "sgd", "--momentum", 0.9,
+                             "--lr", 0.01, "--seed", 1, "--no-eval", *options)
+
+    def peer(self, script, model, *options):
+        sizes = self.options(model)
+        command = [PEER_PYTHON, HERE / "peers" / script, *self.model_options(model), "--batch-size", sizes["batch"], "--steps", sizes["peer_steps"],
+                   "--warmup", sizes["warmup"], *options]
+        return run_json(command, self.timeout)
+
+    def programs(self, model):
+        """name -> function that measures samples per second (and, for the pipeline, its prediction)."""
+
+        def pipeline():
+            plan = self.make_plan(model)
+            report = self.train(model, "--plan", plan, "--threads", 1)
+            return {"pipeline": report["throughput_samples_per_s"], "prediction": report["predicted_throughput_samples_per_s"]}
+
+        def serial():
+            report = self.train(model, "--strategy", "serial", "--workers", 1, "--threads", 1)
+            return {"serial": report["throughput_samples_per_s"]}
+
+        programs = {"pipeline": pipeline, "serial": serial}
+        if self.args.peers:
+            steps = {"plain": ("plain.py", ["--threads", 2]), "pipe": ("pipe.py", ["--threads", 1]), "pipe2": ("pipe.py", ["--threads", 2])}
+            if model == "mlp":
+                steps["ddp"] = ("ddp.py", ["--threads", 1])
+            for name, (script, options) in steps.items():
+                programs[name] = lambda name=name, script=script, options=options: {name: self.peer(script, model, *options)["samples_per_s"]}
+        return programs
+
+    def memory(self):
+        """Extra peak memory of stash over flush against what the method needs: one version of stage 0's weights and one stashed micro-batch."""
+        stash_plan = self.make_plan("mlp")
+        plan = json.loads(stash_plan.read_text())
+        # The same split, run with a flush after every mini-batch of one micro-batch.
+        flush_plan = self.folder / "mlp.flush.plan.json"
+        flush_plan.write_text(json.dumps(dict(plan, strategy="1f1b-flush", weights="flush", micro_batches=1)))
+
+        def peak(plan_file):
+            runs = [self.train("mlp", "--plan", plan_file, "--threads", 1)["peak_memory_bytes"] for _ in range(1 if self.args.quick else 3)]
+            return statistics.median(runs)
+
+        stash, flush = peak(stash_plan), peak(flush_plan)
+        allowed = plan["stages"][0]["weight_bytes"] + plan["stages"][0]["stash_bytes"]
+        return {"stash_bytes": stash, "flush_bytes": flush, "extra_bytes": stash - flush, "allowed_bytes": allowed, "ratio": (stash - flush) / allowed}
+
+
+def describe_machine():
+    cpu = "unknown"
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    commit = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return {"cpu": cpu, "cores": os.cpu_count(), "load_before": os.getloadavg()[0], "kernel": platform.release(), "python": platform.python_version(),
+            "commit": commit.stdout.strip() or "none", "date": datetime.datetime.now().isoformat(timespec="seconds")}
+
+
+def measure(bench, rounds, log):
+    """samples[model][name] = one value per round, None where a program failed."""
+    samples = {model: {} for model in bench.args.models}
+    for number in range(rounds):
+        for model in bench.args.models:
+            programs = list(bench.programs(model).items())
+            start = number % len(programs)
+            values = {}
+            for name, program in programs[start:] + programs[:start]:
+                log(f"round {number + 1}/{rounds}: {model}, {name}")
+                try:
+                    values.update(program())
+                except Failed as failure:
+                    log(f"failed: {failure}")
+                    values[name] = None
+                if bench.args.pause:
+                    time.sleep(bench.args.pause)
+            for name, value in values.items():
+                samples[model].setdefault(name, []).append(value)
+    return samples
+
+
+def evaluate(samples):
+    rows = []
+    for title, model, over, under, factor, target in ROWS:
+        if model not in samples or over not in samples[model] or under not in samples[model]:
+            continue
+        pairs = zip(samples[model][over], samples[model][under])
+        ratios = [a / (factor * b) for a, b in pairs if a and b]
+        row = {"row": title, "model": model, "target": target, "ratios": ratios}
+        if ratios:
+            row["median"] = statistics.median(ratios)
+            row["met"] = None if target is None else row["median"] >= target
+        rows.append(row)
+    return rows
+
+
+def table(rows, samples, memory):
+    lines = [f"{'what':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8} {'target':>8}"]
+    for row in rows:
+        target = "-" if row["target"] is None else f">= {row['target']:.2f}"
+        if not row["ratios"]:
+            lines.append(f"{row['row']:40} {row['model']:10} {'failed':>8} {'':>8} {'':>8} {target:>8}")
+            continue
+        verdict = {True: "yes", False: "NO", None: ""}[row["met"]]
+        lines.append(f"{row['row']:40} {row['model']:10} {row['median']:8.3f} {min(row['ratios']):8.3f} {max(row['ratios']):8.3f} {target:>8}  {verdict}")
+    if memory and "ratio" in memory:
+        verdict = "yes" if memory["met"] else "NO"
+        lines.append(f"{'memory of stash - flush / allowed':40} {'mlp':10} {memory['ratio']:8.3f} {'':>8} {'':>8} {'<= 1.00':>8}  {verdict}")
+    lines += ["", f"{'samples per second':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8}"]
+    for model in samples:
+        for name, values in samples[model].items():
+            values = [value for value in values if value]
+            if values:
+                lines.append(f"{name:40} {model:10} {statistics.median(values):8.0f} {min(values):8.0f} {max(values):8.0f}")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--penstock", default=REPOSITORY / "build/release/penstock", type=pathlib.Path, help="the binary to measure")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Penstock's own rows")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs; the ratios mean nothing")
+    parser.add_argument("--pause", type=float, default=0, help="seconds between programs")
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("bench-results/bench.json"))
+    args = parser.parse_args()
+    if args.rounds < 1:
+        parser.error("--rounds: expected at least 1")
+    args.penstock = args.penstock.resolve()
+    if not os.access(args.penstock, os.X_OK):
+        parser.error(f"{args.penstock} is missing; build it first (./scripts/bench.sh does)")
+    if args.peers and subprocess.run([PEER_PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
+        parser.error(f"{PEER_PYTHON} has no torch: run scripts/install-deps.sh --bench, or leave the peers out with --no-peers")
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    work = args.output.parent / "work"
+    work.mkdir(exist_ok=True)
+
+    def log(text):
+        print(text, file=sys.stderr, flush=True)
+
+    machine = describe_machine()
+    bench = Bench(args, work.resolve())
+    samples = measure(bench, args.rounds, log)
+    memory = None
+    if "mlp" in args.models:
+        log("memory of stash and flush: mlp")
+        try:
+            memory = bench.memory()
+            memory["met"] = memory["ratio"] <= 1
+        except Failed as failure:
+            log(f"failed: {failure}")
+            memory = {"failed": str(failure)}
+    rows = evaluate(samples)
+    document = {"machine": machine, "quick": args.quick, "rounds": args.rounds, "sizes": {model: bench.options(model) for model in args.models},
+                "rows": rows, "memory": memory, "samples_per_s": samples}
+    args.output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}, {args.rounds} rounds{' (quick: ratios mean nothing)' if args.quick else ''}\n")
+    print(table(rows, samples, memory))
+    print(f"\n{args.output}")
+
+    failed = any(not row["ratios"] for row in rows) or any(value is None for model in samples.values() for values in model.values() for value in values)
+    if failed or (memory and "failed" in memory):
+        return 3
+    missed = any(row.get("met") is False for row in rows) or (memory and not memory["met"])
+    return 1 if missed and not args.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

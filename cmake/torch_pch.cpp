@@ -1,0 +1,1 @@
+#include "torch_pch.h"

@@ -1,0 +1,57 @@
+// The machines: devices of one kind under any number of network levels, innermost first.
+//
+//   Cluster cluster = load_cluster("two_servers.toml");   // 2 levels: 4 GPUs in a server, 2 servers
+//   Cluster laptop = local_cluster(2, 10'000'000'000);    // 2 threads of this process
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock::cluster {
+
+/// One level: `count` units of the level below (devices for the first) joined by links of this speed.
+struct Level {
+  std::string name;
+  int count = 1;
+  int64_t bandwidth_bytes_per_s = 1;  ///< per unit and direction
+  int64_t latency_ns = 0;             ///< one way
+  /// Point-to-point tensors move by reference (threads of one process): a message costs latency only; gradient
+  /// synchronisation still moves bytes at `bandwidth_bytes_per_s`.
+  bool by_reference = false;
+
+  bool operator==(const Level&) const = default;
+};
+
+struct Device {
+  std::string name = "device";
+  int64_t memory_bytes = 0;  ///< 0: not limited
+  double speed = 1.0;        ///< relative to the device the profile was measured on
+
+  bool operator==(const Device&) const = default;
+};
+
+struct Cluster {
+  std::vector<Level> levels;  ///< innermost first, at least one
+  Device device;
+
+  /// Product of the counts.
+  int num_workers() const;
+  bool operator==(const Cluster&) const = default;
+};
+
+/// `workers` threads of this process; `copy_bandwidth_bytes_per_s` is how fast gradients are summed in shared memory.
+Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s);
+
+/// Throws ConfigError for: no level, a count below 1, more than 10,000,000 workers, a bandwidth or speed that is not positive, negative
+/// latency.
+void validate(const Cluster& cluster);
+
+/// Reads the TOML form (docs/formats.md). Throws ParseError(place, line, ...) with what was found and expected; unknown keys are refused.
+Cluster parse_cluster(std::string_view text, std::string_view place);
+Cluster load_cluster(const std::filesystem::path& path);
+std::string to_toml(const Cluster& cluster);
+
+}  // namespace penstock::cluster

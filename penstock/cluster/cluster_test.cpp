@@ -1,0 +1,79 @@
+#include "penstock/cluster/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <cmath>
+
+#include "penstock/util/error.h"
+#include "tests/support/mutate.h"
+
+namespace penstock::cluster {
+namespace {
+
+using ::testing::HasSubstr;
+
+Cluster two_servers() {
+  Cluster cluster;
+  cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false}, {"rack", 2, 1'250'000'000, 20'000, false}};
+  return cluster;
+}
+
+template <class Change>
+std::string refusal(Change change) {
+  Cluster cluster = two_servers();
+  change(cluster);
+  return tests::message_of<ConfigError>([&] { validate(cluster); });
+}
+
+TEST(Cluster, NumberOfWorkersIsTheProductOfTheCounts) {
+  EXPECT_EQ(two_servers().num_workers(), 8);
+  EXPECT_EQ(local_cluster(3, 1).num_workers(), 3);
+}
+
+TEST(Cluster, NumberOfWorkersDoesNotWrap) {
+  Cluster cluster;
+  cluster.levels.assign(5, {"x", INT_MAX, 1, 0, false});
+  EXPECT_EQ(cluster.num_workers(), INT_MAX);
+}
+
+TEST(LocalCluster, MovesTensorsByReferenceAndSumsAtCopyBandwidth) {
+  const Cluster cluster = local_cluster(2, 10'000'000'000);
+  ASSERT_EQ(cluster.levels.size(), 1U);
+  EXPECT_TRUE(cluster.levels[0].by_reference);
+  EXPECT_EQ(cluster.levels[0].bandwidth_bytes_per_s, 10'000'000'000);
+  EXPECT_NO_THROW(validate(cluster));
+}
+
+TEST(LocalCluster, RefusesNoWorkersAndNoBandwidth) {
+  EXPECT_THROW(local_cluster(0, 1), ConfigError);
+  EXPECT_THROW(local_cluster(-1, 1), ConfigError);
+  EXPECT_THROW(local_cluster(1, 0), ConfigError);
+  EXPECT_THROW(local_cluster(INT_MAX, 1), ConfigError);
+}
+
+TEST(ValidateCluster, NamesTheLevelAndTheValue) {
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels.clear(); }), HasSubstr("no level"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[1].count = 0; }), HasSubstr("level 1 ('rack'): expected a count of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].bandwidth_bytes_per_s = 0; }), HasSubstr("bandwidth above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].latency_ns = -1; }), HasSubstr("latency"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.device.memory_bytes = -1; }), HasSubstr("memory"));
+}
+
+TEST(ValidateCluster, RefusesSpeedsThatAreNotPositiveNumbers) {
+  for (const double speed : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THAT(refusal([&](Cluster& c) { c.device.speed = speed; }), HasSubstr("speed")) << speed;
+  }
+}
+
+TEST(ValidateCluster, RefusesMoreThanTenMillionWorkersEvenIfTheProductOverflows) {
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].count = 5'000'001; }), HasSubstr("10000002 workers"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels.assign(5, {"x", 1 << 30, 1, 0, false}); }), HasSubstr("workers"));
+  Cluster largest = two_servers();
+  largest.levels[0].count = 5'000'000;
+  EXPECT_NO_THROW(validate(largest));
+}
+
+}  // namespace
+}  // namespace penstock::cluster

@@ -1,0 +1,153 @@
+#include "penstock/model/builder.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <utility>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model {
+namespace {
+
+uint64_t next_builder_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+/// "layer 'second' (conv2d)", or without the name when the caller gave none.
+std::string describe(const std::string& kind, const std::string& name) {
+  return name.empty() ? fmt::format("layer of kind {}", kind) : fmt::format("layer '{}' ({})", name, kind);
+}
+
+/// Calls a maker of a builtin layer; what it objects to is said to be this layer's.
+template <class Maker>
+detail::LayerPtr make(const char* kind, const std::string& name, const Maker& maker) {
+  try {
+    return maker();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", describe(kind, name), error.what()));
+  }
+}
+
+int64_t channels_of(const Value& x) {
+  if (x.shape.size() != 3) {
+    throw ConfigError(fmt::format("expected an input of shape [channels, height, width], found {}", detail::shape_text(x.shape)));
+  }
+  return x.shape[0];
+}
+
+}  // namespace
+
+ModelBuilder::ModelBuilder(std::string name) : name_(std::move(name)), id_(next_builder_id()) {}
+
+Value ModelBuilder::input(Shape shape) {
+  detail::checked_elements(shape, fmt::format("model '{}': input", name_));
+  input_shapes_.push_back(shape);
+  return {graph::ValueRef::model_input(static_cast<int>(input_shapes_.size()) - 1), std::move(shape), id_};
+}
+
+Value ModelBuilder::conv2d(const Value& x, const Conv2dOptions& options) {
+  return apply_one(make("conv2d", options.name, [&] { return detail::make_conv2d(channels_of(x), options); }), {x}, options.name);
+}
+
+Value ModelBuilder::linear(const Value& x, const LinearOptions& options) {
+  const auto maker = [&] {
+    if (x.shape.empty()) throw ConfigError("expected an input with at least one dimension");
+    return detail::make_linear(x.shape.back(), options);
+  };
+  return apply_one(make("linear", options.name, maker), {x}, options.name);
+}
+
+Value ModelBuilder::batch_norm2d(const Value& x, const BatchNormOptions& options) {
+  const auto maker = [&] { return detail::make_batch_norm2d(channels_of(x), options); };
+  return apply_one(make("batch_norm2d", options.name, maker), {x}, options.name);
+}
+
+Value ModelBuilder::relu(const Value& x, const std::string& name) { return apply_one(detail::make_relu(), {x}, name); }
+
+Value ModelBuilder::tanh(const Value& x, const std::string& name) { return apply_one(detail::make_tanh(), {x}, name); }
+
+Value ModelBuilder::max_pool2d(const Value& x, const Pool2dOptions& options) {
+  return apply_one(make("max_pool2d", options.name, [&] { return detail::make_max_pool2d(options); }), {x}, options.name);
+}
+
+Value ModelBuilder::avg_pool2d(const Value& x, const Pool2dOptions& options) {
+  return apply_one(make("avg_pool2d", options.name, [&] { return detail::make_avg_pool2d(options); }), {x}, options.name);
+}
+
+Value ModelBuilder::adaptive_avg_pool2d(const Value& x, int64_t size, const std::string& name) {
+  return apply_one(make("adaptive_avg_pool2d", name, [&] { return detail::make_adaptive_avg_pool2d(size); }), {x}, name);
+}
+
+Value ModelBuilder::flatten(const Value& x, const std::string& name) { return apply_one(detail::make_flatten(), {x}, name); }
+
+Value ModelBuilder::dropout(const Value& x, double probability, const std::string& name) {
+  return apply_one(make("dropout", name, [&] { return detail::make_dropout(probability); }), {x}, name);
+}
+
+Value ModelBuilder::add(const Value& a, const Value& b, const std::string& name) { return apply_one(detail::make_add(), {a, b}, name); }
+
+Value ModelBuilder::concat(const std::vector<Value>& parts, const std::string& name) {
+  const auto maker = [&] { return detail::make_concat(static_cast<int64_t>(parts.size())); };
+  return apply_one(make("concat", name, maker), parts, name);
+}
+
+std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std::string& name) {
+  return apply(make("split", name, [&] { return detail::make_split(parts); }), {x}, name);
+}
+
+std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name) {
+  if (layer == nullptr) throw ConfigError(fmt::format("model '{}': layer '{}' is a null pointer", name_, name));
+  const std::string layer_name = name.empty() ? unused_name(layer->kind()) : name;
+  if (!names_.insert(layer_name).second) {
+    throw ConfigError(fmt::format("model '{}': two layers are called '{}'", name_, layer_name));
+  }
+  graph::LayerNode node{layer_name, layer->kind(), {}, layer->num_outputs()};
+  std::vector<Shape> input_shapes;
+  for (const Value& value : inputs) {
+    check_owner(value, fmt::format("layer '{}'", layer_name));
+    node.inputs.push_back(value.ref);
+    input_shapes.push_back(value.shape);
+  }
+  detail::checked_parameter_count(*layer, layer_name);
+  std::vector<Shape> shapes = detail::infer_shapes(*layer, layer_name, input_shapes);
+
+  const LayerId id{static_cast<int32_t>(nodes_.size())};
+  std::vector<Value> outputs;
+  for (size_t i = 0; i < shapes.size(); ++i) outputs.push_back({{id, static_cast<int>(i)}, std::move(shapes[i]), id_});
+  nodes_.push_back(std::move(node));
+  layers_.push_back(std::move(layer));
+  return outputs;
+}
+
+Model ModelBuilder::build(const std::vector<Value>& outputs) {
+  if (outputs.empty()) throw ConfigError(fmt::format("model '{}': no outputs", name_));
+  std::vector<graph::ValueRef> refs;
+  for (const Value& value : outputs) {
+    check_owner(value, "the model's outputs");
+    refs.push_back(value.ref);
+  }
+  // The layers were added in topological order, which build() keeps, so code and nodes stay in step.
+  return Model(name_, graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)), layers_, input_shapes_);
+}
+
+Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name) {
+  return std::move(apply(std::move(layer), inputs, name).front());
+}
+
+std::string ModelBuilder::unused_name(const std::string& kind) {
+  std::string name;
+  do {
+    name = fmt::format("{}_{}", kind, ++count_of_kind_[kind]);
+  } while (names_.contains(name));
+  return name;
+}
+
+void ModelBuilder::check_owner(const Value& value, const std::string& user) const {
+  if (value.builder != id_) throw ConfigError(fmt::format("model '{}': {} uses a value of another builder", name_, user));
+}
+
+}  // namespace penstock::model

@@ -1,0 +1,105 @@
+// Builds a Model layer by layer; shapes are inferred and checked as you go.
+//
+//   ModelBuilder net("tiny");
+//   Value x = net.input({1, 28, 28});
+//   x = net.relu(net.conv2d(x, {.channels = 16, .kernel = 3, .padding = 1}));
+//   Value skip = x;
+//   x = net.conv2d(x, {.channels = 16, .kernel = 3, .padding = 1, .name = "second"});
+//   x = net.relu(net.add(x, skip));
+//   x = net.linear(net.flatten(net.max_pool2d(x, {.kernel = 2})), {.features = 10});
+//   Model model = net.build(x);
+//
+// Every call checks shapes and throws ConfigError naming the layer. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "penstock/model/model.h"
+
+namespace penstock::model {
+
+/// A tensor of the model under construction; only meaningful to the builder that made it.
+struct Value {
+  graph::ValueRef ref;
+  Shape shape;           ///< one sample
+  uint64_t builder = 0;  ///< which builder made it
+};
+
+struct Conv2dOptions {
+  int64_t channels = 0;  ///< output channels
+  int64_t kernel = 1;
+  int64_t stride = 1;
+  int64_t padding = 0;
+  int64_t groups = 1;
+  bool bias = true;
+  std::string name = {};  ///< empty: kind and a number, "conv2d_1"
+  /// None: PyTorch's default, weight and bias uniform within 1 / sqrt(fan in). When given, the bias starts at 0.
+  std::optional<Init> weight_init = {};
+};
+struct LinearOptions {
+  int64_t features = 0;
+  bool bias = true;
+  std::string name = {};
+  std::optional<Init> weight_init = {};  ///< as for Conv2dOptions
+};
+struct Pool2dOptions {
+  int64_t kernel = 2;
+  int64_t stride = 0;  ///< 0: the kernel
+  int64_t padding = 0;
+  std::string name = {};
+};
+struct BatchNormOptions {
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  std::string name = {};
+};
+
+class ModelBuilder {
+ public:
+  explicit ModelBuilder(std::string name);
+
+  /// A model input; samples of this shape.
+  Value input(Shape shape);
+  Value conv2d(const Value& x, const Conv2dOptions& options);
+  Value linear(const Value& x, const LinearOptions& options);
+  Value batch_norm2d(const Value& x, const BatchNormOptions& options = {});
+  Value relu(const Value& x, const std::string& name = "");
+  Value tanh(const Value& x, const std::string& name = "");
+  Value max_pool2d(const Value& x, const Pool2dOptions& options);
+  Value avg_pool2d(const Value& x, const Pool2dOptions& options);
+  Value adaptive_avg_pool2d(const Value& x, int64_t size, const std::string& name = "");
+  Value flatten(const Value& x, const std::string& name = "");
+  Value dropout(const Value& x, double probability, const std::string& name = "");
+  Value add(const Value& a, const Value& b, const std::string& name = "");
+  /// Along the channel dimension (dimension 0 of a sample).
+  Value concat(const std::vector<Value>& parts, const std::string& name = "");
+  /// Equal parts along the channel dimension: a layer with several outputs.
+  std::vector<Value> split(const Value& x, int64_t parts, const std::string& name = "");
+  /// Any layer of the user's own; returns its outputs.
+  std::vector<Value> apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name = "");
+
+  /// Throws ConfigError naming the layer for shapes that do not fit, duplicate names, values of another builder, no outputs.
+  Model build(const std::vector<Value>& outputs);
+  Model build(const Value& output) { return build(std::vector<Value>{output}); }
+
+ private:
+  Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name);
+  std::string unused_name(const std::string& kind);
+  void check_owner(const Value& value, const std::string& user) const;
+
+  std::string name_;
+  uint64_t id_;
+  std::vector<graph::LayerNode> nodes_;
+  std::vector<std::shared_ptr<const Layer>> layers_;
+  std::vector<Shape> input_shapes_;
+  std::set<std::string> names_;
+  std::map<std::string, int> count_of_kind_;
+};
+
+}  // namespace penstock::model

@@ -1,0 +1,71 @@
+// A layer is a pure function of its weights and inputs: it owns no weights, so the weight store alone decides which version is used.
+//
+//   class Scale : public Layer {   // y = w * x
+//    public:
+//     std::string kind() const override { return "scale"; }
+//     std::vector<ParameterSpec> parameters() const override { return {{"weight", {1}, Init::constant(1.0)}}; }
+//     Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {weights[0]
+//     * inputs[0]}; }
+//   };
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace penstock::model {
+
+using Tensors = std::vector<at::Tensor>;
+using TensorSpan = std::span<const at::Tensor>;
+using MutableTensorSpan = std::span<at::Tensor>;
+/// Sizes of one sample, without the batch dimension: {1, 28, 28}.
+using Shape = std::vector<int64_t>;
+
+/// How a parameter or buffer is filled before training.
+struct Init {
+  enum class Rule : uint8_t { Constant, Uniform, Normal };
+  Rule rule = Rule::Constant;
+  double value = 0;  ///< the constant, the bound of [-value, value), or the standard deviation
+
+  static Init constant(double v) { return {Rule::Constant, v}; }
+  static Init uniform(double bound) { return {Rule::Uniform, bound}; }
+  static Init normal(double deviation) { return {Rule::Normal, deviation}; }
+};
+
+struct ParameterSpec {
+  std::string name;  ///< "weight", "bias"; the state dict's key is "<layer>.<name>"
+  Shape shape;
+  Init init;
+};
+
+/// What a forward call may depend on besides its arguments.
+struct ForwardContext {
+  bool training = true;
+  /// For random layers: derived from (run seed, layer, micro-batch), so results do not depend on how the model is cut.
+  uint64_t seed = 0;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// "conv2d", "linear", ...
+  virtual std::string kind() const = 0;
+  /// Trainable weights; float32. Default: none.
+  virtual std::vector<ParameterSpec> parameters() const { return {}; }
+  /// Mutable state that is not trained, such as running statistics; it belongs to the worker. Default: none.
+  virtual std::vector<ParameterSpec> buffers() const { return {}; }
+  virtual int num_outputs() const { return 1; }
+  /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws ConfigError saying what fits when the
+  /// inputs do not.
+  virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;
+  /// Outputs, each [batch, ...], for inputs [batch, ...]. `weights` and `buffers` are in the order of parameters() and buffers(); in
+  /// training the call may update `buffers` in place (under no-grad), never weights or inputs. Must be thread-safe: many workers call one
+  /// layer object.
+  virtual Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const ForwardContext& context) const = 0;
+};
+
+}  // namespace penstock::model

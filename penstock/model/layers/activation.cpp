@@ -1,0 +1,38 @@
+#include <ATen/ops/relu.h>
+#include <ATen/ops/tanh.h>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// Element by element and never in place: another stage may be reading the input.
+class Activation final : public Layer {
+ public:
+  using Function = at::Tensor (*)(const at::Tensor&);
+  Activation(std::string kind, Function function) : kind_(std::move(kind)), function_(function) {}
+
+  std::string kind() const override { return kind_; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    return inputs;
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {function_(inputs[0])}; }
+
+ private:
+  std::string kind_;
+  Function function_;
+};
+
+}  // namespace
+
+LayerPtr make_relu() {
+  return std::make_shared<Activation>("relu", [](const at::Tensor& x) { return at::relu(x); });
+}
+
+LayerPtr make_tanh() {
+  return std::make_shared<Activation>("tanh", [](const at::Tensor& x) { return at::tanh(x); });
+}
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,27 @@
+// The builtin layers. Each maker checks its options and throws ConfigError; the shapes of inputs are checked by output_shapes().
+#pragma once
+
+#include <memory>
+
+#include "penstock/model/builder.h"
+#include "penstock/model/layer.h"
+
+namespace penstock::model::detail {
+
+using LayerPtr = std::shared_ptr<const Layer>;
+
+LayerPtr make_conv2d(int64_t in_channels, const Conv2dOptions& options);
+LayerPtr make_linear(int64_t in_features, const LinearOptions& options);
+LayerPtr make_batch_norm2d(int64_t channels, const BatchNormOptions& options);
+LayerPtr make_relu();
+LayerPtr make_tanh();
+LayerPtr make_max_pool2d(const Pool2dOptions& options);
+LayerPtr make_avg_pool2d(const Pool2dOptions& options);
+LayerPtr make_adaptive_avg_pool2d(int64_t size);
+LayerPtr make_flatten();
+LayerPtr make_dropout(double probability);
+LayerPtr make_add();
+LayerPtr make_concat(int64_t parts);
+LayerPtr make_split(int64_t parts);
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,113 @@
+// Layers that only move or join data: add, concat, split, flatten.
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/flatten.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model::detail {
+namespace {
+
+class Add final : public Layer {
+ public:
+  std::string kind() const override { return "add"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 2);
+    if (inputs[0] != inputs[1]) {
+      throw ConfigError(fmt::format("expected two inputs of one shape, found {} and {}", shape_text(inputs[0]), shape_text(inputs[1])));
+    }
+    return {inputs[0]};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    return {at::add(inputs[0], inputs[1])};
+  }
+};
+
+class Concat final : public Layer {
+ public:
+  explicit Concat(int64_t parts) : parts_(parts) {}
+
+  std::string kind() const override { return "concat"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, static_cast<size_t>(parts_));
+    Shape out = inputs[0];
+    if (out.empty()) throw ConfigError("expected inputs with a channel dimension, found scalars");
+    for (size_t i = 1; i < inputs.size(); ++i) {
+      const Shape& part = inputs[i];
+      if (part.size() != out.size() || !std::equal(part.begin() + 1, part.end(), out.begin() + 1)) {
+        throw ConfigError(fmt::format("inputs may differ in channels only, found {} and {}", shape_text(inputs[0]), shape_text(part)));
+      }
+      out[0] += part[0];
+    }
+    return {out};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    return {at::cat(at::TensorList(inputs.data(), inputs.size()), 1)};
+  }
+
+ private:
+  int64_t parts_;
+};
+
+class Split final : public Layer {
+ public:
+  explicit Split(int64_t parts) : parts_(parts) {}
+
+  std::string kind() const override { return "split"; }
+  int num_outputs() const override { return static_cast<int>(parts_); }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    if (inputs[0].empty() || inputs[0][0] % parts_ != 0) {
+      throw ConfigError(fmt::format("the channels of {} cannot be split into {} equal parts", shape_text(inputs[0]), parts_));
+    }
+    Shape part = inputs[0];
+    part[0] /= parts_;
+    return std::vector<Shape>(static_cast<size_t>(parts_), part);
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    const int64_t channels = inputs[0].size(1) / parts_;
+    Tensors outputs;
+    for (int64_t i = 0; i < parts_; ++i) outputs.push_back(inputs[0].narrow(1, i * channels, channels));
+    return outputs;
+  }
+
+ private:
+  int64_t parts_;
+};
+
+class Flatten final : public Layer {
+ public:
+  std::string kind() const override { return "flatten"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    return {{checked_elements(inputs[0], "input")}};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    // A sample may be a single number without dimensions.
+    if (inputs[0].dim() == 1) return {inputs[0].unsqueeze(1)};
+    return {at::flatten(inputs[0], 1)};
+  }
+};
+
+}  // namespace
+
+LayerPtr make_add() { return std::make_shared<Add>(); }
+
+LayerPtr make_concat(int64_t parts) {
+  check_range(parts, 1, 100'000, "number of parts");
+  return std::make_shared<Concat>(parts);
+}
+
+LayerPtr make_split(int64_t parts) {
+  check_range(parts, 1, 100'000, "number of parts");
+  return std::make_shared<Split>(parts);
+}
+
+LayerPtr make_flatten() { return std::make_shared<Flatten>(); }
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,48 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <fmt/format.h>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// Zeroes each number with the given probability and scales the others by 1 / (1 - probability); the identity outside training.
+/// The mask depends on context.seed alone. It is drawn on the CPU for every device, so that devices agree.
+class Dropout final : public Layer {
+ public:
+  explicit Dropout(double probability) : probability_(probability) {}
+
+  std::string kind() const override { return "dropout"; }
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    return inputs;
+  }
+
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext& context) const override {
+    const at::Tensor& x = inputs[0];
+    if (!context.training || probability_ == 0) return {x.view_as(x)};
+    const auto generator = at::make_generator<at::CPUGeneratorImpl>(context.seed);
+    at::Tensor mask = at::empty(x.sizes(), at::TensorOptions().dtype(x.scalar_type()));
+    mask.bernoulli_(1 - probability_, generator).mul_(1 / (1 - probability_));
+    if (!x.device().is_cpu()) mask = mask.to(x.device());
+    return {at::mul(x, mask)};
+  }
+
+ private:
+  double probability_;
+};
+
+}  // namespace
+
+LayerPtr make_dropout(double probability) {
+  if (!(probability >= 0 && probability < 1)) {
+    throw ConfigError(fmt::format("the probability of dropout must be at least 0 and below 1, found {}", probability));
+  }
+  return std::make_shared<Dropout>(probability);
+}
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,54 @@
+#include <ATen/ops/linear.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "penstock/model/layers/builtin.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// weight [features, in_features], bias [features]; applied to the last dimension.
+class Linear final : public Layer {
+ public:
+  Linear(int64_t in_features, LinearOptions options) : in_features_(in_features), options_(std::move(options)) {}
+
+  std::string kind() const override { return "linear"; }
+
+  std::vector<ParameterSpec> parameters() const override {
+    const Init standard = Init::uniform(1.0 / std::sqrt(static_cast<double>(in_features_)));
+    std::vector<ParameterSpec> specs = {{"weight", {options_.features, in_features_}, options_.weight_init.value_or(standard)}};
+    if (options_.bias) specs.push_back({"bias", {options_.features}, options_.weight_init ? Init::constant(0) : standard});
+    return specs;
+  }
+
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    expect_inputs(inputs, 1);
+    if (inputs[0].empty() || inputs[0].back() != in_features_) {
+      throw ConfigError(fmt::format("expected {} input features, found shape {}", in_features_, shape_text(inputs[0])));
+    }
+    Shape out = inputs[0];
+    out.back() = options_.features;
+    return {out};
+  }
+
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    const at::Tensor bias = options_.bias ? weights[1] : at::Tensor();
+    return {at::linear(inputs[0], weights[0], bias)};
+  }
+
+ private:
+  int64_t in_features_;
+  LinearOptions options_;
+};
+
+}  // namespace
+
+LayerPtr make_linear(int64_t in_features, const LinearOptions& options) {
+  check_range(options.features, 1, kMaxElements, "features");
+  return std::make_shared<Linear>(in_features, options);
+}
+
+}  // namespace penstock::model::detail

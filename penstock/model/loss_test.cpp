@@ -1,0 +1,57 @@
+#include "penstock/model/loss.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "penstock/util/error.h"
+
+namespace penstock::model {
+namespace {
+
+at::Tensor example_logits() {
+  const std::vector<float> numbers = {2, 1, 0, 0, 3, 0, 1, 1, 5, -1, 0, 4};
+  return at::tensor(numbers).view({4, 3}).requires_grad_();
+}
+
+TEST(CrossEntropy, MatchesTheFormula) {
+  const at::Tensor logits = example_logits();
+  const std::vector<int64_t> targets = {0, 2, 2, 2};
+  const LossResult result = cross_entropy(logits, at::tensor(targets), 8);
+  double expected = 0;
+  for (int64_t i = 0; i < 4; ++i) {
+    double total = 0;
+    for (int64_t c = 0; c < 3; ++c) total += std::exp(logits[i][c].item<double>());
+    expected += std::log(total) - logits[i][targets[static_cast<size_t>(i)]].item<double>();
+  }
+  EXPECT_NEAR(result.loss_sum, expected, 1e-5);
+  EXPECT_NEAR(result.scaled_loss.item<double>(), expected / 8, 1e-6);
+  EXPECT_EQ(result.correct, 3);
+}
+
+TEST(CrossEntropy, UnequalMicroBatchesSumToTheGradientOfTheMiniBatch) {
+  const at::Tensor logits = example_logits();
+  const at::Tensor targets = at::tensor(std::vector<int64_t>{1, 2, 0, 2});
+  const at::Tensor whole = torch::autograd::grad({cross_entropy(logits, targets, 4).scaled_loss}, {logits})[0];
+  const at::Tensor first = cross_entropy(logits.slice(0, 0, 1), targets.slice(0, 0, 1), 4).scaled_loss;
+  const at::Tensor rest = cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), 4).scaled_loss;
+  const at::Tensor parts = torch::autograd::grad({first + rest}, {logits})[0];
+  EXPECT_TRUE(at::allclose(whole, parts, 1e-6, 1e-7));
+}
+
+TEST(CrossEntropy, RefusesWhatDoesNotFit) {
+  const at::Tensor logits = example_logits();
+  const auto targets = [](std::vector<int64_t> values) { return at::tensor(values); };
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2}), 4), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 3}), 4), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, -1}), 4), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}).to(at::kInt), 4), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}), 0), ConfigError);
+  EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), 4), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::model

@@ -1,0 +1,42 @@
+// A model: a graph of layers with code and shapes, but without weights. Immutable and cheap to copy (layers are shared).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/graph/model_graph.h"
+#include "penstock/model/layer.h"
+
+namespace penstock::model {
+
+class Model {
+ public:
+  /// `layers` in the order of `graph.layers()`. Checks shapes along the graph (ConfigError naming the layer).
+  Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers, std::vector<Shape> input_shapes);
+
+  const std::string& name() const { return name_; }
+  const graph::ModelGraph& graph() const { return graph_; }
+  const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
+  const std::vector<Shape>& input_shapes() const { return input_shapes_; }
+  /// Shapes of the outputs of a layer, one sample.
+  const std::vector<Shape>& output_shapes(LayerId id) const { return output_shapes_.at(id.index()); }
+  /// Trainable numbers in the layer / in the model.
+  int64_t parameter_count(LayerId id) const;
+  int64_t parameter_count() const;
+
+  /// Fresh weights / buffers of a layer, contiguous float32 on the CPU, one per parameters() / buffers() entry. The values depend on
+  /// the seed and the layer's name only, so every split of the model starts from the same weights.
+  Tensors initial_weights(LayerId id, uint64_t seed) const;
+  Tensors initial_buffers(LayerId id) const;
+
+ private:
+  std::string name_;
+  graph::ModelGraph graph_;
+  std::vector<std::shared_ptr<const Layer>> layers_;
+  std::vector<Shape> input_shapes_;
+  std::vector<std::vector<Shape>> output_shapes_;
+};
+
+}  // namespace penstock::model

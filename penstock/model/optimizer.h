@@ -1,0 +1,47 @@
+// Optimisers as functions from one version of a weight to the next. The new version may be written over the old one or to other memory; the
+// weight store decides (copy on write).
+//
+//   std::unique_ptr<Optimizer> sgd = make_optimizer({.name = "sgd", .momentum = 0.9});
+//   sgd->step(weight, gradient, new_weight, state, {.learning_rate = 0.1, .step = 1});
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace penstock::model {
+
+struct OptimizerSpec {
+  std::string name = "sgd";  ///< "sgd" or "adam"
+  double momentum = 0.9;     ///< sgd
+  double weight_decay = 0;   ///< added to the gradient (L2), as torch.optim does
+  double beta1 = 0.9;        ///< adam
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+};
+
+struct StepContext {
+  double learning_rate = 0.01;
+  int64_t step = 1;  ///< 1 for the first step (Adam's bias correction)
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  /// Names of the state tensors kept per weight, each of the weight's shape and zero at first: {"momentum"} or {"exp_avg", "exp_avg_sq"}.
+  virtual std::vector<std::string> state_names() const = 0;
+  /// new_weight = update(weight, gradient, state); updates `state` in place. `new_weight` may be the same memory as `weight`. One pass over
+  /// memory for contiguous float32 CPU tensors, using the calling thread's intra-op threads. Never touches autograd's version counters.
+  /// Thread-safe.
+  virtual void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
+                    const StepContext& context) const = 0;
+};
+
+/// Throws ConfigError for an unknown name or a value out of range (momentum outside [0, 1), negative decay, ...).
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
+
+}  // namespace penstock::model

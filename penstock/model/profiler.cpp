@@ -1,0 +1,267 @@
+#include "penstock/model/profiler.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <latch>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "penstock/model/profiling/model_pass.h"
+#include "penstock/model/shapes.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::model {
+namespace {
+
+using Times = std::vector<detail::LayerTimes>;
+
+void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) {
+  if (value < low || value > high) {
+    throw ConfigError(fmt::format("profiler: {} must be between {} and {}, found {}", what, low, high, value));
+  }
+}
+
+/// The least memory that `copies` passes need: two versions, gradients and optimiser state of the weights, and every output.
+int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options, int64_t weight_copies) {
+  int64_t outputs = 0;
+  for (int i = 0; i < model.graph().num_layers(); ++i) {
+    // Views own no memory.
+    if (model.graph().layer(LayerId{i}).kind == "flatten" || model.graph().layer(LayerId{i}).kind == "split") continue;
+    for (const Shape& shape : model.output_shapes(LayerId{i})) {
+      outputs = saturating_add(outputs, saturating_mul(options.batch_size, detail::checked_elements(shape, "output")));
+    }
+  }
+  const int64_t numbers = saturating_add(outputs, saturating_mul(model.parameter_count(), weight_copies));
+  return saturating_mul(saturating_mul(numbers, static_cast<int64_t>(sizeof(float))), options.concurrency);
+}
+
+void check_options(const Model& model, const ProfilerOptions& options) {
+  check_at_least(options.batch_size, 1, detail::kMaxElements, "batch size");
+  check_at_least(options.warmup, 0, 1'000'000, "number of warm-up passes");
+  check_at_least(options.samples, 1, 1'000'000, "number of samples");
+  check_at_least(options.threads, 1, 1024, "number of threads");
+  check_at_least(options.concurrency, 1, 1024, "concurrency");
+  if (model.graph().num_layers() == 0) throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
+  const auto states = static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size());
+  const int64_t needed = least_memory_bytes(model, options, 3 + states);
+  const int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
+  if (needed > installed) {
+    throw ConfigError(fmt::format("profiler: model '{}' with batch size {} and concurrency {} needs at least {} bytes, this machine has {}",
+                                  model.name(), options.batch_size, options.concurrency, needed, installed));
+  }
+}
+
+/// Bytes of gradient per second that one thread (with its intra-op threads) adds to another tensor.
+int64_t measure_copy_bandwidth() {
+  constexpr int64_t kNumbers = int64_t{16} << 20;
+  constexpr int kRepeats = 5;
+  const c10::AutoGradMode no_grad(false);
+  at::Tensor sum = at::ones({kNumbers});
+  const at::Tensor part = at::ones({kNumbers});
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    sum.add_(part);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return static_cast<int64_t>(static_cast<double>(kNumbers * static_cast<int64_t>(sizeof(float))) / std::max(seconds[kRepeats / 2], 1e-9));
+}
+
+std::string device_name(int threads) {
+  std::string name = "CPU";
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (!line.starts_with("model name") || colon == std::string::npos) continue;
+    name = line.substr(colon + 2);
+    break;
+  }
+  return fmt::format("{}, {} thread{}", name, threads, threads == 1 ? "" : "s");
+}
+
+/// The intra-op thread count of a thread; put back on destruction.
+class ThreadCount {
+ public:
+  // Reading the count first makes libtorch do its per-thread initialisation now; later it would undo the setting.
+  explicit ThreadCount(int threads) : before_(at::get_num_threads()) { at::set_num_threads(threads); }
+  ~ThreadCount() { at::set_num_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+/// The threads of one measurement: the first counts its passes, the others keep the machine busy until it is done.
+class Measurement {
+ public:
+  Measurement(const Model& model, const ProfilerOptions& options) : model_(model), options_(options), ready_(options.concurrency) {}
+  ~Measurement() { join(); }
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  /// Blocks until the first copy is done. Rethrows the first failure of any copy.
+  void run() {
+    start_threads();
+    report_progress();
+    join();
+    MutexLock lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  // What run() leaves behind.
+  std::vector<Times> samples;
+  std::vector<detail::LayerBytes> bytes;
+  int64_t copy_bandwidth_bytes_per_s = 0;
+
+ private:
+  void start_threads() {
+    for (int copy = 0; copy < options_.concurrency; ++copy) {
+      try {
+        threads_.emplace_back([this, copy] { run_copy(copy); });
+      } catch (const std::system_error& error) {
+        // Those that did start must not wait for the rest.
+        stop_ = true;
+        ready_.count_down(options_.concurrency - copy);
+        throw RuntimeError(fmt::format("profiler: cannot start thread {} of {}: {}", copy + 1, options_.concurrency, error.what()));
+      }
+    }
+  }
+
+  void run_copy(int copy) {
+    bool arrived = false;
+    try {
+      const ThreadCount threads(options_.threads);
+      detail::ModelPass pass(model_, options_.batch_size, options_.seed, options_.optimizer);
+      arrived = true;
+      ready_.arrive_and_wait();
+      if (copy == 0) {
+        measure(pass);
+      } else {
+        while (!stop_.load(std::memory_order_relaxed)) pass.run();
+      }
+    } catch (...) {
+      MutexLock lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      stop_ = true;
+    }
+    if (!arrived) ready_.count_down();
+    if (copy == 0) finish();
+  }
+
+  void measure(detail::ModelPass& pass) {
+    for (int i = 0; i < options_.warmup + options_.samples && !stop_; ++i) {
+      Times times = pass.run();
+      if (i >= options_.warmup) samples.push_back(std::move(times));
+      MutexLock lock(mutex_);
+      ++passes_done_;
+      changed_.notify_all();
+    }
+    bytes = pass.bytes();
+    if (!stop_) copy_bandwidth_bytes_per_s = measure_copy_bandwidth();
+  }
+
+  void finish() {
+    MutexLock lock(mutex_);
+    stop_ = true;
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  void report_progress() {
+    int reported = 0;
+    for (bool finished = false; !finished;) {
+      int done = 0;
+      {
+        MutexLock lock(mutex_);
+        changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::seconds(1),
+                            [&]() NO_THREAD_SAFETY_ANALYSIS { return finished_ || passes_done_ > reported; });
+        finished = finished_;
+        done = passes_done_;
+      }
+      while (options_.progress && reported < done) options_.progress(++reported, options_.warmup + options_.samples);
+      reported = done;
+    }
+  }
+
+  void join() {
+    stop_ = true;
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+  }
+
+  const Model& model_;
+  const ProfilerOptions& options_;
+  std::latch ready_;
+  std::atomic<bool> stop_{false};
+  Mutex mutex_;
+  CondVar changed_;
+  int passes_done_ GUARDED_BY(mutex_) = 0;
+  bool finished_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr failure_ GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+struct Summary {
+  int64_t median = 0;
+  int64_t spread = 0;  ///< interquartile range
+};
+
+/// Of one of the times of one layer over all samples.
+Summary summarize(const std::vector<Times>& samples, size_t layer, int64_t detail::LayerTimes::*member) {
+  std::vector<int64_t> values;
+  for (const Times& times : samples) values.push_back(times[layer].*member);
+  std::sort(values.begin(), values.end());
+  const auto quartile = [&](size_t quarters) { return values[(values.size() - 1) * quarters / 4]; };
+  return {quartile(2), quartile(3) - quartile(1)};
+}
+
+}  // namespace
+
+profile::Profile measure_profile(const Model& model, const ProfilerOptions& options) {
+  check_options(model, options);
+  // libtorch hands the count that was set last to every thread it meets later; leave it as it was.
+  const ThreadCount unchanged(at::get_num_threads());
+  Measurement measurement(model, options);
+  measurement.run();
+
+  profile::Profile result;
+  result.model = model.name();
+  result.device = device_name(options.threads);
+  result.source = "measured";
+  result.batch_size = options.batch_size;
+  result.samples = options.samples;
+  result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
+  result.graph = model.graph();
+  for (size_t i = 0; i < measurement.bytes.size(); ++i) {
+    const Summary forward = summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
+    const Summary backward = summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
+    const Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
+    const detail::LayerBytes& bytes = measurement.bytes[i];
+    result.costs.push_back({.forward_ns = forward.median,
+                            .backward_ns = backward.median,
+                            .step_ns = step.median,
+                            .forward_spread_ns = forward.spread,
+                            .backward_spread_ns = backward.spread,
+                            .output_bytes = bytes.outputs,
+                            .weight_bytes = bytes.weights,
+                            .stash_bytes = std::max<int64_t>(bytes.stash, 0)});
+  }
+  return result;
+}
+
+}  // namespace penstock::model

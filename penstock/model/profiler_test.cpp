@@ -1,0 +1,159 @@
+#include "penstock/model/profiler.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/model/builder.h"
+#include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/zoo.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model {
+namespace {
+
+using testing::HasSubstr;
+using testing::Property;
+using testing::Throws;
+
+ProfilerOptions quick() {
+  ProfilerOptions options;
+  options.batch_size = 4;
+  options.warmup = 1;
+  options.samples = 3;
+  return options;
+}
+
+/// Fits the trial run of shape inference, then fails on any other batch.
+class FailsLater : public Layer {
+ public:
+  std::string kind() const override { return "fails_later"; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+    if (inputs[0].size(0) != 2) return {inputs[0].view({3, 5, 7})};
+    return {inputs[0]};
+  }
+};
+
+TEST(Profiler, MeasuresLeNet5) {
+  const Model model = make_model({.name = "lenet5"});
+  std::vector<int> done;
+  ProfilerOptions options = quick();
+  options.progress = [&](int passes, int total) {
+    EXPECT_EQ(total, 4);
+    done.push_back(passes);
+  };
+  const profile::Profile profile = measure_profile(model, options);
+  EXPECT_NO_THROW(profile::validate(profile));
+  EXPECT_EQ(profile.graph, model.graph());
+  EXPECT_EQ(profile.model, "lenet5");
+  EXPECT_EQ(profile.source, "measured");
+  EXPECT_EQ(profile.batch_size, 4);
+  EXPECT_EQ(profile.samples, 3);
+  EXPECT_THAT(profile.device, HasSubstr("1 thread"));
+  EXPECT_GT(profile.copy_bandwidth_bytes_per_s, 0);
+  EXPECT_EQ(done, (std::vector<int>{1, 2, 3, 4}));
+
+  int64_t weight_bytes = 0;
+  for (int i = 0; i < model.graph().num_layers(); ++i) {
+    const profile::LayerCost& cost = profile.costs[static_cast<size_t>(i)];
+    SCOPED_TRACE(model.graph().layer(LayerId{i}).name);
+    EXPECT_GT(cost.forward_ns, 0);
+    EXPECT_GT(cost.backward_ns, 0);
+    EXPECT_EQ(cost.step_ns > 0, model.parameter_count(LayerId{i}) > 0);
+    EXPECT_EQ(cost.weight_bytes, 4 * model.parameter_count(LayerId{i}));
+    weight_bytes += cost.weight_bytes;
+  }
+  EXPECT_EQ(weight_bytes, 4 * 61'706);
+  const profile::LayerCost& conv1 = profile.costs[model.graph().find("conv1").index()];
+  EXPECT_EQ(conv1.output_bytes, (std::vector<int64_t>{4 * 6 * 28 * 28 * 4}));
+  EXPECT_GE(conv1.stash_bytes, conv1.output_bytes[0]);
+  const profile::LayerCost& flatten = profile.costs[model.graph().find("flatten").index()];
+  EXPECT_EQ(flatten.output_bytes, (std::vector<int64_t>{4 * 400 * 4}));
+  EXPECT_EQ(flatten.stash_bytes, 0) << "a view keeps nothing of its own";
+}
+
+TEST(Profiler, CoversBranchesSeveralOutputsAndUnusedValues) {
+  ModelBuilder net("branches");
+  const Value x = net.input({4, 6, 6});
+  const std::vector<Value> parts = net.split(net.conv2d(x, {.channels = 6, .kernel = 3, .name = "conv"}), 3, "split");
+  const Value twice = net.add(parts[0], parts[0], "twice");
+  const Value joined = net.concat({twice, net.batch_norm2d(parts[1], {.name = "norm"})}, "joined");
+  net.relu(parts[2], "unused");
+  const Value logits = net.linear(net.flatten(joined, "flat"), {.features = 3, .name = "fc"});
+  const Model model = net.build(std::vector<Value>{logits, twice});
+  const profile::Profile profile = measure_profile(model, quick());
+  const auto cost = [&](const char* name) { return profile.costs[model.graph().find(name).index()]; };
+  EXPECT_EQ(cost("split").output_bytes.size(), 3U);
+  EXPECT_EQ(cost("unused").backward_ns, 0) << "nothing flows back from it";
+  for (const char* name : {"conv", "split", "twice", "joined", "norm", "flat", "fc"}) EXPECT_GT(cost(name).backward_ns, 0) << name;
+}
+
+TEST(Profiler, ALayerBeforeAllWeightsHasNoBackward) {
+  ModelBuilder net("m");
+  const Value x = net.flatten(net.input({2, 3}), "flat");
+  const profile::Profile profile = measure_profile(net.build(net.linear(x, {.features = 2})), quick());
+  EXPECT_EQ(profile.costs[0].backward_ns, 0);
+  EXPECT_GT(profile.costs[1].backward_ns, 0);
+}
+
+TEST(Profiler, AcceptsOutputsThatAreNotLogits) {
+  ModelBuilder net("m");
+  const Model model = net.build(net.conv2d(net.input({1, 4, 4}), {.channels = 2, .kernel = 3}));
+  EXPECT_GT(measure_profile(model, quick()).costs[0].backward_ns, 0);
+}
+
+TEST(Profiler, RunsCopiesSideBySideAndLeavesTheThreadCountAlone) {
+  const int before = at::get_num_threads();
+  ProfilerOptions options = quick();
+  options.concurrency = 2;
+  options.threads = 2;
+  options.optimizer.name = "adam";
+  const profile::Profile profile = measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options);
+  EXPECT_EQ(profile.costs.size(), 4U);
+  EXPECT_THAT(profile.device, HasSubstr("2 threads"));
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(Profiler, NamesTheLayerThatFails) {
+  ModelBuilder net("m");
+  const Value x = net.linear(net.input({3}), {.features = 3});
+  const Model model = net.build(net.apply(std::make_shared<FailsLater>(), {x}, "culprit"));
+  ProfilerOptions options = quick();
+  options.concurrency = 2;
+  EXPECT_THAT([&] { measure_profile(model, options); },
+              Throws<RuntimeError>(Property(&RuntimeError::what, HasSubstr("forward of layer 'culprit'"))));
+}
+
+TEST(Profiler, ProgressMayThrow) {
+  ProfilerOptions options = quick();
+  options.progress = [](int, int) { throw ConfigError("enough"); };
+  EXPECT_THROW(measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options), ConfigError);
+}
+
+TEST(Profiler, RefusesOptionsOutOfRange) {
+  const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
+  const auto with = [&](auto change) {
+    ProfilerOptions options = quick();
+    change(options);
+    return [&model, options] { measure_profile(model, options); };
+  };
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.batch_size = 0; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.batch_size = 1'000'000'000'000; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.samples = 0; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.warmup = -1; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.threads = 0; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.concurrency = 0; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.optimizer.name = "none"; })(), ConfigError);
+}
+
+TEST(MemoryMeter, CountsWhatIsKept) {
+  const at::Tensor earlier = at::zeros({1000});
+  const detail::MemoryMeter meter;
+  const at::Tensor kept = at::zeros({100});
+  at::zeros({5000});
+  EXPECT_EQ(meter.bytes(), 400);
+}
+
+}  // namespace
+}  // namespace penstock::model

@@ -1,0 +1,43 @@
+#include "penstock/model/profiling/memory_meter.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
+
+#include <type_traits>
+
+namespace penstock::model::detail {
+namespace {
+
+/// libtorch 2.0 made the totals, which are of no interest here, unsigned.
+#if TORCH_VERSION_MAJOR >= 2
+using TotalBytes = size_t;
+#else
+using TotalBytes = int64_t;
+#endif
+
+class Reporter final : public c10::MemoryReportingInfoBase {
+ public:
+  /// `alloc_size` is negative when memory is freed. Memory from before the meter is not reported when freed.
+  void reportMemoryUsage(void*, int64_t alloc_size, TotalBytes, TotalBytes, c10::Device) override { bytes_ += alloc_size; }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+struct MemoryMeter::State {
+  std::shared_ptr<Reporter> reporter = std::make_shared<Reporter>();
+  c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, reporter};
+};
+
+MemoryMeter::MemoryMeter() : state_(std::make_unique<State>()) {}
+MemoryMeter::~MemoryMeter() = default;
+
+int64_t MemoryMeter::bytes() const { return state_->reporter->bytes(); }
+
+}  // namespace penstock::model::detail

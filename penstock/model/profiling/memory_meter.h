@@ -1,0 +1,27 @@
+// Counts the bytes of tensor memory that the calling thread allocates and keeps while the meter lives. It stands where PyTorch's own
+// profiler would, so the two cannot be used together on one thread.
+//
+//   MemoryMeter meter;  Tensors out = layer.forward(...);  int64_t kept = meter.bytes();
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace penstock::model::detail {
+
+class MemoryMeter {
+ public:
+  MemoryMeter();
+  ~MemoryMeter();
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+
+  /// Allocated so far and not freed again.
+  int64_t bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,230 @@
+#include "penstock/model/profiling/model_pass.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <chrono>
+#include <optional>
+
+#include "penstock/model/loss.h"
+#include "penstock/model/profiling/memory_meter.h"
+#include "penstock/util/error.h"
+#include "penstock/util/rng.h"
+
+namespace penstock::model::detail {
+namespace {
+
+/// Small enough that weights hardly move: a run of any length keeps ordinary numbers.
+constexpr double kLearningRate = 1e-6;
+
+class Stopwatch {
+ public:
+  int64_t elapsed_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// Runs `work`; whatever it throws becomes a RuntimeError that names the layer and what was being done.
+template <class Work>
+void as_layer(const Model& model, LayerId id, const char* action, const Work& work) {
+  const auto failure = [&](const char* why) {
+    const graph::LayerNode& node = model.graph().layer(id);
+    return RuntimeError(fmt::format("profiling: {} of layer '{}' ({}) failed: {}", action, node.name, node.kind, why));
+  };
+  try {
+    work();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw failure(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw failure(error.what());
+  }
+}
+
+Shape batched(const Shape& shape, int64_t batch_size) {
+  Shape sizes = shape;
+  sizes.insert(sizes.begin(), batch_size);
+  return sizes;
+}
+
+int64_t total_bytes(const Tensors& tensors) {
+  int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += static_cast<int64_t>(tensor.nbytes());
+  return total;
+}
+
+}  // namespace
+
+ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer)
+    : model_(model), batch_size_(batch_size), optimizer_(make_optimizer(optimizer)) {
+  const auto layers = static_cast<size_t>(model.graph().num_layers());
+  layers_.resize(layers);
+  bytes_.resize(layers);
+  try {
+    const c10::AutoGradMode no_grad(false);
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, hash_name("profiler")));
+    for (const Shape& shape : model.input_shapes()) {
+      samples_.push_back(at::empty(batched(shape, batch_size), at::TensorOptions().dtype(at::kFloat)).normal_(0, 1, generator));
+    }
+    const graph::ValueRef result = model.graph().outputs().front();
+    if (!result.is_model_input()) {
+      const Shape& logits = model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
+      if (logits.size() == 1) {
+        targets_ = at::empty({batch_size}, at::TensorOptions().dtype(at::kLong)).random_(0, logits[0], generator);
+      }
+    }
+    for (size_t i = 0; i < layers; ++i) prepare_layer(LayerId{static_cast<int32_t>(i)}, seed);
+  } catch (const c10::Error& error) {
+    throw RuntimeError(fmt::format("profiling: cannot make the model's tensors: {}", error.what_without_backtrace()));
+  }
+}
+
+void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
+  LayerState& state = layers_[id.index()];
+  state.weights = model_.initial_weights(id, seed);
+  state.buffers = model_.initial_buffers(id);
+  for (at::Tensor& weight : state.weights) {
+    state.spare.push_back(at::zeros_like(weight).requires_grad_());
+    Tensors zeros;
+    for (size_t k = optimizer_->state_names().size(); k > 0; --k) zeros.push_back(at::zeros_like(weight));
+    state.optimizer_state.push_back(std::move(zeros));
+    weight.requires_grad_();
+  }
+  bytes_[id.index()].weights = total_bytes(state.weights);
+}
+
+std::vector<LayerTimes> ModelPass::run() {
+  const c10::AutoGradMode with_grad(true);
+  const int count = model_.graph().num_layers();
+  std::vector<LayerTimes> times(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    as_layer(model_, LayerId{i}, "forward", [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
+  }
+  loss(times);
+  for (int i = count - 1; i >= 0; --i) {
+    as_layer(model_, LayerId{i}, "backward", [&] { backward(LayerId{i}, times[static_cast<size_t>(i)]); });
+  }
+  ++passes_;
+  for (int i = 0; i < count; ++i) {
+    as_layer(model_, LayerId{i}, "optimiser step", [&] { step(LayerId{i}, times[static_cast<size_t>(i)]); });
+  }
+  return times;
+}
+
+const at::Tensor& ModelPass::value(const graph::ValueRef& ref) const {
+  const auto output = static_cast<size_t>(ref.output);
+  return ref.is_model_input() ? samples_.at(output) : layers_[ref.layer.index()].outputs.at(output);
+}
+
+void ModelPass::forward(LayerId id, LayerTimes& times) {
+  LayerState& state = layers_[id.index()];
+  for (const graph::ValueRef& ref : model_.graph().layer(id).inputs) {
+    const at::Tensor& source = value(ref);
+    state.inputs.push_back(source.requires_grad() ? source.detach().requires_grad_() : source);
+  }
+  const ForwardContext context{.training = true, .seed = derive_seed(static_cast<uint64_t>(id.value), passes_)};
+  std::optional<MemoryMeter> meter;
+  if (passes_ == 0) meter.emplace();
+
+  const Stopwatch watch;
+  state.outputs = model_.layer(id).forward(state.weights, state.buffers, state.inputs, context);
+  times.forward_ns = watch.elapsed_ns();
+
+  const auto expected = static_cast<size_t>(model_.layer(id).num_outputs());
+  if (state.outputs.size() != expected) {
+    throw RuntimeError(fmt::format("{} output(s) where {} were declared", state.outputs.size(), expected));
+  }
+  state.output_gradients.resize(expected);
+  if (!meter) return;
+  bytes_[id.index()].stash = meter->bytes();
+  for (const at::Tensor& output : state.outputs) bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
+}
+
+/// Gives every output of the model a gradient: that of the cross-entropy where the model classifies, else ones.
+void ModelPass::loss(std::vector<LayerTimes>& times) {
+  const std::vector<graph::ValueRef>& results = model_.graph().outputs();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const graph::ValueRef& ref = results[i];
+    if (ref.is_model_input() || !value(ref).requires_grad()) continue;
+    Tensors& gradients = layers_[ref.layer.index()].output_gradients[static_cast<size_t>(ref.output)];
+    if (i > 0 || !targets_.defined()) {
+      gradients.push_back(at::ones_like(value(ref)));
+      continue;
+    }
+    LayerTimes& layer_times = times[ref.layer.index()];
+    as_layer(model_, ref.layer, "the loss after", [&] {
+      const at::Tensor logits = value(ref).detach().requires_grad_();
+      const Stopwatch forward_watch;
+      const LossResult result = cross_entropy(logits, targets_, batch_size_);
+      layer_times.forward_ns += forward_watch.elapsed_ns();
+      const Stopwatch backward_watch;
+      gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
+      layer_times.backward_ns += backward_watch.elapsed_ns();
+    });
+  }
+}
+
+void ModelPass::backward(LayerId id, LayerTimes& times) {
+  LayerState& state = layers_[id.index()];
+  Tensors wanted;
+  for (const at::Tensor& input : state.inputs) {
+    if (input.requires_grad()) wanted.push_back(input);
+  }
+  wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
+
+  const Stopwatch watch;
+  Tensors outputs;
+  Tensors output_gradients;
+  for (size_t i = 0; i < state.outputs.size(); ++i) {
+    const Tensors& parts = state.output_gradients[i];
+    if (parts.empty() || !state.outputs[i].requires_grad()) continue;
+    at::Tensor sum = parts[0];
+    for (size_t k = 1; k < parts.size(); ++k) sum = sum + parts[k];
+    outputs.push_back(state.outputs[i]);
+    output_gradients.push_back(std::move(sum));
+  }
+  Tensors gradients(wanted.size());
+  if (!outputs.empty() && !wanted.empty()) {
+    gradients =
+        torch::autograd::grad(outputs, wanted, output_gradients, /*retain_graph=*/{}, /*create_graph=*/false, /*allow_unused=*/true);
+    times.backward_ns += watch.elapsed_ns();
+  }
+
+  size_t next = 0;
+  const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;
+  for (size_t i = 0; i < refs.size(); ++i) {
+    if (!state.inputs[i].requires_grad()) continue;
+    const at::Tensor& gradient = gradients[next++];
+    if (gradient.defined()) layers_[refs[i].layer.index()].output_gradients[static_cast<size_t>(refs[i].output)].push_back(gradient);
+  }
+  state.weight_gradients.assign(gradients.begin() + static_cast<std::ptrdiff_t>(next), gradients.end());
+  state.inputs.clear();
+  state.outputs.clear();
+  state.output_gradients.clear();
+}
+
+void ModelPass::step(LayerId id, LayerTimes& times) {
+  LayerState& state = layers_[id.index()];
+  if (state.weights.empty()) return;
+  const Stopwatch watch;
+  for (size_t i = 0; i < state.weights.size(); ++i) {
+    if (!state.weight_gradients[i].defined()) continue;
+    optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i], state.optimizer_state[i],
+                     {.learning_rate = kLearningRate, .step = passes_});
+    std::swap(state.weights[i], state.spare[i]);
+  }
+  times.step_ns = watch.elapsed_ns();
+  state.weight_gradients.clear();
+}
+
+}  // namespace penstock::model::detail

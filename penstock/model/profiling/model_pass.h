@@ -1,0 +1,69 @@
+// One worker's copy of a model on which whole training passes are timed layer by layer. Not thread-safe: one object per thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/model/optimizer.h"
+
+namespace penstock::model::detail {
+
+struct LayerTimes {
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;
+  int64_t step_ns = 0;
+};
+
+/// Bytes of one layer that do not change from pass to pass.
+struct LayerBytes {
+  std::vector<int64_t> outputs;
+  int64_t weights = 0;
+  int64_t stash = 0;  ///< allocated by forward() and alive when it returns: outputs and what backward needs, but not views of the inputs
+};
+
+class ModelPass {
+ public:
+  /// Random samples and targets. Throws RuntimeError when memory is refused.
+  ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer);
+
+  /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its neighbours, so its backward can be timed
+  /// alone; apart from that the order of work and the life of each tensor are those of a training step. Throws RuntimeError naming the
+  /// layer that failed.
+  std::vector<LayerTimes> run();
+
+  /// Known after the first run().
+  const std::vector<LayerBytes>& bytes() const { return bytes_; }
+
+ private:
+  struct LayerState {
+    Tensors weights;
+    Tensors buffers;
+    Tensors spare;  ///< memory of the next version, swapped with `weights` by every step
+    std::vector<Tensors> optimizer_state;
+    // The rest lives from forward to backward or step.
+    Tensors inputs;  ///< leaves of this layer's own autograd graph
+    Tensors outputs;
+    std::vector<Tensors> output_gradients;  ///< per output, one from every use
+    Tensors weight_gradients;
+  };
+
+  void prepare_layer(LayerId id, uint64_t seed);
+  const at::Tensor& value(const graph::ValueRef& ref) const;
+  void forward(LayerId id, LayerTimes& times);
+  void loss(std::vector<LayerTimes>& times);
+  void backward(LayerId id, LayerTimes& times);
+  void step(LayerId id, LayerTimes& times);
+
+  const Model& model_;
+  int64_t batch_size_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensors samples_;
+  at::Tensor targets_;  ///< undefined when the model's output is not a vector of logits
+  std::vector<LayerState> layers_;
+  std::vector<LayerBytes> bytes_;
+  int64_t passes_ = 0;
+};
+
+}  // namespace penstock::model::detail

@@ -1,0 +1,36 @@
+// The models that come with Penstock.
+//
+//   Model model = make_model({.name = "vgg16"});
+//   Model wide = make_model({.name = "mlp", .width = 4096, .depth = 5});
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/model/model.h"
+
+namespace penstock::model {
+
+struct ModelSpec {
+  std::string name;
+  Shape input_shape = {};  ///< empty: the model's own
+  int64_t classes = 0;     ///< 0: the model's own
+  int64_t width = 0;       ///< mlp: hidden width, 0: 1024
+  int64_t depth = 0;       ///< mlp: hidden layers, 0: 3
+};
+
+struct ZooEntry {
+  std::string name;
+  std::string description;
+  Shape input_shape;
+  int64_t classes;
+};
+
+/// mlp, lenet5, vgg_small, alexnet, vgg16, resnet18, resnet50.
+const std::vector<ZooEntry>& zoo();
+
+/// Throws ConfigError: an unknown name (all names are listed), an option that the model does not have, an input that is too small.
+Model make_model(const ModelSpec& spec);
+
+}  // namespace penstock::model

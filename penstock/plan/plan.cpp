@@ -1,0 +1,115 @@
+#include "penstock/plan/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <unordered_map>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::plan {
+
+namespace {
+
+void refuse_negative(std::string_view where, std::string_view key, int64_t value) {
+  if (value < 0) throw ConfigError(fmt::format("{}: expected {} of at least 0, found {}", where, key, value));
+}
+
+void refuse_below_one(std::string_view where, std::string_view key, int64_t value) {
+  if (value < 1) throw ConfigError(fmt::format("{}: expected {} of at least 1, found {}", where, key, value));
+}
+
+void refuse_bad_rate(std::string_view where, double value) {
+  if (std::isfinite(value) && value >= 0) return;
+  throw ConfigError(fmt::format("{}: expected throughput_samples_per_s of at least 0, found {}", where, value));
+}
+
+void validate(const Stage& stage, size_t position) {
+  const std::string where = fmt::format("stage {}", position);
+  if (stage.layers.empty()) throw ConfigError(where + " has no layer, expected at least one");
+  refuse_below_one(where, "replicas", stage.replicas);
+  refuse_negative(where, "forward_ns", stage.forward_ns);
+  refuse_negative(where, "backward_ns", stage.backward_ns);
+  refuse_negative(where, "step_ns", stage.step_ns);
+  refuse_negative(where, "sync_ns", stage.sync_ns);
+  refuse_negative(where, "weight_bytes", stage.weight_bytes);
+  refuse_negative(where, "stash_bytes", stage.stash_bytes);
+  refuse_negative(where, "memory_bytes", stage.memory_bytes);
+  if (!checked_add(stage.forward_ns, stage.backward_ns)) throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
+}
+
+void validate(const Link& link, size_t position, size_t num_stages) {
+  const std::string where = fmt::format("link {} (stage {} to {})", position, link.from.value, link.to.value);
+  if (link.from.value < 0 || link.from >= link.to || link.to.index() >= num_stages) {
+    throw ConfigError(fmt::format("{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
+  }
+  refuse_negative(where, "bytes", link.bytes);
+}
+
+}  // namespace
+
+std::string Plan::config() const {
+  std::string text;
+  for (const Stage& stage : stages) text += fmt::format("{}{}", text.empty() ? "" : "-", stage.replicas);
+  return text;
+}
+
+int Plan::num_workers() const {
+  int64_t workers = 0;
+  for (const Stage& stage : stages) workers = saturating_add(workers, stage.replicas);
+  return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
+}
+
+std::vector<int> Plan::replicas() const {
+  std::vector<int> counts;
+  for (const Stage& stage : stages) counts.push_back(stage.replicas);
+  return counts;
+}
+
+std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph) {
+  std::unordered_map<std::string_view, StageId> stages;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    for (const std::string& layer : plan.stages[i].layers) {
+      const auto [other, is_new] = stages.emplace(layer, StageId{static_cast<int32_t>(i)});
+      if (!is_new) throw ConfigError(fmt::format("the plan places layer '{}' twice: in stages {} and {}", layer, other->second.value, i));
+    }
+  }
+  std::vector<StageId> result;
+  result.reserve(graph.layers().size());
+  for (const graph::LayerNode& layer : graph.layers()) {
+    const auto found = stages.find(layer.name);
+    if (found == stages.end()) throw ConfigError(fmt::format("the plan places layer '{}' of the model in no stage", layer.name));
+    for (const graph::ValueRef& input : layer.inputs) {
+      if (input.is_model_input() || result[input.layer.index()] <= found->second) continue;
+      throw ConfigError(fmt::format("the plan puts layer '{}' into stage {}, but it reads layer '{}' of the later stage {}", layer.name,
+                                    found->second.value, graph.layer(input.layer).name, result[input.layer.index()].value));
+    }
+    result.push_back(found->second);
+    stages.erase(found);
+  }
+  if (!stages.empty()) {
+    const auto first = std::min_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    throw ConfigError(fmt::format("the plan names layer '{}', which the model does not have", first->first));
+  }
+  return result;
+}
+
+void validate(const Plan& plan) {
+  if (plan.stages.empty()) throw ConfigError("the plan has no stage, expected at least one");
+  cluster::validate(plan.cluster);
+  refuse_below_one("plan", "micro_batch_size", plan.micro_batch_size);
+  refuse_below_one("plan", "micro_batches", plan.micro_batches);
+  refuse_below_one("plan", "depth", plan.depth);
+  refuse_negative("plan", "bottleneck_ns", plan.bottleneck_ns);
+  refuse_bad_rate("plan", plan.throughput_samples_per_s);
+  for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
+  for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
+  for (const Alternative& alternative : plan.alternatives) {
+    refuse_bad_rate(fmt::format("alternative '{}'", alternative.strategy), alternative.throughput_samples_per_s);
+  }
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,84 @@
+// The planner's output, a value: stages, replicas, schedule kind, weight policy, and what all that is predicted to cost.
+//
+//   Plan plan = load_plan("plan.json");  // plan.config() == "7-1"
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/cluster/cluster.h"
+#include "penstock/graph/model_graph.h"
+
+namespace penstock::plan {
+
+/// One stage; times in ns and sizes in bytes for one micro-batch of Plan::micro_batch_size samples on one worker.
+struct Stage {
+  std::vector<std::string> layers;  ///< names, in topological order
+  int replicas = 1;
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;
+  int64_t step_ns = 0;  ///< one optimiser step
+  int64_t sync_ns = 0;  ///< one gradient synchronisation over the replicas, 0 without replicas
+  int64_t weight_bytes = 0;
+  int64_t stash_bytes = 0;   ///< one micro-batch, from forward to backward
+  int64_t memory_bytes = 0;  ///< predicted peak on one worker: weight versions, gradients, optimiser state, stashes in flight
+
+  int64_t compute_ns() const { return forward_ns + backward_ns; }
+  bool operator==(const Stage&) const = default;
+};
+
+/// Tensors between two stages for one micro-batch; gradients flow back with the same size.
+struct Link {
+  StageId from;
+  StageId to;
+  int64_t bytes = 0;
+  bool operator==(const Link&) const = default;
+};
+
+struct Alternative {
+  std::string strategy;  ///< "serial", "dp", "mp", "gpipe", "1f1b", ...
+  std::string config;    ///< "2", "1-1"
+  double throughput_samples_per_s = 0;
+  bool operator==(const Alternative&) const = default;
+};
+
+struct Plan {
+  std::string model;
+  std::string strategy;    ///< a schedule kind by name
+  std::string weights;     ///< a weight policy by name
+  std::string cost_model;  ///< the cost model that chose it
+  int64_t micro_batch_size = 1;
+  int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
+  int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
+  cluster::Cluster cluster;
+  std::vector<Stage> stages;
+  std::vector<Link> links;
+  int64_t bottleneck_ns = 0;            ///< time per micro-batch of the slowest stage or link, under `cost_model`
+  double throughput_samples_per_s = 0;  ///< predicted by simulating the schedule
+  std::vector<Alternative> alternatives;
+  std::vector<std::string> notes;  ///< for people: why this plan, what was left out
+
+  /// Replica counts joined by '-': "15-1".
+  std::string config() const;
+  int num_workers() const;
+  std::vector<int> replicas() const;
+  bool operator==(const Plan&) const = default;
+};
+
+/// The stage of every layer of the graph. Throws ConfigError when the plan does not cover exactly the graph's layers, or an edge points
+/// from a later stage to an earlier one (both layers are named).
+std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
+
+/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, links out of range or backwards.
+void validate(const Plan& plan);
+
+/// Throws as validate: what is written can be read.
+std::string to_json(const Plan& plan);
+/// Throws ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with what it is derived from.
+Plan parse_plan(std::string_view json, std::string_view place);
+Plan load_plan(const std::filesystem::path& path);
+
+}  // namespace penstock::plan

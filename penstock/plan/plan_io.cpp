@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <climits>
+#include <utility>
+
+#include "penstock/plan/plan.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+#include "penstock/util/json.h"
+
+namespace penstock::plan {
+
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr int64_t kMaxStages = 1'000'000;
+
+Json write_stage(const Stage& stage) {
+  return {{"layers", stage.layers},          {"replicas", stage.replicas},         {"compute_ns", stage.compute_ns()},
+          {"forward_ns", stage.forward_ns},  {"backward_ns", stage.backward_ns},   {"step_ns", stage.step_ns},
+          {"sync_ns", stage.sync_ns},        {"memory_bytes", stage.memory_bytes}, {"weight_bytes", stage.weight_bytes},
+          {"stash_bytes", stage.stash_bytes}};
+}
+
+Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}}; }
+
+Json write_alternative(const Alternative& alternative) {
+  return {{"strategy", alternative.strategy},
+          {"config", alternative.config},
+          {"throughput_samples_per_s", alternative.throughput_samples_per_s}};
+}
+
+Json write_level(const cluster::Level& level) {
+  return {{"name", level.name},
+          {"count", level.count},
+          {"bandwidth_bytes_per_s", level.bandwidth_bytes_per_s},
+          {"latency_ns", level.latency_ns},
+          {"by_reference", level.by_reference}};
+}
+
+template <class Item, class Write>
+Json write_list(const std::vector<Item>& items, Write write) {
+  Json list = Json::array();
+  for (const Item& item : items) list.push_back(write(item));
+  return list;
+}
+
+Json write_cluster(const cluster::Cluster& cluster) {
+  const cluster::Device& device = cluster.device;
+  return {{"levels", write_list(cluster.levels, write_level)},
+          {"device", {{"name", device.name}, {"memory_bytes", device.memory_bytes}, {"speed", device.speed}}}};
+}
+
+Stage read_stage(const JsonReader& reader) {
+  Stage stage;
+  for (const JsonReader& layer : reader.at("layers").elements()) stage.layers.push_back(layer.text());
+  stage.replicas = static_cast<int>(reader.at("replicas").integer(1, INT_MAX));
+  stage.forward_ns = reader.at("forward_ns").integer(0);
+  stage.backward_ns = reader.at("backward_ns").integer(0);
+  stage.step_ns = reader.integer_or("step_ns", 0, 0);
+  stage.sync_ns = reader.integer_or("sync_ns", 0, 0);
+  stage.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
+  stage.weight_bytes = reader.at("weight_bytes").integer(0);
+  stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
+  return stage;
+}
+
+Link read_link(const JsonReader& reader) {
+  const auto stage = [&](std::string_view key) { return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))}; };
+  return {stage("from"), stage("to"), reader.at("bytes").integer(0)};
+}
+
+Alternative read_alternative(const JsonReader& reader) {
+  return {reader.at("strategy").text(), reader.text_or("config", ""), reader.at("throughput_samples_per_s").number()};
+}
+
+cluster::Level read_level(const JsonReader& reader) {
+  cluster::Level level;
+  level.name = reader.text_or("name", "");
+  level.count = static_cast<int>(reader.at("count").integer(1, INT_MAX));
+  level.bandwidth_bytes_per_s = reader.at("bandwidth_bytes_per_s").integer(1);
+  level.latency_ns = reader.integer_or("latency_ns", 0, 0);
+  if (const auto by_reference = reader.find("by_reference")) level.by_reference = by_reference->boolean();
+  return level;
+}
+
+cluster::Cluster read_cluster(const JsonReader& reader) {
+  cluster::Cluster cluster;
+  for (const JsonReader& level : reader.at("levels").elements(1'000)) cluster.levels.push_back(read_level(level));
+  if (const auto device = reader.find("device")) {
+    cluster.device.name = device->text_or("name", cluster.device.name);
+    cluster.device.memory_bytes = device->integer_or("memory_bytes", 0, 0);
+    if (const auto speed = device->find("speed")) cluster.device.speed = speed->number();
+  }
+  return cluster;
+}
+
+/// `config` and `compute_ns` repeat what other keys say; someone who edits one by hand should learn that it decides nothing.
+void check_derived(const JsonReader& root, const Plan& plan) {
+  if (const auto config = root.find("config"); config && config->text() != plan.config()) {
+    config->fail(fmt::format("expected the replicas of the stages, \"{}\", found \"{}\"", plan.config(), config->text().substr(0, 60)));
+  }
+  const auto stages = root.at("stages").elements(kMaxStages);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const auto compute = stages[i].find("compute_ns");
+    if (compute && compute->integer() != plan.stages[i].compute_ns()) {
+      compute->fail(fmt::format("expected forward_ns plus backward_ns, {}, found {}", plan.stages[i].compute_ns(), compute->integer()));
+    }
+  }
+}
+
+Plan read_plan(const JsonReader& root) {
+  Plan plan;
+  plan.model = root.text_or("model", "");
+  plan.strategy = root.at("strategy").text();
+  plan.weights = root.at("weights").text();
+  plan.cost_model = root.text_or("cost_model", "");
+  plan.micro_batch_size = root.at("micro_batch_size").integer(1);
+  plan.micro_batches = root.at("micro_batches").integer(1);
+  plan.depth = root.at("depth").integer(1);
+  plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
+  if (const auto throughput = root.find("throughput_samples_per_s")) plan.throughput_samples_per_s = throughput->number();
+  plan.cluster = read_cluster(root.at("cluster"));
+  for (const JsonReader& stage : root.at("stages").elements(kMaxStages)) plan.stages.push_back(read_stage(stage));
+  if (const auto links = root.find("links")) {
+    for (const JsonReader& link : links->elements()) plan.links.push_back(read_link(link));
+  }
+  if (const auto alternatives = root.find("alternatives")) {
+    for (const JsonReader& alternative : alternatives->elements()) plan.alternatives.push_back(read_alternative(alternative));
+  }
+  if (const auto notes = root.find("notes")) {
+    for (const JsonReader& note : notes->elements()) plan.notes.push_back(note.text());
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  validate(plan);
+  const Json document = {{"format", "penstock-plan"},
+                         {"version", kVersion},
+                         {"model", plan.model},
+                         {"config", plan.config()},
+                         {"strategy", plan.strategy},
+                         {"weights", plan.weights},
+                         {"cost_model", plan.cost_model},
+                         {"throughput_samples_per_s", plan.throughput_samples_per_s},
+                         {"bottleneck_ns", plan.bottleneck_ns},
+                         {"micro_batch_size", plan.micro_batch_size},
+                         {"micro_batches", plan.micro_batches},
+                         {"depth", plan.depth},
+                         {"stages", write_list(plan.stages, write_stage)},
+                         {"links", write_list(plan.links, write_link)},
+                         {"alternatives", write_list(plan.alternatives, write_alternative)},
+                         {"cluster", write_cluster(plan.cluster)},
+                         {"notes", plan.notes}};
+  return to_text(document);
+}
+
+Plan parse_plan(std::string_view json, std::string_view place) {
+  const Json document = parse_json(json, place);
+  const JsonReader root(document, std::string(place));
+  check_format(root, "plan", kVersion);
+  Plan plan = read_plan(root);
+  try {
+    validate(plan);
+  } catch (const ConfigError& error) {
+    throw ParseError(place, 0, error.what());
+  }
+  check_derived(root, plan);
+  return plan;
+}
+
+Plan load_plan(const std::filesystem::path& path) { return parse_plan(read_file(path), path.string()); }
+
+}  // namespace penstock::plan

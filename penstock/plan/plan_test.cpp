@@ -1,0 +1,119 @@
+#include "penstock/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <cmath>
+
+#include "penstock/util/error.h"
+#include "tests/support/mutate.h"
+
+namespace penstock::plan {
+namespace {
+
+using graph::ModelGraph;
+using graph::ValueRef;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Plan two_stages() {
+  Plan plan;
+  plan.cluster = cluster::local_cluster(8, 1'000);
+  plan.stages = {{{"a", "b"}, 7, 10, 20, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 50, 60, 70}};
+  plan.links = {{StageId{0}, StageId{1}, 64}};
+  return plan;
+}
+
+ModelGraph chain() {
+  return ModelGraph::build(1, {{"a", "", {ValueRef::model_input(0)}, 1}, {"b", "", {{LayerId{0}, 0}}, 1}, {"c", "", {{LayerId{1}, 0}}, 1}},
+                           {{LayerId{2}, 0}});
+}
+
+template <class Change>
+std::string refusal(Change change) {
+  Plan plan = two_stages();
+  change(plan);
+  return tests::message_of<ConfigError>([&] { validate(plan); });
+}
+
+template <class Change>
+std::string placement_refusal(Change change) {
+  Plan plan = two_stages();
+  change(plan);
+  return tests::message_of<ConfigError>([&] { stage_of_layer(plan, chain()); });
+}
+
+TEST(Plan, ConfigJoinsTheReplicaCounts) {
+  EXPECT_EQ(two_stages().config(), "7-1");
+  EXPECT_EQ(Plan().config(), "");
+  EXPECT_THAT(two_stages().replicas(), ElementsAre(7, 1));
+}
+
+TEST(Plan, NumberOfWorkersSumsReplicasWithoutWrapping) {
+  EXPECT_EQ(two_stages().num_workers(), 8);
+  Plan plan = two_stages();
+  plan.stages[0].replicas = INT_MAX;
+  EXPECT_EQ(plan.num_workers(), INT_MAX);
+}
+
+TEST(StageOfLayer, FollowsTheOrderOfTheGraph) {
+  EXPECT_THAT(stage_of_layer(two_stages(), chain()), ElementsAre(StageId{0}, StageId{0}, StageId{1}));
+}
+
+TEST(StageOfLayer, RefusesPlansThatDoNotCoverExactlyTheModel) {
+  EXPECT_THAT(placement_refusal([](Plan& p) { p.stages[0].layers = {"a"}; }), HasSubstr("'b'"));
+  EXPECT_THAT(placement_refusal([](Plan& p) {
+                p.stages[1].layers = {"c", "d", "e"};
+              }),
+              AllOf(HasSubstr("'d'"), HasSubstr("does not have")));
+  EXPECT_THAT(placement_refusal([](Plan& p) {
+                p.stages[1].layers = {"c", "a"};
+              }),
+              AllOf(HasSubstr("'a' twice"), HasSubstr("stages 0 and 1")));
+}
+
+TEST(StageOfLayer, RefusesEdgesFromALaterStageAndNamesBothLayers) {
+  const std::string message = placement_refusal([](Plan& p) {
+    p.stages[0].layers = {"a", "c"};
+    p.stages[1].layers = {"b"};
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("layer 'c'"), HasSubstr("stage 0"), HasSubstr("layer 'b'"), HasSubstr("stage 1")));
+}
+
+TEST(ValidatePlan, AcceptsAGoodPlan) { EXPECT_NO_THROW(validate(two_stages())); }
+
+TEST(ValidatePlan, NamesTheStageAndTheValue) {
+  EXPECT_THAT(refusal([](Plan& p) { p.stages.clear(); }), HasSubstr("no stage"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].layers.clear(); }), HasSubstr("stage 1 has no layer"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].replicas = 0; }), HasSubstr("stage 1: expected replicas of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = -1; }), HasSubstr("forward_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].backward_ns = -1; }), HasSubstr("backward_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].step_ns = -1; }), HasSubstr("step_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].sync_ns = -1; }), HasSubstr("sync_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].weight_bytes = -1; }), HasSubstr("weight_bytes"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].stash_bytes = -1; }), HasSubstr("stash_bytes"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].memory_bytes = -1; }), HasSubstr("memory_bytes"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = INT64_MAX; }), HasSubstr("beyond 64 bits"));
+}
+
+TEST(ValidatePlan, RefusesBadCounts) {
+  EXPECT_THAT(refusal([](Plan& p) { p.micro_batch_size = 0; }), HasSubstr("micro_batch_size"));
+  EXPECT_THAT(refusal([](Plan& p) { p.micro_batches = 0; }), HasSubstr("micro_batches"));
+  EXPECT_THAT(refusal([](Plan& p) { p.depth = 0; }), HasSubstr("depth"));
+  EXPECT_THAT(refusal([](Plan& p) { p.bottleneck_ns = -1; }), HasSubstr("bottleneck_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.throughput_samples_per_s = std::nan(""); }), HasSubstr("throughput"));
+  EXPECT_THAT(refusal([](Plan& p) { p.alternatives = {{"dp", "8", -1}}; }), HasSubstr("'dp'"));
+  EXPECT_THAT(refusal([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
+}
+
+TEST(ValidatePlan, RefusesLinksOutOfRangeOrBackwards) {
+  EXPECT_THAT(refusal([](Plan& p) { p.links[0].to = StageId{2}; }), HasSubstr("2 stages"));
+  EXPECT_THAT(refusal([](Plan& p) { p.links[0].from = StageId{1}; }), HasSubstr("later one"));
+  EXPECT_THAT(refusal([](Plan& p) { p.links[0].from = StageId{-1}; }), HasSubstr("link 0"));
+  EXPECT_THAT(refusal([](Plan& p) { p.links[0].bytes = -1; }), HasSubstr("bytes"));
+}
+
+}  // namespace
+}  // namespace penstock::plan

@@ -1,0 +1,57 @@
+#include "penstock/profile/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::profile {
+
+namespace {
+
+void validate(const LayerCost& cost, const graph::LayerNode& layer) {
+  const auto refuse_negative = [&](std::string_view key, int64_t value) {
+    if (value < 0) throw ConfigError(fmt::format("layer '{}': expected {} of at least 0, found {}", layer.name, key, value));
+  };
+  refuse_negative("forward_ns", cost.forward_ns);
+  refuse_negative("backward_ns", cost.backward_ns);
+  refuse_negative("step_ns", cost.step_ns);
+  refuse_negative("forward_spread_ns", cost.forward_spread_ns);
+  refuse_negative("backward_spread_ns", cost.backward_spread_ns);
+  refuse_negative("weight_bytes", cost.weight_bytes);
+  refuse_negative("stash_bytes", cost.stash_bytes);
+  for (const int64_t bytes : cost.output_bytes) refuse_negative("output_bytes", bytes);
+  if (cost.output_bytes.size() != static_cast<size_t>(layer.num_outputs)) {
+    throw ConfigError(fmt::format("layer '{}': expected output_bytes for its {} outputs, found {}", layer.name, layer.num_outputs,
+                                  cost.output_bytes.size()));
+  }
+}
+
+}  // namespace
+
+int64_t total_compute_ns(const Profile& profile) {
+  int64_t total = 0;
+  for (const LayerCost& cost : profile.costs) total = saturating_add(total, saturating_add(cost.forward_ns, cost.backward_ns));
+  return total;
+}
+
+int64_t samples_per_micro_batch(const Profile& profile) { return std::max<int64_t>(profile.batch_size, 1); }
+
+void validate(const Profile& profile) {
+  const auto& layers = profile.graph.layers();
+  if (layers.empty()) throw ConfigError("the profile has no layer, expected at least one");
+  if (profile.costs.size() != layers.size()) {
+    throw ConfigError(fmt::format("expected costs for each of the {} layers, found {}", layers.size(), profile.costs.size()));
+  }
+  for (size_t i = 0; i < layers.size(); ++i) validate(profile.costs[i], layers[i]);
+  const auto refuse_negative = [&](std::string_view key, int64_t value) {
+    if (value < 0) throw ConfigError(fmt::format("profile: expected {} of at least 0, found {}", key, value));
+  };
+  refuse_negative("batch_size", profile.batch_size);
+  refuse_negative("samples", profile.samples);
+  refuse_negative("copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s);
+}
+
+}  // namespace penstock::profile

@@ -1,0 +1,180 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <climits>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "penstock/profile/profile.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+#include "penstock/util/json.h"
+
+namespace penstock::profile {
+
+namespace {
+
+using graph::LayerNode;
+using graph::ModelGraph;
+using graph::ValueRef;
+
+constexpr int64_t kVersion = 1;
+constexpr int64_t kMaxLayers = 1'000'000;
+constexpr int64_t kMaxInputs = 1'000'000;
+
+using LayerPositions = std::unordered_map<std::string, int32_t>;
+
+/// A value is written as [layer name, output], the model's own input number k as ["@k", 0].
+Json write_value(const ValueRef& value, const ModelGraph& graph) {
+  if (value.is_model_input()) return Json::array({fmt::format("@{}", value.output), 0});
+  return Json::array({graph.layer(value.layer).name, value.output});
+}
+
+Json write_values(const std::vector<ValueRef>& values, const ModelGraph& graph) {
+  Json list = Json::array();
+  for (const ValueRef& value : values) list.push_back(write_value(value, graph));
+  return list;
+}
+
+Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {
+  return {{"name", layer.name},
+          {"kind", layer.kind},
+          {"inputs", write_values(layer.inputs, graph)},
+          {"forward_ns", cost.forward_ns},
+          {"backward_ns", cost.backward_ns},
+          {"step_ns", cost.step_ns},
+          {"forward_spread_ns", cost.forward_spread_ns},
+          {"backward_spread_ns", cost.backward_spread_ns},
+          {"output_bytes", cost.output_bytes},
+          {"weight_bytes", cost.weight_bytes},
+          {"stash_bytes", cost.stash_bytes}};
+}
+
+ValueRef read_value(const JsonReader& reader, const LayerPositions& positions, int num_inputs) {
+  const auto parts = reader.elements(2);
+  if (parts.size() != 2) reader.fail("expected [layer name, output number] or [\"@input number\", 0]");
+  const std::string source = parts[0].text();
+  if (source.starts_with('@')) {
+    int input = -1;
+    std::from_chars(source.data() + 1, source.data() + source.size(), input);
+    // Compared with its own spelling: "@01" or "@1x" is no input.
+    if (input < 0 || input >= num_inputs || source != fmt::format("@{}", input)) {
+      parts[0].fail(fmt::format("expected one of the model's {} inputs, found \"{}\"", num_inputs, source.substr(0, 60)));
+    }
+    parts[1].integer(0, 0);
+    return ValueRef::model_input(input);
+  }
+  const auto found = positions.find(source);
+  if (found == positions.end()) parts[0].fail(fmt::format("there is no layer \"{}\"", source.substr(0, 60)));
+  return {LayerId{found->second}, static_cast<int>(parts[1].integer(0, INT_MAX))};
+}
+
+std::vector<ValueRef> read_values(const JsonReader& reader, const LayerPositions& positions, int num_inputs) {
+  std::vector<ValueRef> values;
+  for (const JsonReader& element : reader.elements()) values.push_back(read_value(element, positions, num_inputs));
+  return values;
+}
+
+LayerCost read_cost(const JsonReader& reader) {
+  LayerCost cost;
+  for (const JsonReader& bytes : reader.at("output_bytes").elements()) cost.output_bytes.push_back(bytes.integer(0));
+  cost.forward_ns = reader.at("forward_ns").integer(0);
+  cost.backward_ns = reader.at("backward_ns").integer(0);
+  cost.weight_bytes = reader.at("weight_bytes").integer(0);
+  cost.step_ns = reader.integer_or("step_ns", 0, 0);
+  cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
+  cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);
+  const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0}, saturating_add);
+  cost.stash_bytes = reader.integer_or("stash_bytes", outputs, 0);
+  return cost;
+}
+
+LayerPositions read_positions(const std::vector<JsonReader>& layers) {
+  LayerPositions positions;
+  positions.reserve(layers.size());
+  for (const JsonReader& layer : layers) {
+    const JsonReader name = layer.at("name");
+    if (!positions.emplace(name.text(), static_cast<int32_t>(positions.size())).second) {
+      name.fail(fmt::format("two layers have the name \"{}\"", name.text().substr(0, 60)));
+    }
+  }
+  return positions;
+}
+
+void read_layers(const JsonReader& root, Profile& profile) {
+  const auto num_inputs = static_cast<int>(root.at("num_inputs").integer(0, kMaxInputs));
+  const auto readers = root.at("layers").elements(kMaxLayers);
+  const LayerPositions positions = read_positions(readers);
+  std::vector<LayerNode> layers;
+  std::vector<LayerCost> costs;
+  for (const JsonReader& reader : readers) {
+    costs.push_back(read_cost(reader));
+    LayerNode layer;
+    layer.name = reader.at("name").text();
+    layer.kind = reader.text_or("kind", "");
+    layer.inputs = read_values(reader.at("inputs"), positions, num_inputs);
+    layer.num_outputs = static_cast<int>(costs.back().output_bytes.size());
+    layers.push_back(std::move(layer));
+  }
+  profile.graph = ModelGraph::build(num_inputs, std::move(layers), read_values(root.at("outputs"), positions, num_inputs));
+  // The graph puts its layers into topological order; the costs follow.
+  profile.costs.reserve(costs.size());
+  for (const LayerNode& layer : profile.graph.layers())
+    profile.costs.push_back(std::move(costs[static_cast<size_t>(positions.at(layer.name))]));
+}
+
+/// JSON documents start with a brace; graph.txt starts with a node's id.
+bool looks_like_json(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  return first == std::string_view::npos || text[first] == '{' || text[first] == '[';
+}
+
+}  // namespace
+
+std::string to_json(const Profile& profile) {
+  validate(profile);
+  Json layers = Json::array();
+  for (size_t i = 0; i < profile.costs.size(); ++i)
+    layers.push_back(write_layer(profile.graph.layers()[i], profile.costs[i], profile.graph));
+  const Json document = {{"format", "penstock-profile"},
+                         {"version", kVersion},
+                         {"model", profile.model},
+                         {"device", profile.device},
+                         {"source", profile.source},
+                         {"batch_size", profile.batch_size},
+                         {"samples", profile.samples},
+                         {"copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s},
+                         {"num_inputs", profile.graph.num_inputs()},
+                         {"layers", std::move(layers)},
+                         {"outputs", write_values(profile.graph.outputs(), profile.graph)}};
+  return to_text(document);
+}
+
+Profile parse_profile(std::string_view json, std::string_view place) {
+  const Json document = parse_json(json, place);
+  const JsonReader root(document, std::string(place));
+  check_format(root, "profile", kVersion);
+  Profile profile;
+  profile.model = root.text_or("model", "");
+  profile.device = root.text_or("device", "");
+  profile.source = root.text_or("source", "");
+  profile.batch_size = root.integer_or("batch_size", 0, 0);
+  profile.samples = static_cast<int>(root.integer_or("samples", 0, 0, INT_MAX));
+  profile.copy_bandwidth_bytes_per_s = root.integer_or("copy_bandwidth_bytes_per_s", 0, 0);
+  try {
+    read_layers(root, profile);
+    validate(profile);
+  } catch (const ConfigError& error) {
+    throw ParseError(place, 0, error.what());
+  }
+  return profile;
+}
+
+Profile load_profile(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  return looks_like_json(text) ? parse_profile(text, path.string()) : parse_pipedream_graph(text, path.string());
+}
+
+}  // namespace penstock::profile

@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "penstock/report/report.h"
+#include "penstock/schedule/text_format.h"
+#include "penstock/util/json.h"
+
+namespace penstock::report {
+
+using schedule::Timeline;
+using schedule::TimelineEvent;
+
+namespace {
+
+// Exact: nanoseconds as microseconds with three decimals, without going through floating point.
+std::string microseconds(int64_t ns) { return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns / 1000), std::abs(ns % 1000)); }
+
+void add_name(std::string& out, std::string_view kind, size_t process, size_t thread, const std::string& name) {
+  fmt::format_to(std::back_inserter(out), "{{\"name\":\"{}\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":{}}}}},\n", kind,
+                 process, thread, Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void add_event(std::string& out, size_t process, size_t thread, const TimelineEvent& event) {
+  const schedule::Action& action = event.action;
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{},\"args\":{{\"stage\":{}",
+                 to_text(action), to_string(action.op), microseconds(event.start_ns), microseconds(event.end_ns - event.start_ns), process,
+                 thread, action.stage.value);
+  if (schedule::is_compute(action.op) || schedule::is_message(action.op)) {
+    fmt::format_to(std::back_inserter(out), ",\"micro_batch\":{}", action.micro_batch.value);
+  }
+  fmt::format_to(std::back_inserter(out), ",\"mini_batch\":{}", action.mini_batch.value);
+  if (schedule::is_message(action.op)) fmt::format_to(std::back_inserter(out), ",\"peer\":{}", action.peer.value);
+  if (action.version.value >= 0) fmt::format_to(std::back_inserter(out), ",\"version\":{}", action.version.value);
+  fmt::format_to(std::back_inserter(out), ",\"waiting_us\":{}}}}},\n", microseconds(event.waiting_ns));
+}
+
+}  // namespace
+
+std::string chrome_trace(const std::vector<const Timeline*>& timelines) {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  for (size_t t = 0; t < timelines.size(); ++t) {
+    const Timeline& timeline = *timelines[t];
+    add_name(out, "process_name", t, 0, timeline.source);
+    for (size_t w = 0; w < timeline.workers.size(); ++w) {
+      const auto& events = timeline.workers[w];
+      add_name(out, "thread_name", t, w,
+               events.empty() ? fmt::format("worker {}", w) : fmt::format("worker {}, stage {}", w, events[0].action.stage.value));
+      for (const TimelineEvent& event : events) add_event(out, t, w, event);
+    }
+  }
+  if (out.ends_with(",\n")) out.erase(out.size() - 2);
+  return out + "\n]}\n";
+}
+
+}  // namespace penstock::report

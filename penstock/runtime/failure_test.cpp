@@ -1,0 +1,152 @@
+// Failures, deadlines and early stops: every worker ends, the first failure is told, nothing hangs.
+#include <thread>
+
+#include "penstock/runtime/test_support.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using schedule::Kind;
+using schedule::WeightPolicy;
+
+/// Passes its input through until call number `fail_at`; then it throws what `what` says, or sleeps.
+class Trap : public model::Layer {
+ public:
+  enum class What { Throw, TorchError, Sleep };
+  Trap(What what, int fail_at) : what_(what), left_(fail_at) {}
+  std::string kind() const override { return "trap"; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs, const model::ForwardContext&) const override {
+    if (left_.fetch_sub(1) == 0) {
+      if (what_ == What::Throw) throw std::logic_error("trap sprung");
+      if (what_ == What::TorchError) return {inputs[0].view({-1, 7777})};
+      std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    }
+    return {inputs[0] * 1.0};
+  }
+
+ private:
+  What what_;
+  mutable std::atomic<int> left_;
+};
+
+model::Model trapped(Trap::What what, int fail_at) {
+  model::ModelBuilder net("trapped");
+  model::Value x = net.input({8});
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc1"}));
+  x = net.apply(std::make_shared<Trap>(what, fail_at), {x}, "trap").front();
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc2"}));
+  return net.build(net.linear(x, {.features = 4, .name = "fc3"}));
+}
+
+std::string failure_of(const model::Model& model, const Case& setup, std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer, {.deadline = deadline});
+  try {
+    pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }});
+  } catch (const TimeoutError& error) {
+    return std::string("timeout: ") + error.what();
+  } catch (const RuntimeError& error) {
+    return std::string("runtime: ") + error.what();
+  }
+  return "none";
+}
+
+TEST(Failure, AFailingLayerEndsTheRunAndIsNamed) {
+  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  const std::string message = failure_of(trapped(Trap::What::Throw, 5), setup);
+  EXPECT_NE(message.find("runtime: "), std::string::npos) << message;
+  EXPECT_NE(message.find("F5@"), std::string::npos) << message;
+  EXPECT_NE(message.find("trap sprung"), std::string::npos) << message;
+}
+
+TEST(Failure, ATorchErrorNamesTheLayer) {
+  const std::string message = failure_of(trapped(Trap::What::TorchError, 2), {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 4});
+  EXPECT_NE(message.find("layer 'trap' (trap)"), std::string::npos) << message;
+  EXPECT_NE(message.find("F2@"), std::string::npos) << message;
+}
+
+TEST(Failure, AFailingReplicaWakesThoseWhoWaitForItsGradients) {
+  EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3), {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}).find("trap sprung"), std::string::npos);
+}
+
+TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
+  const std::string message =
+      failure_of(trapped(Trap::What::Sleep, 4), {.kind = Kind::ModelParallel, .replicas = {1, 1}}, std::chrono::milliseconds(150));
+  EXPECT_NE(message.find("timeout: "), std::string::npos) << message;
+  EXPECT_NE(message.find("waits"), std::string::npos) << message;
+  EXPECT_NE(message.find("from stage"), std::string::npos) << message;
+  EXPECT_NE(message.find("computes"), std::string::npos) << message;
+}
+
+TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(24, 12, 1, 8, 4);
+  Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
+  const RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
+  const schedule::ScheduleShape two{.replicas = {1, 1}, .micro_batches = 2};
+  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, two), schedule::chain_links(2)), batches, options), ConfigError);
+  const schedule::ScheduleShape three{.replicas = {1, 1, 1}, .micro_batches = 2};
+  const auto compute = generate(Kind::ModelParallel, three);
+  EXPECT_THROW(pipeline.run(compute, batches, options), ConfigError);
+  EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options), ConfigError);
+  EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {}), ConfigError);
+  EXPECT_NO_THROW(pipeline.run(lower(compute, pipeline.links()), batches, options));
+}
+
+TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  for (const Kind kind : {Kind::OneFOneB, Kind::GPipe, Kind::TwoBuffered}) {
+    Case setup{.kind = kind, .replicas = {2, 1, 1}, .policy = schedule::default_policy(kind), .parts = 4, .samples = 12 * 50};
+    const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+    Pipeline pipeline(model, cut(model, 3), setup.replicas, *optimizer, {});
+    std::atomic<bool> stop{false};
+    const auto schedule = make_schedule(setup, batches, pipeline);
+    RunOptions options{.learning_rate = [](int64_t) { return 0.05; }, .stop = &stop};
+    options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) { stop = t.value >= 7; };
+    const RunResult result = pipeline.run(schedule, batches, options);
+    EXPECT_GE(result.mini_batches.size(), 8u);
+    EXPECT_LT(result.mini_batches.size(), 20u);
+    EXPECT_EQ(pipeline.steps(), static_cast<int64_t>(result.mini_batches.size()));
+    for (const auto& stats : result.mini_batches) EXPECT_EQ(stats.samples, 12);
+  }
+}
+
+TEST(EarlyStop, StoppedBeforeItBeginsDoesNothing) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(48, 12, 1, 8, 4);
+  Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {});
+  const std::atomic<bool> stop{true};
+  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::Stash};
+  const auto result = pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
+  EXPECT_TRUE(result.mini_batches.empty());
+  EXPECT_EQ(pipeline.steps(), 0);
+}
+
+TEST(Timeline, HoldsTheScheduleInOrder) {
+  const Trained trained = train(skip_model(), {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .samples = 12 * 6});
+  const auto optimizer = model::make_optimizer({});
+  const model::Model model = skip_model();
+  Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
+  const schedule::ScheduleShape shape{.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash};
+  const auto schedule = lower(generate(Kind::OneFOneB, shape), pipeline.links());
+  ASSERT_EQ(trained.run.timeline.workers.size(), 3u);
+  for (size_t w = 0; w < 3; ++w) {
+    const auto& events = trained.run.timeline.workers[w];
+    ASSERT_EQ(events.size(), schedule.workers[w].size());
+    for (size_t i = 0; i < events.size(); ++i) {
+      EXPECT_EQ(events[i].action, schedule.workers[w][i]);
+      EXPECT_LE(events[i].start_ns, events[i].end_ns);
+      EXPECT_LE(events[i].waiting_ns, events[i].end_ns - events[i].start_ns);
+      EXPECT_GE(events[i].start_ns, i > 0 ? events[i - 1].end_ns : 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

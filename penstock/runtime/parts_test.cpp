@@ -1,0 +1,183 @@
+// The runtime's parts on their own: weight store, gradient buffer, exchange, shared reduction, stage module.
+#include <thread>
+
+#include "penstock/runtime/gradient_buffer.h"
+#include "penstock/runtime/shared_reduce.h"
+#include "penstock/runtime/stage_module.h"
+#include "penstock/runtime/tensor_exchange.h"
+#include "penstock/runtime/test_support.h"
+#include "penstock/runtime/weight_store.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+CondVar::Deadline soon(int ms = 5000) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+
+class WeightStoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<model::Optimizer> sgd_ = model::make_optimizer({.name = "sgd", .momentum = 0});
+  model::Tensors gradient_ = {at::ones({4})};
+  float first(const WeightStore& store, int64_t version) { return store.at(WeightVersion{version})[0][0].item<float>(); }
+};
+
+TEST_F(WeightStoreTest, AStepKeepsVersionsThatAreStillNeeded) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  store.step(gradient_, {.learning_rate = 0.25});
+  store.step(gradient_, {.learning_rate = 0.25});
+  EXPECT_EQ(store.num_versions(), 3);
+  EXPECT_EQ(first(store, 0), 1.0f);
+  EXPECT_EQ(first(store, 1), 0.75f);
+  EXPECT_EQ(first(store, 2), 0.5f);
+}
+
+TEST_F(WeightStoreTest, AReleasedLatestVersionIsUpdatedInPlace) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  const void* before = store.at(WeightVersion{0})[0].data_ptr();
+  store.release(WeightVersion{0});
+  store.step(gradient_, {.learning_rate = 0.5});
+  EXPECT_EQ(store.at(WeightVersion{1})[0].data_ptr(), before);
+  EXPECT_EQ(store.num_versions(), 1);
+  EXPECT_EQ(first(store, 1), 0.5f);
+}
+
+TEST_F(WeightStoreTest, MemoryOfDeadVersionsIsUsedAgain) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  const void* oldest = store.at(WeightVersion{0})[0].data_ptr();
+  store.step(gradient_, {.learning_rate = 0.5});
+  store.release(WeightVersion{0});
+  const int64_t bytes = store.bytes();
+  store.step(gradient_, {.learning_rate = 0.5});
+  EXPECT_EQ(store.at(WeightVersion{2})[0].data_ptr(), oldest);
+  EXPECT_EQ(store.bytes(), bytes);
+}
+
+TEST_F(WeightStoreTest, MemoryThatSomebodyStillHoldsIsNotUsedAgain) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  const at::Tensor held = store.at(WeightVersion{0})[0].detach();
+  store.step(gradient_, {.learning_rate = 0.5});
+  store.release(WeightVersion{0});
+  store.step(gradient_, {.learning_rate = 0.5});
+  EXPECT_EQ(held[0].item<float>(), 1.0f);
+}
+
+TEST_F(WeightStoreTest, UnknownAndReleasedVersionsAreInternalErrors) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  EXPECT_THROW(store.at(WeightVersion{1}), InternalError);
+  store.step(gradient_, {.learning_rate = 0.5});
+  store.release(WeightVersion{0});
+  EXPECT_THROW(store.at(WeightVersion{0}), InternalError);
+  EXPECT_THROW(store.release(WeightVersion{0}), InternalError);
+}
+
+TEST_F(WeightStoreTest, AnUndefinedGradientLeavesTheWeight) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  const model::Tensors none(1);
+  store.step(none, {.learning_rate = 0.5});
+  EXPECT_EQ(first(store, 1), 1.0f);
+  store.release(WeightVersion{0});
+  EXPECT_EQ(first(store, 1), 1.0f);
+}
+
+TEST(GradientBufferTest, SumsAndLeavesSharedTensorsAlone) {
+  GradientBuffer buffer(2);
+  const at::Tensor shared = at::ones({3});
+  buffer.add({shared, at::Tensor()});
+  buffer.add({at::ones({3}), at::Tensor()});
+  buffer.add({at::ones({3}), at::Tensor()});
+  model::Tensors sums = buffer.take();
+  EXPECT_EQ(sums[0].sum().item<float>(), 9.0f);
+  EXPECT_FALSE(sums[1].defined());
+  EXPECT_EQ(shared.sum().item<float>(), 3.0f);
+  buffer.add({shared, shared});
+  sums = buffer.take();
+  sums[0].add_(1);
+  EXPECT_EQ(shared.sum().item<float>(), 3.0f);
+  EXPECT_FALSE(buffer.take()[0].defined());
+}
+
+schedule::Schedule two_stage_schedule() {
+  return lower(generate(schedule::Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = schedule::WeightPolicy::Stash}),
+               schedule::chain_links(2));
+}
+
+TEST(TensorExchangeTest, MessagesAreFoundByNameNotByOrder) {
+  TensorExchange exchange(two_stage_schedule(), 3);
+  for (const int b : {0, 1, 2}) {
+    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()), WaitResult::Ready);
+  }
+  model::Tensors tensors;
+  for (const int b : {2, 0, 1}) {
+    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()), WaitResult::Ready);
+    EXPECT_EQ(tensors[0].item<float>(), static_cast<float>(b));
+  }
+}
+
+TEST(TensorExchangeTest, AFullChannelMakesTheSenderWaitAndCloseWakesIt) {
+  TensorExchange exchange(two_stage_schedule(), 1);
+  const auto send = [&](int b, int ms) {
+    return exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::ones({1})}, soon(ms));
+  };
+  EXPECT_EQ(send(0, 1000), WaitResult::Ready);
+  EXPECT_EQ(send(1, 20), WaitResult::TimedOut);
+  WaitResult blocked = WaitResult::Ready;
+  std::thread sender([&]() { blocked = send(1, 20000); });
+  exchange.close();
+  sender.join();
+  EXPECT_EQ(blocked, WaitResult::Closed);
+}
+
+TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
+  constexpr int kReplicas = 3;
+  SharedReduce reduce(kReplicas);
+  std::vector<model::Tensors> gradients(kReplicas);
+  for (int r = 0; r < kReplicas; ++r) {
+    gradients[static_cast<size_t>(r)] = {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()};
+  }
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kReplicas; ++r) {
+    threads.emplace_back([&, r]() { EXPECT_EQ(reduce.run(r, gradients[static_cast<size_t>(r)], soon()), WaitResult::Ready); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& sums : gradients) {
+    EXPECT_EQ(sums[0].sum().item<float>(), 30.0f);
+    EXPECT_EQ(sums[1].sum().item<float>(), 2.0f);
+    EXPECT_FALSE(sums[2].defined());
+  }
+}
+
+TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
+  SharedReduce reduce(2);
+  model::Tensors gradients = {at::ones({2})};
+  EXPECT_EQ(reduce.run(0, gradients, soon(20)), WaitResult::TimedOut);
+}
+
+TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {
+  const model::Model model = skip_model();
+  const StageModule whole(model, std::vector<StageId>(model.graph().layers().size(), StageId{0}), StageId{0});
+  const at::Tensor x = at::linspace(-1, 1, 24).view({3, 8});
+  const auto weights_of = [&](const StageModule& stage) {
+    model::Tensors weights;
+    for (const LayerId id : stage.layers()) {
+      for (const at::Tensor& weight : model.initial_weights(id, 5)) weights.push_back(weight);
+    }
+    return weights;
+  };
+  model::Tensors buffers;
+  const at::Tensor expected = whole.forward(weights_of(whole), buffers, model::Tensors{x}, {.training = false}).front();
+  for (const int stages : {2, 3, 5, 9}) {
+    const auto stage_of_layer = cut(model, stages);
+    std::map<graph::ValueRef, at::Tensor> values = {{graph::ValueRef::model_input(0), x}};
+    for (int s = 0; s < stages; ++s) {
+      const StageModule stage(model, stage_of_layer, StageId{s});
+      model::Tensors inputs;
+      for (const auto& value : stage.inputs()) inputs.push_back(values.at(value));
+      const model::Tensors outputs = stage.forward(weights_of(stage), buffers, inputs, {.training = false});
+      for (size_t i = 0; i < outputs.size(); ++i) values[stage.outputs()[i]] = outputs[i];
+    }
+    EXPECT_TRUE(values.at(model.graph().outputs().front()).equal(expected));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

@@ -1,0 +1,100 @@
+// The executor: trains a model by walking a schedule, one thread per worker, tensors by reference (docs/threads.md).
+//
+//   Pipeline pipeline(model, stage_of_layer, {1, 1}, *optimizer, {.seed = 1});
+//   RunResult result = pipeline.run(schedule, source, {.learning_rate = [](int64_t) { return 0.1; }});
+//   double loss = result.mini_batches.back().mean_loss();
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/model/optimizer.h"
+#include "penstock/runtime/batch_source.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/timeline.h"
+
+namespace penstock::runtime {
+
+struct PipelineOptions {
+  uint64_t seed = 1;            ///< initial weights
+  int threads_per_worker = 1;   ///< intra-op threads
+  int64_t credits = 4;          ///< messages per channel before a send waits
+  std::chrono::milliseconds deadline{300'000};  ///< for every single wait
+};
+
+/// Sums over the samples of one mini-batch.
+struct MiniBatchStats {
+  double loss_sum = 0;
+  int64_t correct = 0;
+  int64_t samples = 0;
+  double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
+};
+
+struct RunOptions {
+  /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the schedule is forward-only. Called from worker threads.
+  std::function<double(int64_t step)> learning_rate = {};
+  /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones are left out.
+  const std::atomic<bool>* stop = nullptr;
+  /// Called when all samples of a mini-batch have gone through the loss; from a worker thread, one call at a time.
+  std::function<void(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  /// Keep the timeline of at most this many actions per worker; 0: none.
+  int64_t max_timeline_events = 1'000'000;
+};
+
+struct RunResult {
+  schedule::Timeline timeline;                ///< measured
+  std::vector<MiniBatchStats> mini_batches;   ///< those that were run, in order
+  int64_t wall_ns = 0;
+  int64_t waiting_ns = 0;                     ///< over all workers
+  std::vector<int64_t> peak_versions;         ///< per worker
+};
+
+/// State of one layer for checkpoints: weights, buffers, optimiser state (one list per state name).
+struct LayerSnapshot {
+  model::Tensors weights;
+  model::Tensors buffers;
+  std::vector<model::Tensors> optimizer_state;
+};
+
+class Pipeline {
+ public:
+  /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws ConfigError when a stage has no layer.
+  Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas, const model::Optimizer& optimizer,
+           const PipelineOptions& options);
+  ~Pipeline();
+
+  /// The pairs of stages between which tensors flow; what lower() needs.
+  std::vector<schedule::StageLink> links() const;
+
+  /// Runs the whole schedule and returns when all workers are done. A schedule with backwards trains; one without evaluates (no dropout, no gradient).
+  /// The schedule must be lowered, verified and of this pipeline's shape. On the first failure all workers stop and that failure is thrown: RuntimeError naming stage, micro-batch
+  /// and action; TimeoutError with who waits for what. The weights are then those of the last finished steps. Not reentrant.
+  RunResult run(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options);
+
+  /// Optimiser steps taken so far.
+  int64_t steps() const { return steps_; }
+
+  /// Copies of every layer's state, in graph order; buffers averaged over replicas.
+  std::vector<LayerSnapshot> snapshot() const;
+  /// Continues from this state.
+  void load(const std::vector<LayerSnapshot>& layers, int64_t steps);
+  /// Makes the buffers (running statistics) of all replicas equal to their average.
+  void average_buffers();
+
+ private:
+  struct Worker;
+  const model::Model* model_;
+  const model::Optimizer* optimizer_;
+  PipelineOptions options_;
+  std::vector<StageId> stage_of_layer_;
+  std::vector<int> replicas_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,56 @@
+#include "penstock/runtime/status_board.h"
+
+#include <fmt/format.h>
+
+#include "penstock/schedule/text_format.h"
+
+namespace penstock::runtime {
+
+using schedule::Action;
+using schedule::Op;
+
+namespace {
+
+std::string describe_wait(const Action& action) {
+  const std::string text = schedule::to_text(action);
+  if (schedule::is_receive(action.op)) return fmt::format("for {} from stage {}", text, action.peer.value);
+  if (schedule::is_send(action.op)) return fmt::format("for room to {} (stage {} has not taken earlier messages)", text, action.peer.value);
+  return fmt::format("for the other replicas in {}", text);
+}
+
+}  // namespace
+
+StatusBoard::StatusBoard(std::vector<StageId> stage_of_worker)
+    : stage_of_worker_(std::move(stage_of_worker)), entries_(stage_of_worker_.size()) {}
+
+void StatusBoard::set(WorkerId worker, State state, const Action& action) {
+  MutexLock lock(mutex_);
+  entries_[worker.index()] = {state, action, std::chrono::steady_clock::now()};
+}
+
+void StatusBoard::set(WorkerId worker, State state) {
+  MutexLock lock(mutex_);
+  entries_[worker.index()].state = state;
+  entries_[worker.index()].since = std::chrono::steady_clock::now();
+}
+
+std::string StatusBoard::report() const {
+  MutexLock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  std::string text;
+  for (size_t w = 0; w < entries_.size(); ++w) {
+    const Entry& entry = entries_[w];
+    const double seconds = std::chrono::duration<double>(now - entry.since).count();
+    text += fmt::format("\n  worker {} (stage {}): ", w, stage_of_worker_[w].value);
+    switch (entry.state) {
+      case State::Idle: text += "has not started"; break;
+      case State::Computing: text += fmt::format("computes {} since {:.1f} s", schedule::to_text(entry.action), seconds); break;
+      case State::Waiting: text += fmt::format("waits {:.1f} s {}", seconds, describe_wait(entry.action)); break;
+      case State::Done: text += "is done"; break;
+      case State::Failed: text += fmt::format("failed in {}", schedule::to_text(entry.action)); break;
+    }
+  }
+  return text;
+}
+
+}  // namespace penstock::runtime

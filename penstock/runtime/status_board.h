@@ -1,0 +1,38 @@
+// What every worker is doing right now, so that a wait that lasts too long can say who waits for what.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/schedule/action.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::runtime {
+
+/// Thread-safe. Each worker writes its own entry only; anyone may read.
+class StatusBoard {
+ public:
+  enum class State : uint8_t { Idle, Computing, Waiting, Done, Failed };
+
+  explicit StatusBoard(std::vector<StageId> stage_of_worker);
+
+  void set(WorkerId worker, State state, const schedule::Action& action);
+  void set(WorkerId worker, State state);
+
+  /// One line per worker: "worker 1 (stage 1): waits 30.0 s for 1RECV_F12 from stage 0".
+  std::string report() const;
+
+ private:
+  struct Entry {
+    State state = State::Idle;
+    schedule::Action action;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::vector<StageId> stage_of_worker_;
+  mutable Mutex mutex_;
+  std::vector<Entry> entries_ GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock::runtime

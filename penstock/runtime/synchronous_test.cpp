@@ -1,0 +1,121 @@
+// Synchronous strategies give the losses and weights of one-worker training with the same mini-batches.
+#include "penstock/runtime/test_support.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using schedule::Kind;
+using schedule::WeightPolicy;
+
+constexpr double kTolerance = 1e-5;
+
+void expect_equals_serial(const model::Model& model, Case setup) {
+  const Trained parallel = train(model, setup);
+  setup.kind = Kind::Serial;
+  setup.replicas = {1};
+  setup.policy = WeightPolicy::Flush;
+  setup.parts = 1;
+  const Trained serial = train(model, setup);
+  ASSERT_EQ(serial.losses.size(), parallel.losses.size());
+  EXPECT_LT(loss_difference(serial.losses, parallel.losses), kTolerance);
+  EXPECT_LT(weight_difference(serial.layers, parallel.layers), kTolerance);
+}
+
+TEST(Synchronous, TheReferenceItselfLearns) {
+  const Trained serial = train(skip_model(), {.samples = 12 * 60});
+  EXPECT_LT(serial.losses.back(), 0.7 * serial.losses.front());
+}
+
+TEST(Synchronous, ModelParallelEqualsSerial) { expect_equals_serial(skip_model(), {.kind = Kind::ModelParallel, .replicas = {1, 1, 1}}); }
+
+TEST(Synchronous, DataParallelEqualsSerial) {
+  expect_equals_serial(skip_model(), {.kind = Kind::DataParallel, .replicas = {2}, .parts = 2});
+  expect_equals_serial(skip_model(), {.kind = Kind::DataParallel, .replicas = {3}, .parts = 6});
+}
+
+TEST(Synchronous, GPipeEqualsSerialForAnyNumberOfMicroBatches) {
+  for (const int64_t parts : {1, 2, 5, 12}) {
+    SCOPED_TRACE(parts);
+    expect_equals_serial(skip_model(), {.kind = Kind::GPipe, .replicas = {1, 1, 1, 1}, .parts = parts});
+  }
+}
+
+TEST(Synchronous, OneFOneBFlushEqualsSerial) {
+  for (const int64_t parts : {1, 3, 8}) {
+    SCOPED_TRACE(parts);
+    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = parts});
+  }
+}
+
+TEST(Synchronous, ReplicatedStagesEqualSerial) {
+  expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {2, 1, 3}, .parts = 6});
+  expect_equals_serial(skip_model(), {.kind = Kind::GPipe, .replicas = {3, 2}, .parts = 4});
+}
+
+TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
+  // 7 samples are left over: fewer micro-batches than usual, some replicas get none.
+  for (const int64_t samples : {12 * 5 + 7, 12 * 5 + 1, 5}) {
+    SCOPED_TRACE(samples);
+    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = samples, .learning_rate = 0.3});
+  }
+}
+
+TEST(Synchronous, AdamEqualsSerial) {
+  expect_equals_serial(skip_model(),
+                       {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = {.name = "adam", .epsilon = 1e-3}, .learning_rate = 0.01});
+}
+
+TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
+  Case setup{.kind = Kind::ModelParallel, .replicas = {1, 1, 1}};
+  const model::Model model = skip_model(0.3);
+  const Trained three = train(model, setup);
+  setup.replicas = {1, 1};
+  const Trained two = train(model, setup);
+  setup.kind = Kind::Serial;
+  setup.replicas = {1};
+  const Trained one = train(model, setup);
+  EXPECT_EQ(one.losses, two.losses);
+  EXPECT_EQ(one.losses, three.losses);
+  EXPECT_EQ(weight_difference(one.layers, three.layers), 0.0);
+}
+
+TEST(Synchronous, RunsAreRepeatableBitForBit) {
+  const Case setup{.kind = Kind::OneFOneBFlush, .replicas = {3, 2}, .parts = 6};
+  const Trained first = train(skip_model(), setup);
+  const Trained second = train(skip_model(), setup);
+  EXPECT_EQ(first.losses, second.losses);
+  EXPECT_EQ(weight_difference(first.layers, second.layers), 0.0);
+}
+
+TEST(Synchronous, SeveralRunsContinueWhereTheLastEnded) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  const Case setup{.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3, .samples = 12 * 4};
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {.seed = 3});
+  std::vector<int64_t> steps;
+  std::mutex mutex;
+  const RunOptions options{.learning_rate = [&](int64_t step) {
+    const std::lock_guard lock(mutex);
+    steps.push_back(step);
+    return 0.05;
+  }};
+  const auto schedule = make_schedule(setup, batches, pipeline);
+  pipeline.run(schedule, batches, options);
+  const double first = pipeline.run(schedule, batches, options).mini_batches.front().mean_loss();
+  EXPECT_EQ(pipeline.steps(), 8);
+  std::sort(steps.begin(), steps.end());
+  EXPECT_EQ(steps, (std::vector<int64_t>{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}));
+
+  Pipeline other(model, cut(model, 2), {1, 1}, *optimizer, {.seed = 11});
+  const auto state = pipeline.snapshot();
+  other.load(state, pipeline.steps());
+  EXPECT_EQ(weight_difference(state, other.snapshot()), 0.0);
+  const auto a = pipeline.run(schedule, batches, {.learning_rate = [](int64_t) { return 0.05; }});
+  const auto b = other.run(schedule, batches, {.learning_rate = [](int64_t) { return 0.05; }});
+  EXPECT_EQ(a.mini_batches.back().loss_sum, b.mini_batches.back().loss_sum);
+  EXPECT_LT(a.mini_batches.back().mean_loss(), first);
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

@@ -1,0 +1,138 @@
+// Small models, data and runs shared by the runtime's tests.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/builder.h"
+#include "penstock/runtime/pipeline.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/util/rng.h"
+#include "penstock/verify/verify.h"
+
+namespace penstock::runtime::testing {
+
+/// Random samples in memory, cut into mini-batches of `mini_batch` samples, each into `parts` micro-batches of nearly equal size.
+class RandomBatches : public BatchSource {
+ public:
+  RandomBatches(int64_t samples, int64_t mini_batch, int64_t parts, int64_t features, int64_t classes, uint64_t seed = 7)
+      : mini_batch_(mini_batch), parts_(parts), samples_(samples) {
+    Rng rng(seed);
+    inputs_ = at::zeros({samples, features});
+    targets_ = at::zeros({samples}, at::kLong);
+    for (int64_t i = 0; i < inputs_.numel(); ++i) inputs_.data_ptr<float>()[i] = static_cast<float>(rng.uniform() * 2 - 1);
+    targets_.copy_(inputs_.slice(1, 0, classes).argmax(1));  // something to learn
+  }
+  int64_t num_micro_batches() const {
+    const int64_t rest = samples_ % mini_batch_;
+    return samples_ / mini_batch_ * parts_ + std::min(rest, parts_);
+  }
+  model::Tensors inputs(MicroBatchId b) const override { return {inputs_.slice(0, begin(b), end(b))}; }
+  at::Tensor targets(MicroBatchId b) const override { return targets_.slice(0, begin(b), end(b)); }
+  int64_t samples(MicroBatchId b) const override { return end(b) - begin(b); }
+  int64_t mini_batch_samples(MiniBatchId t) const override { return std::min(mini_batch_, samples_ - t.value * mini_batch_); }
+  uint64_t seed(MicroBatchId b) const override { return derive_seed(99, begin(b)); }
+
+ private:
+  int64_t begin(MicroBatchId b) const { return edge(b, 0); }
+  int64_t end(MicroBatchId b) const { return edge(b, 1); }
+  int64_t edge(MicroBatchId b, int64_t offset) const {
+    const int64_t t = b.value / parts_;
+    const int64_t n = mini_batch_samples(MiniBatchId{t});
+    return t * mini_batch_ + n * (b.value % parts_ + offset) / std::min(n, parts_);
+  }
+  int64_t mini_batch_;
+  int64_t parts_;
+  int64_t samples_;
+  at::Tensor inputs_;
+  at::Tensor targets_;
+};
+
+/// 8 features, 4 classes, six weighted layers, a skip connection over several layers and a layer with two outputs.
+inline model::Model skip_model(double dropout = 0) {
+  model::ModelBuilder net("skip");
+  model::Value x = net.input({8});
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc1"}));
+  const model::Value skip = x;
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc2"}));
+  if (dropout > 0) x = net.dropout(x, dropout);
+  const auto halves = net.split(x, 2);
+  const model::Value left = net.linear(halves[0], {.features = 8, .name = "fc3"});
+  x = net.concat({left, halves[1]});
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc4"}));
+  x = net.add(x, skip);
+  x = net.relu(net.linear(x, {.features = 12, .name = "fc5"}));
+  return net.build(net.linear(x, {.features = 4, .name = "fc6"}));
+}
+
+/// Cuts the layers, in topological order, into `stages` nearly equal runs.
+inline std::vector<StageId> cut(const model::Model& model, int stages) {
+  std::vector<StageId> result;
+  const int n = model.graph().num_layers();
+  for (int l = 0; l < n; ++l) result.push_back(StageId{l * stages / n});
+  return result;
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<LayerSnapshot> layers;
+  RunResult run;
+};
+
+struct Case {
+  schedule::Kind kind = schedule::Kind::Serial;
+  std::vector<int> replicas = {1};
+  schedule::WeightPolicy policy = schedule::WeightPolicy::Flush;
+  int64_t mini_batch = 12;
+  int64_t parts = 1;
+  int64_t samples = 12 * 20;
+  model::OptimizerSpec optimizer = {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3};
+  double learning_rate = 0.05;
+};
+
+inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches, const Pipeline& pipeline) {
+  const schedule::Schedule full =
+      lower(generate(setup.kind, {.replicas = setup.replicas, .micro_batches = batches.num_micro_batches(), .accumulate = setup.parts, .policy = setup.policy}),
+            pipeline.links());
+  const auto violations = verify::verify(full, {.credits = 4});
+  EXPECT_TRUE(violations.empty()) << violations.front().message;
+  return full;
+}
+
+inline Trained train(const model::Model& model, const Case& setup) {
+  const auto optimizer = model::make_optimizer(setup.optimizer);
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer,
+                    {.seed = 3, .deadline = std::chrono::seconds(30)});
+  Trained trained;
+  trained.run = pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [&](int64_t) { return setup.learning_rate; }});
+  for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());
+  trained.layers = pipeline.snapshot();
+  return trained;
+}
+
+/// Largest difference relative to the largest magnitude, over all weights.
+inline double weight_difference(const std::vector<LayerSnapshot>& a, const std::vector<LayerSnapshot>& b) {
+  double worst = 0;
+  for (size_t l = 0; l < a.size(); ++l) {
+    for (size_t w = 0; w < a[l].weights.size(); ++w) {
+      const double scale = a[l].weights[w].abs().max().item<double>();
+      worst = std::max(worst, (a[l].weights[w] - b[l].weights[w]).abs().max().item<double>() / std::max(scale, 1e-6));
+    }
+  }
+  return worst;
+}
+
+inline double loss_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = a.size() == b.size() ? 0 : 1e9;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  return worst;
+}
+
+}  // namespace penstock::runtime::testing

@@ -1,0 +1,116 @@
+#include "penstock/runtime/weight_store.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_grad_(true); }
+
+}  // namespace
+
+WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer) : optimizer_(&optimizer), spare_(weights.size()) {
+  Held held;
+  for (const at::Tensor& weight : weights) held.weights.push_back(as_leaf(weight));
+  versions_.push_back(std::move(held));
+  state_.resize(optimizer.state_names().size());
+  for (Tensors& tensors : state_) {
+    for (const at::Tensor& weight : weights) tensors.push_back(at::zeros_like(weight));
+  }
+}
+
+const Tensors& WeightStore::at(WeightVersion version) const {
+  for (const Held& held : versions_) {
+    if (held.version == version && !held.released) return held.weights;
+  }
+  PENSTOCK_CHECK(false, "weight version", version, "is not alive; latest", latest_);
+}
+
+void WeightStore::release(WeightVersion version) {
+  const auto found = std::find_if(versions_.begin(), versions_.end(), [&](const Held& held) { return held.version == version; });
+  PENSTOCK_CHECK(found != versions_.end() && !found->released, "weight version", version, "released twice or unknown; latest", latest_);
+  found->released = true;
+  if (version == latest_) return;  // the next step writes over it
+  recycle(found->weights);
+  versions_.erase(found);
+}
+
+void WeightStore::recycle(Tensors& weights) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    // A weight that a step left as it was is shared with the next version.
+    if (weights[i].use_count() == 1 && weights[i].storage().use_count() == 1) spare_[i].push_back(std::move(weights[i]));
+  }
+}
+
+at::Tensor WeightStore::take_buffer(size_t index) {
+  if (spare_[index].empty()) return at::empty_like(versions_.back().weights[index].detach());
+  at::Tensor buffer = std::move(spare_[index].back());
+  spare_[index].pop_back();
+  return buffer;
+}
+
+void WeightStore::step(TensorSpan gradients, const model::StepContext& context) {
+  const at::NoGradGuard no_grad;
+  Held& current = versions_.back();
+  PENSTOCK_CHECK(gradients.size() == current.weights.size(), gradients.size(), current.weights.size());
+  const bool in_place = current.released;
+  Tensors next;
+  next.reserve(gradients.size());
+  std::vector<at::Tensor> state(state_.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) {
+      next.push_back(current.weights[i]);
+      continue;
+    }
+    at::Tensor target = (in_place ? current.weights[i] : take_buffer(i)).variable_data();
+    for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
+    optimizer_->step(current.weights[i].detach(), gradients[i], target, state, context);
+    // variable_data() has a version counter of its own: autograd does not notice that the leaf was written in place. The verifier has proven that no
+    // graph that still matters reads it (or, under "latest", that the user asked for exactly this).
+    next.push_back(in_place ? current.weights[i] : as_leaf(target));
+  }
+  latest_ = WeightVersion{latest_.value + 1};
+  if (in_place) versions_.pop_back();
+  versions_.push_back({latest_, std::move(next), false});
+}
+
+void WeightStore::begin_run() {
+  while (versions_.size() > 1) {
+    recycle(versions_.front().weights);
+    versions_.pop_front();
+  }
+  latest_ = WeightVersion{0};
+  versions_.front().version = latest_;
+  versions_.front().released = false;
+}
+
+int64_t WeightStore::bytes() const {
+  int64_t total = 0;
+  const auto add = [&total](const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) total += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (const Held& held : versions_) add(held.weights);
+  for (const Tensors& tensors : state_) add(tensors);
+  for (const Tensors& tensors : spare_) add(tensors);
+  return total;
+}
+
+void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
+  begin_run();
+  const at::NoGradGuard no_grad;
+  PENSTOCK_CHECK(weights.size() == versions_.front().weights.size(), weights.size());
+  PENSTOCK_CHECK(state.size() == state_.size(), state.size(), state_.size());
+  for (size_t i = 0; i < weights.size(); ++i) versions_.front().weights[i].detach().copy_(weights[i]);
+  for (size_t s = 0; s < state.size(); ++s) {
+    for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(state[s][i]);
+  }
+}
+
+}  // namespace penstock::runtime

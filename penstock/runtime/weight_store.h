@@ -1,0 +1,68 @@
+// The versions of one stage's weights on one worker, kept by copy on write (docs/weights.md). A stash is a list of references: a new version
+// costs memory only while some micro-batch in flight still needs the old one, and the memory of dead versions is used again.
+//
+//   WeightStore store(weights, optimizer);
+//   store.step(gradients, {.learning_rate = 0.1, .step = 1});   // version 0 stays for those who still need it
+//   store.release(WeightVersion{0});                            // now it is gone
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/layer.h"
+#include "penstock/model/optimizer.h"
+#include "penstock/util/ids.h"
+
+namespace penstock::runtime {
+
+using model::Tensors;
+using model::TensorSpan;
+
+/// Not thread-safe: one worker owns it.
+class WeightStore {
+ public:
+  /// Takes the weights over. `optimizer` must outlive the store.
+  WeightStore(Tensors weights, const model::Optimizer& optimizer);
+
+  /// Leaf tensors that require gradients. Throws InternalError when the version was released or does not exist yet.
+  const Tensors& at(WeightVersion version) const;
+  WeightVersion latest() const { return latest_; }
+
+  /// No forward or backward will use the version again. Released while it is the latest, it is the step's to overwrite.
+  void release(WeightVersion version);
+
+  /// Makes version latest() + 1 out of latest(): in place if latest() was released, otherwise in other memory. An undefined gradient leaves its weight as it is.
+  void step(TensorSpan gradients, const model::StepContext& context);
+
+  /// Forgets all versions but the latest and calls it version 0.
+  void begin_run();
+
+  /// Versions alive, and bytes held for versions (with memory kept for reuse) and optimiser state.
+  int64_t num_versions() const { return static_cast<int64_t>(versions_.size()); }
+  int64_t bytes() const;
+
+  /// One list per entry of the optimiser's state_names(), each with one tensor per weight.
+  const std::vector<Tensors>& state() const { return state_; }
+  /// Replaces weights and state by copies of these (a checkpoint); the version becomes 0.
+  void load(TensorSpan weights, const std::vector<Tensors>& state);
+
+ private:
+  struct Held {
+    WeightVersion version;
+    Tensors weights;
+    bool released = false;
+  };
+  /// Memory for a new version of weight `index`: that of a dead version, if nobody looks at it any more.
+  at::Tensor take_buffer(size_t index);
+  void recycle(Tensors& weights);
+
+  const model::Optimizer* optimizer_;
+  std::deque<Held> versions_;  ///< ascending; the last is the latest
+  WeightVersion latest_{0};
+  std::vector<Tensors> state_;
+  std::vector<Tensors> spare_;  ///< per weight: memory of dead versions
+};
+
+}  // namespace penstock::runtime

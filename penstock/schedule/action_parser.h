@@ -1,0 +1,34 @@
+// Reads single actions and lines of them; what the two file forms (with header, PyTorch's CSV) have in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule/action.h"
+
+namespace penstock::schedule {
+
+/// A place in a text, for error messages.
+struct TextPlace {
+  std::string_view name;
+  int64_t line = 0;
+
+  /// Throws ParseError here.
+  [[noreturn]] void fail(std::string_view message) const;
+};
+
+/// `text` without spaces, tabs and carriage returns at both ends.
+std::string_view trimmed(std::string_view text);
+/// `text` in quotes, at most 40 bytes of it, unprintable bytes as '?'.
+std::string quoted(std::string_view text);
+/// The whole of `text` as a decimal number >= 0, or nothing.
+std::optional<int64_t> parse_count(std::string_view text);
+
+/// The actions of one line; empty cells are skipped. For F, B and messages the mini-batch is left 0, to be filled in from the
+/// shape. Throws ParseError, also when more than `max_actions` are found.
+std::vector<Action> parse_actions(std::string_view line, const TextPlace& place, int64_t max_actions);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,45 @@
+// The schedule kinds by name, and the generators. Each generator's own header draws its grid and cites its source.
+//
+//   Schedule s = generate(parse_kind("gpipe"), {.replicas = {1, 1, 1, 1}, .micro_batches = 8, .accumulate = 8});
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::schedule {
+
+enum class Kind : uint8_t {
+  Serial,         ///< one worker, forward then backward
+  DataParallel,   ///< one stage, many replicas
+  ModelParallel,  ///< one micro-batch in flight at a time
+  GPipe,          ///< all forwards, then all backwards, then a flush
+  OneFOneB,       ///< PipeDream: one forward, one backward, no flush; round-robin over replicas where a stage has several
+  OneFOneBFlush,  ///< the same order inside each mini-batch, with a flush (PipeDream-Flush)
+  TwoBuffered,    ///< 1F1B order with double-buffered weights (PipeDream-2BW)
+  ForwardOnly,    ///< evaluation: forwards alone
+};
+
+/// "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw", "forward-only".
+std::string_view to_string(Kind kind);
+/// Throws ConfigError listing the names.
+Kind parse_kind(std::string_view name);
+/// All kinds, in the order above.
+std::vector<Kind> all_kinds();
+/// One line for people: what it does and where it is from.
+std::string_view describe(Kind kind);
+/// The policy the kind runs with when none is asked for.
+WeightPolicy default_policy(Kind kind);
+/// Whether the kind can run under the policy (1f1b: stash, vertical-sync, latest; 2bw: 2bw; the others: flush).
+bool supports(Kind kind, WeightPolicy policy);
+/// Micro-batches per step when none is asked for: the shape's micro_batches for kinds with a flush, the least common multiple of the
+/// replica counts for 1f1b, and for 2bw the smallest multiple of that which reaches the depth.
+int64_t default_accumulate(Kind kind, const ScheduleShape& shape);
+
+/// Compute actions only. Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it (dp with 2 stages, serial
+/// with 2 workers, an unsupported policy).
+Schedule generate(Kind kind, const ScheduleShape& shape);
+
+}  // namespace penstock::schedule

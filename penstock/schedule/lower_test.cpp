@@ -1,0 +1,112 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/text_format.h"
+#include "penstock/util/error.h"
+
+namespace penstock::schedule {
+namespace {
+
+using ::testing::ElementsAre;
+
+/// The lists as text, one string per worker.
+std::vector<std::string> lists_of(const Schedule& schedule) {
+  std::vector<std::string> lists;
+  for (const auto& actions : schedule.workers) {
+    std::string text;
+    for (const Action& action : actions) text += (text.empty() ? "" : ",") + to_text(action);
+    lists.push_back(text);
+  }
+  return lists;
+}
+
+std::vector<std::string> lowered(Kind kind, const ScheduleShape& shape) {
+  return lists_of(lower(generate(kind, shape), chain_links(shape.num_stages())));
+}
+
+}  // namespace
+
+TEST(Lower, SerialUpdatesInPlace) {
+  EXPECT_THAT(lowered(Kind::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2}),
+              ElementsAre("0F0@0,0B0@0,0F1@0,0B1@0,0FREE0@0,0STEP0@0,0F2@1,0B2@1,0FREE1@1,0STEP1@1"));
+}
+
+TEST(Lower, ReceivesStandBeforeAndSendsAfterTheCompute) {
+  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1}),
+              ElementsAre("0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0", "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0"));
+}
+
+TEST(Lower, StashFreesAVersionAfterTheBackwardThatUsesItLast) {
+  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 1, .policy = WeightPolicy::Stash}),
+              ElementsAre("0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,0F2@1,0SEND_F2,0RECV_B1,0B1@0,0FREE1@0,0STEP1@1,"
+                          "0RECV_B2,0B2@1,0FREE2@1,0FREE2@2,0STEP2@2",
+                          "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0,1RECV_F1,1F1@1,1B1@1,1SEND_B1,1FREE1@1,1STEP1@1,"
+                          "1RECV_F2,1F2@2,1B2@2,1SEND_B2,1FREE2@2,1STEP2@2"));
+}
+
+TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
+  const Schedule full =
+      lower(generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::VerticalSync}),
+            chain_links(2));
+  std::vector<std::vector<int64_t>> versions(2, std::vector<int64_t>(4));
+  for (size_t w = 0; w < 2; ++w) {
+    for (const Action& action : full.workers[w]) {
+      if (is_compute(action.op)) versions[w][action.micro_batch.index()] = action.version.value;
+    }
+  }
+  EXPECT_THAT(versions[0], ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(versions[1], versions[0]);
+}
+
+TEST(Lower, LatestMixesVersionsOfForwardAndBackward) {
+  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 1, .policy = WeightPolicy::Latest})[0],
+              "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0,0RECV_B1,0B1@1,0FREE1@1,0STEP1@1");
+}
+
+TEST(Lower, ReplicasSyncBeforeTheStepAlsoWithoutAMicroBatchOfTheMiniBatch) {
+  EXPECT_THAT(lowered(Kind::DataParallel, {.replicas = {2}, .micro_batches = 3, .accumulate = 1}),
+              ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@2,0SYNC2,0FREE2@2,0STEP2@2",
+                          "0SYNC0,0FREE0@0,0STEP0@0,0F1@1,0B1@1,0SYNC1,0FREE1@1,0STEP1@1,0SYNC2,0FREE2@2,0STEP2@2"));
+}
+
+TEST(Lower, StepsBeforeTheFirstBackwardStandBeforeTheForwardThatLeadsToIt) {
+  // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step stands before F3, which B1 follows directly.
+  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {2, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::Stash})[1],
+              "0F1@0,0SEND_F1,0SYNC0,0STEP0@0,0F3@1,0SEND_F3,0RECV_B1,0B1@0,0FREE1@0,0SYNC1,0STEP1@1,0SYNC2,0FREE2@2,0STEP2@2,"
+              "0RECV_B3,0B3@1,0FREE3@1,0SYNC3,0FREE3@3,0STEP3@3");
+}
+
+TEST(Lower, SkipLinksNameTheOtherStage) {
+  const Schedule full = lower(generate(Kind::ForwardOnly, {.replicas = {1, 1, 1}, .micro_batches = 1}),
+                              {{StageId{0}, StageId{2}}, {StageId{0}, StageId{1}}, {StageId{1}, StageId{2}}, {StageId{0}, StageId{1}}});
+  EXPECT_THAT(lists_of(full), ElementsAre("0F0@0,0SEND_F0,0SEND_F0>2", "1RECV_F0,1F0@0,1SEND_F0", "2RECV_F0<0,2RECV_F0,2F0@0"));
+}
+
+TEST(Lower, ForwardOnlyHasNoStep) {
+  EXPECT_THAT(lowered(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 3, .accumulate = 1}), ElementsAre("0F0@0,0F1@0,0F2@0"));
+}
+
+TEST(Lower, AnEmptyScheduleStaysEmpty) {
+  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 2}, .micro_batches = 0}), ElementsAre("", "", ""));
+}
+
+TEST(Lower, RefusesWhatItCannotComplete) {
+  const Schedule compute = generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+  EXPECT_THROW(lower(lower(compute, chain_links(2)), chain_links(2)), ConfigError);
+  EXPECT_THROW(lower(compute, {{StageId{1}, StageId{0}}}), ConfigError);
+  EXPECT_THROW(lower(compute, {{StageId{1}, StageId{1}}}), ConfigError);
+  EXPECT_THROW(lower(compute, {{StageId{0}, StageId{2}}}), ConfigError);
+  EXPECT_THROW(lower(compute, {{StageId{-1}, StageId{1}}}), ConfigError);
+  Schedule misplaced = compute;
+  misplaced.workers[0][0].stage = StageId{1};
+  EXPECT_THROW(lower(misplaced, chain_links(2)), ConfigError);
+  Schedule beyond = compute;
+  beyond.workers[0][0].micro_batch = MicroBatchId{2};
+  EXPECT_THROW(lower(beyond, chain_links(2)), ConfigError);
+  Schedule missing = compute;
+  missing.workers.pop_back();
+  EXPECT_THROW(lower(missing, chain_links(2)), ConfigError);
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,36 @@
+#include "penstock/schedule/policy.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "penstock/util/error.h"
+
+namespace penstock::schedule {
+
+std::string_view to_string(WeightPolicy policy) {
+  switch (policy) {
+    case WeightPolicy::Flush:
+      return "flush";
+    case WeightPolicy::Stash:
+      return "stash";
+    case WeightPolicy::VerticalSync:
+      return "vertical-sync";
+    case WeightPolicy::TwoBuffered:
+      return "2bw";
+    case WeightPolicy::Latest:
+      return "latest";
+  }
+  return "?";
+}
+
+WeightPolicy parse_weight_policy(std::string_view name) {
+  constexpr std::array kAll = {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::TwoBuffered,
+                               WeightPolicy::Latest};
+  for (const WeightPolicy policy : kAll) {
+    if (to_string(policy) == name) return policy;
+  }
+  throw ConfigError(fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw or latest", name.substr(0, 40)));
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,22 @@
+// The weight policies: which version of a stage's weights a micro-batch uses (docs/weights.md has the formulas).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace penstock::schedule {
+
+enum class WeightPolicy : uint8_t {
+  Flush,         ///< the version since the last step; the pipeline drains before each step (synchronous SGD). 1 version.
+  Stash,         ///< forward: the stage's latest; backward: the same one. Up to `depth` versions (PipeDream, SOSP 2019, 3.3).
+  VerticalSync,  ///< the version that the micro-batch saw at the input stage, at every stage (same section).
+  TwoBuffered,   ///< the version of one mini-batch ago, delay exactly 1, two versions (PipeDream-2BW, ICML 2021, section 3.1).
+  Latest,        ///< the latest in forward and again in backward: gradients mix versions; naive, for comparison. 1 version.
+};
+
+/// "flush", "stash", "vertical-sync", "2bw", "latest".
+std::string_view to_string(WeightPolicy policy);
+/// Throws ConfigError listing the names when `name` is none of them.
+WeightPolicy parse_weight_policy(std::string_view name);
+
+}  // namespace penstock::schedule

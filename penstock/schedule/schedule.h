@@ -1,0 +1,87 @@
+// A schedule: who does what in which order, as data. Made by a generator (compute only) and completed by lower().
+//
+//   Schedule compute = generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8, .policy = WeightPolicy::Stash});
+//   Schedule full = lower(compute, chain_links(2));
+//   std::string text = to_text(full);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule/action.h"
+#include "penstock/schedule/policy.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::schedule {
+
+/// The numbers a generator needs. Workers are numbered stage by stage: stage 0's replicas first.
+/// Every stage steps exactly once per mini-batch, with the mean gradient over the mini-batch, however the model is split and however many
+/// replicas a stage has (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps once per r mini-batches.
+struct ScheduleShape {
+  std::vector<int> replicas;  ///< one entry per stage, each >= 1
+  int64_t micro_batches = 1;  ///< in the whole schedule
+  int64_t accumulate = 1;     ///< micro-batches per mini-batch, that is per optimiser step; the last mini-batch may be shorter
+  WeightPolicy policy = WeightPolicy::Flush;
+
+  int num_stages() const { return static_cast<int>(replicas.size()); }
+  int num_workers() const;
+  int64_t num_mini_batches() const { return ceil_div(micro_batches, accumulate); }
+  MiniBatchId mini_batch_of(MicroBatchId b) const { return MiniBatchId{b.value / accumulate}; }
+  /// First worker of the stage.
+  WorkerId first_worker(StageId stage) const;
+  StageId stage_of(WorkerId worker) const;
+  /// The worker that runs micro-batch b of the stage: round-robin, replica b mod r (SOSP 2019, 3.2).
+  WorkerId worker_of(StageId stage, MicroBatchId b) const;
+  bool operator==(const ScheduleShape&) const = default;
+};
+
+/// No schedule holds more actions than this over all workers, lowered or not (2 GB of them); larger requests are refused.
+inline constexpr int64_t kMaxActions = 50'000'000;
+inline constexpr int kMaxWorkers = 10'000'000;
+
+/// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0 or accumulate < 1, more than
+/// kMaxActions compute actions, and for 2bw an `accumulate` below pipeline_depth(). O(stages), allocates nothing that grows with the
+/// numbers.
+void validate(const ScheduleShape& shape);
+
+struct Schedule {
+  std::string kind;  ///< "1f1b", "gpipe", ...; "custom" when read from a file without one
+  ScheduleShape shape;
+  bool lowered = false;  ///< sends, receives, syncs, steps, frees and versions are present
+  std::vector<std::vector<Action>> workers = {};
+
+  int64_t num_actions() const;
+  bool operator==(const Schedule&) const = default;
+};
+
+/// The pairs of stages (from < to) between which tensors flow; every stage of a lowered schedule talks along these only.
+struct StageLink {
+  StageId from;
+  StageId to;
+  auto operator<=>(const StageLink&) const = default;
+};
+/// 0->1, 1->2, ...
+std::vector<StageLink> chain_links(int num_stages);
+
+/// Adds messages, gradient sync (stages with more than one replica), steps and frees, and fills in the weight versions that the
+/// policy prescribes. Receives stand right before the compute action that needs them, sends right after the one that made the data; SYNC
+/// and STEP of mini-batch t stand right after the worker's last backward of a mini-batch <= t. A worker that has none yet makes them before
+/// its first action under flush, otherwise before the forward that leads directly to its first backward (docs/schedules.md says why that
+/// cannot deadlock). FREE stands after the last use of a version that is no longer the newest, or else right before the STEP that replaces
+/// it; the newest version at the end is never freed. A forward-only schedule (no Backward at all) gets no sync, step or free. Pure.
+/// O(actions). Throws ConfigError when `compute` is already lowered, holds actions that do not fit its shape, a link points backwards or to
+/// a stage that does not exist, or the result would hold more than kMaxActions actions. Duplicate links count once.
+Schedule lower(const Schedule& compute, const std::vector<StageLink>& links);
+
+/// Number of forwards that the stage runs before its first backward in 1F1B: ceil(workers at and after s / replicas of s)
+/// (SOSP 2019, 3.2: NOAM for stage 0).
+int64_t warmup_depth(const ScheduleShape& shape, StageId stage);
+/// The same for every stage, in O(stages).
+std::vector<int64_t> warmup_depths(const ScheduleShape& shape);
+/// Micro-batches from the oldest whose backward is pending to the newest whose forward ran, in 1F1B: the largest
+/// (warmup_depth - 1) * replicas + 1 over the stages. Without replication that is the number of stages. 2bw needs `accumulate` >= this.
+int64_t pipeline_depth(const ScheduleShape& shape);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,84 @@
+#include "penstock/schedule/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/error.h"
+
+namespace penstock::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string refusal_of(const ScheduleShape& shape) {
+  try {
+    validate(shape);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST(ScheduleShape, NumbersWorkersStageByStage) {
+  const ScheduleShape shape{.replicas = {2, 1, 3}};
+  const WorkerTable table(shape);
+  EXPECT_EQ(shape.num_workers(), 6);
+  EXPECT_EQ(shape.first_worker(StageId{2}), WorkerId{3});
+  EXPECT_EQ(shape.worker_of(StageId{2}, MicroBatchId{7}), WorkerId{4});
+  const std::vector<int> stages = {0, 0, 1, 2, 2, 2};
+  for (int w = 0; w < 6; ++w) {
+    EXPECT_EQ(shape.stage_of(WorkerId{w}), StageId{stages[static_cast<size_t>(w)]});
+    EXPECT_EQ(table.stage_of(WorkerId{w}), shape.stage_of(WorkerId{w}));
+  }
+  for (int s = 0; s < 3; ++s) {
+    for (int64_t b = 0; b < 10; ++b) EXPECT_EQ(table.worker_of(StageId{s}, MicroBatchId{b}), shape.worker_of(StageId{s}, MicroBatchId{b}));
+  }
+}
+
+TEST(ScheduleShape, TheLastMiniBatchMayBeShorter) {
+  const ScheduleShape shape{.replicas = {1}, .micro_batches = 10, .accumulate = 4};
+  EXPECT_EQ(shape.num_mini_batches(), 3);
+  EXPECT_EQ(shape.mini_batch_of(MicroBatchId{9}), MiniBatchId{2});
+  EXPECT_EQ((ScheduleShape{.replicas = {1}, .micro_batches = 0}.num_mini_batches()), 0);
+  EXPECT_EQ((ScheduleShape{.replicas = {1}, .micro_batches = 5, .accumulate = INT64_MAX}.num_mini_batches()), 1);
+}
+
+TEST(WarmupDepth, IsTheCeilingOfWorkersAfterTheStageOverItsReplicas) {
+  EXPECT_EQ(warmup_depths({.replicas = {1, 1, 1, 1}}), (std::vector<int64_t>{4, 3, 2, 1}));
+  EXPECT_EQ(warmup_depths({.replicas = {7, 1}}), (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(warmup_depths({.replicas = {1, 3, 1}}), (std::vector<int64_t>{5, 2, 1}));
+  for (int s = 0; s < 3; ++s)
+    EXPECT_EQ(warmup_depth({.replicas = {1, 3, 1}}, StageId{s}), warmup_depths({.replicas = {1, 3, 1}})[static_cast<size_t>(s)]);
+}
+
+TEST(PipelineDepth, IsTheNumberOfStagesWithoutReplication) {
+  EXPECT_EQ(pipeline_depth({.replicas = {1}}), 1);
+  EXPECT_EQ(pipeline_depth({.replicas = {1, 1, 1, 1}}), 4);
+  EXPECT_EQ(pipeline_depth({.replicas = {4}}), 1);
+  EXPECT_EQ(pipeline_depth({.replicas = {2, 1}}), 3);
+}
+
+TEST(Validate, NamesWhatIsWrong) {
+  EXPECT_EQ(refusal_of({.replicas = {1, 2}, .micro_batches = 0}), "");
+  EXPECT_THAT(refusal_of({.replicas = {}}), HasSubstr("at least 1 stage"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 0}}), HasSubstr("stage 1 has 0 replicas"));
+  EXPECT_THAT(refusal_of({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
+  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
+  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}), HasSubstr("accumulate"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .micro_batches = 9, .accumulate = 2, .policy = WeightPolicy::TwoBuffered}),
+              HasSubstr("accumulate is 2, depth is 3"));
+}
+
+TEST(Validate, RefusesAbsurdNumbersWithoutAllocating) {
+  EXPECT_THAT(refusal_of({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}), HasSubstr("at most 10000000 workers"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = INT64_MAX}), HasSubstr("more than"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = 1'000'000'000'000'000'000}), HasSubstr("more than"));
+  EXPECT_EQ(refusal_of({.replicas = {1, 1}, .micro_batches = 4, .accumulate = INT64_MAX}), "");
+}
+
+}  // namespace penstock::schedule

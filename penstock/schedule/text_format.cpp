@@ -1,0 +1,70 @@
+#include "penstock/schedule/text_format.h"
+
+#include <array>
+#include <charconv>
+
+namespace penstock::schedule {
+namespace {
+
+void append_number(std::string& text, int64_t number) {
+  std::array<char, 24> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  text.append(buffer.data(), end);
+}
+
+/// The stage that a message goes to or comes from when the text names none.
+int32_t default_peer(const Action& action) {
+  const bool later = action.op == Op::SendForward || action.op == Op::RecvBackward;
+  return action.stage.value + (later ? 1 : -1);
+}
+
+void append_action(std::string& text, const Action& action) {
+  append_number(text, action.stage.value);
+  text += to_string(action.op);
+  const bool of_micro_batch = is_compute(action.op) || is_message(action.op);
+  append_number(text, of_micro_batch ? action.micro_batch.value : action.mini_batch.value);
+  if (is_message(action.op)) {
+    if (action.peer.value == default_peer(action)) return;
+    text += is_send(action.op) ? '>' : '<';
+    append_number(text, action.peer.value);
+  } else if (action.version.value >= 0) {
+    text += '@';
+    append_number(text, action.version.value);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Action& action) {
+  std::string text;
+  append_action(text, action);
+  return text;
+}
+
+std::string to_text(const Schedule& schedule) {
+  std::string text = "# penstock schedule 1\n# kind: " + schedule.kind + "\n# replicas:";
+  text.reserve(text.size() + static_cast<size_t>(schedule.num_actions()) * 10);
+  for (const int count : schedule.shape.replicas) {
+    text += ' ';
+    append_number(text, count);
+  }
+  text += "\n# micro-batches: ";
+  append_number(text, schedule.shape.micro_batches);
+  text += "  accumulate: ";
+  append_number(text, schedule.shape.accumulate);
+  text += "  weights: ";
+  text += to_string(schedule.shape.policy);
+  text += schedule.lowered ? "\n# lowered: yes\n" : "\n# lowered: no\n";
+  for (const auto& list : schedule.workers) {
+    bool first = true;
+    for (const Action& action : list) {
+      if (!first) text += ',';
+      first = false;
+      append_action(text, action);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,38 @@
+// Which version each forward and backward uses and where versions are freed: the second part of lowering (docs/weights.md).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::schedule {
+
+/// Fills in the versions by the shape's policy, worker by worker. Workers must come in order, stage 0's first: vertical-sync takes the
+/// versions of the later stages from there.
+class VersionAssigner {
+ public:
+  VersionAssigner(const ScheduleShape& shape, bool forward_only);
+  /// `actions`: one worker's list after place_steps(). O(actions).
+  void assign(std::vector<Action>& actions);
+
+ private:
+  WeightVersion version_of(const Action& action, int64_t steps_before);
+
+  WeightPolicy policy_;
+  bool forward_only_;
+  bool at_input_stage_ = true;
+  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the same at the input stage.
+  std::vector<int64_t> used_;
+};
+
+/// A FREE action and the position in the list after which it stands (-1: at the beginning).
+struct FreePlace {
+  int64_t after = -1;
+  Action action;
+};
+/// Where the versions of one worker's list are freed, by position. `actions` has its versions and steps, `num_steps` of them, and no
+/// messages.
+std::vector<FreePlace> place_frees(const std::vector<Action>& actions, int64_t num_steps);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,34 @@
+// The state of one layer in one safetensors file: "weights.<name>", "buffers.<name>", "optimizer.<state>.<weight name>".
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "penstock/train/checkpoint.h"
+
+namespace penstock::train {
+
+/// What a manifest says about a file. An empty name: there is none.
+struct FileRecord {
+  std::string name;
+  int64_t bytes = 0;
+  uint32_t crc32 = 0;
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+/// Writes folder / name and flushes it. Tensors must have the layer's shapes. Throws RuntimeError when writing fails.
+FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name, const model::Layer& layer,
+                            const LayerState& state);
+
+/// Reads it back; `optimizer_states` names the states that each weight has. Throws CheckpointError unless size, checksum, names, types and
+/// shapes are right.
+LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord& record, const model::Layer& layer,
+                           const std::vector<std::string>& optimizer_states);
+
+/// Reads a file for its size and checksum only. Throws CheckpointError when they differ from the record.
+void verify_file(const std::filesystem::path& folder, const FileRecord& record);
+
+}  // namespace penstock::train

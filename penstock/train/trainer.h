@@ -1,0 +1,96 @@
+// Trains a model by a plan: epochs of mini-batches through the pipeline, evaluation between them, checkpoints, early stop.
+//
+//   TrainResult result = train(model, load_data({}), {.plan = plan, .mini_batch_size = 64, .epochs = 1});
+//   std::cout << result.test_accuracy << '\n';
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/model/optimizer.h"
+#include "penstock/plan/plan.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/timeline.h"
+#include "penstock/train/dataset.h"
+#include "penstock/train/learning_rate.h"
+
+namespace penstock::train {
+
+/// How far a run is; passed to observers.
+struct Progress {
+  int64_t epoch = 0;             ///< from 0
+  int64_t epochs = 0;
+  int64_t mini_batch = 0;        ///< finished in this epoch
+  int64_t mini_batches = 0;      ///< in this epoch
+  int64_t samples = 0;           ///< finished in this call of train()
+  double loss = 0;               ///< mean of the last mini-batch
+  double accuracy = 0;           ///< share of the epoch's samples so far that were right
+  double samples_per_s = 0;      ///< since the segment began
+};
+
+struct EpochSummary {
+  int64_t epoch = 0;
+  double loss = 0;               ///< mean over the epoch's samples
+  double train_accuracy = 0;     ///< while training
+  std::optional<double> test_loss;
+  std::optional<double> test_accuracy;
+  double samples_per_s = 0;
+  int64_t train_ns = 0;
+};
+
+/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must be quick; the others from train()'s own thread.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_mini_batch(const Progress&) {}
+  virtual void on_epoch(const EpochSummary&) {}
+  virtual void on_message(const std::string&) {}
+};
+
+struct TrainOptions {
+  plan::Plan plan = {};            ///< stages, replicas, strategy and weight policy; micro_batches is taken from here
+  int64_t mini_batch_size = 64;    ///< samples per optimiser step, over all workers
+  int64_t epochs = 1;
+  int64_t max_steps = 0;           ///< 0: whole epochs
+  int64_t warmup_steps = 0;        ///< run first and left out of throughput, idle share and timeline
+  model::OptimizerSpec optimizer = {};
+  LearningRateSpec learning_rate = {};
+  uint64_t seed = 1;
+  int threads_per_worker = 1;
+  std::chrono::milliseconds deadline{300'000};
+  bool shuffle = true;
+  bool evaluate = true;
+  std::filesystem::path checkpoint = {};  ///< folder; empty: none. Saved after every epoch, and when the run is stopped.
+  bool resume = false;               ///< continue from the newest checkpoint in the folder, if there is one
+  const std::atomic<bool>* stop = nullptr;
+  TrainObserver* observer = nullptr;
+};
+
+struct TrainResult {
+  std::vector<double> losses;        ///< mean of every mini-batch, in order
+  std::vector<EpochSummary> epochs;
+  double final_loss = 0;             ///< mean over the last (at most) 50 mini-batches
+  std::optional<double> test_accuracy;
+  double throughput_samples_per_s = 0;
+  double idle_share = 0;
+  int64_t peak_memory_bytes = 0;     ///< of the process, while training
+  int64_t steps = 0;                 ///< optimiser steps, over all runs
+  bool interrupted = false;
+  schedule::Timeline timeline;       ///< measured; of the last segment
+  schedule::Schedule schedule;       ///< that segment's schedule
+  std::vector<int64_t> peak_versions;  ///< per worker
+};
+
+/// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model), CheckpointError, RuntimeError (a layer failed, the loss became infinite: the last
+/// checkpoint stays), TimeoutError.
+TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options);
+
+/// The schedule that train() runs for `samples` samples in a row; the same one is to be simulated for a prediction.
+schedule::Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples, int64_t mini_batch_size);
+
+}  // namespace penstock::train

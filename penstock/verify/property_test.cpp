@@ -1,0 +1,206 @@
+// Properties of every generator and of lowering, over a grid of shapes and over random ones.
+#include <gtest/gtest.h>
+
+#include <rapidcheck/gtest.h>
+#include <algorithm>
+#include <functional>
+
+#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/verify.h"
+
+namespace penstock::verify::testing {
+namespace {
+
+using schedule::Action;
+using schedule::Op;
+
+void for_each_sample(const std::function<void(Kind, const ScheduleShape&)>& visit) {
+  for (const auto& [kind, policy] : kinds_and_policies()) {
+    for (const std::vector<int>& replicas : replica_samples()) {
+      for (const int64_t micro_batches : {0, 1, 2, 5, 8, 13, 20}) {
+        for (const int64_t accumulate : {1, 2, 3, 4, 7, 8}) {
+          const ScheduleShape shape{.replicas = replicas, .micro_batches = micro_batches, .accumulate = accumulate, .policy = policy};
+          if (can_run(kind, shape)) visit(kind, shape);
+        }
+      }
+    }
+  }
+}
+
+/// The first violation as text, empty when there is none.
+std::string first_violation(const Schedule& schedule, int64_t credits) {
+  const std::vector<Violation> violations = verify(schedule, {.credits = credits});
+  return violations.empty() ? "" : violations[0].rule + ": " + violations[0].message;
+}
+
+int64_t count_of(const ScheduleShape& shape, int replica, int replicas) {
+  return shape.micro_batches <= replica ? 0 : (shape.micro_batches - replica + replicas - 1) / replicas;
+}
+
+/// The most micro-batches of one mini-batch that the replica runs.
+int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replicas) {
+  int64_t most = 0;
+  std::vector<int64_t> counts(static_cast<size_t>(shape.num_mini_batches()));
+  for (int64_t b = replica; b < shape.micro_batches; b += replicas)
+    most = std::max(most, ++counts[static_cast<size_t>(b / shape.accumulate)]);
+  return most;
+}
+
+/// docs/schedules.md: peak stash of each kind.
+int64_t documented_stash(Kind kind, const ScheduleShape& shape, StageId stage, int replica) {
+  const int replicas = shape.replicas[stage.index()];
+  const int64_t count = count_of(shape, replica, replicas);
+  switch (kind) {
+    case Kind::GPipe:
+      return most_in_a_mini_batch(shape, replica, replicas);
+    case Kind::OneFOneB:
+    case Kind::TwoBuffered:
+      return std::min(warmup_depth(shape, stage), count);
+    case Kind::OneFOneBFlush:
+      return std::min(warmup_depth(shape, stage), most_in_a_mini_batch(shape, replica, replicas));
+    case Kind::ForwardOnly:
+      return 0;
+    default:
+      return std::min<int64_t>(1, count);
+  }
+}
+
+/// docs/weights.md: the version of the forward of micro-batch b, in closed form.
+int64_t documented_version(const ScheduleShape& shape, StageId stage, int64_t b) {
+  const auto steps_at = [&](StageId s) {
+    const int64_t key = b - (warmup_depth(shape, s) - 1) * shape.replicas[s.index()];
+    return std::max<int64_t>(key, 0) / shape.accumulate;
+  };
+  const int64_t mini_batch = b / shape.accumulate;
+  switch (shape.policy) {
+    case WeightPolicy::Flush:
+      return mini_batch;
+    case WeightPolicy::VerticalSync:
+      return steps_at(StageId{0});
+    case WeightPolicy::TwoBuffered:
+      return std::max<int64_t>(mini_batch - 1, 0);
+    case WeightPolicy::Stash:
+    case WeightPolicy::Latest:
+      break;
+  }
+  return steps_at(stage);
+}
+
+}  // namespace
+
+TEST(Generators, AreCleanWithOneCreditOverTheGrid) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    ASSERT_EQ(first_violation(full_schedule(kind, shape), 1), "") << describe(kind, shape);
+  });
+}
+
+TEST(Generators, AreCleanBeforeLowering) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    ASSERT_EQ(first_violation(schedule::generate(kind, shape), 1), "") << describe(kind, shape);
+  });
+}
+
+TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
+    for (int w = 0; w < shape.num_workers(); ++w) {
+      const StageId stage = shape.stage_of(WorkerId{w});
+      const int replica = w - shape.first_worker(stage).value;
+      ASSERT_EQ(found[static_cast<size_t>(w)].stashed_micro_batches, documented_stash(kind, shape, stage, replica))
+          << describe(kind, shape) << ", worker " << w;
+    }
+  });
+}
+
+TEST(Lowering, VersionsFollowTheDocumentedFormulas) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    if (kind == Kind::ForwardOnly) return;
+    for (const auto& list : full_schedule(kind, shape).workers) {
+      for (const Action& action : list) {
+        if (!is_compute(action.op)) continue;
+        const bool latest_backward = shape.policy == WeightPolicy::Latest && action.op == Op::Backward;
+        const int64_t expected =
+            latest_backward ? action.mini_batch.value : documented_version(shape, action.stage, action.micro_batch.value);
+        ASSERT_EQ(action.version.value, expected) << describe(kind, shape) << ": " << to_text(action);
+      }
+    }
+  });
+}
+
+TEST(Lowering, KeepsAsManyVersionsAsDocumented) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
+    for (int w = 0; w < shape.num_workers(); ++w) {
+      const StageId stage = shape.stage_of(WorkerId{w});
+      const int64_t versions = found[static_cast<size_t>(w)].versions;
+      const auto bound = [&](StageId s) { return (warmup_depth(shape, s) - 1) * shape.replicas[s.index()]; };
+      int64_t most = 1;
+      if (shape.policy == WeightPolicy::TwoBuffered) most = 2;
+      if (shape.policy == WeightPolicy::Stash) most = 1 + (bound(stage) + shape.accumulate - 1) / shape.accumulate;
+      if (shape.policy == WeightPolicy::VerticalSync) most = 1 + (bound(StageId{0}) + shape.accumulate - 1) / shape.accumulate;
+      ASSERT_LE(versions, most) << describe(kind, shape) << ", worker " << w;
+    }
+  });
+}
+
+TEST(Lowering, StaysSoundWhenTheRunStopsAfterAnyMiniBatch) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    if (shape.micro_batches > 8) return;
+    const Schedule full = full_schedule(kind, shape);
+    for (int64_t last = 0; last + 1 < shape.num_mini_batches(); ++last) {
+      Schedule cut = full;
+      for (auto& list : cut.workers) {
+        std::erase_if(list, [&](const Action& action) { return action.mini_batch.value > last; });
+      }
+      for (const Violation& violation : verify(cut, {.credits = 1, .max_violations = 1'000'000})) {
+        ASSERT_EQ(violation.rule, "complete") << describe(kind, shape) << ", stopped after " << last << ": " << violation.message;
+      }
+    }
+  });
+}
+
+TEST(TextFormat, RoundTripsOverTheGrid) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    if (shape.accumulate % 3 != 1 || shape.micro_batches == 13) return;
+    const Schedule compute = schedule::generate(kind, shape);
+    ASSERT_EQ(schedule::parse_schedule(to_text(compute), "s.txt"), compute) << describe(kind, shape);
+    const Schedule full = full_schedule(kind, shape);
+    ASSERT_EQ(schedule::parse_schedule(to_text(full), "s.txt"), full) << describe(kind, shape);
+  });
+}
+
+TEST(MinCredits, IsAtMostOneOnChains) {
+  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+    if (shape.accumulate % 3 != 1 || shape.micro_batches > 8) return;
+    const int64_t credits = min_credits(full_schedule(kind, shape));
+    ASSERT_GE(credits, 0) << describe(kind, shape);
+    ASSERT_LE(credits, 1) << describe(kind, shape);
+  });
+}
+
+RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
+  const auto [kind, policy] = *rc::gen::elementOf(kinds_and_policies());
+  ScheduleShape shape{.replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
+                      .micro_batches = *rc::gen::inRange<int64_t>(0, 60),
+                      .accumulate = *rc::gen::inRange<int64_t>(1, 30),
+                      .policy = policy};
+  if (shape.num_stages() > 8) shape.replicas.resize(8);
+  if (kind == Kind::Serial) shape.replicas = {1};
+  if (kind == Kind::DataParallel) shape.replicas.resize(1);
+  if (kind == Kind::TwoBuffered) shape.accumulate += schedule::pipeline_depth(shape);
+
+  std::vector<schedule::StageLink> links = schedule::chain_links(shape.num_stages());
+  for (int from = 0; from < shape.num_stages(); ++from) {
+    for (int to = from + 2; to < shape.num_stages(); ++to) {
+      if (*rc::gen::inRange(0, 3) == 0) links.push_back({StageId{from}, StageId{to}});
+    }
+  }
+  const Schedule full = schedule::lower(schedule::generate(kind, shape), links);
+  const int64_t credits = min_credits(full);
+  RC_ASSERT(credits >= 0);
+  RC_ASSERT(credits <= schedule::pipeline_depth(shape));
+  RC_ASSERT(first_violation(full, std::max<int64_t>(credits, 1)) == "");
+  RC_ASSERT(schedule::parse_schedule(to_text(full), "s.txt") == full);
+}
+
+}  // namespace penstock::verify::testing

@@ -1,0 +1,82 @@
+// Shapes and schedules for the tests of this folder.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/text_format.h"
+
+namespace penstock::verify::testing {
+
+using schedule::Kind;
+using schedule::Schedule;
+using schedule::ScheduleShape;
+using schedule::WeightPolicy;
+
+/// Replica counts of 1 to 6 stages, equal and unequal, dividing each other and not.
+inline const std::vector<std::vector<int>>& replica_samples() {
+  static const std::vector<std::vector<int>> kSamples = {
+      {1},
+      {2},
+      {3},
+      {4},
+      {1, 1},
+      {2, 1},
+      {1, 2},
+      {3, 2},
+      {2, 4},
+      {4, 3},
+      {1, 1, 1},
+      {2, 1, 1},
+      {1, 3, 1},
+      {3, 1, 2},
+      {2, 3, 4},
+      {4, 2, 1},
+      {1, 1, 1, 1},
+      {1, 4, 1, 3},
+      {3, 2, 1, 1},
+      {2, 2, 2, 2},
+      {4, 1, 4, 1},
+      {1, 1, 1, 1, 1},
+      {2, 3, 1, 4, 2},
+      {1, 1, 1, 1, 1, 1},
+      {1, 3, 2, 1, 4, 1},
+  };
+  return kSamples;
+}
+
+/// Every kind with each policy it supports.
+inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
+  std::vector<std::pair<Kind, WeightPolicy>> result;
+  for (const Kind kind : schedule::all_kinds()) {
+    for (const WeightPolicy policy :
+         {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
+      if (schedule::supports(kind, policy)) result.emplace_back(kind, policy);
+    }
+  }
+  return result;
+}
+
+/// Whether generate() accepts the combination.
+inline bool can_run(Kind kind, const ScheduleShape& shape) {
+  if (kind == Kind::Serial) return shape.replicas == std::vector<int>{1};
+  if (kind == Kind::DataParallel) return shape.num_stages() == 1;
+  return kind != Kind::TwoBuffered || shape.accumulate >= schedule::pipeline_depth(shape);
+}
+
+inline Schedule full_schedule(Kind kind, const ScheduleShape& shape) {
+  return schedule::lower(schedule::generate(kind, shape), schedule::chain_links(shape.num_stages()));
+}
+
+inline std::string describe(Kind kind, const ScheduleShape& shape) {
+  std::string text(to_string(kind));
+  text += "/";
+  text += to_string(shape.policy);
+  text += " replicas";
+  for (const int count : shape.replicas) text += " " + std::to_string(count);
+  return text + ", " + std::to_string(shape.micro_batches) + " micro-batches, accumulate " + std::to_string(shape.accumulate);
+}
+
+}  // namespace penstock::verify::testing

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Builds Penstock and measures it against its own predictions and against PyTorch.
+set -Eeuo pipefail
+caller_folder="$(pwd)"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
+
+usage() {
+  cat <<'HELP'
+usage: scripts/bench.sh [--no-install] [OPTIONS OF benchmarks/run_bench.py]
+
+Installs what is missing (PyTorch for Python among it), builds the release preset, runs every comparison in turn for several rounds, prints one
+table and writes bench-results/bench.json. Takes about half an hour on two cores; let nothing else run meanwhile.
+Exit code: 0 all targets met, 1 some missed, 3 a program failed.
+
+  --rounds N     rounds (default 5)
+  --models M...  mlp, vgg_small (default both)
+  --no-peers     only Penstock's own rows
+  --quick        tiny sizes, to see that everything runs
+  -o FILE        where the JSON goes (default ./bench-results/bench.json)
+HELP
+}
+
+install=yes
+options=()
+peers=yes
+for option in "$@"; do
+  case "$option" in
+    --no-install) install=no ;;
+    -h | --help) usage; exit 0 ;;
+    --no-peers) peers=no; options+=("$option") ;;
+    *) options+=("$option") ;;
+  esac
+done
+
+cd "$REPO_ROOT"
+if [[ "$install" == yes ]]; then
+  if [[ "$peers" == yes ]]; then scripts/install-deps.sh --bench; else scripts/install-deps.sh; fi
+fi
+configure_and_build release penstock
+cd "$caller_folder"
+run python3 "$REPO_ROOT/benchmarks/run_bench.py" "${options[@]}" || exit $?

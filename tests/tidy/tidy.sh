@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Checks the house rules that a compiler does not: tidy.sh CHECK ROOT
+#
+#   includes   each folder of penstock/ includes only what tests/tidy/include_table.txt allows, and links only that
+#   torch      nothing above the line includes torch, ATen, c10 or caffe2
+#   printing   the library never prints
+#   exits      the library never ends the process
+#   memory     no raw new or delete
+#   headers    every header has #pragma once
+#
+# Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what they like.
+# Prints each offence as file:line: text, and exits with 1 if there is any. A line that must break a rule says why: // tidy: allow(CHECK) reason
+set -euo pipefail
+
+check=${1:?usage: tidy.sh CHECK ROOT}
+root=${2:?usage: tidy.sh CHECK ROOT}
+table="$root/tests/tidy/include_table.txt"
+cd "$root"
+[[ -d penstock ]] || { echo "tidy.sh: $root has no folder penstock" >&2; exit 2; }
+
+sources() { find penstock -type f \( -name '*.h' -o -name '*.cpp' \) ! -name '*_test.cpp' ! -name 'test_*' ! -name 'testing_*' | sort; }
+[[ -n "$(sources)" ]] || { echo "tidy.sh: there is no source file below $root/penstock" >&2; exit 2; }
+folders_of_core() { awk '/^# torch/ { exit } /^[a-z]/ { sub(":.*", ""); print }' "$table"; }
+
+# grep_code PATTERN FILE...: matches outside comments and string literals, and not on lines that allow this check.
+grep_code() {
+  local pattern=$1
+  shift
+  (($# > 0)) || return 1
+  awk -v pattern="$pattern" -v allowed="tidy: allow($check)" '
+    FNR == 1 { in_comment = 0 }
+    index($0, allowed) { next }
+    {
+      code = $0
+      gsub(/\\\\/, "", code); gsub(/\\"/, "", code); gsub(/'"'"'"'"'"'/, "", code)
+      if (code !~ /^[ \t]*#[ \t]*include/) gsub(/"[^"]*"/, "\"\"", code)
+      if (in_comment) { if (sub(/^.*\*\//, "", code)) in_comment = 0; else next }
+      gsub(/\/\*[^*]*\*\//, "", code)
+      sub(/\/\/.*/, "", code)
+      if (sub(/\/\*.*/, "", code)) in_comment = 1
+      if (code ~ pattern) { printf "%s:%d: %s\n", FILENAME, FNR, $0; found = 1 }
+    }
+    END { exit !found }' "$@"
+}
+
+forbid() {
+  local pattern=$1
+  mapfile -t files < <(sources)
+  if grep_code "$pattern" "${files[@]}"; then return 1; fi
+}
+
+check_includes() {
+  local status=0 folder allowed used file
+  while IFS=: read -r folder allowed; do
+    [[ -d "penstock/$folder" ]] || continue
+    for file in $(sources | grep "^penstock/$folder/"); do
+      while IFS=: read -r line used; do
+        case " $folder util $allowed " in
+          *" $used "*) ;;
+          *) echo "$file:$line: $folder may not include penstock/$used"; status=1 ;;
+        esac
+      done < <(sed -nE '/tidy: allow\(includes\)/!s,^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]penstock/([a-z_]+)/.*,\1,;t p;b;:p;=;p' "$file" | paste -d: - -)
+      if grep_code '^[ \t]*#[ \t]*include[ \t]*["<]penstock/[a-z_]+[.]h' "$file"; then status=1; fi
+    done
+    # The libraries it links (DEPS of penstock_library, not TEST_DEPS) must be the same ones.
+    if [[ -f "penstock/$folder/CMakeLists.txt" ]]; then
+      for used in $(tr '\n()' '   ' <"penstock/$folder/CMakeLists.txt" |
+        awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^[A-Z_]+$/) section = $i; else if (section == "DEPS" && $i ~ /^penstock::/) print substr($i, 11) } }'); do
+        case " $folder util $allowed " in
+          *" $used "*) ;;
+          *) echo "penstock/$folder/CMakeLists.txt:1: $folder may not depend on penstock::$used"; status=1 ;;
+        esac
+      done
+    fi
+  done < <(grep -v '^#' "$table")
+  for folder in penstock/*/; do
+    folder="$(basename "$folder")"
+    grep -q "^$folder:" "$table" || { echo "penstock/$folder:1: the folder is not in tests/tidy/include_table.txt"; status=1; }
+  done
+  return "$status"
+}
+
+check_torch() {
+  local folder files status=0
+  for folder in $(folders_of_core); do
+    [[ -d "penstock/$folder" ]] || continue
+    mapfile -t files < <(find "penstock/$folder" -type f \( -name '*.h' -o -name '*.cpp' \) | sort)
+    if grep_code '^[ \t]*#[ \t]*include[ \t]*[<"](torch|ATen|c10|caffe2)/' "${files[@]}"; then status=1; fi
+    if grep_code '(^|[^A-Za-z0-9_])(torch|at|c10)::' "${files[@]}"; then status=1; fi
+  done
+  return "$status"
+}
+
+check_headers() {
+  local file status=0
+  for file in $(sources | grep '\.h$'); do
+    grep -q '^#pragma once$' "$file" || { echo "$file:1: expected #pragma once"; status=1; }
+  done
+  return "$status"
+}
+
+readonly start='(^|[^A-Za-z0-9_.>])'
+case "$check" in
+  includes) check_includes ;;
+  torch) check_torch ;;
+  headers) check_headers ;;
+  printing) forbid "${start}(std::)?(cout|cerr|clog)([^A-Za-z0-9_]|\$)|${start}(std::|fmt::)?(v?f?printf|puts|fputs|putchar|perror|print|println)[ \t]*\\(" ;;
+  exits) forbid "${start}(std::)?(exit|_exit|_Exit|quick_exit|abort|terminate)[ \t]*\\(" ;;
+  memory) forbid "${start}new[ \t]+[A-Za-z_:(]|${start}new[ \t]*\\(|${start}delete[ \t]+[A-Za-z_*(]|${start}delete[ \t]*\\[|${start}(std::)?(malloc|calloc|realloc)[ \t]*\\(|std::free[ \t]*\\(" ;;
+  *) echo "tidy.sh: unknown check '$check'" >&2; exit 2 ;;
+esac

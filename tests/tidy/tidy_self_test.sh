@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The checks of tidy.sh must object to each offence, and to nothing else: a small tree with one offence at a time.
+set -euo pipefail
+
+tidy="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tidy.sh"
+table="$(dirname "$tidy")/include_table.txt"
+tree="$(mktemp -d "${TMPDIR:-/tmp}/penstock tidy.XXXXXX")"
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/penstock/"{util,graph,schedule,verify,model} "$tree/tests/tidy"
+cp "$table" "$tree/tests/tidy/"
+echo '#pragma once' >"$tree/penstock/util/clean.h"
+
+failures=0
+# expect VERDICT CHECK FILE CONTENT: puts one file into the tree, runs one check, takes the file out again.
+expect() {
+  local verdict=$1 check=$2 file=$3 content=$4 status=0 output
+  printf '%b\n' "$content" >"$tree/$file"
+  output="$(bash "$tidy" "$check" "$tree")" || status=$?
+  rm "$tree/$file"
+  case "$verdict/$status" in
+    clean/0) ;;
+    offence/1) [[ "$output" == "$file:"* || "$output" == "${file%/*}:"* ]] || { echo "$check: the offence is not named in '$output'"; failures=$((failures + 1)); } ;;
+    *) echo "$check: expected $verdict for $file holding: $content; exit code $status, output '$output'"; failures=$((failures + 1)) ;;
+  esac
+}
+
+expect clean includes penstock/verify/a.h '#include "penstock/schedule/schedule.h"\n#include "penstock/util/error.h"'
+expect offence includes penstock/schedule/a.h '#include "penstock/verify/verify.h"'
+expect offence includes penstock/graph/a.cpp '  #  include <penstock/model/model.h>'
+expect clean includes penstock/verify/a_test.cpp '#include "penstock/model/model.h"'
+expect clean includes penstock/verify/CMakeLists.txt 'penstock_library(verify\n  SOURCES a.cpp\n  DEPS penstock::util penstock::schedule TEST_DEPS penstock::model)'
+expect offence includes penstock/verify/CMakeLists.txt 'penstock_library(verify\n  SOURCES a.cpp\n  DEPS penstock::util\n    penstock::model TESTS a_test.cpp)'
+expect offence includes penstock/model/a.h '#include "penstock/penstock.h"'
+mkdir "$tree/penstock/stray"
+expect offence includes penstock/stray/a.h ""
+rmdir "$tree/penstock/stray"
+
+expect offence torch penstock/graph/a.h '#include <ATen/core/Tensor.h>'
+expect offence torch penstock/graph/a_test.cpp '#include <torch/torch.h>'
+expect offence torch penstock/verify/a.cpp 'at::Tensor t;'
+expect clean torch penstock/verify/a.cpp 'workers.at(0); my_at::Tensor t; // at::Tensor'
+expect clean torch penstock/model/a.h '#include <ATen/core/Tensor.h>'
+
+expect offence printing penstock/util/a.cpp 'std::cout << 1;'
+expect offence printing penstock/util/a.cpp '  printf("x");'
+expect offence printing penstock/util/a.cpp 'fmt::print("{}", 1);'
+expect clean printing penstock/util/a.cpp 'std::snprintf(b, 1, "x"); // std::cerr << 1\nconst char* s = "std::cout << \\"printf(\\"";'
+expect clean printing penstock/util/a_test.cpp 'std::cout << 1;'
+expect clean printing penstock/util/a.cpp 'std::cerr << 1;  // tidy: allow(printing) the last word before the process dies'
+
+expect offence exits penstock/util/a.cpp 'std::abort();'
+expect offence exits penstock/util/a.cpp '/* a */ exit(1); /* b'
+expect clean exits penstock/util/a.cpp '/* first\n exit(1);\n*/ on_exit(2); loop.exit(3);'
+
+expect offence memory penstock/util/a.cpp 'auto* p = new int;'
+expect offence memory penstock/util/a.cpp '  delete p;'
+expect offence memory penstock/util/a.cpp 'delete[] p;'
+expect clean memory penstock/util/a.cpp 'A(const A&) = delete;\nint new_version = renew (1);\n#include <new>'
+
+expect offence headers penstock/util/a.h 'int a;'
+expect clean headers penstock/util/a.h '#pragma once'
+
+if ((failures > 0)); then exit 1; fi
+echo "every check objects to its offences and to nothing else"

@@ -1,0 +1,97 @@
+#include "tools/penstock/auto_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "penstock/model/profiler.h"
+#include "penstock/planner/planner.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "tools/penstock/progress.h"
+
+namespace penstock::tool {
+
+namespace {
+
+using schedule::Kind;
+
+profile::Profile measure(const model::Model& model, const AutoPlanRequest& request, int64_t micro_batches) {
+  ProgressBar bar("profiling " + model.name());
+  model::ProfilerOptions options;
+  options.batch_size = ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
+  options.samples = request.profile_samples;
+  options.threads = request.threads_per_worker;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.concurrency = std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(request.workers, 1));
+  options.seed = request.seed;
+  options.optimizer = request.optimizer;
+  options.progress = [&bar](int done, int total) { bar.update(done, total); };
+  return model::measure_profile(model, options);
+}
+
+/// Micro-batches per mini-batch that the strategy will probably run with.
+int64_t expected_micro_batches(const AutoPlanRequest& request) {
+  if (request.micro_batches > 0) return request.micro_batches;
+  if (request.strategy == "auto") return 1;
+  switch (schedule::parse_kind(request.strategy)) {
+    case Kind::DataParallel: return request.workers;
+    case Kind::GPipe:
+    case Kind::OneFOneBFlush: return saturating_mul(4, request.workers);
+    case Kind::TwoBuffered: return request.workers;
+    default: return 1;
+  }
+}
+
+std::vector<std::vector<std::string>> split_of(const plan::Plan& plan) {
+  std::vector<std::vector<std::string>> split;
+  for (const plan::Stage& stage : plan.stages) split.push_back(stage.layers);
+  return split;
+}
+
+}  // namespace
+
+plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
+  int64_t micro_batches = expected_micro_batches(request);
+  const bool given = !request.profile_path.empty();
+  profile::Profile profile = given ? profile::load_profile(request.profile_path) : measure(model, request, micro_batches);
+  if (given && !(profile.graph == model.graph())) {
+    throw ConfigError(fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as it is used here", request.profile_path,
+                                  profile.model, profile.graph.num_layers(), model.name(), model.graph().num_layers()));
+  }
+  planner::PlanOptions options{.strategy = request.strategy, .weights = request.weights, .micro_batches = request.micro_batches};
+  const auto cluster = [&]() { return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s); };
+  planner::PlanResult result = planner::make_plan(profile, cluster(), options);
+  if (!result.plan) throw ConfigError("no plan: " + result.reason);
+  if (!given && result.plan->micro_batches != micro_batches) {
+    micro_batches = result.plan->micro_batches;
+    profile = measure(model, request, micro_batches);
+    options.strategy = result.plan->strategy;
+    options.micro_batches = micro_batches;
+    std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
+    result.plan = planner::price_plan(profile, cluster(), split_of(*result.plan), result.plan->replicas(), options);
+    if (result.plan->alternatives.empty()) result.plan->alternatives = std::move(alternatives);
+  }
+  return scale_plan(std::move(*result.plan), request.mini_batch_size);
+}
+
+plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size) {
+  const int64_t wanted = ceil_div(mini_batch_size, std::min(plan.micro_batches, mini_batch_size));
+  if (wanted == plan.micro_batch_size) return plan;
+  const double factor = static_cast<double>(wanted) / static_cast<double>(plan.micro_batch_size);
+  const auto scale = [factor](int64_t& value) { value = static_cast<int64_t>(std::llround(static_cast<double>(value) * factor)); };
+  for (plan::Stage& stage : plan.stages) {
+    scale(stage.forward_ns);
+    scale(stage.backward_ns);
+    scale(stage.stash_bytes);
+  }
+  for (plan::Link& link : plan.links) scale(link.bytes);
+  plan.micro_batch_size = wanted;
+  plan.notes.push_back(fmt::format("times scaled in proportion to micro-batches of {} samples", wanted));
+  return plan;
+}
+
+}  // namespace penstock::tool

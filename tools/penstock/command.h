@@ -1,0 +1,40 @@
+// One subcommand of the tool: its options live in the closure of `run`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace penstock::tool {
+
+/// Exit codes of every command: 0 yes or done, 1 a well-formed "no", 2 bad input or usage, 3 failure at run time.
+inline constexpr int kExitYes = 0;
+inline constexpr int kExitNo = 1;
+inline constexpr int kExitUsage = 2;
+inline constexpr int kExitFailure = 3;
+
+struct Command {
+  CLI::App* app = nullptr;
+  std::function<int()> run;
+};
+
+/// Options that every command takes.
+struct CommonOptions {
+  bool json = false;
+  uint64_t seed = 1;
+};
+void add_common(CLI::App& app, CommonOptions& options);
+
+Command models_command(CLI::App& parent);
+Command profile_command(CLI::App& parent);
+Command plan_command(CLI::App& parent);
+Command schedule_command(CLI::App& parent);
+Command verify_command(CLI::App& parent);
+Command simulate_command(CLI::App& parent);
+Command train_command(CLI::App& parent);
+
+/// Writes `text` to the file, or to standard output when the path is empty or "-".
+void write_output(const std::string& path, const std::string& text);
+
+}  // namespace penstock::tool

@@ -1,0 +1,70 @@
+#include "tools/penstock/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "penstock/util/units.h"
+
+namespace penstock::tool {
+
+namespace {
+
+constexpr int kBarWidth = 24;
+
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  return 100;
+}
+
+std::string bar(int64_t done, int64_t total) {
+  const auto filled = static_cast<size_t>(total > 0 ? std::min<int64_t>(kBarWidth, done * kBarWidth / total) : 0);
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "]";
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_drawn_(start_) {}
+
+void ProgressBar::update(int64_t done, int64_t total, const std::string& detail) {
+  done_ = done;
+  total_ = total;
+  detail_ = detail;
+  pending_ = true;
+  const auto now = std::chrono::steady_clock::now();
+  const auto interval = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
+  if (now - last_drawn_ < interval) return;
+  last_drawn_ = now;
+  draw(done, total, detail);
+}
+
+void ProgressBar::draw(int64_t done, int64_t total, const std::string& detail) {
+  pending_ = false;
+  const auto elapsed = std::chrono::steady_clock::now() - start_;
+  const int64_t elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
+  std::string eta;
+  if (done > 0 && done < total) {
+    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) / static_cast<double>(done) * static_cast<double>(total - done)));
+  }
+  std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done, total), done, total, detail.empty() ? "" : "  ", detail, eta);
+  if (terminal_) {
+    line.resize(std::min(line.size(), static_cast<size_t>(terminal_columns() - 1)));
+    std::cerr << "\r\x1b[K" << line << std::flush;
+    dirty_ = true;
+  } else {
+    std::cerr << line << std::endl;
+  }
+}
+
+void ProgressBar::finish() {
+  if (pending_) draw(done_, total_, detail_);
+  if (dirty_) std::cerr << std::endl;
+  dirty_ = false;
+}
+
+}  // namespace penstock::tool

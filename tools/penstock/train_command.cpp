@@ -1,0 +1,152 @@
+// penstock train: plans if need be, trains, and puts the prediction beside the measurement.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "penstock/report/report.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/train/checkpoint.h"
+#include "penstock/train/trainer.h"
+#include "penstock/util/error.h"
+#include "penstock/util/units.h"
+#include "tools/penstock/auto_plan.h"
+#include "tools/penstock/command.h"
+#include "tools/penstock/model_options.h"
+#include "tools/penstock/train_output.h"
+
+namespace penstock::tool {
+
+namespace {
+
+struct Options : CommonOptions {
+  ModelOptions model;
+  train::DataSpec data;
+  std::string data_folder;
+  AutoPlanRequest plan;
+  std::string plan_path;
+  train::TrainOptions train;
+  int64_t workers = 1;
+  int64_t deadline_s = 300;
+  std::string checkpoint;
+  std::string trace;
+  bool no_evaluation = false;
+  bool no_shuffle = false;
+  bool batch_size_given = false;
+  CLI::Option* batch_size = nullptr;
+};
+
+std::atomic<bool> g_stop{false};
+
+extern "C" void on_signal(int signal) {
+  g_stop.store(true);
+  std::signal(signal, SIG_DFL);  // the second one ends the program at once
+}
+
+plan::Plan plan_of(Options& options, const model::Model& model) {
+  if (!options.plan_path.empty()) {
+    plan::Plan plan = plan::load_plan(options.plan_path);
+    if (options.batch_size->empty()) options.train.mini_batch_size = plan.micro_batch_size * plan.micro_batches;
+    if (options.plan.micro_batches > 0) plan.micro_batches = options.plan.micro_batches;
+    if (!options.plan.weights.empty()) plan.weights = options.plan.weights;
+    return scale_plan(std::move(plan), options.train.mini_batch_size);
+  }
+  if (options.workers < 1 || options.workers > 1024) throw ConfigError(fmt::format("--workers must lie between 1 and 1024, found {}", options.workers));
+  options.plan.workers = static_cast<int>(options.workers);
+  options.plan.threads_per_worker = options.train.threads_per_worker;
+  options.plan.mini_batch_size = options.train.mini_batch_size;
+  options.plan.seed = options.seed;
+  options.plan.optimizer = options.train.optimizer;
+  return auto_plan(model, options.plan);
+}
+
+void check_sizes(const Options& options) {
+  if (options.train.mini_batch_size < 1 || options.train.mini_batch_size > 10'000'000) {
+    throw ConfigError(fmt::format("--batch-size must lie between 1 and 10000000, found {}", options.train.mini_batch_size));
+  }
+  if (options.plan.micro_batches < 0) throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
+  if (options.deadline_s < 1) throw ConfigError(fmt::format("--deadline must be at least 1 second, found {}", options.deadline_s));
+  if (options.train.resume && options.checkpoint.empty()) throw ConfigError("--resume needs --checkpoint DIR to resume from");
+}
+
+int run(Options& options) {
+  check_sizes(options);
+  const model::Model model = make_model(options.model);
+  options.data.folder = options.data_folder;
+  options.data.sample_shape = model.input_shapes().front();
+  options.data.classes = model.output_shapes(model.graph().outputs().front().layer).front().front();
+  options.data.seed = options.seed;
+  const train::DataSplit data = train::load_data(options.data);
+
+  train::TrainOptions& train_options = options.train;
+  train_options.plan = plan_of(options, model);
+  train_options.seed = options.seed;
+  train_options.checkpoint = options.checkpoint;
+  train_options.evaluate = !options.no_evaluation;
+  train_options.shuffle = !options.no_shuffle;
+  train_options.deadline = std::chrono::seconds(options.deadline_s);
+  train_options.stop = &g_stop;
+  std::cerr << report::plan_table(train_options.plan) << '\n';
+  ConsoleObserver observer;
+  train_options.observer = &observer;
+
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+  const train::TrainResult result = train::train(model, data, train_options);
+  observer.finish();
+
+  std::optional<simulate::Result> predicted;
+  if (!result.schedule.workers.empty()) predicted = simulate::simulate(result.schedule, simulate::costs_of(train_options.plan));
+  if (!options.trace.empty() && predicted) write_output(options.trace, report::chrome_trace({&predicted->timeline, &result.timeline}));
+  const Outcome outcome{train_options.plan, result, predicted ? &*predicted : nullptr};
+  write_output("", options.json ? to_json(outcome) : to_text(outcome));
+  return kExitYes;
+}
+
+void add_training_options(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.train.epochs, "Passes over the training set")->capture_default_str();
+  app.add_option("--steps", options.train.max_steps, "Stop after this many optimiser steps");
+  app.add_option("--warmup-steps", options.train.warmup_steps, "First steps that do not count for speed")->capture_default_str();
+  options.batch_size = app.add_option("--batch-size", options.train.mini_batch_size, "Samples per optimiser step, over all workers")->capture_default_str();
+  app.add_option("--optimizer", options.train.optimizer.name, "sgd or adam")->capture_default_str();
+  app.add_option("--lr", options.train.learning_rate.base, "Learning rate")->capture_default_str();
+  app.add_option("--momentum", options.train.optimizer.momentum, "Momentum of sgd")->capture_default_str();
+  app.add_option("--weight-decay", options.train.optimizer.weight_decay, "L2 penalty")->capture_default_str();
+  app.add_option("--lr-schedule", options.train.learning_rate.schedule, "constant, step, cosine, linear")->capture_default_str();
+  app.add_option("--lr-warmup", options.train.learning_rate.warmup_steps, "Steps over which the rate rises from near zero")->capture_default_str();
+  app.add_option("--lr-factor", options.train.learning_rate.factor, "step: multiply by this")->capture_default_str();
+  app.add_option("--lr-every", options.train.learning_rate.every, "step: every so many steps");
+  app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")->capture_default_str();
+  app.add_option("--deadline", options.deadline_s, "Seconds that any wait may last")->capture_default_str();
+  app.add_option("--checkpoint", options.checkpoint, "Folder for checkpoints: saved after every epoch and when interrupted");
+  app.add_flag("--resume", options.train.resume, "Continue from the newest checkpoint in the folder");
+  app.add_option("--trace", options.trace, "Write predicted and measured timelines to this file (Chrome/Perfetto)");
+  app.add_flag("--no-eval", options.no_evaluation, "Do not evaluate on the test set");
+  app.add_flag("--no-shuffle", options.no_shuffle, "Keep the order of the data set");
+}
+
+}  // namespace
+
+Command train_command(CLI::App& parent) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand("train", "Train a model through a pipeline");
+  add_model_options(*app, options->model);
+  app->add_option("--data", options->data.name, "fashion-mnist, synthetic, or idx (four IDX files in --data-folder)")->capture_default_str();
+  app->add_option("--data-folder", options->data_folder, "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
+  app->add_option("--train-samples", options->data.train_samples, "Use the first so many training samples");
+  app->add_option("--test-samples", options->data.test_samples, "Use the first so many test samples");
+  auto* plan = app->add_option("--plan", options->plan_path, "Train by this plan");
+  app->add_option("--strategy", options->plan.strategy, "auto, or a kind: serial, dp, mp, gpipe, 1f1b, 1f1b-flush, 2bw")->capture_default_str()->excludes(plan);
+  app->add_option("--workers", options->workers, "Workers (threads of this process)")->capture_default_str()->excludes(plan);
+  app->add_option("--profile", options->plan.profile_path, "Plan from this profile instead of measuring")->excludes(plan);
+  app->add_option("--weights", options->plan.weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+  app->add_option("--micro-batches", options->plan.micro_batches, "Micro-batches per optimiser step (default: the strategy's own)");
+  add_training_options(*app, *options);
+  add_common(*app, *options);
+  return {app, [options]() { return run(*options); }};
+}
+
+}  // namespace penstock::tool

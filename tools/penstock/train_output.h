@@ -1,0 +1,36 @@
+// What `penstock train` shows while it runs and when it ends.
+#pragma once
+
+#include <string>
+
+#include "penstock/plan/plan.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/train/trainer.h"
+#include "tools/penstock/progress.h"
+
+namespace penstock::tool {
+
+/// Progress bar and epoch lines on standard error.
+class ConsoleObserver : public train::TrainObserver {
+ public:
+  void on_mini_batch(const train::Progress& progress) override;
+  void on_epoch(const train::EpochSummary& summary) override;
+  void on_message(const std::string& text) override;
+  void finish() { bar_.reset(); }
+
+ private:
+  std::optional<ProgressBar> bar_;
+};
+
+struct Outcome {
+  const plan::Plan& plan;
+  const train::TrainResult& result;
+  const simulate::Result* predicted;  ///< null when nothing was trained
+};
+
+/// One JSON object and a newline.
+std::string to_json(const Outcome& outcome);
+/// Prediction beside measurement, stage by stage, for people.
+std::string to_text(const Outcome& outcome);
+
+}  // namespace penstock::tool
