@@ -175,6 +175,25 @@ TEST(Planner, TheLeastMemoryItNamesReallyDoes) {
   EXPECT_TRUE(make_plan(profile, flat_cluster(3, 1'000'000'000), options).plan.has_value()) << result.reason;
 }
 
+// The search's bound on memory is never below what the finished schedule really holds, so a partition it accepts is never rejected later.
+TEST(Planner, NoPartitionIsFoundAndThenTurnsOutTooLarge) {
+  int fitting = 0;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = testing_graphs::random_profile(rng, 6, 0.2);
+    const std::string names[] = {"auto", "1f1b", "1f1b-flush", "2bw", "gpipe", "mp"};
+    PlanOptions options = strategy(names[seed % 6]);
+    options.memory_limit_bytes = testing_graphs::between(rng, 200, 900);
+    if (rng.below(3) == 0 && options.strategy != "2bw") options.micro_batches = testing_graphs::between(rng, 1, 10);
+    const PlanResult result = make_plan(profile, flat_cluster(static_cast<int>(1 + rng.below(5)), 1'000'000'000, 2), options);
+    fitting += result.plan ? 1 : 0;
+    if (result.plan) continue;
+    EXPECT_THAT(result.reason, HasSubstr("the least that would do is")) << "seed " << seed;
+  }
+  EXPECT_GT(fitting, 30);
+  EXPECT_LT(fitting, 140);
+}
+
 TEST(Planner, DeviceMemoryIsALimitToo) {
   cluster::Cluster cluster = flat_cluster(2, 1'000'000'000);
   cluster.device.memory_bytes = 10;

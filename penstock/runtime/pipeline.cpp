@@ -110,7 +110,7 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, con
 
   std::vector<StageId> stage_of_worker;
   for (const auto& worker : workers_) stage_of_worker.push_back(worker->module->stage());
-  RunState state(schedule, source, options, options_.credits, stage_of_worker);
+  RunState state(schedule, source, options, stage_of_worker);
   state.training = trains(schedule);
   if (state.training && !options.learning_rate) throw ConfigError("a training run needs a learning rate");
 

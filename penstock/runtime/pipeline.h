@@ -23,7 +23,6 @@ namespace penstock::runtime {
 struct PipelineOptions {
   uint64_t seed = 1;            ///< initial weights
   int threads_per_worker = 1;   ///< intra-op threads
-  int64_t credits = 4;          ///< messages per channel before a send waits
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
 };
 
@@ -42,6 +41,8 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;
   /// Called when all samples of a mini-batch have gone through the loss; from a worker thread, one call at a time.
   std::function<void(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  /// Messages per channel before a send waits; at least what verify::min_credits() says for the schedule.
+  int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.
   int64_t max_timeline_events = 1'000'000;
 };

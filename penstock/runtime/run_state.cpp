@@ -35,12 +35,11 @@ std::vector<MiniBatchStats> LossCollector::take(int64_t count) {
   return std::move(stats_);
 }
 
-RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, const RunOptions& run_options, int64_t credits,
-                   std::vector<StageId> stage_of_worker)
+RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, const RunOptions& run_options, std::vector<StageId> stage_of_worker)
     : schedule(s),
       source(batches),
       options(run_options),
-      exchange(s, credits),
+      exchange(s, run_options.credits),
       board(std::move(stage_of_worker)),
       gate(run_options.stop),
       losses(s.shape, batches, run_options) {

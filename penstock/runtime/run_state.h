@@ -47,8 +47,7 @@ class LossCollector {
 };
 
 struct RunState {
-  RunState(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options, int64_t credits,
-           std::vector<StageId> stage_of_worker);
+  RunState(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options, std::vector<StageId> stage_of_worker);
 
   /// Keeps the first failure and wakes everybody.
   void fail(std::exception_ptr failure);

@@ -58,6 +58,7 @@ void StageWorker::run() noexcept {
     return fmt::format("worker {} (stage {}) failed in {}: {}", replica_.worker.value, replica_.module->stage().value, place, what);
   };
   try {
+    at::get_num_threads();  // libtorch initialises each thread lazily, and would undo the next line at the first parallel loop
     at::set_num_threads(options_.threads_per_worker);
     started_ = Clock::now();
     const std::vector<Action>& actions = run_.schedule.workers[replica_.worker.index()];

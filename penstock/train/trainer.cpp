@@ -22,7 +22,8 @@ using schedule::Schedule;
 
 namespace {
 
-constexpr int64_t kCredits = 4;
+/// Messages per channel; a schedule that needs more gets more.
+constexpr int64_t kLeastCredits = 4;
 constexpr size_t kFinalLosses = 50;
 
 void check_options(const TrainOptions& options) {
@@ -38,12 +39,14 @@ void check_options(const TrainOptions& options) {
   validate(options.learning_rate);
 }
 
-/// Refuses to run what the verifier objects to.
-void check_schedule(const Schedule& schedule) {
-  const auto violations = verify::verify(schedule, {.credits = kCredits, .max_violations = 1});
+/// Refuses to run what the verifier objects to; returns the channels' capacity.
+int64_t check_schedule(const Schedule& schedule) {
+  const int64_t credits = std::max(kLeastCredits, verify::min_credits(schedule));
+  const auto violations = verify::verify(schedule, {.credits = credits, .max_violations = 1});
   if (!violations.empty()) {
     throw ConfigError(fmt::format("the schedule is not sound ({}): {}", violations.front().rule, violations.front().message));
   }
+  return credits;
 }
 
 double samples_per_second(int64_t samples, int64_t ns) { return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0; }
@@ -58,7 +61,7 @@ class Run {
         seed_(options.seed),
         optimizer_(model::make_optimizer(options.optimizer)),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(), *optimizer_,
-                  {.seed = options.seed, .threads_per_worker = options.threads_per_worker, .credits = kCredits, .deadline = options.deadline}),
+                  {.seed = options.seed, .threads_per_worker = options.threads_per_worker, .deadline = options.deadline}),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
   TrainResult run();
@@ -196,7 +199,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const int64_t samples = std::min(count * options_.mini_batch_size, data_.train->size() - first);
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
   const Schedule schedule = training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size);
-  check_schedule(schedule);
+  const int64_t credits = check_schedule(schedule);
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
 
   const int64_t total = total_steps();
@@ -207,6 +210,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t done = 0;
   int64_t correct = epoch_correct_;
   runtime::RunOptions run_options;
+  run_options.credits = credits;
   run_options.learning_rate = [this, total](int64_t step) { return learning_rate(options_.learning_rate, step, total); };
   run_options.stop = &halt;
   run_options.on_mini_batch = [&](MiniBatchId, const runtime::MiniBatchStats& stats) {
@@ -267,9 +271,10 @@ void Run::evaluate(EpochSummary& summary) {
   const BatchCut cut(size, batch, 1);
   const Schedule schedule = lower(generate(schedule::Kind::ForwardOnly, {.replicas = options_.plan.replicas(), .micro_batches = cut.num_micro_batches()}),
                                   pipeline_.links());
-  check_schedule(schedule);
+  const int64_t credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
   runtime::RunOptions run_options;
+  run_options.credits = credits;
   run_options.stop = options_.stop;
   run_options.max_timeline_events = 0;
   const runtime::RunResult run = pipeline_.run(schedule, EpochBatches(*data_.test, order, 0, cut, seed_), run_options);
