@@ -1,6 +1,6 @@
 #pragma once
-#include <torch/types.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
 
 #include <map>
 #include <memory>

@@ -2,7 +2,7 @@
 """torch.distributed.pipeline.sync.Pipe (GPipe) over two CPU partitions. Prints one JSON line, for the best number of chunks.
 
 Pipe makes every module of the Sequential that lives on the CPU a partition, and gives all partitions of one device one worker thread;
-it offers no other way to run on CPUs. Recomputation is off (`checkpoint="never"`), which is its fastest setting.
+it offers no other way to run on CPUs. `--checkpoint except_last` is its default (recompute in backward), `never` its fastest setting.
 """
 
 import os
@@ -12,6 +12,7 @@ import common
 
 parser = common.parse_arguments(__doc__, default_threads=1)
 parser.add_argument("--chunks", default="1,2,4,8", help="numbers of micro-batches to try")
+parser.add_argument("--checkpoint", default="except_last", choices=["always", "except_last", "never"], help="what is recomputed in backward")
 parser.add_argument("--cut", type=int, default=0, help="layers in the first partition; 0: cut so that the parameters or the work are even")
 args = parser.parse_args()
 common.use_threads(args.threads)
@@ -24,7 +25,7 @@ from torch.distributed.pipeline.sync import Pipe  # noqa: E402
 
 def measure(chunks, cut):
     layers = common.make_layers(args)
-    model = Pipe(nn.Sequential(nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:])), chunks=chunks, checkpoint="never")
+    model = Pipe(nn.Sequential(nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:])), chunks=chunks, checkpoint=args.checkpoint)
     optimizer = common.make_optimizer(args, model.parameters())
     loss_function = nn.CrossEntropyLoss()
     batches = common.make_batches(args)

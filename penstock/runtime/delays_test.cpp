@@ -1,5 +1,5 @@
-// Asynchronous strategies equal a single-threaded reference that replays the same weight delays. The reference knows nothing of schedules, stages or
-// stores: it keeps every version of every weight and looks the versions up by closed formulas.
+// Asynchronous strategies equal a single-threaded reference that replays the same weight delays. The reference knows nothing of schedules,
+// stages or stores: it keeps every version of every weight and looks the versions up by closed formulas.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/model/loss.h"
@@ -82,7 +82,8 @@ Trained reference(const model::Model& model, const Case& setup, const Delays& de
   }
   result.layers.resize(stage_of_layer.size());
   for (size_t i = 0; i < whole.layers().size(); ++i) {
-    for (size_t w = whole.weight_offsets()[i]; w < whole.weight_offsets()[i + 1]; ++w) result.layers[whole.layers()[i].index()].weights.push_back(versions.back()[w]);
+    for (size_t w = whole.weight_offsets()[i]; w < whole.weight_offsets()[i + 1]; ++w)
+      result.layers[whole.layers()[i].index()].weights.push_back(versions.back()[w]);
   }
   return result;
 }
@@ -100,13 +101,18 @@ TEST(Delays, ReferenceWithoutDelayIsSerialTraining) { expect_equals_reference({.
 TEST(Delays, StashEqualsSerialReplay) {
   for (const int stages : {1, 2, 3, 4}) {
     SCOPED_TRACE(stages);
-    expect_equals_reference({.kind = Kind::OneFOneB, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .policy = WeightPolicy::Stash},
-                            {stashed, stashed});
+    expect_equals_reference(
+        {.kind = Kind::OneFOneB, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .policy = WeightPolicy::Stash},
+        {stashed, stashed});
   }
 }
 
 TEST(Delays, StashWithAdamEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .optimizer = {.name = "adam", .epsilon = 1e-3}, .learning_rate = 0.01},
+  expect_equals_reference({.kind = Kind::OneFOneB,
+                           .replicas = {1, 1, 1},
+                           .policy = WeightPolicy::Stash,
+                           .optimizer = {.name = "adam", .epsilon = 1e-3},
+                           .learning_rate = 0.01},
                           {stashed, stashed});
 }
 
@@ -118,8 +124,9 @@ TEST(Delays, VerticalSyncEqualsSerialReplay) {
 TEST(Delays, TwoBufferedEqualsSerialReplay) {
   expect_equals_reference({.kind = Kind::TwoBuffered, .replicas = {1, 1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 3},
                           {double_buffered, double_buffered});
-  expect_equals_reference({.kind = Kind::TwoBuffered, .replicas = {1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 4, .samples = 12 * 9 + 5},
-                          {double_buffered, double_buffered});
+  expect_equals_reference(
+      {.kind = Kind::TwoBuffered, .replicas = {1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 4, .samples = 12 * 9 + 5},
+      {double_buffered, double_buffered});
 }
 
 TEST(Delays, LatestEqualsSerialReplay) {
@@ -150,7 +157,8 @@ TEST(Delays, VersionsKeptMatchThePolicy) {
 }
 
 TEST(Delays, RoundRobinOverUnequalReplicasLearnsAndRepeats) {
-  const Case setup{.kind = Kind::OneFOneB, .replicas = {3, 2, 1}, .policy = WeightPolicy::Stash, .mini_batch = 12, .parts = 6, .samples = 12 * 30 + 5};
+  const Case setup{
+      .kind = Kind::OneFOneB, .replicas = {3, 2, 1}, .policy = WeightPolicy::Stash, .mini_batch = 12, .parts = 6, .samples = 12 * 30 + 5};
   const Trained first = train(skip_model(), setup);
   const Trained second = train(skip_model(), setup);
   EXPECT_EQ(first.losses, second.losses);

@@ -17,7 +17,8 @@ class Trap : public model::Layer {
   Trap(What what, int fail_at) : what_(what), left_(fail_at) {}
   std::string kind() const override { return "trap"; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs, const model::ForwardContext&) const override {
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
+                         const model::ForwardContext&) const override {
     if (left_.fetch_sub(1) == 0) {
       if (what_ == What::Throw) throw std::logic_error("trap sprung");
       if (what_ == What::TorchError) return {inputs[0].view({-1, 7777})};
@@ -69,7 +70,8 @@ TEST(Failure, ATorchErrorNamesTheLayer) {
 }
 
 TEST(Failure, AFailingReplicaWakesThoseWhoWaitForItsGradients) {
-  EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3), {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}).find("trap sprung"), std::string::npos);
+  EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3), {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}).find("trap sprung"),
+            std::string::npos);
 }
 
 TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
@@ -123,13 +125,15 @@ TEST(EarlyStop, StoppedBeforeItBeginsDoesNothing) {
   Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {});
   const std::atomic<bool> stop{true};
   const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::Stash};
-  const auto result = pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
+  const auto result =
+      pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
   EXPECT_TRUE(result.mini_batches.empty());
   EXPECT_EQ(pipeline.steps(), 0);
 }
 
 TEST(Timeline, HoldsTheScheduleInOrder) {
-  const Trained trained = train(skip_model(), {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .samples = 12 * 6});
+  const Trained trained =
+      train(skip_model(), {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .samples = 12 * 6});
   const auto optimizer = model::make_optimizer({});
   const model::Model model = skip_model();
   Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});

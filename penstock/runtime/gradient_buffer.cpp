@@ -21,7 +21,10 @@ void GradientBuffer::add(model::Tensors gradients) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
     if (!sums_[i].defined()) {
-      sums_[i] = std::move(gradients[i]);
+      // The gradient of a linear layer comes as a view that keeps its base alive; without the view's bookkeeping it is seen to be ours
+      // alone.
+      sums_[i] = gradients[i].variable_data();
+      gradients[i].reset();
     } else if (exclusive(sums_[i])) {
       sums_[i].add_(gradients[i]);
     } else {
@@ -31,9 +34,14 @@ void GradientBuffer::add(model::Tensors gradients) {
 }
 
 model::Tensors GradientBuffer::take() {
-  const at::NoGradGuard no_grad;
   model::Tensors result(sums_.size());
   std::swap(result, sums_);
+  return result;
+}
+
+model::Tensors GradientBuffer::take_exclusive() {
+  const at::NoGradGuard no_grad;
+  model::Tensors result = take();
   for (at::Tensor& tensor : result) {
     if (tensor.defined() && !exclusive(tensor)) tensor = tensor.clone(at::MemoryFormat::Contiguous);
   }

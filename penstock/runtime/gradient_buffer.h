@@ -14,8 +14,10 @@ class GradientBuffer {
 
   /// Adds the gradients of one micro-batch; undefined ones add nothing. Keeps references, copies nothing for the first micro-batch.
   void add(model::Tensors gradients);
-  /// The sums (undefined where nothing was added), contiguous and not shared with anybody, so that the caller may write to them; the buffer is empty afterwards.
+  /// The sums (undefined where nothing was added), to be read only; the buffer is empty afterwards.
   model::Tensors take();
+  /// The same, contiguous and not shared with anybody, so that the caller may write to them.
+  model::Tensors take_exclusive();
 
  private:
   model::Tensors sums_;

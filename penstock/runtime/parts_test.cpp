@@ -1,4 +1,6 @@
 // The runtime's parts on their own: weight store, gradient buffer, exchange, shared reduction, stage module.
+#include <torch/csrc/autograd/autograd.h>
+
 #include <thread>
 
 #include "penstock/runtime/gradient_buffer.h"
@@ -61,6 +63,15 @@ TEST_F(WeightStoreTest, MemoryThatSomebodyStillHoldsIsNotUsedAgain) {
   EXPECT_EQ(held[0].item<float>(), 1.0f);
 }
 
+TEST_F(WeightStoreTest, AWeightSharedWithAnOlderVersionIsNotOverwritten) {
+  WeightStore store({at::ones({4})}, *sgd_);
+  store.step(model::Tensors(1), {.learning_rate = 0.5});
+  store.release(WeightVersion{1});
+  store.step(gradient_, {.learning_rate = 0.5});
+  EXPECT_EQ(first(store, 0), 1.0f);
+  EXPECT_EQ(first(store, 2), 0.5f);
+}
+
 TEST_F(WeightStoreTest, UnknownAndReleasedVersionsAreInternalErrors) {
   WeightStore store({at::ones({4})}, *sgd_);
   EXPECT_THROW(store.at(WeightVersion{1}), InternalError);
@@ -90,25 +101,38 @@ TEST(GradientBufferTest, SumsAndLeavesSharedTensorsAlone) {
   EXPECT_FALSE(sums[1].defined());
   EXPECT_EQ(shared.sum().item<float>(), 3.0f);
   buffer.add({shared, shared});
-  sums = buffer.take();
+  sums = buffer.take_exclusive();
   sums[0].add_(1);
   EXPECT_EQ(shared.sum().item<float>(), 3.0f);
   EXPECT_FALSE(buffer.take()[0].defined());
 }
 
+TEST(GradientBufferTest, TheGradientOfALinearLayerIsNotCopied) {
+  const at::Tensor weight = at::ones({5, 3}).requires_grad_(true);
+  const at::Tensor loss = at::linear(at::ones({2, 3}), weight).sum();
+  model::Tensors gradients = torch::autograd::grad({loss}, {weight});
+  const void* memory = gradients[0].data_ptr();
+  GradientBuffer buffer(1);
+  buffer.add(std::move(gradients));
+  EXPECT_EQ(buffer.take_exclusive()[0].data_ptr(), memory);
+}
+
 schedule::Schedule two_stage_schedule() {
-  return lower(generate(schedule::Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = schedule::WeightPolicy::Stash}),
+  return lower(generate(schedule::Kind::OneFOneB,
+                        {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = schedule::WeightPolicy::Stash}),
                schedule::chain_links(2));
 }
 
 TEST(TensorExchangeTest, MessagesAreFoundByNameNotByOrder) {
   TensorExchange exchange(two_stage_schedule(), 3);
   for (const int b : {0, 1, 2}) {
-    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()), WaitResult::Ready);
+    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()),
+              WaitResult::Ready);
   }
   model::Tensors tensors;
   for (const int b : {2, 0, 1}) {
-    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()), WaitResult::Ready);
+    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()),
+              WaitResult::Ready);
     EXPECT_EQ(tensors[0].item<float>(), static_cast<float>(b));
   }
 }
@@ -136,7 +160,10 @@ TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
   }
   std::vector<std::thread> threads;
   for (int r = 0; r < kReplicas; ++r) {
-    threads.emplace_back([&, r]() { EXPECT_EQ(reduce.run(r, gradients[static_cast<size_t>(r)], soon()), WaitResult::Ready); });
+    threads.emplace_back([&, r]() {
+      int64_t waiting_ns = 0;
+      EXPECT_EQ(reduce.run(r, gradients[static_cast<size_t>(r)], soon(), waiting_ns), WaitResult::Ready);
+    });
   }
   for (auto& thread : threads) thread.join();
   for (const auto& sums : gradients) {
@@ -149,7 +176,9 @@ TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
 TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
   SharedReduce reduce(2);
   model::Tensors gradients = {at::ones({2})};
-  EXPECT_EQ(reduce.run(0, gradients, soon(20)), WaitResult::TimedOut);
+  int64_t waiting_ns = 0;
+  EXPECT_EQ(reduce.run(0, gradients, soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_GT(waiting_ns, 0);
 }
 
 TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {

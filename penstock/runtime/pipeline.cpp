@@ -50,7 +50,8 @@ bool trains(const Schedule& schedule) {
   return false;
 }
 
-/// All messages must run along the links of the model's split, and every link must be used: otherwise a stage would compute without its inputs.
+/// All messages must run along the links of the model's split, and every link must be used: otherwise a stage would compute without its
+/// inputs.
 void check_messages(const Schedule& schedule, const std::vector<schedule::StageLink>& links) {
   std::set<schedule::StageLink> used;
   for (const auto& actions : schedule.workers) {
@@ -62,23 +63,30 @@ void check_messages(const Schedule& schedule, const std::vector<schedule::StageL
   if (schedule.shape.micro_batches == 0 || used == expected) return;
   for (const auto& link : expected) {
     if (!used.contains(link)) {
-      throw ConfigError(fmt::format("the model sends tensors from stage {} to stage {}, but the schedule has no message for it", link.from.value, link.to.value));
+      throw ConfigError(fmt::format("the model sends tensors from stage {} to stage {}, but the schedule has no message for it",
+                                    link.from.value, link.to.value));
     }
   }
   for (const auto& link : used) {
     if (!expected.contains(link)) {
-      throw ConfigError(fmt::format("the schedule has messages from stage {} to stage {}, but no tensor flows there", link.from.value, link.to.value));
+      throw ConfigError(
+          fmt::format("the schedule has messages from stage {} to stage {}, but no tensor flows there", link.from.value, link.to.value));
     }
   }
 }
 
 }  // namespace
 
-Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas, const model::Optimizer& optimizer,
-                   const PipelineOptions& options)
-    : model_(&model), optimizer_(&optimizer), options_(options), stage_of_layer_(std::move(stage_of_layer)), replicas_(std::move(replicas)) {
+Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas,
+                   const model::Optimizer& optimizer, const PipelineOptions& options)
+    : model_(&model),
+      optimizer_(&optimizer),
+      options_(options),
+      stage_of_layer_(std::move(stage_of_layer)),
+      replicas_(std::move(replicas)) {
   if (model.graph().outputs().size() != 1) {
-    throw ConfigError(fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
+    throw ConfigError(
+        fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
   }
   int32_t next_worker = 0;
   for (size_t s = 0; s < replicas_.size(); ++s) {
@@ -86,8 +94,8 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     if (module->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
     for (int r = 0; r < replicas_[s]; ++r) {
       workers_.push_back(std::make_unique<Worker>(
-          Worker{module, Replica{WorkerId{next_worker++}, r, module.get(), WeightStore(initial_weights(model, *module, options.seed), optimizer),
-                                 initial_buffers(model, *module)}}));
+          Worker{module, Replica{WorkerId{next_worker++}, r, module.get(),
+                                 WeightStore(initial_weights(model, *module, options.seed), optimizer), initial_buffers(model, *module)}}));
     }
   }
 }
@@ -102,8 +110,8 @@ std::vector<schedule::StageLink> Pipeline::links() const {
 
 RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, const RunOptions& options) {
   if (schedule.shape.replicas != replicas_ || schedule.workers.size() != workers_.size()) {
-    throw ConfigError(fmt::format("the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers", schedule.shape.num_stages(),
-                                  schedule.workers.size(), replicas_.size(), workers_.size()));
+    throw ConfigError(fmt::format("the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
+                                  schedule.shape.num_stages(), schedule.workers.size(), replicas_.size(), workers_.size()));
   }
   if (!schedule.lowered) throw ConfigError("the schedule has no messages and steps yet: lower() it first");
   check_messages(schedule, links());
@@ -174,17 +182,17 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
     const Worker& worker = *workers_[first];
     const StageModule& module = *worker.module;
     const WeightStore& store = worker.replica.weights;
-    const model::Tensors& weights = store.at(store.latest());
+    const model::Tensors& weights = store.newest();
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot& layer = layers[module.layers()[i].index()];
       layer.optimizer_state.resize(store.state().size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-        layer.weights.push_back(weights[w].detach().clone());
-        for (size_t s = 0; s < store.state().size(); ++s) layer.optimizer_state[s].push_back(store.state()[s][w].clone());
+        layer.weights.push_back(weights[w].detach());
+        for (size_t s = 0; s < store.state().size(); ++s) layer.optimizer_state[s].push_back(store.state()[s][w]);
       }
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b) {
-        at::Tensor sum = worker.replica.buffers[b].clone();
-        for (int r = 1; r < replicas; ++r) sum += workers_[first + static_cast<size_t>(r)]->replica.buffers[b];
+        at::Tensor sum = worker.replica.buffers[b];
+        for (int r = 1; r < replicas; ++r) sum = sum + workers_[first + static_cast<size_t>(r)]->replica.buffers[b];
         layer.buffers.push_back(replicas > 1 ? sum / static_cast<double>(replicas) : sum);
       }
     }
@@ -205,7 +213,8 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
       buffers.insert(buffers.end(), layer.buffers.begin(), layer.buffers.end());
       PENSTOCK_CHECK(layer.optimizer_state.size() == num_states, layer.optimizer_state.size(), num_states);
-      for (size_t s = 0; s < num_states; ++s) state[s].insert(state[s].end(), layer.optimizer_state[s].begin(), layer.optimizer_state[s].end());
+      for (size_t s = 0; s < num_states; ++s)
+        state[s].insert(state[s].end(), layer.optimizer_state[s].begin(), layer.optimizer_state[s].end());
     }
     worker->replica.weights.load(weights, state);
     PENSTOCK_CHECK(buffers.size() == worker->replica.buffers.size(), buffers.size());

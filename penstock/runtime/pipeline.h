@@ -21,8 +21,8 @@
 namespace penstock::runtime {
 
 struct PipelineOptions {
-  uint64_t seed = 1;            ///< initial weights
-  int threads_per_worker = 1;   ///< intra-op threads
+  uint64_t seed = 1;                            ///< initial weights
+  int threads_per_worker = 1;                   ///< intra-op threads
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
 };
 
@@ -35,7 +35,8 @@ struct MiniBatchStats {
 };
 
 struct RunOptions {
-  /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the schedule is forward-only. Called from worker threads.
+  /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the schedule is forward-only. Called from
+  /// worker threads.
   std::function<double(int64_t step)> learning_rate = {};
   /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones are left out.
   const std::atomic<bool>* stop = nullptr;
@@ -48,11 +49,11 @@ struct RunOptions {
 };
 
 struct RunResult {
-  schedule::Timeline timeline;                ///< measured
-  std::vector<MiniBatchStats> mini_batches;   ///< those that were run, in order
+  schedule::Timeline timeline;               ///< measured
+  std::vector<MiniBatchStats> mini_batches;  ///< those that were run, in order
   int64_t wall_ns = 0;
-  int64_t waiting_ns = 0;                     ///< over all workers
-  std::vector<int64_t> peak_versions;         ///< per worker
+  int64_t waiting_ns = 0;              ///< over all workers
+  std::vector<int64_t> peak_versions;  ///< per worker
 };
 
 /// State of one layer for checkpoints: weights, buffers, optimiser state (one list per state name).
@@ -72,15 +73,17 @@ class Pipeline {
   /// The pairs of stages between which tensors flow; what lower() needs.
   std::vector<schedule::StageLink> links() const;
 
-  /// Runs the whole schedule and returns when all workers are done. A schedule with backwards trains; one without evaluates (no dropout, no gradient).
-  /// The schedule must be lowered, verified and of this pipeline's shape. On the first failure all workers stop and that failure is thrown: RuntimeError naming stage, micro-batch
-  /// and action; TimeoutError with who waits for what. The weights are then those of the last finished steps. Not reentrant.
+  /// Runs the whole schedule and returns when all workers are done. A schedule with backwards trains; one without evaluates (no dropout, no
+  /// gradient). The schedule must be lowered, verified and of this pipeline's shape. On the first failure all workers stop and that failure
+  /// is thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for what. Stages may then have taken
+  /// different numbers of steps: load() a checkpoint before running again. Not reentrant.
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options);
 
   /// Optimiser steps taken so far.
   int64_t steps() const { return steps_; }
 
-  /// Copies of every layer's state, in graph order; buffers averaged over replicas.
+  /// Every layer's state, in graph order; buffers averaged over replicas. Refers to the pipeline's own tensors where it can: copy what has
+  /// to outlast the next run.
   std::vector<LayerSnapshot> snapshot() const;
   /// Continues from this state.
   void load(const std::vector<LayerSnapshot>& layers, int64_t steps);

@@ -35,7 +35,8 @@ std::vector<MiniBatchStats> LossCollector::take(int64_t count) {
   return std::move(stats_);
 }
 
-RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, const RunOptions& run_options, std::vector<StageId> stage_of_worker)
+RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, const RunOptions& run_options,
+                   std::vector<StageId> stage_of_worker)
     : schedule(s),
       source(batches),
       options(run_options),

@@ -3,9 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <chrono>
+
 namespace penstock::runtime {
 
-WaitResult SharedReduce::barrier(CondVar::Deadline deadline) {
+WaitResult SharedReduce::barrier(CondVar::Deadline deadline, int64_t& waiting_ns) {
+  const auto start = std::chrono::steady_clock::now();
   MutexLock lock(mutex_);
   if (closed_) return WaitResult::Closed;
   const int64_t mine = generation_;
@@ -16,6 +19,7 @@ WaitResult SharedReduce::barrier(CondVar::Deadline deadline) {
     return WaitResult::Ready;
   }
   const bool ready = changed_.wait_until(mutex_, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
+  waiting_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   if (generation_ != mine) return WaitResult::Ready;
   return ready ? WaitResult::Closed : WaitResult::TimedOut;
 }
@@ -26,10 +30,10 @@ void SharedReduce::close() {
   changed_.notify_all();
 }
 
-WaitResult SharedReduce::run(int replica, model::Tensors& gradients, CondVar::Deadline deadline) {
+WaitResult SharedReduce::run(int replica, model::Tensors& gradients, CondVar::Deadline deadline, int64_t& waiting_ns) {
   const at::NoGradGuard no_grad;
   contributions_[static_cast<size_t>(replica)] = &gradients;
-  if (const WaitResult result = barrier(deadline); result != WaitResult::Ready) return result;
+  if (const WaitResult result = barrier(deadline, waiting_ns); result != WaitResult::Ready) return result;
 
   const size_t count = contributions_[0]->size();
   model::Tensors sums(count);
@@ -48,7 +52,7 @@ WaitResult SharedReduce::run(int replica, model::Tensors& gradients, CondVar::De
       if (length > 0) sums[i].view(-1).narrow(0, begin, length).add_(part.view(-1).narrow(0, begin, length));
     }
   }
-  const WaitResult result = barrier(deadline);
+  const WaitResult result = barrier(deadline, waiting_ns);
   if (result == WaitResult::Ready) gradients = std::move(sums);
   return result;
 }

@@ -1,6 +1,6 @@
-// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first replica's tensors (each replica sums its own slice, in
-// replica order, so that results do not depend on timing), then everybody reads them by reference. 2 barriers; each replica reads (r-1)/r and writes 1/r of
-// the gradient bytes.
+// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first replica's tensors (each replica sums its
+// own slice, in replica order, so that results do not depend on timing), then everybody reads them by reference. 2 barriers; each replica
+// reads (r-1)/r and writes 1/r of the gradient bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ class SharedReduce {
   explicit SharedReduce(int replicas) : replicas_(replicas), contributions_(static_cast<size_t>(replicas)) {}
 
   /// Replaces `gradients` by the sum over all replicas; undefined tensors count as zero and stay undefined if undefined everywhere. The
-  /// sum is shared between the replicas and must not be written to. Blocks until all replicas are here.
-  WaitResult run(int replica, model::Tensors& gradients, CondVar::Deadline deadline);
+  /// sum is shared between the replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for
+  /// them to `waiting_ns`.
+  WaitResult run(int replica, model::Tensors& gradients, CondVar::Deadline deadline, int64_t& waiting_ns);
   void close();
 
  private:
-  WaitResult barrier(CondVar::Deadline deadline);
+  WaitResult barrier(CondVar::Deadline deadline, int64_t& waiting_ns);
 
   int replicas_;
   Mutex mutex_;

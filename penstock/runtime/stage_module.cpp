@@ -27,7 +27,8 @@ void sort_unique(std::vector<ValueRef>& values) {
 
 }  // namespace
 
-StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage) : model_(&model), stage_(stage) {
+StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage)
+    : model_(&model), stage_(stage) {
   const graph::ModelGraph& graph = model.graph();
   PENSTOCK_CHECK(stage_of_layer.size() == graph.layers().size(), stage_of_layer.size(), graph.layers().size());
   for (int l = 0; l < graph.num_layers(); ++l) {
@@ -125,8 +126,9 @@ Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, Tens
     try {
       const size_t w = weight_offsets_[i];
       const size_t b = buffer_offsets_[i];
-      Tensors results = model_->layer(layers_[i]).forward(weights.subspan(w, weight_offsets_[i + 1] - w),
-                                                          buffers.subspan(b, buffer_offsets_[i + 1] - b), arguments, layer_context);
+      Tensors results = model_->layer(layers_[i])
+                            .forward(weights.subspan(w, weight_offsets_[i + 1] - w), buffers.subspan(b, buffer_offsets_[i + 1] - b),
+                                     arguments, layer_context);
       PENSTOCK_CHECK(results.size() == static_cast<size_t>(node.num_outputs), node.name, results.size(), node.num_outputs);
       std::move(results.begin(), results.end(), values.begin() + static_cast<std::ptrdiff_t>(layer_outputs_[i]));
     } catch (const c10::Error& error) {

@@ -46,7 +46,6 @@ class StageModule {
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) const;
 
  private:
-
   const model::Model* model_;
   StageId stage_;
   std::vector<LayerId> layers_;

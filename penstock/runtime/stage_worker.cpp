@@ -60,7 +60,6 @@ void StageWorker::run() noexcept {
   try {
     at::get_num_threads();  // libtorch initialises each thread lazily, and would undo the next line at the first parallel loop
     at::set_num_threads(options_.threads_per_worker);
-    started_ = Clock::now();
     const std::vector<Action>& actions = run_.schedule.workers[replica_.worker.index()];
     const auto max_events = static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
     events_.reserve(std::min(actions.size(), max_events));
@@ -103,15 +102,22 @@ bool StageWorker::enter(MiniBatchId mini_batch) {
 
 void StageWorker::execute(const Action& action) {
   switch (action.op) {
-    case Op::Forward: return forward(action);
-    case Op::Backward: return backward(action);
+    case Op::Forward:
+      return forward(action);
+    case Op::Backward:
+      return backward(action);
     case Op::SendForward:
-    case Op::SendBackward: return send(action);
+    case Op::SendBackward:
+      return send(action);
     case Op::RecvForward:
-    case Op::RecvBackward: return receive(action);
-    case Op::SyncGradients: return sync(action);
-    case Op::Step: return step(action);
-    case Op::FreeWeights: return replica_.weights.release(action.version);
+    case Op::RecvBackward:
+      return receive(action);
+    case Op::SyncGradients:
+      return sync(action);
+    case Op::Step:
+      return step(action);
+    case Op::FreeWeights:
+      return replica_.weights.release(action.version);
   }
   PENSTOCK_CHECK(false, "unknown action");
 }
@@ -137,10 +143,16 @@ void StageWorker::forward(const Action& action) {
   const auto& wanted = module.inputs();
   if (!wanted.empty() && wanted.front().is_model_input()) {
     const model::Tensors batch = run_.source.inputs(action.micro_batch);
-    for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i) record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
+    for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
+      record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
   }
   const at::AutoGradMode grad_mode(run_.training);
   const model::ForwardContext context{.training = run_.training, .seed = run_.source.seed(action.micro_batch)};
+  if (run_.training) {
+    // The backward of an earlier micro-batch may still need the buffers as they were: like weights, they are replaced, not overwritten.
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
+  }
   record.outputs = module.forward(replica_.weights.at(action.version), replica_.buffers, record.inputs, context);
   if (!module.model_outputs().empty()) apply_loss(action, record);
   if (!run_.training) {
@@ -198,10 +210,15 @@ void StageWorker::wait(const Action& action, Wait&& call) {
   const Clock::time_point start = Clock::now();
   const WaitResult result = call(start + options_.deadline);
   waiting_ns_ += ns_between(start, Clock::now());
+  finish_wait(action, result);
+}
+
+void StageWorker::finish_wait(const Action& action, WaitResult result) {
   if (result == WaitResult::Closed) throw Aborted{};
   if (result == WaitResult::TimedOut) {
     throw TimeoutError(fmt::format("worker {} waited longer than {:.1f} s in {}; the workers are:{}", replica_.worker.value,
-                                   std::chrono::duration<double>(options_.deadline).count(), schedule::to_text(action), run_.board.report()));
+                                   std::chrono::duration<double>(options_.deadline).count(), schedule::to_text(action),
+                                   run_.board.report()));
   }
   run_.board.set(replica_.worker, StatusBoard::State::Computing, action);
 }
@@ -231,7 +248,8 @@ void StageWorker::receive(const Action& action) {
   const WorkerId from = run_.schedule.shape.worker_of(action.peer, action.micro_batch);
   const MessageName name{action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
-  wait(action, [&](CondVar::Deadline deadline) { return run_.exchange.receive(from, replica_.worker, is_backward, name, tensors, deadline); });
+  wait(action,
+       [&](CondVar::Deadline deadline) { return run_.exchange.receive(from, replica_.worker, is_backward, name, tensors, deadline); });
   InFlight& record = in_flight(action.micro_batch);
   if (is_backward) {
     const auto& positions = replica_.module->outputs_to(action.peer);
@@ -247,10 +265,11 @@ void StageWorker::receive(const Action& action) {
 }
 
 void StageWorker::sync(const Action& action) {
-  synced_ = gradients_.take();
+  synced_ = gradients_.take_exclusive();
   has_synced_ = true;
   SharedReduce& reduce = *run_.reduces[action.stage.index()];
-  wait(action, [&](CondVar::Deadline deadline) { return reduce.run(replica_.replica, synced_, deadline); });
+  run_.board.set(replica_.worker, StatusBoard::State::Waiting, action);
+  finish_wait(action, reduce.run(replica_.replica, synced_, Clock::now() + options_.deadline, waiting_ns_));
 }
 
 void StageWorker::step(const Action& action) {

@@ -32,7 +32,6 @@ class StageWorker {
   std::vector<schedule::TimelineEvent> take_events() { return std::move(events_); }
   int64_t waiting_ns() const { return total_waiting_ns_; }
   int64_t peak_versions() const { return peak_versions_; }
-  std::chrono::steady_clock::time_point started() const { return started_; }
 
  private:
   /// What a micro-batch keeps between its actions on this worker (the activation stash).
@@ -60,6 +59,7 @@ class StageWorker {
   /// Runs a blocking call, books the time as waiting, and turns its result into an exception where it must.
   template <class Wait>
   void wait(const schedule::Action& action, Wait&& call);
+  void finish_wait(const schedule::Action& action, WaitResult result);
 
   Replica& replica_;
   RunState& run_;
@@ -73,8 +73,7 @@ class StageWorker {
   int64_t forward_links_;   ///< stages that read our outputs
   int64_t backward_links_;  ///< stages whose outputs we read
   std::vector<schedule::TimelineEvent> events_;
-  std::chrono::steady_clock::time_point started_;
-  int64_t waiting_ns_ = 0;        ///< in the current action
+  int64_t waiting_ns_ = 0;  ///< in the current action
   int64_t total_waiting_ns_ = 0;
   int64_t peak_versions_ = 1;
 };

@@ -43,11 +43,21 @@ std::string StatusBoard::report() const {
     const double seconds = std::chrono::duration<double>(now - entry.since).count();
     text += fmt::format("\n  worker {} (stage {}): ", w, stage_of_worker_[w].value);
     switch (entry.state) {
-      case State::Idle: text += "has not started"; break;
-      case State::Computing: text += fmt::format("computes {} since {:.1f} s", schedule::to_text(entry.action), seconds); break;
-      case State::Waiting: text += fmt::format("waits {:.1f} s {}", seconds, describe_wait(entry.action)); break;
-      case State::Done: text += "is done"; break;
-      case State::Failed: text += fmt::format("failed in {}", schedule::to_text(entry.action)); break;
+      case State::Idle:
+        text += "has not started";
+        break;
+      case State::Computing:
+        text += fmt::format("computes {} since {:.1f} s", schedule::to_text(entry.action), seconds);
+        break;
+      case State::Waiting:
+        text += fmt::format("waits {:.1f} s {}", seconds, describe_wait(entry.action));
+        break;
+      case State::Done:
+        text += "is done";
+        break;
+      case State::Failed:
+        text += fmt::format("failed in {}", schedule::to_text(entry.action));
+        break;
     }
   }
   return text;

@@ -56,13 +56,15 @@ TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
   // 7 samples are left over: fewer micro-batches than usual, some replicas get none.
   for (const int64_t samples : {12 * 5 + 7, 12 * 5 + 1, 5}) {
     SCOPED_TRACE(samples);
-    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = samples, .learning_rate = 0.3});
+    expect_equals_serial(skip_model(),
+                         {.kind = Kind::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = samples, .learning_rate = 0.3});
   }
 }
 
 TEST(Synchronous, AdamEqualsSerial) {
-  expect_equals_serial(skip_model(),
-                       {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = {.name = "adam", .epsilon = 1e-3}, .learning_rate = 0.01});
+  expect_equals_serial(
+      skip_model(),
+      {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = {.name = "adam", .epsilon = 1e-3}, .learning_rate = 0.01});
 }
 
 TEST(Synchronous, DropoutDoesNotDependOnTheCut) {

@@ -8,7 +8,8 @@ namespace penstock::runtime {
 
 using schedule::Action;
 
-TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credits) : credits_(static_cast<size_t>(std::max<int64_t>(credits, 1))) {
+TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credits)
+    : credits_(static_cast<size_t>(std::max<int64_t>(credits, 1))) {
   for (size_t w = 0; w < schedule.workers.size(); ++w) {
     for (const Action& action : schedule.workers[w]) {
       if (!schedule::is_send(action.op)) continue;
@@ -30,7 +31,8 @@ WaitResult TensorExchange::send(WorkerId from, WorkerId to, bool backward, const
                                 CondVar::Deadline deadline) {
   Channel& c = channel({from, to, backward});
   MutexLock lock(c.mutex);
-  const bool ready = c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
+  const bool ready =
+      c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   const bool inserted = c.messages.emplace(name, std::move(tensors)).second;

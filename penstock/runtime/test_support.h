@@ -97,9 +97,11 @@ struct Case {
 };
 
 inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches, const Pipeline& pipeline) {
-  const schedule::Schedule full =
-      lower(generate(setup.kind, {.replicas = setup.replicas, .micro_batches = batches.num_micro_batches(), .accumulate = setup.parts, .policy = setup.policy}),
-            pipeline.links());
+  const schedule::Schedule full = lower(
+      generate(
+          setup.kind,
+          {.replicas = setup.replicas, .micro_batches = batches.num_micro_batches(), .accumulate = setup.parts, .policy = setup.policy}),
+      pipeline.links());
   const auto violations = verify::verify(full, {.credits = 4});
   EXPECT_TRUE(violations.empty()) << violations.front().message;
   return full;
@@ -111,7 +113,8 @@ inline Trained train(const model::Model& model, const Case& setup) {
   Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer,
                     {.seed = 3, .deadline = std::chrono::seconds(30)});
   Trained trained;
-  trained.run = pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [&](int64_t) { return setup.learning_rate; }});
+  trained.run =
+      pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [&](int64_t) { return setup.learning_rate; }});
   for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());
   trained.layers = pipeline.snapshot();
   return trained;

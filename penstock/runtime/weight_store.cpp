@@ -56,11 +56,14 @@ at::Tensor WeightStore::take_buffer(size_t index) {
   return buffer;
 }
 
+bool WeightStore::shared_with_older(size_t index) const {
+  return versions_.size() > 1 && versions_[versions_.size() - 2].weights[index].is_same(versions_.back().weights[index]);
+}
+
 void WeightStore::step(TensorSpan gradients, const model::StepContext& context) {
   const at::NoGradGuard no_grad;
   Held& current = versions_.back();
   PENSTOCK_CHECK(gradients.size() == current.weights.size(), gradients.size(), current.weights.size());
-  const bool in_place = current.released;
   Tensors next;
   next.reserve(gradients.size());
   std::vector<at::Tensor> state(state_.size());
@@ -69,15 +72,17 @@ void WeightStore::step(TensorSpan gradients, const model::StepContext& context) 
       next.push_back(current.weights[i]);
       continue;
     }
+    // A weight that an earlier step left as it was is shared with an older version, which may still be needed.
+    const bool in_place = current.released && !shared_with_older(i);
     at::Tensor target = (in_place ? current.weights[i] : take_buffer(i)).variable_data();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
     optimizer_->step(current.weights[i].detach(), gradients[i], target, state, context);
-    // variable_data() has a version counter of its own: autograd does not notice that the leaf was written in place. The verifier has proven that no
-    // graph that still matters reads it (or, under "latest", that the user asked for exactly this).
+    // variable_data() has a version counter of its own: autograd does not notice that the leaf was written in place. The verifier has
+    // proven that no graph that still matters reads it (or, under "latest", that the user asked for exactly this).
     next.push_back(in_place ? current.weights[i] : as_leaf(target));
   }
   latest_ = WeightVersion{latest_.value + 1};
-  if (in_place) versions_.pop_back();
+  if (current.released) versions_.pop_back();
   versions_.push_back({latest_, std::move(next), false});
 }
 

@@ -40,6 +40,7 @@ struct Checkpoint {
   int64_t step = 0;             ///< optimiser steps taken
   uint64_t seed = 0;
   int64_t mini_batch_size = 0;
+  int64_t train_samples = 0;       ///< size of the training set; the position means nothing with another one
   std::string optimizer;           ///< its name
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
 };

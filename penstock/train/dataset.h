@@ -34,7 +34,7 @@ struct DataSplit {
 
 struct DataSpec {
   std::string name = "fashion-mnist";  ///< "fashion-mnist", "synthetic", or "idx" (four IDX files in `folder` under their usual names)
-  std::filesystem::path folder;        ///< where the IDX files are; empty: the usual place of Debian's dataset-fashion-mnist package
+  std::filesystem::path folder = {};   ///< where the IDX files are; empty: the usual place of Debian's dataset-fashion-mnist package
   model::Shape
       sample_shape;  ///< what the model wants: images are zero-padded to it, one channel is repeated to several, a flat shape is flattened
   int64_t classes = 10;       ///< synthetic and idx (labels must be below it)

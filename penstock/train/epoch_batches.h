@@ -9,8 +9,8 @@
 
 namespace penstock::train {
 
-/// How `samples` samples are cut: mini-batches of `mini_batch_size` (the last may be smaller), each into `micro_batches` parts whose sizes differ by at most one sample; a
-/// smaller last mini-batch has fewer parts rather than smaller ones. Pure arithmetic.
+/// How `samples` samples are cut: mini-batches of `mini_batch_size` (the last may be smaller), each into `micro_batches` parts whose sizes
+/// differ by at most one sample; a smaller last mini-batch has fewer parts rather than smaller ones. Pure arithmetic.
 struct BatchCut {
   int64_t samples = 0;
   int64_t mini_batch_size = 1;

@@ -102,6 +102,7 @@ std::string manifest_text(const Manifest& manifest) {
                    {"step", position.step},
                    {"seed", std::to_string(position.seed)},  // JSON numbers may lose bits above 2^53
                    {"mini_batch_size", position.mini_batch_size},
+                   {"train_samples", position.train_samples},
                    {"optimizer", position.optimizer}};
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
@@ -135,6 +136,7 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   position.step = root.at("step").integer(0);
   position.seed = parse_seed(root.at("seed"));
   position.mini_batch_size = root.at("mini_batch_size").integer(0);
+  position.train_samples = root.at("train_samples").integer(0);
   position.optimizer = root.at("optimizer").text();
   manifest.graph = root.at("graph").text();
   for (const JsonReader& layer : root.at("layers").elements(1'000'000)) {

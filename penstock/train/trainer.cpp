@@ -9,6 +9,7 @@
 #include "penstock/runtime/pipeline.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/train/checkpoint.h"
+#include "penstock/train/checkpoint_folders.h"
 #include "penstock/train/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/util/arithmetic.h"
@@ -26,17 +27,33 @@ namespace {
 constexpr int64_t kLeastCredits = 4;
 constexpr size_t kFinalLosses = 50;
 
-void check_options(const TrainOptions& options) {
-  const auto at_least = [](const char* what, int64_t value, int64_t least) {
-    if (value < least) throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
-  };
-  at_least("the mini-batch size", options.mini_batch_size, 1);
-  at_least("the number of epochs", options.epochs, 0);
-  at_least("the number of steps", options.max_steps, 0);
-  at_least("the number of warm-up steps", options.warmup_steps, 0);
-  at_least("the number of threads per worker", options.threads_per_worker, 1);
-  at_least("micro_batches of the plan", options.plan.micro_batches, 1);
-  validate(options.learning_rate);
+constexpr int64_t kMaxThreads = 1024;
+
+void check_range(const char* what, int64_t value, int64_t least, int64_t most = INT64_MAX) {
+  if (value < least) throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
+  if (value > most) throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
+}
+
+/// The data set must fit the model: one input per sample, targets that the logits have room for.
+void check_data(const model::Model& model, const DataSplit& data) {
+  if (data.train->size() < 1) throw ConfigError("the training set is empty");
+  if (model.input_shapes().size() != 1) {
+    throw ConfigError(
+        fmt::format("a data set has one input per sample, the model '{}' wants {}", model.name(), model.input_shapes().size()));
+  }
+  if (model.graph().outputs().size() != 1) {
+    throw ConfigError(
+        fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
+  }
+  const graph::ValueRef output = model.graph().outputs().front();
+  const model::Shape shape =
+      output.is_model_input() ? model.input_shapes().front() : model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
+  if (shape.size() != 1 || shape.front() < data.train->classes()) {
+    throw ConfigError(
+        fmt::format("the model '{}' ends in {} numbers per sample, the data set '{}' has {} classes: a classifier of at least as many is "
+                    "expected (--classes)",
+                    model.name(), fmt::join(shape, "x"), data.train->name(), data.train->classes()));
+  }
 }
 
 /// Refuses to run what the verifier objects to; returns the channels' capacity.
@@ -67,12 +84,10 @@ class Run {
   TrainResult run();
 
  private:
-  int64_t total_steps() const {
-    const int64_t whole = saturating_mul(options_.epochs, mini_batches_per_epoch_);
-    return options_.max_steps > 0 ? std::min(options_.max_steps, whole) : whole;
-  }
-  bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps(); }
+  bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
   void resume();
+  void count_steps();
+  runtime::LayerSnapshot snapshot_of(const LayerState& state) const;
   void run_epoch();
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured, EpochSummary& summary);
@@ -87,6 +102,7 @@ class Run {
   std::unique_ptr<model::Optimizer> optimizer_;
   runtime::Pipeline pipeline_;
   int64_t mini_batches_per_epoch_;
+  int64_t total_steps_ = 0;  ///< when the run will end, counted from the very first run
   int64_t epoch_ = 0;
   int64_t next_mini_batch_ = 0;
   int64_t warmup_left_ = 0;
@@ -103,25 +119,54 @@ void Run::resume() {
   if (!has_checkpoint(options_.checkpoint)) return;
   const Checkpoint checkpoint = load_checkpoint(options_.checkpoint, model_);
   if (checkpoint.optimizer != options_.optimizer.name) {
-    throw ConfigError(fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'", checkpoint.optimizer, options_.optimizer.name));
+    throw ConfigError(
+        fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'", checkpoint.optimizer, options_.optimizer.name));
   }
   if (checkpoint.next_mini_batch > 0 && checkpoint.mini_batch_size != options_.mini_batch_size) {
-    throw ConfigError(fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run has {}: resume with the same size",
-                                  checkpoint.mini_batch_size, options_.mini_batch_size));
+    throw ConfigError(
+        fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run has {}: resume with the same size",
+                    checkpoint.mini_batch_size, options_.mini_batch_size));
+  }
+  if (checkpoint.next_mini_batch > 0 && checkpoint.train_samples != data_.train->size()) {
+    throw ConfigError(
+        fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has {}: resume with the same data",
+                    checkpoint.train_samples, data_.train->size()));
   }
   std::vector<runtime::LayerSnapshot> layers;
-  for (const LayerState& state : checkpoint.layers) {
-    runtime::LayerSnapshot& layer = layers.emplace_back(runtime::LayerSnapshot{state.weights, state.buffers, {}});
-    for (const std::string& name : optimizer_->state_names()) layer.optimizer_state.push_back(state.optimizer.at(name));
-  }
+  for (const LayerState& state : checkpoint.layers) layers.push_back(snapshot_of(state));
   pipeline_.load(layers, checkpoint.step);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
   if (options_.observer != nullptr) {
-    options_.observer->on_message(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step, epoch_ + 1, next_mini_batch_,
-                                              checkpoint.seed != seed_ ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed) : ""));
+    options_.observer->on_message(
+        fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step, epoch_ + 1, next_mini_batch_,
+                    checkpoint.seed != seed_ ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed) : ""));
   }
   seed_ = checkpoint.seed;
+}
+
+runtime::LayerSnapshot Run::snapshot_of(const LayerState& state) const {
+  runtime::LayerSnapshot layer{state.weights, state.buffers, {}};
+  const std::vector<std::string> names = optimizer_->state_names();
+  if (!state.weights.empty() && state.optimizer.size() != names.size()) {
+    throw ConfigError(
+        fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here keeps {}: resume with the same settings",
+                    state.optimizer.size(), options_.optimizer.name, names.size()));
+  }
+  for (const std::string& name : names) {
+    const auto found = state.optimizer.find(name);
+    if (found == state.optimizer.end() && !state.weights.empty()) {
+      throw ConfigError(fmt::format("the checkpoint has no optimiser state '{}': resume with the optimiser that it was made with", name));
+    }
+    layer.optimizer_state.push_back(found == state.optimizer.end() ? model::Tensors{} : found->second);
+  }
+  return layer;
+}
+
+void Run::count_steps() {
+  const int64_t left = std::max<int64_t>(0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
+  total_steps_ = saturating_add(pipeline_.steps(), left);
+  if (options_.max_steps > 0) total_steps_ = std::min(total_steps_, options_.max_steps);
 }
 
 void Run::save() {
@@ -132,6 +177,7 @@ void Run::save() {
                         .step = pipeline_.steps(),
                         .seed = seed_,
                         .mini_batch_size = options_.mini_batch_size,
+                        .train_samples = data_.train->size(),
                         .optimizer = options_.optimizer.name,
                         .layers = {}};
   const auto names = optimizer_->state_names();
@@ -145,8 +191,9 @@ void Run::save() {
 
 TrainResult Run::run() {
   warmup_left_ = options_.warmup_steps;
+  if (!options_.checkpoint.empty()) make_checkpoint_directory(options_.checkpoint);  // better now than after the first epoch
   if (options_.resume) resume();
-  reset_peak_memory();
+  count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
   // A finished run that is asked for again has nothing to train, but still something to say.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
@@ -154,12 +201,13 @@ TrainResult Run::run() {
     evaluate(summary);
     result_.test_accuracy = summary.test_accuracy;
   }
-  result_.peak_memory_bytes = peak_memory_bytes();
   result_.throughput_samples_per_s = samples_per_second(measured_samples_, measured_ns_);
   result_.idle_share = worker_ns_ > 0 ? idle_ns_ / worker_ns_ : 0;
   result_.steps = pipeline_.steps();
   const size_t last = std::min(kFinalLosses, result_.losses.size());
-  if (last > 0) result_.final_loss = std::accumulate(result_.losses.end() - static_cast<std::ptrdiff_t>(last), result_.losses.end(), 0.0) / static_cast<double>(last);
+  if (last > 0)
+    result_.final_loss =
+        std::accumulate(result_.losses.end() - static_cast<std::ptrdiff_t>(last), result_.losses.end(), 0.0) / static_cast<double>(last);
   return std::move(result_);
 }
 
@@ -169,7 +217,7 @@ void Run::run_epoch() {
   summary.epoch = epoch_;
   epoch_correct_ = 0;
   epoch_samples_ = 0;
-  const auto remaining = [&]() { return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps() - pipeline_.steps()); };
+  const auto remaining = [&]() { return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps()); };
   if (warmup_left_ > 0 && remaining() > 0) {
     const int64_t count = std::min(warmup_left_, remaining());
     run_segment(order, count, /*measured=*/false, summary);
@@ -185,8 +233,8 @@ void Run::run_epoch() {
   if (next_mini_batch_ == mini_batches_per_epoch_) {
     ++epoch_;
     next_mini_batch_ = 0;
-    pipeline_.average_buffers();
   }
+  pipeline_.average_buffers();
   save();
   if (options_.evaluate && !result_.interrupted) evaluate(summary);
   result_.epochs.push_back(summary);
@@ -202,7 +250,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const int64_t credits = check_schedule(schedule);
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
 
-  const int64_t total = total_steps();
+  const int64_t total = total_steps_;
   std::atomic<bool> diverged{false};
   std::atomic<bool> halt{false};
   const auto start = std::chrono::steady_clock::now();
@@ -231,19 +279,26 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
                                       .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
   };
   if (options_.stop != nullptr && options_.stop->load()) halt = true;
+  reset_peak_memory();
   runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
   if (diverged) {
-    throw RuntimeError(fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the learning rate, may help", pipeline_.steps()));
+    throw RuntimeError(fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the learning rate, may help",
+                                   pipeline_.steps()));
   }
   const auto finished = static_cast<int64_t>(run.mini_batches.size());
   next_mini_batch_ += finished;
   result_.interrupted = finished < cut.num_mini_batches();
   int64_t finished_samples = 0;
   for (const auto& stats : run.mini_batches) finished_samples += stats.samples;
+  result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
   account(run, finished_samples, measured, summary);
-  if (measured) {
+  if (!measured || finished_samples == 0) return;
+  const bool longest = result_.segments.empty() || finished_samples > *std::max_element(result_.segments.begin(), result_.segments.end());
+  result_.segments.push_back(finished_samples);
+  if (longest) {
     result_.timeline = std::move(run.timeline);
-    result_.schedule = schedule;
+    result_.schedule =
+        result_.interrupted ? training_schedule(options_.plan, pipeline_.links(), finished_samples, options_.mini_batch_size) : schedule;
     result_.peak_versions = std::move(run.peak_versions);
   }
 }
@@ -269,8 +324,9 @@ void Run::evaluate(EpochSummary& summary) {
   if (size == 0) return;
   const int64_t batch = ceil_div(options_.mini_batch_size, std::min(options_.plan.micro_batches, options_.mini_batch_size));
   const BatchCut cut(size, batch, 1);
-  const Schedule schedule = lower(generate(schedule::Kind::ForwardOnly, {.replicas = options_.plan.replicas(), .micro_batches = cut.num_micro_batches()}),
-                                  pipeline_.links());
+  const Schedule schedule =
+      lower(generate(schedule::Kind::ForwardOnly, {.replicas = options_.plan.replicas(), .micro_batches = cut.num_micro_batches()}),
+            pipeline_.links());
   const int64_t credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
   runtime::RunOptions run_options;
@@ -296,17 +352,32 @@ void Run::evaluate(EpochSummary& summary) {
 
 }  // namespace
 
-Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples, int64_t mini_batch_size) {
+Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples,
+                           int64_t mini_batch_size) {
   const BatchCut cut(samples, mini_batch_size, plan.micro_batches);
   const schedule::Kind kind = schedule::parse_kind(plan.strategy);
   const schedule::WeightPolicy policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights);
-  return lower(generate(kind, {.replicas = plan.replicas(), .micro_batches = cut.num_micro_batches(), .accumulate = cut.micro_batches, .policy = policy}),
-               links);
+  return lower(
+      generate(kind,
+               {.replicas = plan.replicas(), .micro_batches = cut.num_micro_batches(), .accumulate = cut.micro_batches, .policy = policy}),
+      links);
+}
+
+void validate(const TrainOptions& options) {
+  check_range("the mini-batch size", options.mini_batch_size, 1);
+  check_range("the number of epochs", options.epochs, 0);
+  check_range("the number of steps", options.max_steps, 0);
+  check_range("the number of warm-up steps", options.warmup_steps, 0);
+  check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
+  validate(options.learning_rate);
+  model::make_optimizer(options.optimizer);
 }
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
-  check_options(options);
-  if (data.train->size() < 1) throw ConfigError("the training set is empty");
+  validate(options);
+  check_data(model, data);
+  check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
+  check_range("micro_batches of the plan", options.plan.micro_batches, 1);
   return Run(model, data, options).run();
 }
 

@@ -23,27 +23,28 @@ namespace penstock::train {
 
 /// How far a run is; passed to observers.
 struct Progress {
-  int64_t epoch = 0;             ///< from 0
+  int64_t epoch = 0;  ///< from 0
   int64_t epochs = 0;
-  int64_t mini_batch = 0;        ///< finished in this epoch
-  int64_t mini_batches = 0;      ///< in this epoch
-  int64_t samples = 0;           ///< finished in this call of train()
-  double loss = 0;               ///< mean of the last mini-batch
-  double accuracy = 0;           ///< share of the epoch's samples so far that were right
-  double samples_per_s = 0;      ///< since the segment began
+  int64_t mini_batch = 0;    ///< finished in this epoch
+  int64_t mini_batches = 0;  ///< in this epoch
+  int64_t samples = 0;       ///< finished since the segment began
+  double loss = 0;           ///< mean of the last mini-batch
+  double accuracy = 0;       ///< share of the epoch's samples so far that were right
+  double samples_per_s = 0;  ///< since the segment began
 };
 
 struct EpochSummary {
   int64_t epoch = 0;
-  double loss = 0;               ///< mean over the epoch's samples
-  double train_accuracy = 0;     ///< while training
+  double loss = 0;            ///< mean over the epoch's samples
+  double train_accuracy = 0;  ///< while training
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
   double samples_per_s = 0;
   int64_t train_ns = 0;
 };
 
-/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must be quick; the others from train()'s own thread.
+/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must be quick; the others from train()'s own
+/// thread.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -53,11 +54,11 @@ class TrainObserver {
 };
 
 struct TrainOptions {
-  plan::Plan plan = {};            ///< stages, replicas, strategy and weight policy; micro_batches is taken from here
-  int64_t mini_batch_size = 64;    ///< samples per optimiser step, over all workers
+  plan::Plan plan = {};          ///< stages, replicas, strategy and weight policy; micro_batches is taken from here
+  int64_t mini_batch_size = 64;  ///< samples per optimiser step, over all workers
   int64_t epochs = 1;
-  int64_t max_steps = 0;           ///< 0: whole epochs
-  int64_t warmup_steps = 0;        ///< run first and left out of throughput, idle share and timeline
+  int64_t max_steps = 0;     ///< 0: whole epochs
+  int64_t warmup_steps = 0;  ///< run first and left out of throughput, idle share and timeline
   model::OptimizerSpec optimizer = {};
   LearningRateSpec learning_rate = {};
   uint64_t seed = 1;
@@ -66,31 +67,37 @@ struct TrainOptions {
   bool shuffle = true;
   bool evaluate = true;
   std::filesystem::path checkpoint = {};  ///< folder; empty: none. Saved after every epoch, and when the run is stopped.
-  bool resume = false;               ///< continue from the newest checkpoint in the folder, if there is one
+  bool resume = false;                    ///< continue from the newest checkpoint in the folder, if there is one
   const std::atomic<bool>* stop = nullptr;
   TrainObserver* observer = nullptr;
 };
 
 struct TrainResult {
-  std::vector<double> losses;        ///< mean of every mini-batch, in order
+  std::vector<double> losses;  ///< mean of every mini-batch, in order
   std::vector<EpochSummary> epochs;
-  double final_loss = 0;             ///< mean over the last (at most) 50 mini-batches
+  double final_loss = 0;  ///< mean over the last (at most) 50 mini-batches
   std::optional<double> test_accuracy;
   double throughput_samples_per_s = 0;
   double idle_share = 0;
-  int64_t peak_memory_bytes = 0;     ///< of the process, while training
-  int64_t steps = 0;                 ///< optimiser steps, over all runs
+  int64_t peak_memory_bytes = 0;  ///< of the process, while training
+  int64_t steps = 0;              ///< optimiser steps, over all runs
   bool interrupted = false;
-  schedule::Timeline timeline;       ///< measured; of the last segment
-  schedule::Schedule schedule;       ///< that segment's schedule
+  /// Samples of each stretch that was trained in one go, without a drained pipeline in between, and counts for throughput.
+  std::vector<int64_t> segments;
+  schedule::Timeline timeline;         ///< measured; of the longest segment
+  schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
   std::vector<int64_t> peak_versions;  ///< per worker
 };
 
-/// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model), CheckpointError, RuntimeError (a layer failed, the loss became infinite: the last
-/// checkpoint stays), TimeoutError.
+/// Checks everything but the plan. Throws ConfigError naming what was found and expected.
+void validate(const TrainOptions& options);
+
+/// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model), CheckpointError, RuntimeError (a layer
+/// failed, the loss became infinite: the last checkpoint stays), TimeoutError.
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 /// The schedule that train() runs for `samples` samples in a row; the same one is to be simulated for a prediction.
-schedule::Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples, int64_t mini_batch_size);
+schedule::Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples,
+                                     int64_t mini_batch_size);
 
 }  // namespace penstock::train

@@ -38,11 +38,15 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
   if (request.micro_batches > 0) return request.micro_batches;
   if (request.strategy == "auto") return 1;
   switch (schedule::parse_kind(request.strategy)) {
-    case Kind::DataParallel: return request.workers;
+    case Kind::DataParallel:
+      return request.workers;
     case Kind::GPipe:
-    case Kind::OneFOneBFlush: return saturating_mul(4, request.workers);
-    case Kind::TwoBuffered: return request.workers;
-    default: return 1;
+    case Kind::OneFOneBFlush:
+      return saturating_mul(4, request.workers);
+    case Kind::TwoBuffered:
+      return request.workers;
+    default:
+      return 1;
   }
 }
 
@@ -59,8 +63,9 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
   const bool given = !request.profile_path.empty();
   profile::Profile profile = given ? profile::load_profile(request.profile_path) : measure(model, request, micro_batches);
   if (given && !(profile.graph == model.graph())) {
-    throw ConfigError(fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as it is used here", request.profile_path,
-                                  profile.model, profile.graph.num_layers(), model.name(), model.graph().num_layers()));
+    throw ConfigError(fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as it is used here",
+                                  request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
+                                  model.graph().num_layers()));
   }
   planner::PlanOptions options{.strategy = request.strategy, .weights = request.weights, .micro_batches = request.micro_batches};
   const auto cluster = [&]() { return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s); };
@@ -89,7 +94,9 @@ plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size) {
     scale(stage.stash_bytes);
   }
   for (plan::Link& link : plan.links) scale(link.bytes);
+  scale(plan.bottleneck_ns);
   plan.micro_batch_size = wanted;
+  plan.alternatives.clear();  // priced for the other size
   plan.notes.push_back(fmt::format("times scaled in proportion to micro-batches of {} samples", wanted));
   return plan;
 }

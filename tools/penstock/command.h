@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "penstock/util/error.h"
+
 namespace penstock::tool {
 
 /// Exit codes of every command: 0 yes or done, 1 a well-formed "no", 2 bad input or usage, 3 failure at run time.
@@ -33,6 +35,19 @@ Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command train_command(CLI::App& parent);
+
+/// parse(text), with the option's name before whatever it objects to.
+template <class Parse>
+auto parse_option(const std::string& name, const std::string& text, Parse parse) {
+  try {
+    return parse(text);
+  } catch (const Error& error) {
+    throw ConfigError(name + " " + error.what());
+  }
+}
+
+/// Throws ConfigError when the file of `option` is "-": standard output is the command's own.
+void refuse_standard_output(const std::string& option, const std::string& path);
 
 /// Writes `text` to the file, or to standard output when the path is empty or "-".
 void write_output(const std::string& path, const std::string& text);

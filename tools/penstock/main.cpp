@@ -16,7 +16,16 @@ namespace penstock::tool {
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "Print one JSON object on standard output; progress and messages go to standard error");
-  app.add_option("--seed", options.seed, "Seed of everything random")->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of everything random")
+      ->capture_default_str()
+      ->check([](const std::string& text) {  // the conversion to an unsigned number would wrap around
+        return text.find('-') == std::string::npos ? std::string() : fmt::format("expected a whole number of at least 0, found '{}'", text);
+      });
+}
+
+void refuse_standard_output(const std::string& option, const std::string& path) {
+  if (path == "-")
+    throw ConfigError(fmt::format("{} expected a file name, found '-': standard output has the command's own result", option));
 }
 
 void write_output(const std::string& path, const std::string& text) {
@@ -27,9 +36,26 @@ void write_output(const std::string& path, const std::string& text) {
 
 namespace {
 
-int complain(const char* what, int code) {
+/// Messages quote their input: bytes that steer a terminal are shown as '?'.
+int complain(std::string what, int code) {
+  for (char& c : what) {
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) c = '?';
+  }
   std::cerr << "penstock: " << what << '\n';
   return code;
+}
+
+/// What CLI11 objects to; an unknown command is named, with those that there are.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  std::string subcommand;
+  for (const CLI::App* sub : app.get_subcommands()) subcommand = " " + sub->get_name();
+  std::string what = error.what();
+  if (const std::vector<std::string> words = app.remaining(); subcommand.empty() && !words.empty()) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+    what = fmt::format("unknown command '{}', expected one of {}", words.front(), fmt::join(names, ", "));
+  }
+  return fmt::format("{}\nTry: penstock{} --help", what, subcommand);
 }
 
 int run(int argc, char** argv) {
@@ -44,9 +70,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    std::string subcommand;
-    for (const CLI::App* sub : app.get_subcommands()) subcommand = " " + sub->get_name();
-    return complain(fmt::format("{}\nTry: penstock{} --help", error.what(), subcommand).c_str(), kExitUsage);
+    return complain(usage_message(app, error), kExitUsage);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -64,7 +88,7 @@ int guarded(int argc, char** argv) {
   } catch (const CheckpointError& error) {
     return complain(error.what(), kExitUsage);
   } catch (const InternalError& error) {
-    return complain(fmt::format("internal error, please report it: {}", error.what()).c_str(), kExitFailure);
+    return complain(fmt::format("internal error, please report it: {}", error.what()), kExitFailure);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", kExitFailure);
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 // penstock plan: finds the best split of a profiled model over a cluster.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -31,18 +32,24 @@ cluster::Cluster cluster_of(const Options& options, const profile::Profile& prof
   if (options.workers < 1 || options.workers > 10'000'000) {
     throw ConfigError(fmt::format("give --cluster FILE or --workers N (1 to 10000000); found --workers {}", options.workers));
   }
-  cluster::Cluster result = cluster::local_cluster(static_cast<int>(options.workers), profile.copy_bandwidth_bytes_per_s);
+  if (profile.copy_bandwidth_bytes_per_s < 1 && options.bandwidth.empty()) {
+    throw ConfigError(fmt::format(
+        "{} does not say how fast its device sums gradients: give --bandwidth with --workers, or a --cluster file", options.profile));
+  }
+  cluster::Cluster result =
+      cluster::local_cluster(static_cast<int>(options.workers), std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
   if (!options.bandwidth.empty()) {
-    result.levels.front().bandwidth_bytes_per_s = parse_bandwidth(options.bandwidth);
+    result.levels.front().bandwidth_bytes_per_s = parse_option("--bandwidth", options.bandwidth, parse_bandwidth);
     result.levels.front().by_reference = false;
   }
-  if (!options.latency.empty()) result.levels.front().latency_ns = parse_duration(options.latency);
+  if (!options.latency.empty()) result.levels.front().latency_ns = parse_option("--latency", options.latency, parse_duration);
   return result;
 }
 
 int run(Options& options) {
+  refuse_standard_output("--output", options.output);
   const profile::Profile profile = profile::load_profile(options.profile);
-  if (!options.memory_limit.empty()) options.plan.memory_limit_bytes = parse_bytes(options.memory_limit);
+  if (!options.memory_limit.empty()) options.plan.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
   const planner::PlanResult result = planner::make_plan(profile, cluster_of(options, profile), options.plan);
   if (!result.plan) {
     if (options.json) write_output("", Json{{"ok", false}, {"reason", result.reason}}.dump() + "\n");
@@ -66,7 +73,8 @@ Command plan_command(CLI::App& parent) {
   cluster->excludes(workers);
   app->add_option("--bandwidth", options->bandwidth, "With --workers: links of this speed between them, e.g. 10Gbps")->needs(workers);
   app->add_option("--latency", options->latency, "With --workers: latency of a message, e.g. 20us")->needs(workers);
-  app->add_option("--strategy", options->plan.strategy, "auto, or a kind: serial, dp, mp, gpipe, 1f1b, 1f1b-flush, 2bw")->capture_default_str();
+  app->add_option("--strategy", options->plan.strategy, "auto, or a kind: serial, dp, mp, gpipe, 1f1b, 1f1b-flush, 2bw")
+      ->capture_default_str();
   app->add_option("--weights", options->plan.weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--cost-model", options->plan.cost_model, "penstock, sosp2019")->capture_default_str();
   app->add_flag("--straight", options->plan.straight, "One worker per stage");

@@ -25,6 +25,7 @@ struct Options : CommonOptions {
 };
 
 int run(Options& options) {
+  refuse_standard_output("--output", options.output);
   const model::Model model = make_model(options.model);
   ProgressBar bar("profiling " + model.name());
   options.profiler.seed = options.seed;

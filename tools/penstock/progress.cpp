@@ -32,6 +32,10 @@ ProgressBar::ProgressBar(std::string label)
     : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_drawn_(start_) {}
 
 void ProgressBar::update(int64_t done, int64_t total, const std::string& detail) {
+  if (first_done_ < 0) {
+    first_done_ = done;
+    start_ = std::chrono::steady_clock::now();
+  }
   done_ = done;
   total_ = total;
   detail_ = detail;
@@ -48,8 +52,9 @@ void ProgressBar::draw(int64_t done, int64_t total, const std::string& detail) {
   const auto elapsed = std::chrono::steady_clock::now() - start_;
   const int64_t elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
   std::string eta;
-  if (done > 0 && done < total) {
-    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) / static_cast<double>(done) * static_cast<double>(total - done)));
+  if (done > first_done_ && done < total) {
+    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) / static_cast<double>(done - first_done_) *
+                                                          static_cast<double>(total - done)));
   }
   std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done, total), done, total, detail.empty() ? "" : "  ", detail, eta);
   if (terminal_) {

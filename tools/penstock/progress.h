@@ -25,9 +25,10 @@ class ProgressBar {
 
   std::string label_;
   bool terminal_;
-  bool dirty_ = false;   ///< a bar stands on the current line
+  bool dirty_ = false;  ///< a bar stands on the current line
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_drawn_;
+  int64_t first_done_ = -1;  ///< what was done before the clock started
   int64_t done_ = 0;
   int64_t total_ = 0;
   std::string detail_;

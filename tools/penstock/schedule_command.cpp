@@ -28,16 +28,18 @@ struct Options : CommonOptions {
   bool compute_only = false;
   bool grid = false;
   std::string output;
+  CLI::Option* stages_option = nullptr;
 };
 
 std::vector<int> replicas_of(const Options& options, schedule::Kind kind) {
   if (!options.replicas.empty()) {
-    if (options.stages != 0 && options.stages != static_cast<int64_t>(options.replicas.size())) {
+    if (!options.stages_option->empty() && options.stages != static_cast<int64_t>(options.replicas.size())) {
       throw ConfigError(fmt::format("--stages says {}, --replicas lists {} stages", options.stages, options.replicas.size()));
     }
     return options.replicas;
   }
-  const int64_t stages = options.stages != 0 ? options.stages : (kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel ? 1 : 4);
+  const int64_t stages =
+      !options.stages_option->empty() ? options.stages : (kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel ? 1 : 4);
   if (stages < 1 || stages > schedule::kMaxWorkers) {
     throw ConfigError(fmt::format("--stages must lie between 1 and {}, found {}", schedule::kMaxWorkers, stages));
   }
@@ -45,6 +47,7 @@ std::vector<int> replicas_of(const Options& options, schedule::Kind kind) {
 }
 
 schedule::Schedule make_schedule(const Options& options) {
+  if (options.micro_batches < 1) throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.micro_batches));
   schedule::ScheduleShape shape;
   schedule::Kind kind = schedule::parse_kind(options.kind);
   std::vector<schedule::StageLink> links;
@@ -75,7 +78,8 @@ schedule::Schedule make_schedule(const Options& options) {
 int run(const Options& options) {
   const schedule::Schedule schedule = make_schedule(options);
   const std::string text = schedule::to_text(schedule);
-  if (!options.output.empty()) write_output(options.output, text);
+  const bool to_file = !options.output.empty() && options.output != "-";
+  if (to_file) write_output(options.output, text);
   if (options.json) {
     Json document{{"kind", schedule.kind},
                   {"stages", schedule.shape.num_stages()},
@@ -88,7 +92,7 @@ int run(const Options& options) {
     write_output("", document.dump() + "\n");
   } else if (options.grid) {
     write_output("", report::text_grid(schedule));
-  } else if (options.output.empty()) {
+  } else if (!to_file) {
     write_output("", text);
   } else {
     std::cerr << fmt::format("wrote {} ({} workers, {} actions)\n", options.output, schedule.workers.size(), schedule.num_actions());
@@ -103,10 +107,14 @@ Command schedule_command(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("schedule", "Generate a schedule and print it, one line per worker");
   std::string kinds;
   for (const schedule::Kind kind : schedule::all_kinds()) kinds += (kinds.empty() ? "" : ", ") + std::string(schedule::to_string(kind));
-  app->add_option("--kind", options->kind, "One of: " + kinds)->capture_default_str();
+  auto* kind = app->add_option("--kind", options->kind, "One of: " + kinds)->capture_default_str();
   auto* stages = app->add_option("--stages", options->stages, "Stages, one worker each");
+  options->stages_option = stages;
   auto* replicas = app->add_option("--replicas", options->replicas, "Workers per stage, e.g. 3,1")->delimiter(',');
-  app->add_option("--plan", options->plan, "Take kind, stages, replicas and weights from a plan")->excludes(stages)->excludes(replicas);
+  app->add_option("--plan", options->plan, "Take kind, stages, replicas and weights from a plan")
+      ->excludes(stages)
+      ->excludes(replicas)
+      ->excludes(kind);
   app->add_option("--micro-batches", options->micro_batches, "Micro-batches in the whole schedule")->capture_default_str();
   app->add_option("--accumulate", options->accumulate, "Micro-batches per optimiser step (default: the kind's own)");
   app->add_option("--weights", options->weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");

@@ -33,26 +33,30 @@ schedule::Schedule schedule_of(const Options& options, const plan::Plan& plan) {
   if (!options.schedule.empty()) {
     schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
     const auto violations = verify::verify(schedule);
-    if (!violations.empty()) throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+    if (!violations.empty())
+      throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
     return schedule;
   }
   if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
   const schedule::Kind kind = schedule::parse_kind(plan.strategy);
-  const schedule::ScheduleShape shape{.replicas = plan.replicas(),
-                                      .micro_batches = saturating_mul(options.mini_batches, plan.micro_batches),
-                                      .accumulate = plan.micro_batches,
-                                      .policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights)};
+  const schedule::ScheduleShape shape{
+      .replicas = plan.replicas(),
+      .micro_batches = saturating_mul(options.mini_batches, plan.micro_batches),
+      .accumulate = plan.micro_batches,
+      .policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights)};
   std::vector<schedule::StageLink> links;
   for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   return schedule::lower(schedule::generate(kind, shape), links);
 }
 
 int run(const Options& options) {
+  refuse_standard_output("--trace", options.trace);
   const plan::Plan plan = plan::load_plan(options.plan);
   const schedule::Schedule schedule = schedule_of(options, plan);
   const simulate::Result result = simulate::simulate(schedule, simulate::costs_of(plan));
   if (!options.trace.empty()) write_output(options.trace, report::chrome_trace({&result.timeline}));
-  const int64_t peak = result.peak_memory_bytes.empty() ? 0 : *std::max_element(result.peak_memory_bytes.begin(), result.peak_memory_bytes.end());
+  const int64_t peak =
+      result.peak_memory_bytes.empty() ? 0 : *std::max_element(result.peak_memory_bytes.begin(), result.peak_memory_bytes.end());
   if (options.json) {
     const Json document{{"makespan_ns", result.makespan_ns},
                         {"idle_share", result.idle_share},
@@ -65,12 +69,14 @@ int run(const Options& options) {
     write_output("", document.dump() + "\n");
     return kExitYes;
   }
-  std::cout << fmt::format("{} {} ({} workers), {} micro-batches of {} samples\n", plan.strategy, plan.config(), plan.num_workers(), result.micro_batches,
-                           plan.micro_batch_size)
-            << fmt::format("  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         {:.1f} %\n  peak memory  {} on one worker\n",
-                           format_duration(result.makespan_ns), result.throughput_samples_per_s, 100 * result.idle_share, format_bytes(peak));
-  if (options.grid) std::cout << report::text_grid(result.timeline);
-  if (!options.trace.empty()) std::cout << fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
+  std::string text =
+      fmt::format("{} {} ({} workers), {} micro-batches of {} samples\n", plan.strategy, plan.config(), plan.num_workers(),
+                  result.micro_batches, plan.micro_batch_size) +
+      fmt::format("  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         {:.1f} %\n  peak memory  {} on one worker\n",
+                  format_duration(result.makespan_ns), result.throughput_samples_per_s, 100 * result.idle_share, format_bytes(peak));
+  if (options.grid) text += report::text_grid(result.timeline);
+  if (!options.trace.empty()) text += fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
+  write_output("", text);
   return kExitYes;
 }
 

@@ -6,16 +6,19 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "penstock/report/report.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/schedule/generate.h"
 #include "penstock/train/checkpoint.h"
 #include "penstock/train/trainer.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/model_options.h"
+#include "tools/penstock/prediction.h"
 #include "tools/penstock/train_output.h"
 
 namespace penstock::tool {
@@ -39,6 +42,8 @@ struct Options : CommonOptions {
   CLI::Option* batch_size = nullptr;
 };
 
+constexpr int kMaxThreads = 1024;
+
 std::atomic<bool> g_stop{false};
 
 extern "C" void on_signal(int signal) {
@@ -46,15 +51,30 @@ extern "C" void on_signal(int signal) {
   std::signal(signal, SIG_DFL);  // the second one ends the program at once
 }
 
+void check_batch_size(const Options& options) {
+  if (options.train.mini_batch_size < 1 || options.train.mini_batch_size > 10'000'000) {
+    throw ConfigError(fmt::format("the batch size must lie between 1 and 10000000 samples (--batch-size, or that of the plan), found {}",
+                                  options.train.mini_batch_size));
+  }
+}
+
 plan::Plan plan_of(Options& options, const model::Model& model) {
   if (!options.plan_path.empty()) {
     plan::Plan plan = plan::load_plan(options.plan_path);
-    if (options.batch_size->empty()) options.train.mini_batch_size = plan.micro_batch_size * plan.micro_batches;
+    // Every worker is a thread with its own copy of the weights: refused before anything is made for it.
+    if (plan.num_workers() > kMaxThreads) {
+      throw ConfigError(fmt::format("{}: the plan has {} workers, expected at most {}: they are threads of this process", options.plan_path,
+                                    plan.num_workers(), kMaxThreads));
+    }
+    if (options.batch_size->empty()) options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
+    check_batch_size(options);
     if (options.plan.micro_batches > 0) plan.micro_batches = options.plan.micro_batches;
     if (!options.plan.weights.empty()) plan.weights = options.plan.weights;
     return scale_plan(std::move(plan), options.train.mini_batch_size);
   }
-  if (options.workers < 1 || options.workers > 1024) throw ConfigError(fmt::format("--workers must lie between 1 and 1024, found {}", options.workers));
+  if (options.workers < 1 || options.workers > kMaxThreads) {
+    throw ConfigError(fmt::format("--workers must lie between 1 and {}, found {}", kMaxThreads, options.workers));
+  }
   options.plan.workers = static_cast<int>(options.workers);
   options.plan.threads_per_worker = options.train.threads_per_worker;
   options.plan.mini_batch_size = options.train.mini_batch_size;
@@ -64,16 +84,43 @@ plan::Plan plan_of(Options& options, const model::Model& model) {
 }
 
 void check_sizes(const Options& options) {
-  if (options.train.mini_batch_size < 1 || options.train.mini_batch_size > 10'000'000) {
-    throw ConfigError(fmt::format("--batch-size must lie between 1 and 10000000, found {}", options.train.mini_batch_size));
+  check_batch_size(options);
+  if (options.plan.micro_batches < 0)
+    throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
+  if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
+    throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}", options.deadline_s));
   }
-  if (options.plan.micro_batches < 0) throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
-  if (options.deadline_s < 1) throw ConfigError(fmt::format("--deadline must be at least 1 second, found {}", options.deadline_s));
+  train::validate(options.train);
+  if (options.plan_path.empty() && options.plan.strategy != "auto") {
+    const schedule::Kind kind = schedule::parse_kind(options.plan.strategy);
+    if (kind == schedule::Kind::ForwardOnly) throw ConfigError("--strategy forward-only evaluates, it does not train");
+    if (!options.plan.weights.empty() && !schedule::supports(kind, schedule::parse_weight_policy(options.plan.weights))) {
+      throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}", options.plan.strategy, options.plan.weights));
+    }
+  }
   if (options.train.resume && options.checkpoint.empty()) throw ConfigError("--resume needs --checkpoint DIR to resume from");
+}
+
+/// What the user should know before hours are spent.
+std::string advice(const plan::Plan& plan, int threads_per_worker) {
+  std::string text;
+  if (plan.weights == "latest") {
+    text +=
+        "weights 'latest': backward runs on newer weights than forward did, so these are not the gradients of the loss; training may not "
+        "converge\n";
+  }
+  const int64_t threads = saturating_mul(plan.num_workers(), threads_per_worker);
+  const int64_t cores = std::thread::hardware_concurrency();
+  if (cores > 0 && threads > cores) {
+    text += fmt::format("{} workers with {} thread(s) each share {} cores: the prediction assumes a core for every thread\n",
+                        plan.num_workers(), threads_per_worker, cores);
+  }
+  return text;
 }
 
 int run(Options& options) {
   check_sizes(options);
+  refuse_standard_output("--trace", options.trace);
   const model::Model model = make_model(options.model);
   options.data.folder = options.data_folder;
   options.data.sample_shape = model.input_shapes().front();
@@ -89,7 +136,7 @@ int run(Options& options) {
   train_options.shuffle = !options.no_shuffle;
   train_options.deadline = std::chrono::seconds(options.deadline_s);
   train_options.stop = &g_stop;
-  std::cerr << report::plan_table(train_options.plan) << '\n';
+  std::cerr << report::plan_table(train_options.plan) << '\n' << advice(train_options.plan, train_options.threads_per_worker);
   ConsoleObserver observer;
   train_options.observer = &observer;
 
@@ -98,11 +145,10 @@ int run(Options& options) {
   const train::TrainResult result = train::train(model, data, train_options);
   observer.finish();
 
-  std::optional<simulate::Result> predicted;
-  if (!result.schedule.workers.empty()) predicted = simulate::simulate(result.schedule, simulate::costs_of(train_options.plan));
-  if (!options.trace.empty() && predicted) write_output(options.trace, report::chrome_trace({&predicted->timeline, &result.timeline}));
+  const std::optional<Prediction> predicted = predict(train_options.plan, train_options.mini_batch_size, result);
   const Outcome outcome{train_options.plan, result, predicted ? &*predicted : nullptr};
   write_output("", options.json ? to_json(outcome) : to_text(outcome));
+  if (!options.trace.empty() && predicted) write_output(options.trace, report::chrome_trace({&predicted->timeline, &result.timeline}));
   return kExitYes;
 }
 
@@ -110,13 +156,15 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--epochs", options.train.epochs, "Passes over the training set")->capture_default_str();
   app.add_option("--steps", options.train.max_steps, "Stop after this many optimiser steps");
   app.add_option("--warmup-steps", options.train.warmup_steps, "First steps that do not count for speed")->capture_default_str();
-  options.batch_size = app.add_option("--batch-size", options.train.mini_batch_size, "Samples per optimiser step, over all workers")->capture_default_str();
+  options.batch_size =
+      app.add_option("--batch-size", options.train.mini_batch_size, "Samples per optimiser step, over all workers")->capture_default_str();
   app.add_option("--optimizer", options.train.optimizer.name, "sgd or adam")->capture_default_str();
   app.add_option("--lr", options.train.learning_rate.base, "Learning rate")->capture_default_str();
   app.add_option("--momentum", options.train.optimizer.momentum, "Momentum of sgd")->capture_default_str();
   app.add_option("--weight-decay", options.train.optimizer.weight_decay, "L2 penalty")->capture_default_str();
   app.add_option("--lr-schedule", options.train.learning_rate.schedule, "constant, step, cosine, linear")->capture_default_str();
-  app.add_option("--lr-warmup", options.train.learning_rate.warmup_steps, "Steps over which the rate rises from near zero")->capture_default_str();
+  app.add_option("--lr-warmup", options.train.learning_rate.warmup_steps, "Steps over which the rate rises from near zero")
+      ->capture_default_str();
   app.add_option("--lr-factor", options.train.learning_rate.factor, "step: multiply by this")->capture_default_str();
   app.add_option("--lr-every", options.train.learning_rate.every, "step: every so many steps");
   app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")->capture_default_str();
@@ -134,12 +182,15 @@ Command train_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand("train", "Train a model through a pipeline");
   add_model_options(*app, options->model);
-  app->add_option("--data", options->data.name, "fashion-mnist, synthetic, or idx (four IDX files in --data-folder)")->capture_default_str();
+  app->add_option("--data", options->data.name, "fashion-mnist, synthetic, or idx (four IDX files in --data-folder)")
+      ->capture_default_str();
   app->add_option("--data-folder", options->data_folder, "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
   app->add_option("--train-samples", options->data.train_samples, "Use the first so many training samples");
   app->add_option("--test-samples", options->data.test_samples, "Use the first so many test samples");
   auto* plan = app->add_option("--plan", options->plan_path, "Train by this plan");
-  app->add_option("--strategy", options->plan.strategy, "auto, or a kind: serial, dp, mp, gpipe, 1f1b, 1f1b-flush, 2bw")->capture_default_str()->excludes(plan);
+  app->add_option("--strategy", options->plan.strategy, "auto, or a kind: serial, dp, mp, gpipe, 1f1b, 1f1b-flush, 2bw")
+      ->capture_default_str()
+      ->excludes(plan);
   app->add_option("--workers", options->workers, "Workers (threads of this process)")->capture_default_str()->excludes(plan);
   app->add_option("--profile", options->plan.profile_path, "Plan from this profile instead of measuring")->excludes(plan);
   app->add_option("--weights", options->plan.weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");

@@ -1,11 +1,12 @@
 // What `penstock train` shows while it runs and when it ends.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "penstock/plan/plan.h"
-#include "penstock/simulate/simulator.h"
 #include "penstock/train/trainer.h"
+#include "tools/penstock/prediction.h"
 #include "tools/penstock/progress.h"
 
 namespace penstock::tool {
@@ -25,7 +26,7 @@ class ConsoleObserver : public train::TrainObserver {
 struct Outcome {
   const plan::Plan& plan;
   const train::TrainResult& result;
-  const simulate::Result* predicted;  ///< null when nothing was trained
+  const Prediction* predicted;  ///< null when nothing was trained
 };
 
 /// One JSON object and a newline.

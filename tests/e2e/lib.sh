@@ -1,0 +1,55 @@
+# Shared by the end-to-end tests: `source lib.sh PENSTOCK` gives a clean working folder and the checks below.
+# Only the shell, grep, sed and awk are needed.
+set -u
+PENSTOCK=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d "${TMPDIR:-/tmp}/penstock-e2e.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+ulimit -v 16000000 2>/dev/null  # kB; a run away must not take the machine with it
+failures=0
+
+penstock() { timeout -k 5 60 "$PENSTOCK" "$@"; }
+
+fail() {
+  echo "FAILED: $*" >&2
+  failures=$((failures + 1))
+}
+
+finish() {
+  [ "$failures" -eq 0 ] && exit 0
+  echo "$failures check(s) failed" >&2
+  exit 1
+}
+
+# run CODE ARGUMENTS...: the tool must exit with CODE; leaves out and err.
+run() {
+  local expected=$1 code
+  shift
+  penstock "$@" >out 2>err </dev/null
+  code=$?
+  [ "$code" -eq "$expected" ] || fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
+}
+
+# json_keys KEYS...: `out` is one line that holds one JSON object with these keys.
+json_keys() {
+  local key
+  [ "$(wc -l <out)" -eq 1 ] || fail "standard output has $(wc -l <out) lines, expected one JSON object"
+  grep -q '^{.*}$' out || fail "standard output is not one JSON object: $(head -c 100 out)"
+  for key in "$@"; do grep -q "\"$key\":" out || fail "the JSON object lacks the key $key"; done
+}
+
+# numbers KEY [FILE]: the numbers of the array or scalar, one a line.
+numbers() { sed -n "s/.*\"$1\":\[\{0,1\}\([-+0-9.e,]*\).*/\1/p" "${2:-out}" | tr ',' '\n' | grep .; }
+
+# same_numbers TOLERANCE FILE FILE: as many numbers, pairwise within the tolerance.
+same_numbers() {
+  paste "$2" "$3" | awk -v tolerance="$1" '
+    NF != 2 { bad = 1 }
+    { d = $1 - $2; if (d < 0) d = -d; if (!(d <= tolerance)) bad = 1 }
+    END { exit bad || NR == 0 }'
+}
+
+# Synthetic data and a saved profile keep the runs short and alike.
+make_profile() { run 0 profile --model lenet5 --batch-size 8 --samples 1 -o p.json; }
+small="--model lenet5 --data synthetic --profile p.json --lr-schedule constant --json"

@@ -1,0 +1,21 @@
+// What the simulator says about the very stretches that a training run measured.
+#pragma once
+
+#include <optional>
+
+#include "penstock/plan/plan.h"
+#include "penstock/schedule/timeline.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock::tool {
+
+struct Prediction {
+  double throughput_samples_per_s = 0;
+  double idle_share = 0;
+  schedule::Timeline timeline;  ///< of the longest segment, as TrainResult::timeline
+};
+
+/// Simulates every segment of `result` with the plan's costs; nothing when no segment was measured.
+std::optional<Prediction> predict(const plan::Plan& plan, int64_t mini_batch_size, const train::TrainResult& result);
+
+}  // namespace penstock::tool
