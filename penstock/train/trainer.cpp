@@ -14,6 +14,7 @@
 #include "penstock/train/peak_memory.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/log.h"
 #include "penstock/util/rng.h"
 #include "penstock/verify/verify.h"
 
@@ -137,11 +138,8 @@ void Run::resume() {
   pipeline_.load(layers, checkpoint.step);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
-  if (options_.observer != nullptr) {
-    options_.observer->on_message(
-        fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step, epoch_ + 1, next_mini_batch_,
-                    checkpoint.seed != seed_ ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed) : ""));
-  }
+  log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step, epoch_ + 1, next_mini_batch_,
+                       checkpoint.seed != seed_ ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed) : ""));
   seed_ = checkpoint.seed;
 }
 
@@ -185,8 +183,7 @@ void Run::save() {
     LayerState& state = checkpoint.layers.emplace_back(LayerState{std::move(layer.weights), std::move(layer.buffers), {}});
     for (size_t s = 0; s < names.size(); ++s) state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
   }
-  const auto folder = save_checkpoint(options_.checkpoint, model_, checkpoint);
-  if (options_.observer != nullptr) options_.observer->on_message("checkpoint: " + folder.string());
+  log_info("checkpoint: " + save_checkpoint(options_.checkpoint, model_, checkpoint).string());
 }
 
 TrainResult Run::run() {

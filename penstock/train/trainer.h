@@ -50,7 +50,6 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_mini_batch(const Progress&) {}
   virtual void on_epoch(const EpochSummary&) {}
-  virtual void on_message(const std::string&) {}
 };
 
 struct TrainOptions {

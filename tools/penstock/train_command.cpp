@@ -14,6 +14,7 @@
 #include "penstock/train/trainer.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/log.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/command.h"
@@ -137,13 +138,17 @@ int run(Options& options) {
   train_options.deadline = std::chrono::seconds(options.deadline_s);
   train_options.stop = &g_stop;
   std::cerr << report::plan_table(train_options.plan) << '\n' << advice(train_options.plan, train_options.threads_per_worker);
-  ConsoleObserver observer;
-  train_options.observer = &observer;
+  const auto observer = std::make_shared<ConsoleObserver>();
+  train_options.observer = observer.get();
+  set_log_sink([observer](LogLevel, std::string_view message) {  // train() logs from this thread only, between its runs
+    observer->finish();
+    std::cerr << message << std::endl;
+  });
 
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   const train::TrainResult result = train::train(model, data, train_options);
-  observer.finish();
+  observer->finish();
 
   const std::optional<Prediction> predicted = predict(train_options.plan, train_options.mini_batch_size, result);
   const Outcome outcome{train_options.plan, result, predicted ? &*predicted : nullptr};

@@ -86,11 +86,6 @@ void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns)) << std::endl;
 }
 
-void ConsoleObserver::on_message(const std::string& text) {
-  bar_.reset();
-  std::cerr << text << std::endl;
-}
-
 std::string to_json(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   Json workers = Json::array();

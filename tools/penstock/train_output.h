@@ -16,7 +16,7 @@ class ConsoleObserver : public train::TrainObserver {
  public:
   void on_mini_batch(const train::Progress& progress) override;
   void on_epoch(const train::EpochSummary& summary) override;
-  void on_message(const std::string& text) override;
+  /// Ends the bar; messages of the library may follow.
   void finish() { bar_.reset(); }
 
  private:
