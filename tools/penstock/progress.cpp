@@ -23,7 +23,7 @@ int terminal_columns() {
 
 std::string bar(int64_t done, int64_t total) {
   const auto filled = static_cast<size_t>(total > 0 ? std::min<int64_t>(kBarWidth, done * kBarWidth / total) : 0);
-  return fmt::format("[{}{}]", std::string(filled, \'#\'), std::string(kBarWidth - filled, \'.\'));
+  return fmt::format("[{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '.'));
 }
 
 }  // namespace
