@@ -1,0 +1,184 @@
+// Whole training runs on small synthetic data: stopping, resuming, refusing.
+#include "penstock/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/model/builder.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/train/checkpoint.h"
+#include "penstock/train/epoch_batches.h"
+#include "penstock/train/test_folder.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+model::Model small_model() {
+  model::ModelBuilder net("small");
+  model::Value x = net.input({6});
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc1"}));
+  x = net.tanh(net.linear(x, {.features = 16, .name = "fc2"}));
+  return net.build(net.linear(x, {.features = 3, .name = "fc3"}));
+}
+
+DataSplit small_data(int64_t samples = 200) {
+  DataSpec spec;
+  spec.name = "synthetic";
+  spec.sample_shape = {6};
+  spec.classes = 3;
+  spec.train_samples = samples;
+  spec.test_samples = 40;
+  return load_data(spec);
+}
+
+/// fc1 .. tanh on the first stage, the rest on the second.
+plan::Plan two_stages(const std::string& strategy, int64_t micro_batches = 1) {
+  const model::Model model = small_model();
+  plan::Plan plan;
+  plan.strategy = strategy;
+  plan.weights = std::string(schedule::to_string(schedule::default_policy(schedule::parse_kind(strategy))));
+  plan.micro_batches = micro_batches;
+  plan.stages.resize(strategy == "serial" ? 1 : 2);
+  for (const auto& layer : model.graph().layers())
+    plan.stages[plan.stages.size() > 1 && plan.stages[0].layers.size() >= 2 ? 1 : 0].layers.push_back(layer.name);
+  return plan;
+}
+
+TrainOptions options_for(const std::string& strategy, int64_t epochs, const std::filesystem::path& checkpoint = {}) {
+  TrainOptions options;
+  options.plan = two_stages(strategy, strategy == "gpipe" ? 4 : 1);
+  options.mini_batch_size = 16;
+  options.epochs = epochs;
+  options.checkpoint = checkpoint;
+  return options;
+}
+
+/// Asks for a stop after so many mini-batches.
+class StopAfter : public TrainObserver {
+ public:
+  explicit StopAfter(int64_t mini_batches) : left_(mini_batches) {}
+  void on_mini_batch(const Progress&) override { stop = --left_ <= 0; }
+  std::atomic<bool> stop{false};
+
+ private:
+  int64_t left_;
+};
+
+TEST(Trainer, AnInterruptedSynchronousRunResumesToTheSameLosses) {
+  const model::Model model = small_model();
+  const DataSplit data = small_data();
+  const TrainResult whole = train(model, data, options_for("gpipe", 3));
+  EXPECT_FALSE(whole.interrupted);
+  EXPECT_LT(whole.losses.back(), whole.losses.front());
+
+  const TestFolder folder;
+  TrainOptions options = options_for("gpipe", 3, folder.path());
+  StopAfter observer(5);
+  options.observer = &observer;
+  options.stop = &observer.stop;
+  const TrainResult first = train(model, data, options);
+  EXPECT_TRUE(first.interrupted);
+  ASSERT_LT(first.losses.size(), whole.losses.size());
+  options = options_for("serial", 3, folder.path());  // another split
+  options.resume = true;
+  const TrainResult second = train(model, data, options);
+  std::vector<double> joined = first.losses;
+  joined.insert(joined.end(), second.losses.begin(), second.losses.end());
+  ASSERT_EQ(joined.size(), whole.losses.size());
+  for (size_t i = 0; i < joined.size(); ++i) EXPECT_NEAR(joined[i], whole.losses[i], 1e-5) << i;
+  EXPECT_EQ(second.steps, whole.steps);
+}
+
+TEST(Trainer, ResumingInsideAnEpochWithOtherDataIsRefused) {
+  const model::Model model = small_model();
+  const TestFolder folder;
+  TrainOptions options = options_for("1f1b", 3, folder.path());
+  StopAfter observer(3);
+  options.observer = &observer;
+  options.stop = &observer.stop;
+  ASSERT_TRUE(train(model, small_data(), options).interrupted);
+  options = options_for("1f1b", 3, folder.path());
+  options.resume = true;
+  EXPECT_THROW(train(model, small_data(64), options), ConfigError);
+  options.mini_batch_size = 8;
+  EXPECT_THROW(train(model, small_data(), options), ConfigError);
+  options.mini_batch_size = 16;
+  options.optimizer.momentum = 0;
+  EXPECT_THROW(train(model, small_data(), options), ConfigError);
+  options.optimizer.momentum = 0.9;
+  EXPECT_FALSE(train(model, small_data(), options).interrupted);
+}
+
+TEST(Trainer, ResumingAtAnEpochsEndWithAnotherBatchSizeTrainsTheRemainingEpochs) {
+  const model::Model model = small_model();
+  const DataSplit data = small_data();
+  const TestFolder folder;
+  train(model, data, options_for("1f1b", 1, folder.path()));
+  TrainOptions options = options_for("1f1b", 3, folder.path());
+  options.mini_batch_size = 50;
+  options.resume = true;
+  EXPECT_EQ(train(model, data, options).losses.size(), 8u);  // 2 epochs of 4
+}
+
+TEST(Trainer, AFinishedRunOnlyEvaluates) {
+  const TestFolder folder;
+  const TrainResult done = train(small_model(), small_data(), options_for("1f1b", 2, folder.path()));
+  TrainOptions options = options_for("1f1b", 2, folder.path());
+  options.resume = true;
+  const TrainResult again = train(small_model(), small_data(), options);
+  EXPECT_TRUE(again.losses.empty());
+  EXPECT_EQ(again.steps, done.steps);
+  EXPECT_EQ(again.test_accuracy, done.test_accuracy);
+}
+
+TEST(Trainer, ADivergingLossEndsTheRunAndKeepsTheCheckpoint) {
+  const TestFolder folder;
+  train(small_model(), small_data(), options_for("1f1b", 1, folder.path()));
+  TrainOptions options = options_for("1f1b", 40, folder.path());
+  options.resume = true;
+  options.learning_rate.base = 1e38;
+  EXPECT_THROW(train(small_model(), small_data(), options), RuntimeError);
+  EXPECT_EQ(load_checkpoint(folder.path(), small_model()).epoch, 1);
+}
+
+TEST(Trainer, UnusableOptionsAreRefused) {
+  const model::Model model = small_model();
+  const DataSplit data = small_data();
+  TrainOptions options = options_for("1f1b", 1);
+  options.mini_batch_size = 0;
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options = options_for("1f1b", 1);
+  options.plan.stages[0].layers.pop_back();
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options = options_for("1f1b", 1);
+  options.plan.stages[0].replicas = 1'000'000'000;
+  EXPECT_THROW(train(model, data, options), ConfigError);
+  options = options_for("gpipe", 1);
+  options.plan.weights = "stash";
+  EXPECT_THROW(train(model, data, options), ConfigError);
+}
+
+TEST(BatchCutTest, EverySampleIsInExactlyOneMicroBatchAndSizesDifferByAtMostOne) {
+  for (int64_t samples = 0; samples <= 30; ++samples) {
+    for (int64_t size = 1; size <= 12; ++size) {
+      for (int64_t parts = 1; parts <= 13; ++parts) {
+        const BatchCut cut(samples, size, parts);
+        int64_t next = 0;
+        for (int64_t b = 0; b < cut.num_micro_batches(); ++b) {
+          const auto range = cut.range(MicroBatchId{b});
+          ASSERT_EQ(range.begin, next);
+          ASSERT_GT(range.end, range.begin);
+          const bool full = b / cut.micro_batches < samples / size;
+          if (full) {
+            ASSERT_LE(std::abs((range.end - range.begin) * cut.micro_batches - size), cut.micro_batches);
+          }
+          next = range.end;
+        }
+        ASSERT_EQ(next, samples);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::train
