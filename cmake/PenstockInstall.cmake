@@ -32,8 +32,4 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/penstock-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/penstock-config.cmake ${PROJECT_BINARY_DIR}/penstock-config-version.cmake
         DESTINATION ${package_folder} COMPONENT core)
 
-foreach(tool penstock penstock_tool)
-  if(TARGET ${tool})
-    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
-  endif()
-endforeach()
+install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)

@@ -8,6 +8,7 @@
 #include "penstock/train/file_stream.h"
 #include "penstock/train/layer_file.h"
 #include "penstock/train/manifest.h"
+#include "penstock/train/model_match.h"
 #include "penstock/train/state_dict.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 void write_contents(const fs::path& folder, const model::Model& model, const Checkpoint& checkpoint) {
   Manifest manifest;
   manifest.position = checkpoint;
-  manifest.position.layers.clear();
   manifest.graph = graph_hash(model);
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     const graph::LayerNode& node = model.graph().layer(LayerId{i});
@@ -56,7 +56,7 @@ Manifest read_manifest(const fs::path& folder, const model::Model& model) {
 Checkpoint load_folder(const fs::path& folder, const model::Model& model) {
   try {
     Manifest manifest = read_manifest(folder, model);
-    Checkpoint checkpoint = std::move(manifest.position);
+    Checkpoint checkpoint{std::move(manifest.position), {}};
     for (size_t i = 0; i < manifest.layers.size(); ++i) {
       const ManifestLayer& layer = manifest.layers[i];
       const bool has_state = !layer.file.name.empty();

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/train/manifest.h"
 
 namespace penstock::train {
 
@@ -33,15 +34,7 @@ struct LayerState {
   std::map<std::string, std::vector<at::Tensor>> optimizer;  ///< state name -> one per weight
 };
 
-struct Checkpoint {
-  std::string model;            ///< Model::name()
-  int64_t epoch = 0;            ///< epochs completed
-  int64_t next_mini_batch = 0;  ///< within the epoch that comes next
-  int64_t step = 0;             ///< optimiser steps taken
-  uint64_t seed = 0;
-  int64_t mini_batch_size = 0;
-  int64_t train_samples = 0;       ///< size of the training set; the position means nothing with another one
-  std::string optimizer;           ///< its name
+struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
 };
 

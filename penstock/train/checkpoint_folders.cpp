@@ -39,9 +39,6 @@ std::vector<fs::path> entries(const fs::path& directory) {
   return result;
 }
 
-/// The name, then its checksum: a flipped bit must not name another checkpoint.
-std::string latest_text(const std::string& name) { return fmt::format("{}\ncrc32 {:08x}\n", name, crc32_of(name)); }
-
 void write_latest(const fs::path& directory, const std::string& name) {
   const fs::path temporary = directory / fmt::format("{}latest-{}", kTemporaryPrefix, ::getpid());
   const std::string text = latest_text(name);
@@ -71,6 +68,16 @@ void replace_folder(const fs::path& temporary, const fs::path& final_path) {
 
 std::string checkpoint_folder_name(int64_t step) { return fmt::format("step-{:09}", step); }
 
+std::string latest_text(const std::string& name) { return fmt::format("{}\ncrc32 {:08x}\n", name, crc32_of(name)); }
+
+std::string parse_latest(std::string_view text, std::string_view place) {
+  const std::string name(text.substr(0, text.find('\n')));
+  if (!is_checkpoint_name(name) || text != latest_text(name)) {
+    throw CheckpointError(fmt::format("{}: the file is damaged: expected the name of a checkpoint and its checksum", place));
+  }
+  return name;
+}
+
 std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   // Newest by time, not by step: a run that was started over has smaller steps than what an earlier one left.
   std::vector<std::tuple<fs::file_time_type, size_t, std::string>> found;
@@ -99,10 +106,7 @@ fs::path latest_checkpoint(const fs::path& directory) {
   constexpr int64_t kMostBytes = 100;
   std::string text(static_cast<size_t>(std::min(reader.size(), kMostBytes)), '\0');
   reader.read(text.data(), static_cast<int64_t>(text.size()));
-  const std::string name = text.substr(0, text.find('\n'));
-  if (!is_checkpoint_name(name) || text != latest_text(name)) {
-    throw CheckpointError(fmt::format("{}: the file is damaged: expected the name of a checkpoint and its checksum", file.string()));
-  }
+  const std::string name = parse_latest(text, file.string());
   if (!fs::is_directory(directory / name, error)) {
     throw CheckpointError(fmt::format("{}: names '{}', but there is no such folder", file.string(), name));
   }

@@ -4,12 +4,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock::train {
 
 /// "step-000000938".
 std::string checkpoint_folder_name(int64_t step);
+
+/// The content of `latest`: the name, then its checksum, so that a flipped bit names no other checkpoint.
+std::string latest_text(const std::string& name);
+
+/// The folder's name in the content of `latest`; never a path. Throws CheckpointError, which names `place`, when it is damaged.
+std::string parse_latest(std::string_view text, std::string_view place);
 
 /// Complete checkpoint folders in `directory`, newest first.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& directory);

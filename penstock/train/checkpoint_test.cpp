@@ -35,14 +35,14 @@ model::Model make_model(int64_t features = 3, const std::string& last = "fc", co
 }
 
 Checkpoint make_checkpoint(const model::Model& model, int64_t step, int64_t seed = 1) {
-  Checkpoint result{.model = model.name(),
-                    .epoch = 2,
-                    .next_mini_batch = 17,
-                    .step = step,
-                    .seed = UINT64_MAX - 1,
-                    .mini_batch_size = 64,
-                    .optimizer = "adam",
-                    .layers = {}};
+  Checkpoint result{{.model = model.name(),
+                     .epoch = 2,
+                     .next_mini_batch = 17,
+                     .step = step,
+                     .seed = UINT64_MAX - 1,
+                     .mini_batch_size = 64,
+                     .optimizer = "adam"},
+                    {}};
   torch::manual_seed(static_cast<uint64_t>(seed));
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     LayerState state;

@@ -7,17 +7,9 @@
 #include <vector>
 
 #include "penstock/train/checkpoint.h"
+#include "penstock/train/manifest.h"
 
 namespace penstock::train {
-
-/// What a manifest says about a file. An empty name: there is none.
-struct FileRecord {
-  std::string name;
-  int64_t bytes = 0;
-  uint32_t crc32 = 0;
-
-  bool operator==(const FileRecord&) const = default;
-};
 
 /// Writes folder / name and flushes it. Tensors must have the layer's shapes. Throws RuntimeError when writing fails.
 FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name, const model::Layer& layer,

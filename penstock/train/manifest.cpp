@@ -1,15 +1,12 @@
 #include "penstock/train/manifest.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/json.h"
-#include "penstock/util/rng.h"
 
 namespace penstock::train {
 namespace {
@@ -26,6 +23,8 @@ FileRecord parse_file(const JsonReader& entry, std::string_view expected_name) {
   FileRecord file;
   file.name = entry.at("name").text();
   if (file.name != expected_name) entry.at("name").fail(fmt::format("expected '{}', found '{}'", expected_name, file.name));
+  // A layer's name is part of its file's name: it must not lead out of the folder.
+  if (file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos) entry.at("name").fail("expected a plain file name");
   file.bytes = entry.at("bytes").integer(0);
   file.crc32 = static_cast<uint32_t>(entry.at("crc32").integer(0, UINT32_MAX));
   return file;
@@ -62,37 +61,12 @@ void check_checksum(std::string_view text, std::string_view place) {
   if (written != computed) throw ParseError(place, 0, fmt::format("the file is damaged: expected CRC-32 {}, found {}", written, computed));
 }
 
-std::string describe_shapes(const std::vector<model::Shape>& shapes) {
-  std::string text;
-  for (const model::Shape& shape : shapes) text += fmt::format("[{}]", fmt::join(shape, ","));
-  return text;
-}
-
-std::string describe_specs(const std::vector<model::ParameterSpec>& specs) {
-  std::string text;
-  for (const model::ParameterSpec& spec : specs) text += fmt::format("{}[{}]", spec.name, fmt::join(spec.shape, ","));
-  return text;
-}
-
 }  // namespace
-
-std::string graph_hash(const model::Model& model) {
-  std::string text = describe_shapes(model.input_shapes());
-  for (int i = 0; i < model.graph().num_layers(); ++i) {
-    const graph::LayerNode& node = model.graph().layer(LayerId{i});
-    text += fmt::format("\n{} {}", node.name, node.kind);
-    for (const graph::ValueRef& input : node.inputs) text += fmt::format(" {}:{}", input.layer.value, input.output);
-    text += describe_shapes(model.output_shapes(LayerId{i}));
-    text += describe_specs(model.layer(LayerId{i}).parameters()) + "|" + describe_specs(model.layer(LayerId{i}).buffers());
-  }
-  for (const graph::ValueRef& output : model.graph().outputs()) text += fmt::format("\n{}:{}", output.layer.value, output.output);
-  return fmt::format("{:016x}", hash_name(text));
-}
 
 std::string layer_file_name(int64_t index, const std::string& layer) { return fmt::format("layer-{:05}-{}.safetensors", index, layer); }
 
 std::string manifest_text(const Manifest& manifest) {
-  const Checkpoint& position = manifest.position;
+  const CheckpointPosition& position = manifest.position;
   Json document = {{"format", "penstock-checkpoint"},
                    {"version", kVersion},
                    {"model", position.model},
@@ -129,7 +103,7 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   check_format(root, "checkpoint", kVersion);
   check_checksum(text, place);
   Manifest manifest;
-  Checkpoint& position = manifest.position;
+  CheckpointPosition& position = manifest.position;
   position.model = root.at("model").text();
   position.epoch = root.at("epoch").integer(0);
   position.next_mini_batch = root.at("next_mini_batch").integer(0);
@@ -144,37 +118,6 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   }
   manifest.state_dict = parse_file(root.at("state_dict"), kStateDictName);
   return manifest;
-}
-
-void check_same_model(const Manifest& manifest, const model::Model& model, std::string_view place) {
-  const auto found = static_cast<int64_t>(manifest.layers.size());
-  const int64_t expected = model.graph().num_layers();
-  const auto describe_found = [&](int64_t i) {
-    const ManifestLayer& layer = manifest.layers[static_cast<size_t>(i)];
-    return fmt::format("'{}' ({})", layer.name, layer.kind);
-  };
-  const auto describe_expected = [&](int64_t i) {
-    const graph::LayerNode& node = model.graph().layers()[static_cast<size_t>(i)];
-    return fmt::format("'{}' ({})", node.name, node.kind);
-  };
-  const auto refuse = [&](const std::string& why) {
-    throw CheckpointError(fmt::format("{}: the checkpoint belongs to another model ('{}'; expected '{}'): {}", place,
-                                      manifest.position.model, model.name(), why));
-  };
-  for (int64_t i = 0; i < std::max(found, expected); ++i) {
-    const std::string have = i < found ? describe_found(i) : "no more layers";
-    const std::string want = i < expected ? describe_expected(i) : "no more layers";
-    if (have != want) refuse(fmt::format("layer {}: expected {}, found {}", i, want, have));
-  }
-  for (int64_t i = 0; i < expected; ++i) {
-    const model::Layer& layer = model.layer(LayerId{static_cast<int32_t>(i)});
-    const bool has_state = !layer.parameters().empty() || !layer.buffers().empty();
-    if (has_state == manifest.layers[static_cast<size_t>(i)].file.name.empty()) {
-      refuse(fmt::format("layer {} {} {}", i, describe_expected(i),
-                         has_state ? "has weights in the model but not here" : "has weights here only"));
-    }
-  }
-  if (manifest.position.model != model.name()) refuse("the layers have the same names");
 }
 
 }  // namespace penstock::train

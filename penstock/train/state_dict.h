@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/train/checkpoint.h"
-#include "penstock/train/layer_file.h"
+#include "penstock/train/manifest.h"
 
 namespace penstock::train {
 

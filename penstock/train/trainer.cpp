@@ -169,15 +169,15 @@ void Run::count_steps() {
 
 void Run::save() {
   if (options_.checkpoint.empty()) return;
-  Checkpoint checkpoint{.model = model_.name(),
-                        .epoch = epoch_,
-                        .next_mini_batch = next_mini_batch_,
-                        .step = pipeline_.steps(),
-                        .seed = seed_,
-                        .mini_batch_size = options_.mini_batch_size,
-                        .train_samples = data_.train->size(),
-                        .optimizer = options_.optimizer.name,
-                        .layers = {}};
+  Checkpoint checkpoint{{.model = model_.name(),
+                         .epoch = epoch_,
+                         .next_mini_batch = next_mini_batch_,
+                         .step = pipeline_.steps(),
+                         .seed = seed_,
+                         .mini_batch_size = options_.mini_batch_size,
+                         .train_samples = data_.train->size(),
+                         .optimizer = options_.optimizer.name},
+                        {}};
   const auto names = optimizer_->state_names();
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) {
     LayerState& state = checkpoint.layers.emplace_back(LayerState{std::move(layer.weights), std::move(layer.buffers), {}});
