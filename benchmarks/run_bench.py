@@ -33,6 +33,17 @@ MODELS = {
     },
 }
 
+# Measured against predicted throughput: strategies that `train` profiles, plans and runs by itself.
+PREDICTED_STRATEGIES = ["dp", "mp", "gpipe", "1f1b"]
+PREDICTED_MODELS = {
+    **MODELS,
+    "resnet18": {
+        "full": {"batch": 16, "steps": 12, "warmup": 2},
+        "quick": {"batch": 16, "steps": 2, "warmup": 1, "input": "3x32x32"},
+    },
+}
+PREDICTION_ERROR = 0.10
+
 # (row, model, numerator, denominator, factor on the denominator, least ratio or None)
 ROWS = [
     ("pipeline / prediction", "vgg_small", "pipeline", "prediction", 1, 0.93),
@@ -80,12 +91,12 @@ class Bench:
         self.timeout = 120 if args.quick else 900
 
     def options(self, model):
-        return MODELS[model][self.size]
+        return PREDICTED_MODELS[model][self.size]
 
     def model_options(self, model):
         sizes = self.options(model)
         options = ["--model", model]
-        for key in ("width", "depth"):
+        for key in ("width", "depth", "input"):
             if key in sizes:
                 options += [f"--{key}", sizes[key]]
         return options
@@ -139,23 +150,39 @@ class Bench:
                 programs[name] = lambda name=name, script=script, options=options: {name: self.peer(script, model, *options)["samples_per_s"]}
         return programs
 
+    def predicted(self, model):
+        """name -> function that measures one strategy and returns (measured, predicted) samples per second."""
+
+        def strategy(name):
+            report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1)
+            return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
+
+        return {name: lambda name=name: strategy(name) for name in PREDICTED_STRATEGIES}
+
     def memory(self):
-        """Extra peak memory of stash over flush against what the method needs: one version of stage 0's weights and one stashed micro-batch."""
+        """Extra peak memory of stash over flush against what the method needs: one version of stage 0's weights and one stashed micro-batch.
+
+        Two baselines with the same split and micro-batches of the same size: a flush after every micro-batch, whose two workers never compute
+        (and so never hold gradients) at the same time, and a flush after every four, whose workers do."""
         stash_plan = self.make_plan("mlp")
         plan = json.loads(stash_plan.read_text())
-        # The same split with a flush after every four micro-batches of the same size. With one per step the two workers would never hold
-        # gradients at the same time, and the row would charge that to stashing.
-        flush_plan = self.folder / "mlp.flush.plan.json"
-        flush_plan.write_text(json.dumps(dict(plan, strategy="1f1b-flush", weights="flush", micro_batches=4)))
+        allowed = plan["stages"][0]["weight_bytes"] + plan["stages"][0]["stash_bytes"]
 
         def peak(plan_file, micro_batches):
             runs = [self.train("mlp", "--plan", plan_file, "--threads", 1, micro_batches=micro_batches)["peak_memory_bytes"]
                     for _ in range(1 if self.args.quick else 3)]
             return statistics.median(runs)
 
-        stash, flush = peak(stash_plan, 1), peak(flush_plan, 4)
-        allowed = plan["stages"][0]["weight_bytes"] + plan["stages"][0]["stash_bytes"]
-        return {"stash_bytes": stash, "flush_bytes": flush, "extra_bytes": stash - flush, "allowed_bytes": allowed, "ratio": (stash - flush) / allowed}
+        stash = peak(stash_plan, 1)
+        rows = []
+        for micro_batches in (1, 4):
+            flush_plan = self.folder / f"mlp.flush{micro_batches}.plan.json"
+            flush_plan.write_text(json.dumps(dict(plan, strategy="1f1b-flush", weights="flush", micro_batches=micro_batches)))
+            flush = peak(flush_plan, micro_batches)
+            ratio = (stash - flush) / allowed
+            rows.append({"flush_after_micro_batches": micro_batches, "stash_bytes": stash, "flush_bytes": flush, "extra_bytes": stash - flush,
+                         "allowed_bytes": allowed, "ratio": ratio, "met": ratio <= 1})
+        return rows
 
 
 def describe_machine():
@@ -192,6 +219,31 @@ def measure(bench, rounds, log):
     return samples
 
 
+def measure_predictions(bench, rounds, log):
+    """ratios[(model, strategy)] = measured / predicted throughput, one per round, None where a program failed."""
+    ratios = {}
+    for number in range(rounds):
+        for model in PREDICTED_MODELS:
+            for name, program in bench.predicted(model).items():
+                log(f"round {number + 1}/{rounds}: {model}, prediction of {name}")
+                try:
+                    measured, predicted = program()
+                    ratio = measured / predicted
+                except (Failed, TypeError, ZeroDivisionError) as failure:
+                    log(f"failed: {failure}")
+                    ratio = None
+                ratios.setdefault((model, name), []).append(ratio)
+    rows = []
+    for (model, name), values in ratios.items():
+        good = [value for value in values if value]
+        row = {"model": model, "strategy": name, "ratios": values}
+        if good:
+            row["median"] = statistics.median(good)
+            row["met"] = abs(row["median"] - 1) <= PREDICTION_ERROR
+        rows.append(row)
+    return rows
+
+
 def evaluate(samples):
     rows = []
     for title, model, over, under, factor, target in ROWS:
@@ -207,6 +259,18 @@ def evaluate(samples):
     return rows
 
 
+def prediction_table(rows):
+    lines = [f"{'measured / predicted throughput, 2 workers':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8} {'target':>8}"]
+    for row in rows:
+        good = [value for value in row["ratios"] if value]
+        if not good:
+            lines.append(f"{row['strategy']:40} {row['model']:10} {'failed':>8}")
+            continue
+        verdict = "yes" if row["met"] else "NO"
+        lines.append(f"{row['strategy']:40} {row['model']:10} {row['median']:8.3f} {min(good):8.3f} {max(good):8.3f} {'1 +- .10':>8}  {verdict}")
+    return "\n".join(lines)
+
+
 def table(rows, samples, memory):
     lines = [f"{'what':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8} {'target':>8}"]
     for row in rows:
@@ -216,9 +280,9 @@ def table(rows, samples, memory):
             continue
         verdict = {True: "yes", False: "NO", None: ""}[row["met"]]
         lines.append(f"{row['row']:40} {row['model']:10} {row['median']:8.3f} {min(row['ratios']):8.3f} {max(row['ratios']):8.3f} {target:>8}  {verdict}")
-    if memory and "ratio" in memory:
-        verdict = "yes" if memory["met"] else "NO"
-        lines.append(f"{'memory of stash - flush / allowed':40} {'mlp':10} {memory['ratio']:8.3f} {'':>8} {'':>8} {'<= 1.00':>8}  {verdict}")
+    for row in memory or []:
+        title = f"memory, stash - flush every {row['flush_after_micro_batches']} / allowed"
+        lines.append(f"{title:40} {'mlp':10} {row['ratio']:8.3f} {'':>8} {'':>8} {'<= 1.00':>8}  {'yes' if row['met'] else 'NO'}")
     lines += ["", f"{'samples per second':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8}"]
     for model in samples:
         for name, values in samples[model].items():
@@ -234,6 +298,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Penstock's own rows")
+    parser.add_argument("--only", choices=["comparisons", "predictions"], help="only the table of ratios, or only that of predictions")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs; the ratios mean nothing")
     parser.add_argument("--pause", type=float, default=0, help="seconds between programs")
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("bench-results/bench.json"))
@@ -254,28 +319,33 @@ def main():
 
     machine = describe_machine()
     bench = Bench(args, work.resolve())
-    samples = measure(bench, args.rounds, log)
+    samples = measure(bench, args.rounds, log) if args.only != "predictions" else {}
+    predictions = measure_predictions(bench, args.rounds, log) if args.only != "comparisons" else []
     memory = None
-    if "mlp" in args.models:
+    memory_failed = False
+    if "mlp" in args.models and args.only != "predictions":
         log("memory of stash and flush: mlp")
         try:
             memory = bench.memory()
-            memory["met"] = memory["ratio"] <= 1
         except Failed as failure:
             log(f"failed: {failure}")
-            memory = {"failed": str(failure)}
+            memory_failed = True
     rows = evaluate(samples)
     document = {"machine": machine, "quick": args.quick, "rounds": args.rounds, "sizes": {model: bench.options(model) for model in args.models},
-                "rows": rows, "memory": memory, "samples_per_s": samples}
+                "rows": rows, "memory": memory, "predictions": predictions, "samples_per_s": samples}
     args.output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}, {args.rounds} rounds{' (quick: ratios mean nothing)' if args.quick else ''}\n")
-    print(table(rows, samples, memory))
+    if samples:
+        print(table(rows, samples, memory))
+    if predictions:
+        print(("\n" if samples else "") + prediction_table(predictions))
     print(f"\n{args.output}")
 
     failed = any(not row["ratios"] for row in rows) or any(value is None for model in samples.values() for values in model.values() for value in values)
-    if failed or (memory and "failed" in memory):
+    failed = failed or any(value is None for row in predictions for value in row["ratios"])
+    if failed or memory_failed:
         return 3
-    missed = any(row.get("met") is False for row in rows) or (memory and not memory["met"])
+    missed = any(row.get("met") is False for row in rows + predictions + (memory or []))
     return 1 if missed and not args.quick else 0
 
 
