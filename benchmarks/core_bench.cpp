@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "penstock/planner/dp_partitioner.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/text_format.h"
@@ -83,10 +84,52 @@ void Plan(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(planner::make_plan(profile, cluster, {}));
 }
 
+cluster::Cluster plan_cluster(int workers) {
+  if (workers < 4096) return {.levels = {{.name = "flat", .count = workers, .bandwidth_bytes_per_s = 10'000'000'000, .latency_ns = 5'000}}};
+  return {.levels = {{.name = "server", .count = 8, .bandwidth_bytes_per_s = 10'000'000'000, .latency_ns = 5'000},
+                     {.name = "rack", .count = workers / 8, .bandwidth_bytes_per_s = 1'250'000'000, .latency_ns = 20'000}}};
+}
+
+std::vector<planner::PlannedLayer> planned_layers(const profile::Profile& profile) {
+  std::vector<planner::PlannedLayer> layers;
+  for (const profile::LayerCost& cost : profile.costs) {
+    layers.push_back({.forward_ns = cost.forward_ns,
+                      .compute_ns = cost.forward_ns + cost.backward_ns,
+                      .step_ns = cost.step_ns,
+                      .weight_bytes = cost.weight_bytes,
+                      .stash_bytes = cost.stash_bytes,
+                      .output_bytes = cost.output_bytes});
+  }
+  return layers;
+}
+
+// The exact partition alone: layers, workers (from 4096 on in servers of 8), memory limit in MB.
+void Partition(benchmark::State& state) {
+  const profile::Profile profile = chain_profile(static_cast<int>(state.range(0)));
+  const cluster::Cluster cluster = plan_cluster(static_cast<int>(state.range(1)));
+  const auto model = planner::make_cost_model("penstock", cluster, planner::GradientSync::Ring);
+  const std::vector<planner::PlannedLayer> layers = planned_layers(profile);
+  for (auto _ : state) {
+    const planner::CutStates states(profile.graph, layers);
+    benchmark::DoNotOptimize(planner::best_partition({.states = states,
+                                                      .model = *model,
+                                                      .memory = {.limit_bytes = state.range(2) * 1'000'000},
+                                                      .recompute = planner::Recompute::Auto,
+                                                      .cluster = cluster,
+                                                      .workers = cluster.num_workers()}));
+  }
+}
+
 BENCHMARK(Lower)->Arg(4)->Arg(64);
 BENCHMARK(ParseText)->Arg(4)->Arg(64);
 BENCHMARK(Verify)->Arg(4)->Arg(64);
 BENCHMARK(Simulate)->Arg(4)->Arg(64);
+BENCHMARK(Partition)
+    ->ArgNames({"layers", "workers", "memory_MB"})
+    ->ArgsProduct({{250, 500, 1000}, {64, 4096}, {0}})
+    ->Args({1000, 512, 0})
+    ->Args({1000, 4096, 20})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(Plan)->Args({20, 4})->Args({100, 16});
 
 }  // namespace

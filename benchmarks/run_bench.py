@@ -33,6 +33,17 @@ MODELS = {
     },
 }
 
+# Measured against predicted throughput: strategies that `train` profiles, plans and runs by itself.
+PREDICTED_STRATEGIES = ["dp", "mp", "gpipe", "1f1b"]
+PREDICTED_MODELS = {
+    **MODELS,
+    "resnet18": {
+        "full": {"batch": 16, "steps": 12, "warmup": 2},
+        "quick": {"batch": 16, "steps": 2, "warmup": 1, "input": "3x32x32"},
+    },
+}
+PREDICTION_ERROR = 0.10
+
 # (row, model, numerator, denominator, factor on the denominator, least ratio or None)
 ROWS = [
     ("pipeline / prediction", "vgg_small", "pipeline", "prediction", 1, 0.93),
@@ -80,12 +91,12 @@ class Bench:
         self.timeout = 120 if args.quick else 900
 
     def options(self, model):
-        return MODELS[model][self.size]
+        return PREDICTED_MODELS[model][self.size]
 
     def model_options(self, model):
         sizes = self.options(model)
         options = ["--model", model]
-        for key in ("width", "depth"):
+        for key in ("width", "depth", "input"):
             if key in sizes:
                 options += [f"--{key}", sizes[key]]
         return options
@@ -138,6 +149,15 @@ class Bench:
             for name, (script, options) in steps.items():
                 programs[name] = lambda name=name, script=script, options=options: {name: self.peer(script, model, *options)["samples_per_s"]}
         return programs
+
+    def predicted(self, model):
+        """name -> function that measures one strategy and returns (measured, predicted) samples per second."""
+
+        def strategy(name):
+            report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1)
+            return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
+
+        return {name: lambda name=name: strategy(name) for name in PREDICTED_STRATEGIES}
 
     def memory(self):
         """Extra peak memory of stash over flush against what the method needs: one version of stage 0's weights and one stashed micro-batch.
@@ -199,6 +219,31 @@ def measure(bench, rounds, log):
     return samples
 
 
+def measure_predictions(bench, rounds, log):
+    """ratios[(model, strategy)] = measured / predicted throughput, one per round, None where a program failed."""
+    ratios = {}
+    for number in range(rounds):
+        for model in PREDICTED_MODELS:
+            for name, program in bench.predicted(model).items():
+                log(f"round {number + 1}/{rounds}: {model}, prediction of {name}")
+                try:
+                    measured, predicted = program()
+                    ratio = measured / predicted
+                except (Failed, TypeError, ZeroDivisionError) as failure:
+                    log(f"failed: {failure}")
+                    ratio = None
+                ratios.setdefault((model, name), []).append(ratio)
+    rows = []
+    for (model, name), values in ratios.items():
+        good = [value for value in values if value]
+        row = {"model": model, "strategy": name, "ratios": values}
+        if good:
+            row["median"] = statistics.median(good)
+            row["met"] = abs(row["median"] - 1) <= PREDICTION_ERROR
+        rows.append(row)
+    return rows
+
+
 def evaluate(samples):
     rows = []
     for title, model, over, under, factor, target in ROWS:
@@ -212,6 +257,18 @@ def evaluate(samples):
             row["met"] = None if target is None else row["median"] >= target
         rows.append(row)
     return rows
+
+
+def prediction_table(rows):
+    lines = [f"{'measured / predicted throughput, 2 workers':40} {'model':10} {'median':>8} {'lowest':>8} {'highest':>8} {'target':>8}"]
+    for row in rows:
+        good = [value for value in row["ratios"] if value]
+        if not good:
+            lines.append(f"{row['strategy']:40} {row['model']:10} {'failed':>8}")
+            continue
+        verdict = "yes" if row["met"] else "NO"
+        lines.append(f"{row['strategy']:40} {row['model']:10} {row['median']:8.3f} {min(good):8.3f} {max(good):8.3f} {'1 +- .10':>8}  {verdict}")
+    return "\n".join(lines)
 
 
 def table(rows, samples, memory):
@@ -241,6 +298,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Penstock's own rows")
+    parser.add_argument("--only", choices=["comparisons", "predictions"], help="only the table of ratios, or only that of predictions")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs; the ratios mean nothing")
     parser.add_argument("--pause", type=float, default=0, help="seconds between programs")
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("bench-results/bench.json"))
@@ -261,10 +319,11 @@ def main():
 
     machine = describe_machine()
     bench = Bench(args, work.resolve())
-    samples = measure(bench, args.rounds, log)
+    samples = measure(bench, args.rounds, log) if args.only != "predictions" else {}
+    predictions = measure_predictions(bench, args.rounds, log) if args.only != "comparisons" else []
     memory = None
     memory_failed = False
-    if "mlp" in args.models:
+    if "mlp" in args.models and args.only != "predictions":
         log("memory of stash and flush: mlp")
         try:
             memory = bench.memory()
@@ -273,16 +332,20 @@ def main():
             memory_failed = True
     rows = evaluate(samples)
     document = {"machine": machine, "quick": args.quick, "rounds": args.rounds, "sizes": {model: bench.options(model) for model in args.models},
-                "rows": rows, "memory": memory, "samples_per_s": samples}
+                "rows": rows, "memory": memory, "predictions": predictions, "samples_per_s": samples}
     args.output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}, {args.rounds} rounds{' (quick: ratios mean nothing)' if args.quick else ''}\n")
-    print(table(rows, samples, memory))
+    if samples:
+        print(table(rows, samples, memory))
+    if predictions:
+        print(("\n" if samples else "") + prediction_table(predictions))
     print(f"\n{args.output}")
 
     failed = any(not row["ratios"] for row in rows) or any(value is None for model in samples.values() for values in model.values() for value in values)
+    failed = failed or any(value is None for row in predictions for value in row["ratios"])
     if failed or memory_failed:
         return 3
-    missed = any(row.get("met") is False for row in rows + (memory or []))
+    missed = any(row.get("met") is False for row in rows + predictions + (memory or []))
     return 1 if missed and not args.quick else 0
 
 

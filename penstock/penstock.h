@@ -8,6 +8,7 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/plan/plan.h"
 #include "penstock/planner/planner.h"
+#include "penstock/probe/probe.h"
 #include "penstock/profile/profile.h"
 #include "penstock/report/report.h"
 #include "penstock/schedule/generate.h"

@@ -4,35 +4,36 @@
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
 
+#include "penstock/cluster/parts.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::cluster {
 
-namespace {
-
-constexpr int64_t kMaxWorkers = 10'000'000;
-
-int64_t count_workers(const Cluster& cluster) {
+int Cluster::num_workers() const {
   int64_t workers = 1;
-  for (const Level& level : cluster.levels) workers = saturating_mul(workers, level.count);
-  return workers;
+  for (const Level& level : levels) workers = saturating_mul(workers, level.count);
+  return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
 }
 
-void validate(const Level& level, size_t position) {
-  const auto refuse = [&](std::string_view key, std::string_view expected, int64_t found) {
-    throw ConfigError(fmt::format("cluster level {} ('{}'): expected a {} {}, found {}", position, level.name, key, expected, found));
-  };
-  if (level.count < 1) refuse("count", "of at least 1", level.count);
-  if (level.bandwidth_bytes_per_s < 1) refuse("bandwidth", "above zero", level.bandwidth_bytes_per_s);
-  if (level.latency_ns < 0) refuse("latency", "of at least 0", level.latency_ns);
+const Device& Cluster::device_of(int worker) const {
+  const auto after =
+      std::upper_bound(groups.begin(), groups.end(), worker, [](int w, const DeviceGroup& group) { return w < group.first; });
+  if (after == groups.begin()) return device;
+  const DeviceGroup& group = *std::prev(after);
+  return worker - group.first < group.count ? group.device : device;
 }
 
-}  // namespace
-
-int Cluster::num_workers() const { return static_cast<int>(std::clamp<int64_t>(count_workers(*this), INT_MIN, INT_MAX)); }
+bool Cluster::uniform() const {
+  int64_t named = 0;
+  for (const DeviceGroup& group : groups) named += group.count;
+  // The common device counts only if some worker has it.
+  const Device& first = groups.empty() || named < num_workers() ? device : groups.front().device;
+  return std::all_of(groups.begin(), groups.end(), [&](const DeviceGroup& group) {
+    return group.device.speed == first.speed && group.device.memory_bytes == first.memory_bytes;
+  });
+}
 
 Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s) {
   Cluster cluster;
@@ -44,18 +45,17 @@ Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s) {
 
 void validate(const Cluster& cluster) {
   if (cluster.levels.empty()) throw ConfigError("the cluster has no level, expected at least one");
-  for (size_t i = 0; i < cluster.levels.size(); ++i) validate(cluster.levels[i], i);
-  // A count of 1 multiplies without bound on the number of levels, larger ones reach the limit soon: no wrap either way.
-  if (const int64_t workers = count_workers(cluster); workers > kMaxWorkers) {
-    throw ConfigError(fmt::format("the counts of the cluster's levels make {} workers, expected at most {}", workers, kMaxWorkers));
+  int64_t workers = 1;
+  for (size_t i = 0; i < cluster.levels.size(); ++i) {
+    detail::validate_level(cluster.levels[i], detail::name_of(cluster.levels[i], i));
+    workers = detail::count_with(workers, cluster.levels[i]);
   }
-  const Device& device = cluster.device;
-  if (device.memory_bytes < 0) {
-    throw ConfigError(fmt::format("cluster device '{}': expected a memory of at least 0, found {}", device.name, device.memory_bytes));
+  detail::validate_device(cluster.device, fmt::format("cluster device '{}'", cluster.device.name));
+  for (size_t i = 0; i < cluster.groups.size(); ++i) {
+    detail::validate_group(cluster.groups[i], workers);
+    if (i > 0) detail::validate_order(cluster.groups[i - 1], cluster.groups[i]);
   }
-  if (!std::isfinite(device.speed) || device.speed <= 0) {
-    throw ConfigError(fmt::format("cluster device '{}': expected a speed above zero, found {}", device.name, device.speed));
-  }
+  detail::validate_cpu_machines(cluster.cpu_machines);
 }
 
 }  // namespace penstock::cluster

@@ -1,4 +1,4 @@
-// The machines: devices of one kind under any number of network levels, innermost first.
+// The machines: devices under any number of network levels, innermost first. Devices may differ in speed and memory.
 //
 //   Cluster cluster = load_cluster("two_servers.toml");   // 2 levels: 4 GPUs in a server, 2 servers
 //   Cluster laptop = local_cluster(2, 10'000'000'000);    // 2 threads of this process
@@ -33,12 +33,35 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-struct Cluster {
-  std::vector<Level> levels;  ///< innermost first, at least one
+/// Workers [first, first + count) whose device is not the cluster's common one.
+struct DeviceGroup {
+  int first = 0;
+  int count = 1;
   Device device;
+
+  bool operator==(const DeviceGroup&) const = default;
+};
+
+/// Machines without accelerators, joined at the outermost level, that can run summation services or parameter servers.
+struct CpuMachines {
+  int count = 0;
+  int64_t bandwidth_bytes_per_s = 0;  ///< of one machine's NIC, per direction
+
+  bool operator==(const CpuMachines&) const = default;
+};
+
+struct Cluster {
+  std::vector<Level> levels;             ///< innermost first, at least one
+  Device device = {};                    ///< of every worker that no group names
+  std::vector<DeviceGroup> groups = {};  ///< ascending, disjoint
+  CpuMachines cpu_machines = {};
 
   /// Product of the counts.
   int num_workers() const;
+  /// `worker` from 0. O(log groups).
+  const Device& device_of(int worker) const;
+  /// Whether all workers have the same speed and memory, whatever the names of their devices.
+  bool uniform() const;
   bool operator==(const Cluster&) const = default;
 };
 
@@ -46,12 +69,15 @@ struct Cluster {
 Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s);
 
 /// Throws ConfigError for: no level, a count below 1, more than 10,000,000 workers, a bandwidth or speed that is not positive, negative
-/// latency.
+/// latency or memory, device groups that overlap, are out of order or name workers that do not exist, CPU machines without bandwidth.
 void validate(const Cluster& cluster);
 
-/// Reads the TOML form (docs/formats.md). Throws ParseError(place, line, ...) with what was found and expected; unknown keys are refused.
+/// Reads the TOML form (docs/formats.md). Device groups may stand in any order. The result is valid. Throws ParseError(place, line, ...)
+/// with what was found and expected; unknown keys are refused.
 Cluster parse_cluster(std::string_view text, std::string_view place);
+/// Throws ConfigError if the file cannot be read, ParseError as parse_cluster.
 Cluster load_cluster(const std::filesystem::path& path);
+/// Parses back to the same cluster, if that is valid and its names are UTF-8.
 std::string to_toml(const Cluster& cluster);
 
 }  // namespace penstock::cluster

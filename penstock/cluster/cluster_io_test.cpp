@@ -3,6 +3,8 @@
 #include <rapidcheck/gtest.h>
 
 #include <filesystem>
+#include <tuple>
+#include <utility>
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/util/error.h"
@@ -59,6 +61,90 @@ TEST(ParseCluster, TakesPlainIntegersInBaseUnits) {
   EXPECT_EQ(cluster.device.speed, 2.0);
 }
 
+constexpr std::string_view kMixedCluster = R"([[level]]
+count = 8
+bandwidth = "10Gbps"
+
+[device]
+name = "v100"
+memory = "16GB"
+
+[[devices]]
+workers = "6-7"
+name = "a100"
+memory = "40GB"
+speed = 2.5
+
+[[devices]]
+workers = 3
+speed = 0.5
+
+[cpu_machines]
+count = 4
+bandwidth = "25Gbps"
+)";
+
+TEST(ParseCluster, ReadsUnequalDevicesInAnyOrderAndCpuMachines) {
+  Cluster expected;
+  expected.levels = {{"level0", 8, 1'250'000'000, 0, false}};
+  expected.device = {"v100", 16'000'000'000, 1.0};
+  // What a group leaves out is as in [device].
+  expected.groups = {{3, 1, {"v100", 16'000'000'000, 0.5}}, {6, 2, {"a100", 40'000'000'000, 2.5}}};
+  expected.cpu_machines = {4, 3'125'000'000};
+  EXPECT_EQ(parse_cluster(kMixedCluster, "c.toml"), expected);
+}
+
+TEST(ParseCluster, TakesNoCpuMachinesAsSwitchedOff) {
+  const Cluster cluster = parse_cluster("cpu_machines = {count = 0}\n[[level]]\ncount = 1\nbandwidth = 1\n", "c.toml");
+  EXPECT_EQ(cluster.cpu_machines, CpuMachines{});
+}
+
+/// The refusal of a cluster of 8 workers with these lines, the first of which is line 4.
+std::string refusal_after_eight(const std::string& text) { return refusal("[[level]]\ncount = 8\nbandwidth = 1\n" + text); }
+
+TEST(ParseCluster, NamesTheLineOfGroupsThatOverlapOrLieBeyondTheWorkers) {
+  const std::string first = "[[devices]]\nworkers = \"2-4\"\n";
+  EXPECT_THAT(refusal_after_eight(first + "[[devices]]\nworkers = 4\n"),
+              AllOf(StartsWith("c.toml:6: "), HasSubstr("overlaps"), HasSubstr("2-4")));
+  EXPECT_THAT(refusal_after_eight("[[devices]]\nworkers = \"7-8\"\n"),
+              AllOf(StartsWith("c.toml:5: devices[0].workers: "), HasSubstr("workers 7-8"), HasSubstr("from 0 to 7")));
+  EXPECT_THAT(refusal_after_eight(first + "speed = nan\n"),
+              AllOf(StartsWith("c.toml:6: devices[0].speed: "), HasSubstr("above zero, found nan")));
+  EXPECT_THAT(refusal_after_eight(first + "sped = 1\n"), AllOf(StartsWith("c.toml:6: "), HasSubstr("'sped'")));
+  EXPECT_THAT(refusal_after_eight("[[devices]]\nspeed = 1\n"), AllOf(StartsWith("c.toml:4: "), HasSubstr("'workers' is missing")));
+  EXPECT_THAT(refusal_after_eight("[cpu_machines]\ncount = 2\n"), AllOf(StartsWith("c.toml:4: "), HasSubstr("'bandwidth' is missing")));
+}
+
+TEST(ParseCluster, NamesTheLineOfTheLevelThatMakesTooManyWorkers) {
+  EXPECT_THAT(refusal("[[level]]\ncount = 100000\nbandwidth = 1\n[[level]]\nbandwidth = 1\ncount = 2000000000\n"),
+              AllOf(StartsWith("c.toml:6: level[1].count: "), HasSubstr("200000000000000 workers")));
+}
+
+TEST(ParseCluster, RefusesRangesThatAreNone) {
+  for (const std::string range : {"\"\"",
+                                  "\"-\"",
+                                  "\"4-\"",
+                                  "\"-4\"",
+                                  "-4",
+                                  "\"5-4\"",
+                                  "\"4--5\"",
+                                  "\"0x1\"",
+                                  "\"1,2\"",
+                                  "\" 1\"",
+                                  "\"1-2-3\"",
+                                  "8",
+                                  "\"0-8\"",
+                                  "\"0-2147483647\"",
+                                  "\"2147483647-2147483647\"",
+                                  "\"0-99999999999999999999\"",
+                                  "1000000000000000000",
+                                  "[1, 2]",
+                                  "1.0",
+                                  "true"}) {
+    EXPECT_THAT(refusal_after_eight("[[devices]]\nworkers = " + range + "\n"), StartsWith("c.toml:5: devices[0].workers: ")) << range;
+  }
+}
+
 TEST(ParseCluster, NamesPlaceLineKeyAndFinding) {
   EXPECT_THAT(refusal("[[level]]\ncount = 0\nbandwidth = 1\n"), AllOf(StartsWith("c.toml:2: level[0].count:"), HasSubstr("found 0")));
   EXPECT_THAT(refusal("[[level]]\ncount = 1\nbandwidth = \"10GB\"\n"),
@@ -102,6 +188,20 @@ TEST(ParseCluster, RefusesUnusableValues) {
         level + "[device]\nmemory = 9223372036854775807\n",
         level + "device = 3\n",
         level + "[[device]]\nspeed = 1.0\n",
+        "devices = 3\n" + level,
+        "devices = [0]\n" + level,
+        level + "[devices]\nworkers = 0\n",
+        level + "[[devices]]\nworkers = 0\n[[devices]]\nworkers = 0\n",
+        level + "[[devices]]\nworkers = 0\nmemory = \"1e18GB\"\n",
+        level + "[[devices]]\nworkers = 0\nspeed = inf\n",
+        level + "[[devices]]\nworkers = 1\n",
+        "cpu_machines = 4\n" + level,
+        level + "[[cpu_machines]]\ncount = 1\nbandwidth = 1\n",
+        level + "[cpu_machines]\ncount = -1\nbandwidth = 1\n",
+        level + "[cpu_machines]\ncount = 1000000000000000000\nbandwidth = 1\n",
+        level + "[cpu_machines]\ncount = 2000000000\nbandwidth = 1\n",
+        level + "[cpu_machines]\ncount = 1\nbandwidth = 0\n",
+        level + "[cpu_machines]\ncount = 1\nbandwidth = nan\n",
         std::string("\0\0\0\0", 4),
         std::string("\x7f"
                     "ELF\x02\x01\x01"),
@@ -128,6 +228,36 @@ TEST(LoadCluster, RefusesAMissingFileAndADirectory) {
   EXPECT_THROW(load_cluster(std::filesystem::temp_directory_path()), ConfigError);
 }
 
+TEST(LoadCluster, ReadsEveryExample) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PENSTOCK_EXAMPLE_CLUSTERS)) {
+    SCOPED_TRACE(entry.path());
+    ASSERT_EQ(entry.path().extension(), ".toml");
+    const Cluster cluster = load_cluster(entry.path());
+    EXPECT_GT(cluster.num_workers(), 1);
+    EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+    ++files;
+  }
+  EXPECT_GE(files, 5);
+}
+
+TEST(LoadCluster, ReadsThePapersClusters) {
+  const std::filesystem::path folder = PENSTOCK_EXAMPLE_CLUSTERS;
+  const Cluster a = load_cluster(folder / "cluster-a.toml");
+  ASSERT_EQ(a.levels.size(), 2U);
+  EXPECT_EQ(a.levels[0].count, 4);
+  EXPECT_EQ(a.levels[1].bandwidth_bytes_per_s, 1'250'000'000);
+  EXPECT_EQ(a.device.memory_bytes, 16'000'000'000);
+  const Cluster b = load_cluster(folder / "cluster-b.toml");
+  EXPECT_EQ(b.levels[0].count, 8);
+  EXPECT_EQ(b.levels[0].bandwidth_bytes_per_s, 30'000'000'000);
+  EXPECT_EQ(b.levels[1].bandwidth_bytes_per_s, 3'125'000'000);
+  const Cluster c = load_cluster(folder / "cluster-c.toml");
+  EXPECT_EQ(c.num_workers(), 4);
+  EXPECT_EQ(c.levels.back().bandwidth_bytes_per_s, 5'000'000'000);
+  EXPECT_EQ(c.device.memory_bytes, 12'000'000'000);
+}
+
 TEST(ToToml, WritesUnitsThatPeopleRead) {
   const Cluster cluster = parse_cluster(kTwoServers, "c.toml");
   EXPECT_THAT(to_toml(cluster),
@@ -145,7 +275,23 @@ rc::Gen<Cluster> any_cluster() {
                                              rc::gen::set(&Device::speed, speed));
   const auto levels =
       rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5), [=](size_t count) { return rc::gen::container<std::vector<Level>>(count, level); });
-  return rc::gen::build<Cluster>(rc::gen::set(&Cluster::levels, levels), rc::gen::set(&Cluster::device, device));
+  const auto machines = rc::gen::build<CpuMachines>(rc::gen::set(&CpuMachines::count, rc::gen::inRange(0, 100)),
+                                                    rc::gen::set(&CpuMachines::bandwidth_bytes_per_s, quantity(1)));
+  const auto without_groups =
+      rc::gen::build<Cluster>(rc::gen::set(&Cluster::levels, levels), rc::gen::set(&Cluster::device, device),
+                              rc::gen::set(&Cluster::cpu_machines, rc::gen::oneOf(rc::gen::just(CpuMachines{}), machines)));
+  // Gap, length, gap, length... for as long as the workers last.
+  const auto pieces =
+      rc::gen::container<std::vector<std::tuple<int, int, Device>>>(rc::gen::tuple(rc::gen::inRange(0, 4), rc::gen::inRange(1, 5), device));
+  return rc::gen::map(rc::gen::pair(without_groups, pieces), [](std::pair<Cluster, std::vector<std::tuple<int, int, Device>>> parts) {
+    int next = 0;
+    for (const auto& [gap, count, group_device] : parts.second) {
+      if (next + gap + count > parts.first.num_workers()) break;
+      parts.first.groups.push_back({next + gap, count, group_device});
+      next += gap + count;
+    }
+    return parts.first;
+  });
 }
 
 RC_GTEST_PROP(ToToml, ParsesBackToTheSameCluster, ()) {
@@ -156,10 +302,12 @@ RC_GTEST_PROP(ToToml, ParsesBackToTheSameCluster, ()) {
 }
 
 RC_GTEST_PROP(ParseCluster, DamagedTextIsReadOrRefused, (uint64_t seed)) {
-  for (const std::string& text : tests::mutants(std::string(kTwoServers), seed, 20)) {
-    try {
-      validate(parse_cluster(text, "c.toml"));
-    } catch (const ParseError&) {
+  for (const std::string_view whole : {kTwoServers, kMixedCluster}) {
+    for (const std::string& text : tests::mutants(std::string(whole), seed, 20)) {
+      try {
+        validate(parse_cluster(text, "c.toml"));
+      } catch (const ParseError&) {
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <climits>
 #include <cmath>
+#include <vector>
 
 #include "penstock/util/error.h"
 #include "tests/support/mutate.h"
@@ -51,6 +52,47 @@ TEST(LocalCluster, RefusesNoWorkersAndNoBandwidth) {
   EXPECT_THROW(local_cluster(-1, 1), ConfigError);
   EXPECT_THROW(local_cluster(1, 0), ConfigError);
   EXPECT_THROW(local_cluster(INT_MAX, 1), ConfigError);
+}
+
+TEST(Cluster, DeviceOfAWorkerIsItsGroupsOrTheCommonOne) {
+  Cluster cluster = two_servers();
+  cluster.groups = {{1, 2, {"slow", 0, 0.5}}, {3, 1, {"slower", 0, 0.25}}, {6, 2, {"fast", 0, 2.0}}};
+  EXPECT_NO_THROW(validate(cluster));
+  std::vector<double> speeds;
+  for (int worker = 0; worker < 8; ++worker) speeds.push_back(cluster.device_of(worker).speed);
+  EXPECT_EQ(speeds, (std::vector<double>{1, 0.5, 0.5, 0.25, 1, 1, 2, 2}));
+}
+
+TEST(Cluster, IsUniformWhenAllWorkersHaveTheSameSpeedAndMemory) {
+  Cluster cluster = two_servers();
+  EXPECT_TRUE(cluster.uniform());
+  cluster.groups = {{0, 4, {"another name", 0, 1.0}}};
+  EXPECT_TRUE(cluster.uniform());
+  cluster.groups = {{0, 4, {"fast", 0, 2.0}}};
+  EXPECT_FALSE(cluster.uniform());
+  cluster.groups = {{0, 4, {"fast", 0, 2.0}}, {4, 4, {"fast", 0, 2.0}}};  // nobody has the common device
+  EXPECT_TRUE(cluster.uniform());
+  cluster.groups[1].device.memory_bytes = 1;
+  EXPECT_FALSE(cluster.uniform());
+}
+
+TEST(ValidateCluster, RefusesGroupsThatOverlapOrAreOutOfOrderOrBeyondTheWorkers) {
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 4, {}}, {3, 1, {}}}; }), HasSubstr("overlaps the group of workers 0-3"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{4, 1, {}}, {3, 1, {}}}; }), HasSubstr("stands after the group of workers 4"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{7, 2, {}}}; }), HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{-1, 1, {}}}; }), HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 0, {}}}; }), HasSubstr("count of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{INT_MAX, INT_MAX, {}}}; }), HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 1, {"x", 0, 0.0}}}; }), HasSubstr("speed above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 1, {"x", -5, 1.0}}}; }), HasSubstr("memory of at least 0, found -5"));
+}
+
+TEST(ValidateCluster, RefusesCpuMachinesWithoutBandwidth) {
+  EXPECT_THAT(refusal([](Cluster& c) { c.cpu_machines = {4, 0}; }), HasSubstr("bandwidth above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.cpu_machines = {-1, 1}; }), HasSubstr("count from 0"));
+  Cluster cluster = two_servers();
+  cluster.cpu_machines = {4, 1};
+  EXPECT_NO_THROW(validate(cluster));
 }
 
 TEST(ValidateCluster, NamesTheLevelAndTheValue) {

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
 
@@ -48,6 +49,20 @@ std::vector<Shape> Layer::output_shapes(const std::vector<Shape>& inputs) const 
     shapes.emplace_back(output.sizes().begin() + 1, output.sizes().end());
   }
   return shapes;
+}
+
+profile::LayerWork Layer::work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const {
+  const int64_t in = detail::batch_numbers(inputs, batch);
+  const int64_t out = detail::batch_numbers(outputs, batch);
+  std::vector<Shape> shapes;
+  for (const ParameterSpec& spec : parameters()) shapes.push_back(spec.shape);
+  const int64_t weights = detail::batch_numbers(shapes, 1);
+  profile::LayerWork work;
+  work.forward.push_back(detail::elementwise({in, weights, out}));
+  work.backward_inputs.push_back(detail::elementwise({in, weights, out, in}));
+  if (weights > 0) work.backward_weights.push_back(detail::elementwise({in, out, weights}));
+  work.stash_bytes = detail::tensor_bytes(out);
+  return work;
 }
 
 }  // namespace penstock::model

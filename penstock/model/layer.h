@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/profile/operation.h"
+
 namespace penstock::model {
 
 using Tensors = std::vector<at::Tensor>;
@@ -62,6 +64,10 @@ class Layer {
   /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws ConfigError saying what fits when the
   /// inputs do not.
   virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;
+  /// Arithmetic and memory traffic of one micro-batch of `batch` samples of these shapes, from which analytic_profile.h estimates times on
+  /// devices that are not at hand. Counts saturate. The default is right for one pass over the data: inputs and weights are read once,
+  /// outputs written, one flop per number; twice that in backward. Layers that multiply matrices should say so.
+  virtual profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const;
   /// Outputs, each [batch, ...], for inputs [batch, ...]. `weights` and `buffers` are in the order of parameters() and buffers(); in
   /// training the call may update `buffers` in place (under no-grad), never weights or inputs. Must be thread-safe: many workers call one
   /// layer object.

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <climits>
-#include <cmath>
 #include <unordered_map>
+#include <utility>
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -22,9 +23,23 @@ void refuse_below_one(std::string_view where, std::string_view key, int64_t valu
   if (value < 1) throw ConfigError(fmt::format("{}: expected {} of at least 1, found {}", where, key, value));
 }
 
-void refuse_bad_rate(std::string_view where, double value) {
-  if (std::isfinite(value) && value >= 0) return;
-  throw ConfigError(fmt::format("{}: expected throughput_samples_per_s of at least 0, found {}", where, value));
+void refuse_bad_amount(std::string_view where, std::string_view key, double value, double most = DBL_MAX) {
+  if (value >= 0 && value <= most) return;
+  const std::string range = most == DBL_MAX ? "of at least 0" : fmt::format("from 0 to {}", most);
+  throw ConfigError(fmt::format("{}: expected {} {}, found {}", where, key, range, value));
+}
+
+// What a plan and each of its alternatives promise.
+template <class Promise>
+void validate_promise(std::string_view where, const Promise& promise, size_t num_levels) {
+  refuse_bad_amount(where, "throughput_samples_per_s", promise.throughput_samples_per_s);
+  refuse_bad_amount(where, "idle_share", promise.idle_share, 1);
+  refuse_negative(where, "latency_ns", promise.latency_ns);
+  if (!promise.bytes_per_sample.empty() && promise.bytes_per_sample.size() != num_levels) {
+    throw ConfigError(fmt::format("{}: expected bytes_per_sample for each of the cluster's {} levels or none, found {}", where, num_levels,
+                                  promise.bytes_per_sample.size()));
+  }
+  for (const double bytes : promise.bytes_per_sample) refuse_bad_amount(where, "bytes_per_sample", bytes);
 }
 
 void validate(const Stage& stage, size_t position) {
@@ -38,6 +53,8 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "weight_bytes", stage.weight_bytes);
   refuse_negative(where, "stash_bytes", stage.stash_bytes);
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
+  if (stage.first_worker < -1)
+    throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where, stage.first_worker));
   if (!checked_add(stage.forward_ns, stage.backward_ns)) throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
 }
 
@@ -47,6 +64,42 @@ void validate(const Link& link, size_t position, size_t num_stages) {
     throw ConfigError(fmt::format("{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
   }
   refuse_negative(where, "bytes", link.bytes);
+}
+
+// Either no stage has a place, or each has one of its own within the cluster.
+void validate_places(const Plan& plan) {
+  struct Place {
+    int64_t begin;
+    int64_t end;
+    size_t stage;
+  };
+  std::vector<Place> places;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    if (stage.first_worker >= 0) places.push_back({stage.first_worker, int64_t{stage.first_worker} + stage.replicas, s});
+  }
+  if (places.empty()) return;
+  if (places.size() != plan.stages.size()) {
+    throw ConfigError(
+        fmt::format("expected first_worker for every stage or for none, found it for {} of {}", places.size(), plan.stages.size()));
+  }
+  std::sort(places.begin(), places.end(),
+            [](const Place& a, const Place& b) { return std::pair(a.begin, a.stage) < std::pair(b.begin, b.stage); });
+  const int workers = plan.cluster.num_workers();
+  if (places.back().end > workers) {
+    throw ConfigError(fmt::format("stage {}: first_worker {} with its replicas reaches worker {}, the cluster has {} workers",
+                                  places.back().stage, places.back().begin, places.back().end - 1, workers));
+  }
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i].begin >= places[i - 1].end) continue;
+    throw ConfigError(fmt::format("stages {} and {} are both placed on worker {} (first_worker and replicas)", places[i - 1].stage,
+                                  places[i].stage, places[i].begin));
+  }
+}
+
+void refuse_unknown_sync(const std::string& sync) {
+  if (sync == "ring" || sync == "parameter-server" || sync == "summation") return;
+  throw ConfigError(fmt::format("plan: expected sync to be ring, parameter-server or summation, found '{}'", sync.substr(0, 40)));
 }
 
 }  // namespace
@@ -104,11 +157,18 @@ void validate(const Plan& plan) {
   refuse_below_one("plan", "micro_batches", plan.micro_batches);
   refuse_below_one("plan", "depth", plan.depth);
   refuse_negative("plan", "bottleneck_ns", plan.bottleneck_ns);
-  refuse_bad_rate("plan", plan.throughput_samples_per_s);
+  validate_promise("plan", plan, plan.cluster.levels.size());
+  refuse_bad_amount("plan", "optimality_gap", plan.optimality_gap);
+  refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
+  refuse_unknown_sync(plan.sync);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
+  validate_places(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
   for (const Alternative& alternative : plan.alternatives) {
-    refuse_bad_rate(fmt::format("alternative '{}'", alternative.strategy), alternative.throughput_samples_per_s);
+    const std::string where = fmt::format("alternative '{}'", alternative.strategy);
+    validate_promise(where, alternative, plan.cluster.levels.size());
+    refuse_negative(where, "micro_batches", alternative.micro_batches);
+    refuse_negative(where, "memory_bytes", alternative.memory_bytes);
   }
 }
 

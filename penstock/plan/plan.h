@@ -25,6 +25,9 @@ struct Stage {
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;   ///< one micro-batch, from forward to backward
   int64_t memory_bytes = 0;  ///< predicted peak on one worker: weight versions, gradients, optimiser state, stashes in flight
+  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of places (version 1 of the file).
+  int first_worker = -1;
+  bool recompute = false;  ///< activations are not kept: the forward pass is run again (backward_ns contains it)
 
   int64_t compute_ns() const { return forward_ns + backward_ns; }
   bool operator==(const Stage&) const = default;
@@ -42,6 +45,13 @@ struct Alternative {
   std::string strategy;  ///< "serial", "dp", "mp", "gpipe", "1f1b", ...
   std::string config;    ///< "2", "1-1"
   double throughput_samples_per_s = 0;
+  std::string weights = {};  ///< weight policy by name; empty in files of version 1
+  int64_t micro_batches = 0;
+  int64_t latency_ns = 0;    ///< from a micro-batch's first forward to the end of its step
+  int64_t memory_bytes = 0;  ///< of the worker that needs most
+  double idle_share = 0;
+  std::vector<double> bytes_per_sample = {};  ///< through each level of the cluster
+  std::string note = {};                      ///< why it is not the winner, or why there is no such plan
   bool operator==(const Alternative&) const = default;
 };
 
@@ -51,13 +61,19 @@ struct Plan {
   std::string weights;     ///< a weight policy by name
   std::string cost_model;  ///< the cost model that chose it
   int64_t micro_batch_size = 1;
-  int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
-  int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
+  int64_t micro_batches = 1;                ///< per mini-batch (optimiser step)
+  int64_t depth = 1;                        ///< micro-batches in flight per replica of the input stage
+  std::string sync = "ring";                ///< gradient synchronisation of replicated stages: ring, parameter-server, summation
+  double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;
   std::vector<Link> links;
   int64_t bottleneck_ns = 0;            ///< time per micro-batch of the slowest stage or link, under `cost_model`
   double throughput_samples_per_s = 0;  ///< predicted by simulating the schedule
+  int64_t latency_ns = 0;               ///< from a micro-batch's first forward to the end of its step, in steady state
+  double idle_share = 0;
+  std::vector<double> bytes_per_sample;  ///< through each level of the cluster, both directions, gradient synchronisation included
+  double optimality_gap = 0;             ///< share by which the bottleneck may exceed the optimum; 0: proven optimal
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  ///< for people: why this plan, what was left out
 
@@ -72,12 +88,14 @@ struct Plan {
 /// from a later stage to an earlier one (both layers are named).
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
 
-/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, links out of range or backwards.
+/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, shares or rates that are not finite, links out of
+/// range or backwards, only some stages placed, places that overlap or lie outside the cluster, an unknown gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.
 std::string to_json(const Plan& plan);
-/// Throws ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with what it is derived from.
+/// Reads versions 1 and 2. Throws ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with what it is
+/// derived from.
 Plan parse_plan(std::string_view json, std::string_view place);
 Plan load_plan(const std::filesystem::path& path);
 

@@ -12,14 +12,16 @@ namespace penstock::plan {
 
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr int64_t kMaxStages = 1'000'000;
+constexpr int64_t kMaxLevels = 1'000;
+constexpr int64_t kMaxGroups = 1'000'000;
 
 Json write_stage(const Stage& stage) {
-  return {{"layers", stage.layers},          {"replicas", stage.replicas},         {"compute_ns", stage.compute_ns()},
-          {"forward_ns", stage.forward_ns},  {"backward_ns", stage.backward_ns},   {"step_ns", stage.step_ns},
-          {"sync_ns", stage.sync_ns},        {"memory_bytes", stage.memory_bytes}, {"weight_bytes", stage.weight_bytes},
-          {"stash_bytes", stage.stash_bytes}};
+  return {{"layers", stage.layers},           {"replicas", stage.replicas},         {"compute_ns", stage.compute_ns()},
+          {"forward_ns", stage.forward_ns},   {"backward_ns", stage.backward_ns},   {"step_ns", stage.step_ns},
+          {"sync_ns", stage.sync_ns},         {"memory_bytes", stage.memory_bytes}, {"weight_bytes", stage.weight_bytes},
+          {"stash_bytes", stage.stash_bytes}, {"first_worker", stage.first_worker}, {"recompute", stage.recompute}};
 }
 
 Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}}; }
@@ -27,7 +29,22 @@ Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", li
 Json write_alternative(const Alternative& alternative) {
   return {{"strategy", alternative.strategy},
           {"config", alternative.config},
-          {"throughput_samples_per_s", alternative.throughput_samples_per_s}};
+          {"weights", alternative.weights},
+          {"throughput_samples_per_s", alternative.throughput_samples_per_s},
+          {"micro_batches", alternative.micro_batches},
+          {"latency_ns", alternative.latency_ns},
+          {"memory_bytes", alternative.memory_bytes},
+          {"idle_share", alternative.idle_share},
+          {"bytes_per_sample", alternative.bytes_per_sample},
+          {"note", alternative.note}};
+}
+
+Json write_device(const cluster::Device& device) {
+  return {{"name", device.name}, {"memory_bytes", device.memory_bytes}, {"speed", device.speed}};
+}
+
+Json write_group(const cluster::DeviceGroup& group) {
+  return {{"first", group.first}, {"count", group.count}, {"device", write_device(group.device)}};
 }
 
 Json write_level(const cluster::Level& level) {
@@ -46,9 +63,28 @@ Json write_list(const std::vector<Item>& items, Write write) {
 }
 
 Json write_cluster(const cluster::Cluster& cluster) {
-  const cluster::Device& device = cluster.device;
   return {{"levels", write_list(cluster.levels, write_level)},
-          {"device", {{"name", device.name}, {"memory_bytes", device.memory_bytes}, {"speed", device.speed}}}};
+          {"device", write_device(cluster.device)},
+          {"device_groups", write_list(cluster.groups, write_group)},
+          {"cpu_machines", {{"count", cluster.cpu_machines.count}, {"bandwidth_bytes_per_s", cluster.cpu_machines.bandwidth_bytes_per_s}}}};
+}
+
+double number_or(const JsonReader& reader, std::string_view key, double otherwise) {
+  const auto found = reader.find(key);
+  return found ? found->number() : otherwise;
+}
+
+bool boolean_or(const JsonReader& reader, std::string_view key, bool otherwise) {
+  const auto found = reader.find(key);
+  return found ? found->boolean() : otherwise;
+}
+
+std::vector<double> read_bytes_per_sample(const JsonReader& reader) {
+  std::vector<double> bytes;
+  if (const auto list = reader.find("bytes_per_sample")) {
+    for (const JsonReader& level : list->elements(kMaxLevels)) bytes.push_back(level.number());
+  }
+  return bytes;
 }
 
 Stage read_stage(const JsonReader& reader) {
@@ -62,6 +98,8 @@ Stage read_stage(const JsonReader& reader) {
   stage.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
   stage.weight_bytes = reader.at("weight_bytes").integer(0);
   stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
+  stage.first_worker = static_cast<int>(reader.integer_or("first_worker", -1, -1, INT_MAX));
+  stage.recompute = boolean_or(reader, "recompute", false);
   return stage;
 }
 
@@ -71,7 +109,18 @@ Link read_link(const JsonReader& reader) {
 }
 
 Alternative read_alternative(const JsonReader& reader) {
-  return {reader.at("strategy").text(), reader.text_or("config", ""), reader.at("throughput_samples_per_s").number()};
+  Alternative alternative;
+  alternative.strategy = reader.at("strategy").text();
+  alternative.config = reader.text_or("config", "");
+  alternative.throughput_samples_per_s = reader.at("throughput_samples_per_s").number();
+  alternative.weights = reader.text_or("weights", "");
+  alternative.micro_batches = reader.integer_or("micro_batches", 0, 0);
+  alternative.latency_ns = reader.integer_or("latency_ns", 0, 0);
+  alternative.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
+  alternative.idle_share = number_or(reader, "idle_share", 0);
+  alternative.bytes_per_sample = read_bytes_per_sample(reader);
+  alternative.note = reader.text_or("note", "");
+  return alternative;
 }
 
 cluster::Level read_level(const JsonReader& reader) {
@@ -80,17 +129,34 @@ cluster::Level read_level(const JsonReader& reader) {
   level.count = static_cast<int>(reader.at("count").integer(1, INT_MAX));
   level.bandwidth_bytes_per_s = reader.at("bandwidth_bytes_per_s").integer(1);
   level.latency_ns = reader.integer_or("latency_ns", 0, 0);
-  if (const auto by_reference = reader.find("by_reference")) level.by_reference = by_reference->boolean();
+  level.by_reference = boolean_or(reader, "by_reference", false);
   return level;
+}
+
+void read_device(const JsonReader& reader, cluster::Device& device) {
+  device.name = reader.text_or("name", device.name);
+  device.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
+  device.speed = number_or(reader, "speed", device.speed);
+}
+
+cluster::DeviceGroup read_group(const JsonReader& reader) {
+  cluster::DeviceGroup group;
+  group.first = static_cast<int>(reader.at("first").integer(0, INT_MAX));
+  group.count = static_cast<int>(reader.at("count").integer(1, INT_MAX));
+  read_device(reader.at("device"), group.device);
+  return group;
 }
 
 cluster::Cluster read_cluster(const JsonReader& reader) {
   cluster::Cluster cluster;
-  for (const JsonReader& level : reader.at("levels").elements(1'000)) cluster.levels.push_back(read_level(level));
-  if (const auto device = reader.find("device")) {
-    cluster.device.name = device->text_or("name", cluster.device.name);
-    cluster.device.memory_bytes = device->integer_or("memory_bytes", 0, 0);
-    if (const auto speed = device->find("speed")) cluster.device.speed = speed->number();
+  for (const JsonReader& level : reader.at("levels").elements(kMaxLevels)) cluster.levels.push_back(read_level(level));
+  if (const auto device = reader.find("device")) read_device(*device, cluster.device);
+  if (const auto groups = reader.find("device_groups")) {
+    for (const JsonReader& group : groups->elements(kMaxGroups)) cluster.groups.push_back(read_group(group));
+  }
+  if (const auto machines = reader.find("cpu_machines")) {
+    cluster.cpu_machines.count = static_cast<int>(machines->at("count").integer(0, INT_MAX));
+    cluster.cpu_machines.bandwidth_bytes_per_s = machines->at("bandwidth_bytes_per_s").integer(0);
   }
   return cluster;
 }
@@ -119,7 +185,13 @@ Plan read_plan(const JsonReader& root) {
   plan.micro_batches = root.at("micro_batches").integer(1);
   plan.depth = root.at("depth").integer(1);
   plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
-  if (const auto throughput = root.find("throughput_samples_per_s")) plan.throughput_samples_per_s = throughput->number();
+  plan.sync = root.text_or("sync", plan.sync);
+  plan.optimizer_state_per_weight = number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
+  plan.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
+  plan.latency_ns = root.integer_or("latency_ns", 0, 0);
+  plan.idle_share = number_or(root, "idle_share", 0);
+  plan.bytes_per_sample = read_bytes_per_sample(root);
+  plan.optimality_gap = number_or(root, "optimality_gap", 0);
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages)) plan.stages.push_back(read_stage(stage));
   if (const auto links = root.find("links")) {
@@ -147,9 +219,15 @@ std::string to_json(const Plan& plan) {
                          {"cost_model", plan.cost_model},
                          {"throughput_samples_per_s", plan.throughput_samples_per_s},
                          {"bottleneck_ns", plan.bottleneck_ns},
+                         {"optimality_gap", plan.optimality_gap},
+                         {"latency_ns", plan.latency_ns},
+                         {"idle_share", plan.idle_share},
+                         {"bytes_per_sample", plan.bytes_per_sample},
                          {"micro_batch_size", plan.micro_batch_size},
                          {"micro_batches", plan.micro_batches},
                          {"depth", plan.depth},
+                         {"sync", plan.sync},
+                         {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
                          {"stages", write_list(plan.stages, write_stage)},
                          {"links", write_list(plan.links, write_link)},
                          {"alternatives", write_list(plan.alternatives, write_alternative)},

@@ -26,11 +26,19 @@ Plan sample_plan() {
   plan.depth = 2;
   plan.cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false}, {"rack", 2, 1'250'000'000, 20'000, true}};
   plan.cluster.device = {"v100", 16'000'000'000, 1.1};
-  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 1, 2, 100, 200, 300}, {{"node4"}, 1, 5, 6, 0, 0, 50, 60, 70}};
+  plan.cluster.groups = {{6, 2, {"old", 8'000'000'000, 0.5}}};
+  plan.cluster.cpu_machines = {3, 1'250'000'000};
+  plan.sync = "summation";
+  plan.optimizer_state_per_weight = 2.0;
+  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 1, 2, 100, 200, 300, 1, true}, {{"node4"}, 1, 5, 6, 0, 0, 50, 60, 70, 0, false}};
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;
   plan.throughput_samples_per_s = 1234.5678901234567;
-  plan.alternatives = {{"dp", "8", 0.1}, {"serial", "1", 1e-300}};
+  plan.latency_ns = 777;
+  plan.idle_share = 0.125;
+  plan.bytes_per_sample = {0.5, 1e18};
+  plan.optimality_gap = 0.03;
+  plan.alternatives = {{"dp", "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"}, {"serial", "1", 1e-300}};
   plan.notes = {"a note", "\"quoted\"\nsecond line"};
   return plan;
 }
@@ -60,11 +68,62 @@ TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(document["stages"][0]["memory_bytes"], 300);
   EXPECT_EQ(document["stages"][0]["replicas"], 7);
   EXPECT_EQ(document["stages"][1]["layers"], Json::array({"node4"}));
+  EXPECT_EQ(document["stages"][0]["first_worker"], 1);
+  EXPECT_EQ(document["stages"][0]["recompute"], true);
+  EXPECT_EQ(document["sync"], "summation");
+  EXPECT_EQ(document["latency_ns"], 777);
+  EXPECT_EQ(document["idle_share"], 0.125);
+  EXPECT_EQ(document["bytes_per_sample"], Json::array({0.5, 1e18}));
+  EXPECT_EQ(document["optimality_gap"], 0.03);
   EXPECT_EQ(document["alternatives"][0]["strategy"], "dp");
   EXPECT_EQ(document["alternatives"][0]["throughput_samples_per_s"], 0.1);
 }
 
 TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()), ConfigError); }
+
+// What the first release wrote: none of the keys that came with version 2.
+TEST(ParsePlan, ReadsVersion1) {
+  const Plan plan = parse_plan(R"({"format": "penstock-plan", "version": 1, "model": "m", "config": "2-1", "strategy": "1f1b",
+    "weights": "stash", "cost_model": "penstock", "throughput_samples_per_s": 9.5, "bottleneck_ns": 7, "micro_batch_size": 4,
+    "micro_batches": 2, "depth": 2, "stages": [{"layers": ["a"], "replicas": 2, "compute_ns": 3, "forward_ns": 1, "backward_ns": 2,
+    "step_ns": 1, "sync_ns": 5, "memory_bytes": 6, "weight_bytes": 7, "stash_bytes": 8}, {"layers": ["b"], "replicas": 1, "forward_ns": 1,
+    "backward_ns": 2, "weight_bytes": 7}], "links": [{"from": 0, "to": 1, "bytes": 64}],
+    "alternatives": [{"strategy": "dp", "config": "3", "throughput_samples_per_s": 1.5}],
+    "cluster": {"levels": [{"name": "flat", "count": 3, "bandwidth_bytes_per_s": 9, "latency_ns": 0, "by_reference": false}],
+    "device": {"name": "d", "memory_bytes": 0, "speed": 1.0}}, "notes": []})",
+                               "old.json");
+  EXPECT_EQ(plan.config(), "2-1");
+  EXPECT_EQ(plan.stages[0].first_worker, -1);
+  EXPECT_FALSE(plan.stages[0].recompute);
+  EXPECT_EQ(plan.sync, "ring");
+  EXPECT_EQ(plan.optimizer_state_per_weight, 1.0);
+  EXPECT_TRUE(plan.bytes_per_sample.empty());
+  EXPECT_TRUE(plan.cluster.groups.empty());
+  EXPECT_EQ(plan.alternatives, (std::vector<Alternative>{{"dp", "3", 1.5}}));
+  EXPECT_EQ(parse_plan(to_json(plan), "again.json"), plan);
+}
+
+TEST(ParsePlan, NamesTheNewKeysItRefuses) {
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -2")), HasSubstr("stages[0].first_worker: expected"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483648")), HasSubstr("stages[0].first_worker: expected"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483647")), HasSubstr("first_worker"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 0")), HasSubstr("stages 0 and 1 are both placed on worker 0"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2")), HasSubstr("the cluster has 8 workers"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -1")), HasSubstr("found it for 1 of 2"));
+  EXPECT_THAT(refusal(with("\"recompute\": true", "\"recompute\": 1")), HasSubstr("stages[0].recompute"));
+  EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")), HasSubstr("expected sync to be ring"));
+  EXPECT_THAT(refusal(with("\"latency_ns\": 777", "\"latency_ns\": -1")), HasSubstr("latency_ns"));
+  EXPECT_THAT(refusal(with("\"idle_share\": 0.125", "\"idle_share\": 1.5")), HasSubstr("idle_share from 0 to 1"));
+  EXPECT_THAT(refusal(with("\"idle_share\": 0.25", "\"idle_share\": -0.5")), HasSubstr("alternative 'dp': expected idle_share"));
+  EXPECT_THAT(refusal(with("\"optimality_gap\": 0.03", "\"optimality_gap\": -1")), HasSubstr("optimality_gap"));
+  EXPECT_THAT(refusal(with("\"optimizer_state_per_weight\": 2.0", "\"optimizer_state_per_weight\": \"x\"")),
+              HasSubstr("optimizer_state_per_weight"));
+  EXPECT_THAT(refusal(with("1e+18", "-1")), HasSubstr("bytes_per_sample"));
+  EXPECT_THAT(refusal(with("0.5,", "")), HasSubstr("each of the cluster's 2 levels"));
+  EXPECT_THAT(refusal(with("\"first\": 6", "\"first\": 7")), HasSubstr("plan.json"));
+  EXPECT_THAT(refusal(with("\"first\": 6", "\"first\": -6")), HasSubstr("device_groups[0].first"));
+  EXPECT_THAT(refusal(with("\"speed\": 0.5", "\"speed\": 0")), HasSubstr("plan.json"));
+}
 
 TEST(ParsePlan, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"replicas\": 7", "\"replicas\": 0")),
@@ -93,7 +152,7 @@ TEST(ParsePlan, RefusesNumbersOutOfRange) {
 
 TEST(ParsePlan, RefusesOtherDocuments) {
   for (const std::string& text : {std::string(), std::string("{}"), std::string("[1]"), std::string(100'000, '['), std::string("\0\1\2", 3),
-                                  with("penstock-plan", "penstock-profile"), with("\"version\": 1", "\"version\": 99")}) {
+                                  with("penstock-plan", "penstock-profile"), with("\"version\": 2", "\"version\": 99")}) {
     EXPECT_THROW(parse_plan(text, "plan.json"), ParseError) << text.substr(0, 40);
   }
 }
@@ -118,6 +177,15 @@ Plan random_plan(Rng& rng) {
   plan.bottleneck_ns = amount();
   plan.throughput_samples_per_s = rng.uniform() * static_cast<double>(amount());
   plan.cluster.device.speed = 1e-9 + rng.uniform();
+  plan.cluster.levels[0].count = 10'000;
+  plan.cluster.levels[1].count = 1;
+  plan.optimizer_state_per_weight = rng.uniform() * 3;
+  plan.optimality_gap = rng.uniform();
+  plan.idle_share = rng.uniform();
+  plan.latency_ns = amount();
+  plan.bytes_per_sample = {rng.uniform() * static_cast<double>(amount()), rng.uniform()};
+  const bool placed = rng.below(2) == 0;
+  int next_worker = static_cast<int>(rng.below(1000));
   plan.stages.clear();
   for (uint64_t count = 1 + rng.below(5); plan.stages.size() < count;) {
     plan.stages.push_back({{"l" + std::to_string(plan.stages.size())},
@@ -128,13 +196,24 @@ Plan random_plan(Rng& rng) {
                            amount(),
                            amount(),
                            amount(),
-                           amount()});
+                           amount(),
+                           -1,
+                           rng.below(2) == 0});
+    if (!placed) continue;
+    plan.stages.back().first_worker = next_worker;
+    next_worker += plan.stages.back().replicas + static_cast<int>(rng.below(100));
   }
   plan.links.clear();
   for (uint64_t stage = 1; stage < plan.stages.size(); ++stage) {
     plan.links.push_back({StageId{static_cast<int32_t>(rng.below(stage))}, StageId{static_cast<int32_t>(stage)}, amount()});
   }
-  for (Alternative& alternative : plan.alternatives) alternative.throughput_samples_per_s = rng.uniform() * 1e6;
+  for (Alternative& alternative : plan.alternatives) {
+    alternative.throughput_samples_per_s = rng.uniform() * 1e6;
+    alternative.latency_ns = amount();
+    alternative.memory_bytes = amount();
+    alternative.micro_batches = amount();
+    alternative.idle_share = rng.uniform();
+  }
   return plan;
 }
 

@@ -108,6 +108,33 @@ TEST(ValidatePlan, RefusesBadCounts) {
   EXPECT_THAT(refusal([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
 }
 
+TEST(ValidatePlan, RefusesPlacesThatOverlapOrLieOutside) {
+  const auto placed = [](int first, int second) {
+    return refusal([&](Plan& p) {
+      p.stages[0].first_worker = first;
+      p.stages[1].first_worker = second;
+    });
+  };
+  EXPECT_THAT(placed(0, 7), HasSubstr("nothing was thrown"));
+  EXPECT_THAT(placed(1, 0), HasSubstr("nothing was thrown"));
+  EXPECT_THAT(placed(-1, -1), HasSubstr("nothing was thrown"));
+  EXPECT_THAT(placed(0, 6), HasSubstr("stages 0 and 1 are both placed on worker 6"));
+  EXPECT_THAT(placed(0, 8), HasSubstr("stage 1: first_worker 8"));
+  EXPECT_THAT(placed(0, -1), HasSubstr("for every stage or for none"));
+  EXPECT_THAT(placed(INT_MAX, 0), HasSubstr("the cluster has 8 workers"));
+  EXPECT_THAT(placed(0, INT_MIN), HasSubstr("first_worker"));
+}
+
+TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
+  EXPECT_THAT(refusal([](Plan& p) { p.idle_share = std::nan(""); }), HasSubstr("idle_share"));
+  EXPECT_THAT(refusal([](Plan& p) { p.latency_ns = -1; }), HasSubstr("latency_ns"));
+  EXPECT_THAT(refusal([](Plan& p) { p.bytes_per_sample = {1, 2}; }), HasSubstr("bytes_per_sample"));
+  EXPECT_THAT(refusal([](Plan& p) { p.bytes_per_sample = {HUGE_VAL}; }), HasSubstr("bytes_per_sample"));
+  EXPECT_THAT(refusal([](Plan& p) { p.optimality_gap = HUGE_VAL; }), HasSubstr("optimality_gap"));
+  EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }), HasSubstr("optimizer_state_per_weight"));
+  EXPECT_THAT(refusal([](Plan& p) { p.sync = ""; }), HasSubstr("sync"));
+}
+
 TEST(ValidatePlan, RefusesLinksOutOfRangeOrBackwards) {
   EXPECT_THAT(refusal([](Plan& p) { p.links[0].to = StageId{2}; }), HasSubstr("2 stages"));
   EXPECT_THAT(refusal([](Plan& p) { p.links[0].from = StageId{1}; }), HasSubstr("later one"));

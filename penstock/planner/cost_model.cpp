@@ -1,10 +1,12 @@
 #include "penstock/planner/cost_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/cost_models.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -12,105 +14,111 @@ namespace penstock::planner {
 
 namespace {
 
-double to_double(int64_t value) { return static_cast<double>(value); }
+constexpr double kLargestNs = 9.2e18;
 
-// ceil(compute / limit), a lower bound on the replicas under every model, lowered by one against rounding.
-int compute_bound(const SegmentCost& segment, double limit_ns, int least, int most) {
-  if (segment.compute_ns == 0) return least;
-  const double bound = std::ceil(to_double(segment.compute_ns) / limit_ns) - 1;
-  if (!(bound < most)) return most;
-  return std::max(least, static_cast<int>(bound));
+// Bytes times 2(m-1)/m, at a bandwidth, rounded up. 128 bits hold every product of these ranges.
+int64_t exact_ring_ns(int64_t weight_bytes, int replicas, int64_t bandwidth_bytes_per_s) {
+  const __int128 moved = (static_cast<__int128>(weight_bytes) * 2 * (replicas - 1) + replicas - 1) / replicas;
+  const __int128 ns = (moved * 1'000'000'000 + bandwidth_bytes_per_s - 1) / bandwidth_bytes_per_s;
+  return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
 }
-
-class Sosp2019 final : public CostModel {
- public:
-  using CostModel::CostModel;
-  std::string_view name() const override { return "sosp2019"; }
-
-  double stage_ns(const SegmentCost& segment, int replicas, int64_t /*micro_batches*/) const override {
-    const double sync_ns = 2.0 * (replicas - 1) * to_double(segment.weight_bytes) * 1e9 / to_double(network_.bandwidth_bytes_per_s);
-    return std::max(to_double(segment.compute_ns), sync_ns) / replicas;
-  }
-
-  double cut_ns(int64_t bytes) const override { return 2.0 * to_double(bytes) * 1e9 / to_double(network_.bandwidth_bytes_per_s); }
-
-  // The compute part falls with the replicas and the sync part rises: past the first count where compute fits, waiting does not help.
-  int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int64_t micro_batches) const override {
-    for (int m = compute_bound(segment, limit_ns, least, most); m <= most; ++m) {
-      if (stage_ns(segment, m, micro_batches) <= limit_ns) return m;
-      if (to_double(segment.compute_ns) / m <= limit_ns) return 0;
-    }
-    return 0;
-  }
-};
-
-class Penstock final : public CostModel {
- public:
-  using CostModel::CostModel;
-  std::string_view name() const override { return "penstock"; }
-
-  double stage_ns(const SegmentCost& segment, int replicas, int64_t micro_batches) const override {
-    const int64_t step_size = micro_batches > 0 ? micro_batches : replicas;
-    const double share = to_double(ceil_div(step_size, replicas));
-    return (share * to_double(segment.compute_ns) + sync_part_ns(segment, replicas) + to_double(segment.step_ns)) / to_double(step_size);
-  }
-
-  double cut_ns(int64_t bytes) const override {
-    const double latency_ns = to_double(network_.latency_ns);
-    if (network_.by_reference) return latency_ns;
-    return 2.0 * to_double(bytes) * 1e9 / to_double(network_.bandwidth_bytes_per_s) + latency_ns;
-  }
-
-  int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int64_t micro_batches) const override {
-    if (least > most) return 0;
-    return micro_batches > 0 ? fewest_for_step(segment, limit_ns, least, most, micro_batches)
-                             : fewest_for_round(segment, limit_ns, least, most);
-  }
-
- private:
-  double sync_part_ns(const SegmentCost& segment, int replicas) const {
-    if (replicas == 1) return 0;
-    return 2.0 * (replicas - 1) / replicas * to_double(segment.weight_bytes) * 1e9 / to_double(network_.bandwidth_bytes_per_s) +
-           to_double(network_.latency_ns);
-  }
-
-  // One round per step: a/m + b(m-1)/m^2 falls for m >= 2, so bisect there; m = 1, which pays no sync, stands apart.
-  int fewest_for_round(const SegmentCost& segment, double limit_ns, int least, int most) const {
-    if (least == 1 && stage_ns(segment, 1, 0) <= limit_ns) return 1;
-    int low = std::max(2, compute_bound(segment, limit_ns, least, most));
-    int high = most;
-    if (low > high || stage_ns(segment, high, 0) > limit_ns) return 0;
-    while (low < high) {
-      const int middle = low + (high - low) / 2;
-      if (stage_ns(segment, middle, 0) <= limit_ns) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    return low;
-  }
-
-  // A fixed step size: time changes for the better only where ceil(u/m) falls.
-  int fewest_for_step(const SegmentCost& segment, double limit_ns, int least, int most, int64_t step_size) const {
-    int64_t m = compute_bound(segment, limit_ns, least, most);
-    while (m <= most) {
-      if (stage_ns(segment, static_cast<int>(m), step_size) <= limit_ns) return static_cast<int>(m);
-      const int64_t share = ceil_div(step_size, m);
-      if (share <= 1) return 0;
-      m = ceil_div(step_size, share - 1);
-    }
-    return 0;
-  }
-};
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster) {
-  const simulate::Network network = simulate::flat_network(cluster);
-  if (name == "penstock") return std::make_unique<Penstock>(network);
-  if (name == "sosp2019") return std::make_unique<Sosp2019>(network);
-  throw ConfigError(fmt::format("unknown cost model '{}'; expected penstock or sosp2019", name));
+int64_t on_device_ns(int64_t ns, double speed) {
+  if (speed == 1.0) return ns;
+  const double scaled = std::ceil(static_cast<double>(ns) / speed);
+  return scaled >= kLargestNs ? INT64_MAX : static_cast<int64_t>(scaled);
+}
+
+SegmentCost on_device(const SegmentCost& segment, double speed) {
+  return {on_device_ns(segment.compute_ns, speed), on_device_ns(segment.step_ns, speed), segment.weight_bytes};
+}
+
+GradientSync parse_gradient_sync(std::string_view name) {
+  for (const GradientSync sync : {GradientSync::Ring, GradientSync::ParameterServer, GradientSync::Summation}) {
+    if (name == to_string(sync)) return sync;
+  }
+  throw ConfigError(fmt::format("unknown gradient synchronisation '{}'; expected ring, parameter-server or summation", name));
+}
+
+std::string_view to_string(GradientSync sync) {
+  switch (sync) {
+    case GradientSync::Ring:
+      return "ring";
+    case GradientSync::ParameterServer:
+      return "parameter-server";
+    case GradientSync::Summation:
+      return "summation";
+  }
+  return "ring";
+}
+
+CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync) : topology_(cluster), sync_(sync) {
+  for (int level = 0; level <= topology_.num_levels(); ++level) {
+    ns_per_byte_.push_back(1e9 / static_cast<double>(topology_.path(level).bandwidth_bytes_per_s));
+  }
+  servers_ = cluster.cpu_machines.count * static_cast<double>(cluster.cpu_machines.bandwidth_bytes_per_s) /
+             static_cast<double>(topology_.path(topology_.num_levels()).bandwidth_bytes_per_s);
+}
+
+double CostModel::ring_ns(double weight_bytes, int replicas, int level, double divisor) const {
+  // One division, so that rounding cannot make it rise where the exact value falls.
+  const double factor = 2.0 * (replicas - 1) / (static_cast<double>(replicas) * divisor);
+  return latency_ns(level) / divisor + weight_bytes * ns_per_byte(level) * factor;
+}
+
+double CostModel::service_factor(double replicas) const {
+  const double n = replicas;
+  if (sync_ == GradientSync::ParameterServer) return std::max(1.0, n / servers_);
+  return servers_ >= n ? 1.0 : 2.0 * n * (n - 1) / (n * n + servers_ * (n - 2));
+}
+
+double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
+  if (sync_ == GradientSync::Ring || !(servers_ > 0)) return ring_ns(weight_bytes, replicas, level, divisor);
+  const int top = topology_.num_levels();
+  // Where the servers' NICs are the bottleneck the time per replica is the same for any number of them: no rounding may come in between.
+  const double factor =
+      sync_ == GradientSync::ParameterServer && replicas > servers_ && divisor > 1 ? 1.0 / servers_ : service_factor(replicas) / divisor;
+  const double service_ns = latency_ns(top) / divisor + weight_bytes * ns_per_byte(top) * factor;
+  if (sync_ == GradientSync::ParameterServer) return service_ns;
+  return std::min(service_ns, ring_ns(weight_bytes, replicas, level, divisor));
+}
+
+SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
+  if (replicas <= 1) return {};
+  const int top = topology_.num_levels();
+  const SegmentBound ring{.per_weight_byte = ns_per_byte(level) * 2 * (replicas - 1) / replicas, .fixed_ns = latency_ns(level)};
+  if (sync_ == GradientSync::Ring || !(servers_ > 0)) return ring;
+  const SegmentBound service{.per_weight_byte = ns_per_byte(top) * service_factor(replicas), .fixed_ns = latency_ns(top)};
+  if (sync_ == GradientSync::ParameterServer) return service;
+  return {.per_weight_byte = std::min(ring.per_weight_byte, service.per_weight_byte),
+          .fixed_ns = std::min(ring.fixed_ns, service.fixed_ns)};
+}
+
+SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/, int64_t /*micro_batches*/) const { return {}; }
+
+int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const {
+  if (replicas <= 1) return 0;
+  if (sync_ == GradientSync::Ring || !(servers_ > 0)) {
+    const cluster::Path& path = topology_.path(level);
+    return saturating_add(exact_ring_ns(weight_bytes, replicas, path.bandwidth_bytes_per_s), path.latency_ns);
+  }
+  const double ns = std::ceil(sync_time_ns(static_cast<double>(weight_bytes), replicas, level, 1));
+  return ns >= kLargestNs ? INT64_MAX : static_cast<int64_t>(ns);
+}
+
+const std::vector<std::string>& cost_model_names() {
+  static const std::vector<std::string> names{"penstock", "sosp2019", "released", "report2018"};
+  return names;
+}
+
+std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster, GradientSync sync) {
+  if (name == "penstock") return make_penstock_model(cluster, sync);
+  if (name == "sosp2019") return make_sosp2019_model(cluster, sync);
+  if (name == "released") return make_released_model(cluster, sync);
+  if (name == "report2018") return make_report2018_model(cluster, sync);
+  throw ConfigError(fmt::format("unknown cost model '{}'; expected one of {}", name, fmt::join(cost_model_names(), ", ")));
 }
 
 }  // namespace penstock::planner

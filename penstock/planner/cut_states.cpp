@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "penstock/planner/cut_cursor.h"
 #include "penstock/planner/planner.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
@@ -18,14 +19,6 @@ namespace {
 
 constexpr int64_t kLargestTotal = int64_t{1} << 62;
 
-[[noreturn]] void fail_too_many(const std::string& where) {
-  throw ConfigError(
-      fmt::format("the model has more than {} cut states (sets of layers that a stage boundary may follow){}; merge the layers of parallel "
-                  "branches into "
-                  "one layer each, so that fewer of them can be cut independently",
-                  kMaxCutStates, where));
-}
-
 }  // namespace
 
 void check_totals(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers) {
@@ -33,7 +26,8 @@ void check_totals(const graph::ModelGraph& graph, const std::vector<PlannedLayer
   int64_t time_ns = 0;
   int64_t bytes = 0;
   for (size_t l = 0; l < layers.size(); ++l) {
-    time_ns = saturating_add(time_ns, saturating_add(layers[l].compute_ns, layers[l].step_ns));
+    // A stage that recomputes runs its forward pass twice.
+    time_ns = saturating_add(time_ns, saturating_add(layers[l].forward_ns, saturating_add(layers[l].compute_ns, layers[l].step_ns)));
     bytes = saturating_add(bytes, saturating_add(layers[l].weight_bytes, layers[l].stash_bytes));
     for (const int64_t output : layers[l].output_bytes) bytes = saturating_add(bytes, output);
     if (time_ns > kLargestTotal || bytes > kLargestTotal) {
@@ -43,49 +37,42 @@ void check_totals(const graph::ModelGraph& graph, const std::vector<PlannedLayer
   }
 }
 
+namespace {
+
 // Depth-first over downsets: a set is reached from itself without its last layer (which, ids being topological, nothing in it depends on),
-// so each is met exactly once and no table of seen sets is needed. Sums, open values and the layers that may come next are kept along the
-// path.
+// so each is met exactly once and no table of seen sets is needed. The layers that may come next are kept along the path.
 class CutEnumeration {
  public:
-  CutEnumeration(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers, CutStates& states)
-      : graph_(graph), layers_(layers), states_(states) {
-    const auto n = static_cast<size_t>(graph.num_layers());
-    inputs_.resize(n);
-    missing_.resize(n);
-    readers_left_.resize(n);
-    for (size_t l = 0; l < n; ++l) {
-      readers_left_[l].assign(layers[l].output_bytes.size(), 0);
-      missing_[l] = static_cast<int>(graph.predecessors(LayerId{static_cast<int32_t>(l)}).size());
-      inputs_[l] = graph.layers()[l].inputs;
-      std::sort(inputs_[l].begin(), inputs_[l].end());
-      inputs_[l].erase(std::unique(inputs_[l].begin(), inputs_[l].end()), inputs_[l].end());
-      for (const graph::ValueRef& input : inputs_[l]) {
-        if (!input.is_model_input()) ++readers_left_[input.layer.index()][static_cast<size_t>(input.output)];
-      }
-    }
-    current_.assign(states.words_, 0);
-  }
+  CutEnumeration(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers, int64_t most)
+      : graph_(graph), most_(most), cursor_(graph, layers) {}
 
-  void run() {
+  /// Calls emit(cursor) for every downset. When there are more than `most`, stops early and returns what there is to say about it.
+  template <typename Emit>
+  std::optional<std::string> run(const Emit& emit) {
+    // A graph of n layers has at least n + 1.
+    if (graph_.num_layers() >= most_) return fmt::format(": it has {} layers", graph_.num_layers());
     Frame root;
-    for (size_t l = 0; l < missing_.size(); ++l) {
-      if (missing_[l] == 0) root.ready.push_back(static_cast<int>(l));
-      check_width(root.ready);
+    for (int l = 0; l < graph_.num_layers(); ++l) {
+      if (cursor_.has_predecessors_of(l)) root.ready.push_back(l);
+      if (too_wide(root.ready)) return width(root.ready);
     }
-    emit();
+    int64_t emitted = 1;
+    emit(cursor_);
     stack_.push_back(std::move(root));
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
       if (frame.next == frame.ready.size()) {
-        if (frame.layer >= 0) remove(frame.layer);
+        if (frame.layer >= 0) cursor_.remove(frame.layer);
         stack_.pop_back();
         continue;
       }
       Frame child = child_of(frame, frame.next++);
-      emit();
+      if (too_wide(child.ready)) return width(child.ready);
+      if (++emitted > most_) return "";
+      emit(cursor_);
       stack_.push_back(std::move(child));
     }
+    return std::nullopt;
   }
 
  private:
@@ -95,106 +82,180 @@ class CutEnumeration {
     size_t next = 0;
   };
 
-  // k layers that may each be in or out make 2^k states: refuse before listing them.
-  void check_width(const std::vector<int>& ready) const {
-    if (ready.size() < 63 && (int64_t{1} << ready.size()) <= kMaxCutStates) return;
-    fail_too_many(fmt::format(": {} or more layers, '{}' and '{}' among them, do not depend on each other", ready.size(),
-                              graph_.layers()[static_cast<size_t>(ready[0])].name, graph_.layers()[static_cast<size_t>(ready[1])].name));
+  // k layers that may each be in or out make 2^k states: noticed before they are listed.
+  bool too_wide(const std::vector<int>& ready) const { return ready.size() >= 63 || (int64_t{1} << ready.size()) > most_; }
+
+  std::string width(const std::vector<int>& ready) const {
+    return fmt::format(": {} or more layers, '{}' and '{}' among them, do not depend on each other", ready.size(),
+                       graph_.layers()[static_cast<size_t>(ready[0])].name, graph_.layers()[static_cast<size_t>(ready[1])].name);
   }
 
   Frame child_of(const Frame& frame, size_t position) {
     Frame child;
     child.layer = frame.ready[position];
     child.ready.assign(frame.ready.begin() + static_cast<std::ptrdiff_t>(position) + 1, frame.ready.end());
-    add(child.layer);
+    cursor_.add(child.layer);
     for (const LayerId successor : graph_.successors(LayerId{child.layer})) {
-      if (missing_[successor.index()] == 0) child.ready.push_back(successor.value);
-      check_width(child.ready);
+      if (cursor_.has_predecessors_of(successor.value)) child.ready.push_back(successor.value);
+      if (too_wide(child.ready)) return child;
     }
     std::sort(child.ready.begin(), child.ready.end());
     return child;
   }
 
-  void add(int layer) { change(layer, +1); }
-  void remove(int layer) { change(layer, -1); }
-
-  void change(int layer, int sign) {
-    const auto l = static_cast<size_t>(layer);
-    const PlannedLayer& cost = layers_[l];
-    current_[l / 64] ^= uint64_t{1} << (l % 64);
-    count_ += sign;
-    sums_.compute_ns += sign * cost.compute_ns;
-    sums_.step_ns += sign * cost.step_ns;
-    sums_.weight_bytes += sign * cost.weight_bytes;
-    sums_.stash_bytes += sign * cost.stash_bytes;
-    for (size_t o = 0; o < cost.output_bytes.size(); ++o) {
-      if (readers_left_[l][o] > 0) cut_bytes_ += sign * cost.output_bytes[o];
-    }
-    for (const graph::ValueRef& input : inputs_[l]) {
-      if (input.is_model_input()) continue;
-      int& left = readers_left_[input.layer.index()][static_cast<size_t>(input.output)];
-      const bool was_open = left > 0;
-      left -= sign;
-      if (was_open != (left > 0)) cut_bytes_ -= sign * layers_[input.layer.index()].output_bytes[static_cast<size_t>(input.output)];
-    }
-    for (const LayerId successor : graph_.successors(LayerId{layer})) missing_[successor.index()] -= sign;
-  }
-
-  void emit() {
-    if (static_cast<int64_t>(states_.sums_.size()) == kMaxCutStates) fail_too_many("");
-    states_.bits_.insert(states_.bits_.end(), current_.begin(), current_.end());
-    states_.counts_.push_back(count_);
-    states_.sums_.push_back(sums_);
-    states_.cut_bytes_.push_back(cut_bytes_);
-  }
-
   const graph::ModelGraph& graph_;
-  const std::vector<PlannedLayer>& layers_;
-  CutStates& states_;
-  std::vector<std::vector<graph::ValueRef>> inputs_;  ///< distinct, per layer
-  std::vector<int> missing_;                          ///< predecessors not yet in the set, per layer
-  std::vector<std::vector<int>> readers_left_;        ///< layers outside the set that read each output
-  std::vector<uint64_t> current_;
-  int32_t count_ = 0;
-  LayerSums sums_;
-  int64_t cut_bytes_ = 0;
+  const int64_t most_;
+  CutCursor cursor_;
   std::vector<Frame> stack_;
 };
 
-CutStates::CutStates(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers)
+}  // namespace
+
+CutStates::CutStates(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers) {
+  if (const auto where = fill(graph, layers, kMaxCutStates)) {
+    throw ConfigError(fmt::format(
+        "the model has more than {} cut states (sets of layers that a stage boundary may follow){}; merge the layers of parallel "
+        "branches into one layer each, so that fewer of them can be cut independently",
+        kMaxCutStates, *where));
+  }
+}
+
+std::optional<CutStates> CutStates::all(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers, int64_t most) {
+  CutStates states;
+  if (states.fill(graph, layers, most)) return std::nullopt;
+  return states;
+}
+
+std::optional<std::string> CutStates::fill(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers, int64_t most) {
+  check_totals(graph, layers);
+  num_layers_ = graph.num_layers();
+  words_ = (layers.size() + 63) / 64;
+  auto too_many = CutEnumeration(graph, layers, most).run([this](const CutCursor& cursor) { append(cursor); });
+  if (!too_many) index();
+  return too_many;
+}
+
+CutStates::CutStates(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers, const LayerSets& downsets)
     : num_layers_(graph.num_layers()), words_((layers.size() + 63) / 64) {
   check_totals(graph, layers);
-  // A graph of n layers has at least n + 1 states.
-  if (num_layers_ >= kMaxCutStates) fail_too_many(fmt::format(": it has {} layers", num_layers_));
-  CutEnumeration(graph, layers, *this).run();
+  CutCursor cursor(graph, layers);
+  append(cursor);
+  for (size_t s = 0; s < downsets.size(); ++s) {
+    cursor.move_to(downsets[s]);
+    append(cursor);
+  }
+  for (int l = 0; l < num_layers_; ++l) {
+    if (!cursor.contains(l)) cursor.add(l);
+  }
+  append(cursor);
+  index();
+}
 
-  // By size, then by content: subsets come first, and the order does not depend on how states were found.
+void CutStates::append(const CutCursor& cursor) {
+  bits_.insert(bits_.end(), cursor.bits().begin(), cursor.bits().end());
+  counts_.push_back(cursor.count());
+  sums_.push_back(cursor.sums());
+  cut_bytes_.push_back(cursor.cut_bytes());
+}
+
+void CutStates::index() {
+  sort_states();
+  find_classes();
+  if (num_classes_ < num_layers_) join_classes();
+  for (int s = 0; s < size(); ++s) {
+    const auto words = classes(s);
+    first_gap_.push_back(
+        static_cast<int32_t>(std::find_if(words.begin(), words.end(), [](uint64_t w) { return w != ~uint64_t{0}; }) - words.begin()));
+    const auto last = std::find_if(words.rbegin(), words.rend(), [](uint64_t w) { return w != 0; });
+    end_.push_back(static_cast<int32_t>(words.rend() - last));
+  }
+}
+
+// By size, then by content: subsets come first, and the order does not depend on how states were found. Each once.
+void CutStates::sort_states() {
   std::vector<int32_t> order(sums_.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto bits = [this](int32_t state) { return bits_.begin() + static_cast<std::ptrdiff_t>(words_ * static_cast<size_t>(state)); };
-  const auto words = static_cast<std::ptrdiff_t>(words_);
+  const auto bits = [this](int32_t state) { return std::span(bits_.data() + words_ * static_cast<size_t>(state), words_); };
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     if (counts_[static_cast<size_t>(a)] != counts_[static_cast<size_t>(b)])
       return counts_[static_cast<size_t>(a)] < counts_[static_cast<size_t>(b)];
-    return std::lexicographical_compare(bits(a), bits(a) + words, bits(b), bits(b) + words);
+    return std::lexicographical_compare(bits(a).begin(), bits(a).end(), bits(b).begin(), bits(b).end());
   });
-  CutStates sorted = *this;
-  for (size_t s = 0; s < order.size(); ++s) {
-    const auto from = static_cast<size_t>(order[s]);
-    std::copy_n(bits_.begin() + static_cast<std::ptrdiff_t>(words_ * from), words,
-                sorted.bits_.begin() + static_cast<std::ptrdiff_t>(words_ * s));
-    sorted.counts_[s] = counts_[from];
-    sorted.sums_[s] = sums_[from];
-    sorted.cut_bytes_[s] = cut_bytes_[from];
+  order.erase(std::unique(order.begin(), order.end(),
+                          [&](int32_t a, int32_t b) { return std::equal(bits(a).begin(), bits(a).end(), bits(b).begin()); }),
+              order.end());
+  CutStates sorted;
+  for (const int32_t from : order) {
+    sorted.bits_.insert(sorted.bits_.end(), bits(from).begin(), bits(from).end());
+    sorted.counts_.push_back(counts_[static_cast<size_t>(from)]);
+    sorted.sums_.push_back(sums_[static_cast<size_t>(from)]);
+    sorted.cut_bytes_.push_back(cut_bytes_[static_cast<size_t>(from)]);
   }
-  *this = std::move(sorted);
-  for (int s = 0; s < size(); ++s) {
-    const uint64_t* const begin = bits_.data() + words_ * static_cast<size_t>(s);
-    first_gap_.push_back(static_cast<int32_t>(std::find_if(begin, begin + words_, [](uint64_t w) { return w != ~uint64_t{0}; }) - begin));
-    int32_t end = static_cast<int32_t>(words_);
-    while (end > 0 && begin[end - 1] == 0) --end;
-    end_.push_back(end);
+  bits_ = std::move(sorted.bits_);
+  counts_ = std::move(sorted.counts_);
+  sums_ = std::move(sorted.sums_);
+  cut_bytes_ = std::move(sorted.cut_bytes_);
+}
+
+// Splits the class of all layers by one state after another. The bits are still those of layers.
+void CutStates::find_classes() {
+  class_of_.assign(static_cast<size_t>(num_layers_), 0);
+  std::vector<int32_t> members(num_layers_ > 0 ? 1 : 0, num_layers_);
+  std::vector<int32_t> inside;
+  std::vector<int32_t> split;
+  const auto for_each_layer = [this](int state, const auto& function) {
+    for (size_t w = 0; w < words_; ++w) {
+      for (uint64_t left = bits_[words_ * static_cast<size_t>(state) + w]; left != 0; left &= left - 1) {
+        function(w * 64 + static_cast<size_t>(std::countr_zero(left)));
+      }
+    }
+  };
+  for (int state = 1; state < full() && members.size() < class_of_.size(); ++state) {
+    inside.assign(members.size(), 0);
+    for_each_layer(state, [&](size_t layer) { ++inside[static_cast<size_t>(class_of_[layer])]; });
+    split.assign(members.size(), -1);
+    for (size_t c = 0; c < inside.size(); ++c) {
+      if (inside[c] == 0 || inside[c] == members[c]) continue;
+      split[c] = static_cast<int32_t>(members.size());
+      members[c] -= inside[c];
+      members.push_back(inside[c]);
+    }
+    for_each_layer(state, [&](size_t layer) {
+      const int32_t to = split[static_cast<size_t>(class_of_[layer])];
+      if (to >= 0) class_of_[layer] = to;
+    });
   }
+  std::vector<int32_t> number(members.size(), -1);
+  num_classes_ = 0;
+  for (int32_t& c : class_of_) {
+    if (number[static_cast<size_t>(c)] < 0) number[static_cast<size_t>(c)] = num_classes_++;
+    c = number[static_cast<size_t>(c)];
+  }
+}
+
+// From bits of layers to bits of classes.
+void CutStates::join_classes() {
+  std::vector<size_t> first_layer;
+  for (size_t layer = 0; layer < class_of_.size(); ++layer) {
+    if (static_cast<size_t>(class_of_[layer]) == first_layer.size()) first_layer.push_back(layer);
+  }
+  const size_t words = (first_layer.size() + 63) / 64;
+  std::vector<uint64_t> bits(words * sums_.size(), 0);
+  for (size_t s = 0; s < sums_.size(); ++s) {
+    for (size_t c = 0; c < first_layer.size(); ++c) {
+      bits[words * s + c / 64] |= (bits_[words_ * s + first_layer[c] / 64] >> (first_layer[c] % 64) & 1) << (c % 64);
+    }
+  }
+  bits_ = std::move(bits);
+  words_ = words;
+}
+
+std::vector<uint64_t> CutStates::layers(int state) const {
+  std::vector<uint64_t> result((class_of_.size() + 63) / 64, 0);
+  for (size_t layer = 0; layer < class_of_.size(); ++layer) {
+    result[layer / 64] |= uint64_t{contains(state, LayerId{static_cast<int32_t>(layer)})} << (layer % 64);
+  }
+  return result;
 }
 
 bool CutStates::nested(int small, int large) const {
@@ -209,19 +270,19 @@ bool CutStates::nested(int small, int large) const {
   return true;
 }
 
-bool CutStates::contains(int state, LayerId layer) const {
-  return (bits_[words_ * static_cast<size_t>(state) + layer.index() / 64] >> (layer.index() % 64) & 1) != 0;
-}
-
 LayerSums CutStates::between(int small, int large) const {
   const LayerSums& a = sums(small);
   const LayerSums& b = sums(large);
-  return {b.compute_ns - a.compute_ns, b.step_ns - a.step_ns, b.weight_bytes - a.weight_bytes, b.stash_bytes - a.stash_bytes};
+  return {.forward_ns = b.forward_ns - a.forward_ns,
+          .compute_ns = b.compute_ns - a.compute_ns,
+          .step_ns = b.step_ns - a.step_ns,
+          .weight_bytes = b.weight_bytes - a.weight_bytes,
+          .stash_bytes = b.stash_bytes - a.stash_bytes};
 }
 
-SegmentCost CutStates::segment(int small, int large) const {
+SegmentCost CutStates::segment(int small, int large, bool recompute) const {
   const LayerSums sums = between(small, large);
-  return {sums.compute_ns, sums.step_ns, sums.weight_bytes};
+  return {.compute_ns = sums.compute_ns + (recompute ? sums.forward_ns : 0), .step_ns = sums.step_ns, .weight_bytes = sums.weight_bytes};
 }
 
 }  // namespace penstock::planner

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing_graphs.h"
 #include "penstock/util/error.h"
@@ -87,6 +90,66 @@ TEST(CutStates, AreExactlyTheDownsets) {
       EXPECT_TRUE(seen.insert(mask).second) << "seed " << seed;
     }
   }
+}
+
+TEST(CutStates, OfChosenDownsetsAreWhatTheyAreAmongAll) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Rng rng(seed);
+    const auto profile = testing_graphs::random_profile(rng, static_cast<int>(1 + rng.below(12)), 0.15);
+    const auto layers = testing_graphs::planned_layers(profile);
+    const CutStates all(profile.graph, layers);
+    LayerSets chosen(profile.graph.num_layers());
+    std::vector<int> expected = {0};
+    for (int s = 1; s < all.full(); ++s) {
+      if (rng.uniform() < 0.5) expected.push_back(s);
+    }
+    expected.push_back(all.full());
+    for (int k = 0; k < 2; ++k) {
+      for (size_t s = expected.size(); s-- > 0;) chosen.add(all.layers(expected[s]));
+    }
+    const CutStates states(profile.graph, layers, chosen);
+    ASSERT_EQ(states.size(), static_cast<int>(expected.size())) << "seed " << seed;
+    for (int s = 0; s < states.size(); ++s) {
+      const int same = expected[static_cast<size_t>(s)];
+      EXPECT_TRUE(std::ranges::equal(states.layers(s), all.layers(same))) << "seed " << seed;
+      EXPECT_EQ(states.cut_bytes(s), all.cut_bytes(same)) << "seed " << seed;
+      EXPECT_EQ(states.sums(s).forward_ns, all.sums(same).forward_ns) << "seed " << seed;
+      EXPECT_EQ(states.sums(s).stash_bytes, all.sums(same).stash_bytes) << "seed " << seed;
+    }
+  }
+}
+
+TEST(CutStates, JoinLayersThatNoStateSeparates) {
+  const std::vector<int64_t> ones(200, 1);
+  const auto profile = testing_graphs::chain(ones, ones, ones);
+  const auto layers = testing_graphs::planned_layers(profile);
+  const CutStates all(profile.graph, layers);
+  EXPECT_EQ(all.num_classes(), 200);
+  LayerSets chosen(200);
+  for (const int state : {150, 70, 3}) chosen.add(all.layers(state));
+  const CutStates states(profile.graph, layers, chosen);
+  EXPECT_EQ(states.num_layers(), 200);
+  EXPECT_EQ(states.num_classes(), 4);
+  for (int a = 0; a < states.size(); ++a) {
+    for (int b = 0; b < states.size(); ++b) EXPECT_EQ(states.nested(a, b), a < b);
+  }
+  EXPECT_TRUE(states.contains(2, LayerId{69}));
+  EXPECT_FALSE(states.contains(2, LayerId{70}));
+  EXPECT_EQ(states.layers(2), all.layers(70));
+}
+
+TEST(CutStates, AreListedOnlyUpToALimit) {
+  const auto profile = fan(4);
+  const auto layers = testing_graphs::planned_layers(profile);
+  EXPECT_FALSE(CutStates::all(profile.graph, layers, 17));
+  ASSERT_TRUE(CutStates::all(profile.graph, layers, 18));
+  EXPECT_EQ(CutStates::all(profile.graph, layers, 18)->size(), 18);
+}
+
+TEST(CutStates, SegmentsThatRecomputeRunForwardTwice) {
+  const CutStates states = states_of(testing_graphs::chain({1, 2, 3}, {10, 20, 30}, {5, 6, 7}));
+  EXPECT_EQ(states.segment(1, 3, false).compute_ns, 15);
+  EXPECT_EQ(states.segment(1, 3, true).compute_ns, 20);
 }
 
 TEST(CutStates, OrderPutsSubsetsFirst) {

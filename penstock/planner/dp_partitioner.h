@@ -18,28 +18,44 @@ struct PartitionProblem {
   const CutStates& states;
   const CostModel& model;
   MemoryModel memory;
-  int workers = 1;
+  Recompute recompute = Recompute::Never;
+  const cluster::Cluster& cluster;
+  int workers = 1;                   ///< the first that many of the cluster's workers may be used
   bool straight = false;             ///< one worker per stage, exactly min(workers, layers) stages
   bool at_least_two_stages = false;  ///< ignored with one worker or one layer
+  bool use_all_workers = false;      ///< no worker may idle (PipeDream's released optimiser); without effect on straight partitions
 };
 
-/// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full state.
+/// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full state. Its replicas are the workers of
+/// places[k].
 struct Partition {
   std::vector<int> ends;
-  std::vector<int> replicas;
+  std::vector<cluster::WorkerRange> places;  ///< ascending and disjoint, in the order of the stages; workers between them idle
+  std::vector<bool> recompute;
   double bottleneck_ns = 0;  ///< the slowest stage or cut, with the problem's micro-batches per step
 
   int num_workers() const;
+  std::vector<int> replicas() const;
   bool operator==(const Partition&) const = default;
 };
 
-/// Minimises the slowest stage or cut over all chains of nested cut states and all replica counts, with at most `workers` workers, every
-/// stage within the memory limit; empty when nothing fits. Exact under the cost model. Of several optima: the fewest workers, then the
-/// fewest stages, then the fewest bytes over all cuts, then the earliest cut states, so the result is deterministic. Pure.
+/// Minimises the slowest stage or cut over all chains of nested cut states, all replica counts, all placements of the stages on runs of
+/// consecutive workers in their order (with gaps, so that a stage may begin where a server does), and, under Recompute::Auto, the choice of
+/// each stage to recompute, with every stage within the memory limit of its workers; empty when nothing fits. A stage costs what the level
+/// that holds its replicas costs, a cut what the level costs that holds the replicas of both stages. On unequal devices a stage is as fast
+/// as its slowest worker.
+///
+/// Exact under the cost model. Of several optima: the fewest workers, then the fewest stages, then the fewest bytes over all cuts; then,
+/// and for straight partitions and those that use all workers at once, a fixed rule, so the result is deterministic. Pure.
+///
+/// O(states^2) for each of the O(log) times that are tried, as a rule (docs/planner.md, "Method"). Throws ConfigError when `workers` is not
+/// between 1 and the cluster's, and, for unequal devices or where all workers must be used, when there are too many states and workers for
+/// a table of both.
 ///
 /// Source: SOSP 2019, section 3.1: A(j, m) = min over i, m' of max(A(i, m - m'), cut(i), T(i -> j, m')). Differs: solved from the output
-/// end, where the depth of a stage (and so its memory) is known; and as a search for the smallest reachable time, where the fewest workers
-/// that cover the rest within a time replace the table over m. O(states^2 * log(time range / smallest difference)).
+/// end, where the depth of a stage (and so its memory) is known; as a search for the smallest reachable time, where the fewest workers that
+/// cover the rest within a time replace the table over m; and over real placements instead of level by level, so that 15-1 on four servers
+/// of four is a plan. docs/planner.md has the argument why few placements need to be looked at.
 std::optional<Partition> best_partition(const PartitionProblem& problem);
 
 /// The smallest memory limit per worker under which a partition exists, and one that needs no more: what to tell a user whose limit is too

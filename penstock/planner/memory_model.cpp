@@ -47,38 +47,53 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
   return ceil_div(in_flight(replicas, workers_from_here) - 1, share) + 1;
 }
 
-int64_t MemoryModel::stage_bytes(const LayerSums& sums, int replicas, int64_t workers_from_here) const {
+int64_t MemoryModel::stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
+  const LayerSums& sums = stage.sums;
   const double state = static_cast<double>(sums.weight_bytes) * optimizer_state_per_weight;
   const int64_t state_bytes = state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state);
   const int64_t weights = saturating_mul(versions(replicas, workers_from_here) + 1, sums.weight_bytes);
-  const int64_t stashes = saturating_mul(in_flight(replicas, workers_from_here), sums.stash_bytes);
-  return saturating_add(saturating_add(weights, state_bytes), stashes);
+  const int64_t stashes = stash_bytes(stage, in_flight(replicas, workers_from_here));
+  return saturating_add(saturating_add(weights, state_bytes), saturating_add(stashes, buffer_bytes(stage)));
 }
 
-int MemoryModel::fewest_replicas(const LayerSums& sums, int64_t workers_after, int least, int most) const {
+int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {
+  if (!stage.recompute || in_flight < 1) return saturating_mul(in_flight, stage.sums.stash_bytes);
+  return saturating_add(saturating_mul(in_flight, stage.input_bytes), stage.sums.stash_bytes);
+}
+
+int64_t MemoryModel::buffer_bytes(const StageMemory& stage) {
+  return saturating_mul(2, saturating_add(stage.input_bytes, stage.output_bytes));
+}
+
+int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after, int least, int most, int64_t limit) const {
   if (least > most) return 0;
-  if (!limited()) return least;
-  const auto fits_with = [&](int replicas) { return fits(sums, replicas, replicas + workers_after); };
+  const auto fits_with = [&](int64_t replicas) { return fits(stage, static_cast<int>(replicas), replicas + workers_after, limit); };
   if (fits_with(least)) return least;
-  if (micro_batches > 0) {
-    // Rounding of shares makes the need uneven in the replicas, so look at each.
-    for (int replicas = least + 1; replicas <= most; ++replicas) {
-      if (fits_with(replicas)) return replicas;
+  int64_t low = int64_t{least} + 1;
+  if (policy == schedule::WeightPolicy::Stash && micro_batches > 0) {
+    // While a replica's share of a step still falls, more replicas may need more versions. The need only changes where the depth or the
+    // share does; past that it falls, as it always does under the other policies.
+    for (; low <= most && micro_batches / low > 1; low = next_change(low, workers_after)) {
+      if (fits_with(low)) return static_cast<int>(low);
     }
-    return 0;
   }
-  int low = least + 1;
-  int high = most;
+  int64_t high = most;
   if (low > high || !fits_with(high)) return 0;
   while (low < high) {
-    const int middle = low + (high - low) / 2;
+    const int64_t middle = low + (high - low) / 2;
     if (fits_with(middle)) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return low;
+  return static_cast<int>(low);
+}
+
+int64_t MemoryModel::next_change(int64_t replicas, int64_t workers_after) const {
+  const int64_t share_falls = micro_batches / (micro_batches / replicas) + 1;
+  const int64_t deeper = ceil_div(workers_after, replicas);
+  return deeper <= 1 ? share_falls : std::min(share_falls, ceil_div(workers_after, deeper - 1));
 }
 
 }  // namespace penstock::planner

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/traffic.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/units.h"
 
@@ -19,7 +20,8 @@ namespace {
 constexpr double kNearSteady = 0.95;
 
 double stage_ns(const Context& context, const Plan& plan, const Stage& stage) {
-  return context.model->stage_ns({stage.compute_ns(), stage.step_ns, stage.weight_bytes}, stage.replicas, plan.micro_batches);
+  const int level = context.topology().level_of({stage.first_worker, stage.replicas});
+  return context.model->stage_ns({stage.compute_ns(), stage.step_ns, stage.weight_bytes}, stage.replicas, level, plan.micro_batches);
 }
 
 std::string slowest_part(const Context& context, const Plan& plan) {
@@ -42,44 +44,77 @@ double sync_share(const Plan& plan, const Stage& stage) {
   return all > 0 ? static_cast<double>(stage.sync_ns) / all : 0;
 }
 
-std::string name_of(const Plan& plan) {
-  if (plan.strategy == "dp") return fmt::format("Data parallelism over {} workers", plan.num_workers());
-  if (plan.strategy == "serial") return "One worker alone";
-  if (plan.strategy == "mp") return fmt::format("Model parallelism ({})", short_config(plan));
-  return fmt::format("{} ({})", plan.strategy, short_config(plan));
+// Long runs of equal stages by their number.
+std::string short_config(const std::string& config) {
+  std::vector<std::string> counts{""};
+  for (const char c : config) {
+    if (c == '-') {
+      counts.emplace_back();
+    } else {
+      counts.back() += c;
+    }
+  }
+  std::string text;
+  for (size_t begin = 0; begin < counts.size();) {
+    size_t end = begin + 1;
+    while (end < counts.size() && counts[end] == counts[begin]) ++end;
+    if (end - begin < 4) end = begin + 1;
+    text += fmt::format("{}{}", text.empty() ? "" : "-", counts[begin]);
+    if (end - begin > 1) text += fmt::format("x{}", end - begin);
+    begin = end;
+  }
+  return text.size() > 40 ? fmt::format("{} stages", counts.size()) : text;
 }
 
-std::string comparison(const Plan& plan, const Plan& other) {
-  const double ratio = plan.throughput_samples_per_s / other.throughput_samples_per_s;
-  const std::string name = name_of(other);
-  if (ratio < 0.995) return fmt::format("{} is predicted to be {:.2f}x as fast.", name, 1 / ratio);
-  std::string why = ".";
-  if (other.strategy == "dp" && other.num_workers() > 1) {
-    why = fmt::format(": {:.0f}% of its time is gradient synchronisation.", 100 * sync_share(other, other.stages[0]));
-  } else if (other.strategy == "mp") {
-    why = ": only one micro-batch is under way at a time.";
-  } else if (other.strategy == "gpipe" || other.strategy == "1f1b-flush") {
-    why = ": the pipeline drains before every step.";
+std::string name_of(const plan::Alternative& row) {
+  if (row.strategy == "dp") return fmt::format("Data parallelism over {} workers", row.config);
+  if (row.strategy == "serial") return "One worker alone";
+  const std::string config = short_config(row.config);
+  if (row.strategy == "mp") return fmt::format("Model parallelism ({})", config);
+  return fmt::format("{} ({})", row.strategy, config);
+}
+
+// What holds a family back, as far as that can be said without looking at its rivals.
+std::string weakness(const std::string& strategy, const Plan* plan) {
+  if (strategy == "dp" && plan != nullptr && plan->num_workers() > 1) {
+    return fmt::format("{:.0f}% of its time is gradient synchronisation", 100 * sync_share(*plan, plan->stages[0]));
   }
-  if (ratio < 1.005) return fmt::format("{} would take as long{}", name, why);
-  return fmt::format("{} would take {:.2f}x as long{}", name, ratio, why);
+  if (strategy == "serial") return "one worker does everything";
+  if (strategy == "mp") return "only one micro-batch is under way at a time";
+  if (strategy == "hybrid") return "all wait for the last layers, and for each other at every step";
+  if (strategy == "gpipe" || strategy == "1f1b-flush") return "the pipeline drains before every step";
+  if (strategy == "interleaved") return "the pipeline drains before every step, and messages are several times as many; priced by formula";
+  if (plan == nullptr || plan->throughput_samples_per_s <= 0) return "";
+  const double reached = plan->throughput_samples_per_s * static_cast<double>(std::max<int64_t>(plan->bottleneck_ns, 1)) /
+                         (1e9 * static_cast<double>(plan->micro_batch_size));
+  if (reached < kNearSteady) return fmt::format("messages and synchronisation leave it {:.0f}% of its slowest part's rate", 100 * reached);
+  return "its slowest part takes longer";
+}
+
+std::string ratio_text(double ratio) {
+  if (ratio < 0.995) return fmt::format("is predicted to be {:.2f}x as fast", 1 / ratio);
+  return ratio < 1.005 ? "would take as long" : fmt::format("would take {:.2f}x as long", ratio);
+}
+
+// Why "auto" leaves a faster family alone.
+std::string why_not_picked(const plan::Alternative& row) {
+  if (row.strategy == "interleaved") return "no schedule of it can be run yet";
+  if (row.strategy == "2bw") return "auto does not change how weights are kept: ask for it by name";
+  return "auto chooses among serial, dp and 1f1b: ask for it by name";
+}
+
+std::string winning_reason(const Context& context, const Plan& winner) {
+  if (winner.strategy == "serial") return context.workers == 1 ? "The only worker." : "The winner: more workers would only add messages.";
+  if (winner.strategy == "dp") {
+    return fmt::format("The winner: data parallelism is best, {:.0f}% of its time is gradient synchronisation.",
+                       100 * sync_share(winner, winner.stages[0]));
+  }
+  return "The winner. " + slowest_part(context, winner);
 }
 
 }  // namespace
 
-std::string short_config(const Plan& plan) {
-  std::string text;
-  for (size_t begin = 0; begin < plan.stages.size();) {
-    size_t end = begin + 1;
-    while (end < plan.stages.size() && plan.stages[end].replicas == plan.stages[begin].replicas) ++end;
-    if (end - begin < 4) end = begin + 1;
-    text += fmt::format("{}{}", text.empty() ? "" : "-", plan.stages[begin].replicas);
-    if (end - begin > 1) text += fmt::format("x{}", end - begin);
-    begin = end;
-  }
-  if (text.size() > 40) return fmt::format("{} stages on {} workers", plan.stages.size(), plan.num_workers());
-  return text;
-}
+std::string short_config(const Plan& plan) { return short_config(plan.config()); }
 
 std::string layer_range(const std::vector<std::string>& layers) {
   return layers.size() == 1 ? layers.front() : fmt::format("{} .. {}", layers.front(), layers.back());
@@ -93,7 +128,13 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         fmt::format("{} of {} workers are used: more would not make the slowest part faster.", plan.num_workers(), context.workers));
   }
   if (plan.stages.size() == 1 && plan.num_workers() > 1) {
-    notes.push_back(fmt::format("{:.0f}% of its time is gradient synchronisation.", 100 * sync_share(plan, plan.stages[0])));
+    notes.push_back(
+        fmt::format("Data parallelism: {:.0f}% of its time is gradient synchronisation.", 100 * sync_share(plan, plan.stages[0])));
+  }
+  const auto again = std::count_if(plan.stages.begin(), plan.stages.end(), [](const Stage& stage) { return stage.recompute; });
+  if (again > 0) {
+    notes.push_back(
+        fmt::format("{} of {} stages run their forward pass again instead of keeping its activations.", again, plan.stages.size()));
   }
   const double steady_per_s =
       static_cast<double>(plan.micro_batch_size) * 1e9 / static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
@@ -104,11 +145,9 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
                     "hidden completely.",
                     100 * plan.throughput_samples_per_s / steady_per_s, plan.depth));
   }
-  const simulate::Network& network = context.model->network();
-  if (network.levels_joined > 1) {
-    notes.push_back(
-        fmt::format("The cluster has {} network levels; this plan treats them as one, as slow as the slowest ({}, {} latency in all).",
-                    network.levels_joined, format_bandwidth(network.bandwidth_bytes_per_s), format_duration(network.latency_ns)));
+  if (plan.optimality_gap > 0) {
+    notes.push_back(fmt::format("The cuts are too many to try them all: the slowest part may be up to {:.2f}% above the least possible.",
+                                100 * plan.optimality_gap));
   }
   if (context.profile.batch_size == 0) {
     notes.push_back("The profile does not say its batch size: throughput counts each micro-batch as one sample.");
@@ -116,20 +155,42 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   return notes;
 }
 
-std::vector<std::string> notes_on_alternatives(const Plan& plan, const std::vector<Plan>& others) {
+void explain_rows(const Context& context, Families& families, const Plan& winner, std::vector<FamilyRow>& rows) {
+  for (FamilyRow& row : rows) {
+    plan::Alternative& entry = row.entry;
+    if (!entry.note.empty()) continue;
+    if (entry.strategy == winner.strategy) {
+      entry.note = winning_reason(context, winner);
+      continue;
+    }
+    const Plan* plan = row.planned ? &*families.standard(entry.strategy).plan : nullptr;
+    const double ratio = winner.throughput_samples_per_s / std::max(entry.throughput_samples_per_s, 1e-300);
+    const std::string why = ratio < 0.995 ? why_not_picked(entry) : weakness(entry.strategy, plan);
+    entry.note = fmt::format("{}{}{}.", ratio_text(ratio), why.empty() ? "" : ": ", why);
+  }
+}
+
+std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<FamilyRow>& rows, bool automatic) {
   std::vector<std::string> notes;
   std::string other_steps;
-  for (const Plan& other : others) {
-    if (other.strategy == plan.strategy) continue;
-    if (other.throughput_samples_per_s > 0 && plan.throughput_samples_per_s > 0) notes.push_back(comparison(plan, other));
-    if (other.micro_batches != plan.micro_batches) {
+  for (const FamilyRow& row : rows) {
+    const plan::Alternative& entry = row.entry;
+    if (entry.strategy == winner.strategy) continue;
+    if (entry.throughput_samples_per_s <= 0) {
+      notes.push_back(fmt::format("Left out: {}: {}.", entry.strategy, entry.note));
+      continue;
+    }
+    const bool faster = entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
+    const std::string note = faster && !automatic ? entry.note.substr(0, entry.note.find(':')) : entry.note;
+    notes.push_back(fmt::format("{} {}{}", name_of(entry), note, note.ends_with('.') ? "" : "."));
+    if (entry.micro_batches != winner.micro_batches && entry.micro_batches > 0) {
       other_steps +=
-          fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ", other.micro_batches * other.micro_batch_size, other.strategy);
+          fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ", entry.micro_batches * winner.micro_batch_size, entry.strategy);
     }
   }
   if (!other_steps.empty()) {
     notes.push_back(fmt::format("An optimiser step covers {} samples here, against {}: throughputs compare samples, not steps.",
-                                plan.micro_batches * plan.micro_batch_size, other_steps));
+                                winner.micro_batches * winner.micro_batch_size, other_steps));
   }
   return notes;
 }

@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "penstock/planner/dp_partitioner.h"
+#include "penstock/planner/families.h"
 #include "penstock/planner/notes.h"
-#include "penstock/planner/pricing.h"
-#include "penstock/util/arithmetic.h"
+#include "penstock/planner/reasons.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 
@@ -19,14 +17,6 @@ using schedule::Kind;
 using schedule::WeightPolicy;
 
 namespace {
-
-/// What to look for: a schedule kind and the splits that count as its own.
-struct Family {
-  Kind kind = Kind::OneFOneB;
-  WeightPolicy policy = WeightPolicy::Stash;
-  bool straight = false;
-  bool may_be_single_stage = false;
-};
 
 bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
 bool is_straight(Kind kind) { return kind == Kind::ModelParallel || kind == Kind::GPipe; }
@@ -44,7 +34,7 @@ Kind parse_strategy(const std::string& name) {
     }
   }
   throw ConfigError(
-      fmt::format("unknown strategy '{}'; expected auto, serial, dp, mp, gpipe, 1f1b, 1f1b-flush or 2bw", name.substr(0, 40)));
+      fmt::format("unknown strategy '{}'; expected auto, serial, dp, mp, hybrid, gpipe, 1f1b, 1f1b-flush or 2bw", name.substr(0, 40)));
 }
 
 // The pipeline kind whose schedule can keep weights that way.
@@ -69,215 +59,149 @@ Family requested_family(const PlanOptions& options) {
   return family;
 }
 
-// A single stage is not a pipeline: it runs as plain data parallelism or serially, where the policy allows.
-void name_single_stage(Split& split) {
-  if (split.stages.size() > 1) return;
-  const Kind kind = split.replicas[0] == 1 ? Kind::Serial : Kind::DataParallel;
-  if (split.policy != default_policy(split.kind)) return;
-  split.kind = kind;
-  split.policy = default_policy(kind);
-}
-
-PartitionProblem problem_of(const Context& context, const CutStates& states, const Family& family) {
-  int64_t micro_batches = context.options.micro_batches;
-  if (micro_batches == 0 && is_straight(family.kind)) {
-    const std::vector<int> ones(static_cast<size_t>(std::min(context.workers, states.num_layers())), 1);
-    micro_batches = chosen_micro_batches(family.kind, ones);
-  }
-  return {.states = states,
-          .model = *context.model,
-          .memory = {.kind = family.kind,
-                     .policy = family.policy,
-                     .limit_bytes = context.memory_limit_bytes,
-                     .micro_batches = micro_batches,
-                     .max_workers = context.workers},
-          .workers = context.workers,
-          .straight = family.straight,
-          .at_least_two_stages = !family.may_be_single_stage};
-}
-
-Split split_of(const Context& context, const CutStates& states, const Family& family, const Partition& partition) {
-  Split split{family.kind, family.policy, {}, partition.replicas};
-  int begin = 0;
-  for (const int end : partition.ends) {
-    split.stages.emplace_back();
-    for (int l = 0; l < context.profile.graph.num_layers(); ++l) {
-      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l})) split.stages.back().push_back(LayerId{l});
-    }
-    begin = end;
-  }
-  return split;
-}
-
-Split single_stage(const Context& context, const Family& family) {
-  Split split{
-      family.kind, family.policy, {std::vector<LayerId>(context.layers.size())}, {family.kind == Kind::Serial ? 1 : context.workers}};
-  for (size_t l = 0; l < context.layers.size(); ++l) split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
-  return split;
-}
-
-// Names the stage that needs the most and, in it, the layer that needs the most.
-std::string binding_place(const Context& context, const std::vector<std::vector<LayerId>>& stages,
-                          const std::vector<int64_t>& stage_bytes) {
-  const auto s = static_cast<size_t>(std::max_element(stage_bytes.begin(), stage_bytes.end()) - stage_bytes.begin());
-  const auto bytes_of = [&](LayerId layer) {
-    return context.layers[layer.index()].weight_bytes + context.layers[layer.index()].stash_bytes;
-  };
-  const LayerId layer =
-      *std::max_element(stages[s].begin(), stages[s].end(), [&](LayerId a, LayerId b) { return bytes_of(a) < bytes_of(b); });
-  return fmt::format("stage {} needs the most, in it layer '{}' ({} of weights, {} of activations per micro-batch)", s,
-                     context.profile.graph.layer(layer).name, format_bytes(context.layers[layer.index()].weight_bytes),
-                     format_bytes(context.layers[layer.index()].stash_bytes));
-}
-
-std::string does_not_fit(const Context& context, const Family& family, const std::string& least) {
-  return fmt::format("no {} plan for {} workers fits into {} per worker{}{}", to_string(family.kind), context.workers,
-                     format_bytes(context.memory_limit_bytes), least.empty() ? "" : ": ", least);
-}
-
-std::string partition_reason(const Context& context, const CutStates& states, const Family& family, const PartitionProblem& problem) {
-  const auto least = least_memory(problem);
-  if (!least) return does_not_fit(context, family, "it would need more than 2^63 bytes");
-  const Split split = split_of(context, states, family, least->partition);
-  std::vector<int64_t> stage_bytes;
-  int workers_from_here = least->partition.num_workers();
-  int begin = 0;
-  for (size_t k = 0; k < split.stages.size(); ++k) {
-    const int end = least->partition.ends[k];
-    stage_bytes.push_back(problem.memory.stage_bytes(states.between(begin, end), split.replicas[k], workers_from_here));
-    workers_from_here -= split.replicas[k];
-    begin = end;
-  }
-  std::string config;
-  for (const int count : split.replicas) config += fmt::format("{}{}", config.empty() ? "" : "-", count);
-  return does_not_fit(context, family,
-                      fmt::format("the least that would do is {} ({} bytes, split {}); {}", format_bytes(least->bytes), least->bytes,
-                                  config, binding_place(context, split.stages, stage_bytes)));
-}
-
-// The least of the search is a bound made before the other stages are known; the plan's own peaks have the last word.
-std::string over_limit(const Context& context, const Family& family, const Split& split, const Plan& plan) {
-  if (context.memory_limit_bytes == 0) return "";
-  std::vector<int64_t> stage_bytes;
-  for (const plan::Stage& stage : plan.stages) stage_bytes.push_back(stage.memory_bytes);
-  const int64_t most = *std::max_element(stage_bytes.begin(), stage_bytes.end());
-  if (most <= context.memory_limit_bytes) return "";
-  return does_not_fit(context, family,
-                      fmt::format("split {} needs {} ({} bytes); {}", plan.config(), format_bytes(most), most,
-                                  binding_place(context, split.stages, stage_bytes)));
-}
-
-enum class Reason { Full, Short };
-
-PlanResult plan_family(const Context& context, const CutStates& states, const Family& family, Reason reason_wanted) {
-  Split split;
-  if (is_single_stage(family.kind)) {
-    split = single_stage(context, family);
-  } else {
-    const PartitionProblem problem = problem_of(context, states, family);
-    const auto partition = best_partition(problem);
-    if (!partition) {
-      // Finding the memory that would do takes as long as planning; alternatives do without it.
-      if (reason_wanted == Reason::Short) return {std::nullopt, does_not_fit(context, family, "")};
-      return {std::nullopt, partition_reason(context, states, family, problem)};
-    }
-    split = split_of(context, states, family, *partition);
-    if (family.may_be_single_stage) name_single_stage(split);
-  }
-  Plan plan = price(context, split);
-  std::string reason = over_limit(context, family, split, plan);
-  if (!reason.empty()) return {std::nullopt, std::move(reason)};
-  return {std::move(plan), ""};
-}
-
 // The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose messages or synchronisations do not fit
-// between computations may run slower than a simpler plan. Where the simulator says so clearly, "auto" takes the simpler one.
-Plan confirmed(const Context& context, const CutStates& states, Plan plan) {
-  constexpr double kClearly = 1.02;
-  std::optional<Plan> better;
-  const auto offer = [&](const Family& family) {
-    PlanResult result = plan_family(context, states, family, Reason::Short);
-    if (!result.plan) return;
-    const double to_beat = better ? better->throughput_samples_per_s : kClearly * plan.throughput_samples_per_s;
-    if (result.plan->throughput_samples_per_s > to_beat) better = std::move(result.plan);
-  };
-  offer({Kind::Serial, WeightPolicy::Flush, false, false});
-  offer({Kind::DataParallel, WeightPolicy::Flush, false, false});
-  offer({Kind::OneFOneB, WeightPolicy::Stash, true, false});
-  if (!better) return plan;
-  better->notes.push_back(
+// between computations may run slower than a simpler plan. Where the simulator says so, "auto" takes the faster one of those it may pick.
+Plan confirmed(Families& families, Plan plan) {
+  // Less than this comes from filling and draining: the families are equally fast, and the optimum stays.
+  constexpr double kFaster = 1.005;
+  const Plan* best = nullptr;
+  for (const char* strategy : {"serial", "dp", "1f1b"}) {
+    const PlanResult& other = families.standard(strategy);
+    if (!other.plan || other.plan->throughput_samples_per_s <= kFaster * plan.throughput_samples_per_s) continue;
+    if (best == nullptr || other.plan->throughput_samples_per_s > best->throughput_samples_per_s) best = &*other.plan;
+  }
+  if (best == nullptr) return plan;
+  Plan better = *best;
+  better.optimality_gap = plan.optimality_gap;
+  better.notes.push_back(
       fmt::format("The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is {:.2f}x as fast.", plan.strategy,
                   short_config(plan), format_duration(plan.bottleneck_ns),
-                  better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
-  return *std::move(better);
+                  better.throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
+  return better;
 }
 
-bool may_be_replaced(const PlanOptions& options, const Plan& plan) {
+bool may_be_replaced(const Context& context) {
+  const PlanOptions& options = context.options;
   return options.strategy == "auto" && options.cost_model == "penstock" && options.weights.empty() && !options.straight &&
-         plan.stages.size() > 1;
+         !options.use_all_workers;
 }
 
-void add_alternatives(const Context& context, const CutStates& states, Plan& plan) {
-  std::vector<Plan> others;
-  std::vector<std::string> misfits;
-  for (const Kind kind : {Kind::Serial, Kind::DataParallel, Kind::ModelParallel, Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush}) {
-    if (to_string(kind) == plan.strategy) {
-      others.push_back(plan);
-      continue;
-    }
-    PlanResult result = plan_family(context, states, {kind, default_policy(kind), is_straight(kind), false}, Reason::Short);
-    if (result.plan) {
-      others.push_back(std::move(*result.plan));
-    } else {
-      misfits.push_back(fmt::format("Left out: {}.", result.reason));
-    }
+// A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one version.
+std::string flushed_hint(Families& families, const PlanOptions& options) {
+  if (options.strategy != "auto" || !options.weights.empty() || !families.standard("1f1b-flush").plan) return "";
+  return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
+}
+
+// Hybrid parallelism has no schedule of its own.
+PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
+  if (options.straight) throw ConfigError("straight asks for one worker per stage; strategy hybrid replicates its first stage");
+  if (!options.weights.empty() && options.weights != "flush") {
+    throw ConfigError(fmt::format("strategy hybrid cannot run with weights {}; its default is flush", options.weights.substr(0, 40)));
   }
-  for (const Plan& other : others) plan.alternatives.push_back({other.strategy, other.config(), other.throughput_samples_per_s});
-  for (std::string& note : notes_on_alternatives(plan, others)) plan.notes.push_back(std::move(note));
-  for (std::string& note : misfits) plan.notes.push_back(std::move(note));
+  PlanResult result = families.standard("hybrid");
+  if (result.plan)
+    result.plan->notes.push_back("Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and step.");
+  return result;
+}
+
+PlanResult requested_plan(Families& families, const PlanOptions& options) {
+  if (options.strategy == "hybrid") return hybrid_plan(families, options);
+  if (options.strategy == "interleaved") {
+    return {std::nullopt,
+            "interleaved plans are only priced by formula, no schedule of them can be run yet; compare the families to see it"};
+  }
+  PlanResult result = families.plan(requested_family(options), true);
+  if (!result.plan) result.reason += flushed_hint(families, options);
+  return result;
+}
+
+Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages) {
+  if (stages.empty()) throw ConfigError("expected at least one stage, found none");
+  int64_t workers = 0;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    if (stages[s].layers.empty()) throw ConfigError(fmt::format("stage {} has no layers", s));
+    if (stages[s].replicas < 1) throw ConfigError(fmt::format("stage {} has {} replicas; expected at least 1", s, stages[s].replicas));
+    workers += stages[s].replicas;
+  }
+  if (workers > context.workers) throw ConfigError(fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
+
+  Plan named;
+  named.cluster = context.cluster;
+  for (const plan::Stage& stage : stages) {
+    named.stages.push_back({.layers = stage.layers, .replicas = stage.replicas, .first_worker = stage.first_worker});
+  }
+  plan::validate(named);
+  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(named, context.profile.graph);
+  Split split;
+  split.stages.resize(stages.size());
+  for (size_t l = 0; l < stage_of_layer.size(); ++l) split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
+  int next_worker = 0;
+  for (const plan::Stage& stage : stages) {
+    split.places.push_back({stage.first_worker >= 0 ? stage.first_worker : next_worker, stage.replicas});
+    split.recompute.push_back(stage.recompute);
+    next_worker += stage.replicas;
+  }
+  return split;
 }
 
 }  // namespace
 
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options) {
   const Context context(profile, cluster, options);
-  const Family family = requested_family(options);
-  const CutStates states(profile.graph, context.layers);
-  PlanResult result = plan_family(context, states, family, Reason::Full);
+  SplitFinder finder(context);
+  Families families(context, finder);
+  PlanResult result = requested_plan(families, options);
   if (!result.plan) return result;
-  if (may_be_replaced(options, *result.plan)) result.plan = confirmed(context, states, *std::move(result.plan));
-  for (std::string& note : notes_on_plan(context, *result.plan)) result.plan->notes.push_back(std::move(note));
-  add_alternatives(context, states, *result.plan);
+  if (may_be_replaced(context)) result.plan = confirmed(families, *std::move(result.plan));
+  Plan& plan = *result.plan;
+  for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  std::vector<FamilyRow> rows = families.rows(options.compare ? all_families() : short_list(), plan);
+  explain_rows(context, families, plan, rows);
+  for (std::string& note : notes_on_rows(plan, rows, options.strategy == "auto")) plan.notes.push_back(std::move(note));
+  for (FamilyRow& row : rows) {
+    if (options.compare || row.entry.throughput_samples_per_s > 0) plan.alternatives.push_back(std::move(row.entry));
+  }
   return result;
+}
+
+Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
+                const PlanOptions& options) {
+  const Context context(profile, cluster, options);
+  Split split = split_by_hand(context, stages);
+  const Family family = requested_family(options);
+  split.kind = family.kind;
+  split.policy = family.policy;
+  if (family.may_be_single_stage) name_single_stage(split);
+  Plan plan = price(context, split);
+  for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  const std::string misfit = over_limit(context, split, plan);
+  if (!misfit.empty()) plan.notes.push_back("Warning: " + misfit + ".");
+  return plan;
 }
 
 Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<std::vector<std::string>>& stages,
                 const std::vector<int>& replicas, const PlanOptions& options) {
-  const Context context(profile, cluster, options);
-  if (stages.empty()) throw ConfigError("expected at least one stage, found none");
   if (stages.size() != replicas.size())
     throw ConfigError(fmt::format("found {} stages but {} replica counts", stages.size(), replicas.size()));
-  int64_t workers = 0;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    if (stages[s].empty()) throw ConfigError(fmt::format("stage {} has no layers", s));
-    if (replicas[s] < 1) throw ConfigError(fmt::format("stage {} has {} replicas; expected at least 1", s, replicas[s]));
-    workers += replicas[s];
+  std::vector<plan::Stage> split;
+  for (size_t s = 0; s < stages.size(); ++s) split.push_back({.layers = stages[s], .replicas = replicas[s]});
+  return price_plan(profile, cluster, split, options);
+}
+
+Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model) {
+  PlanOptions options;
+  options.strategy = plan.strategy;
+  options.weights = plan.weights;
+  options.cost_model = cost_model;
+  options.sync = plan.sync;
+  options.micro_batches = plan.micro_batches;
+  options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
+  Plan priced = price_plan(profile, cluster, plan.stages, options);
+  if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
+    priced.notes.push_back(fmt::format("Found under the cost model {} ({} for its slowest part there), priced under {}.", plan.cost_model,
+                                       format_duration(plan.bottleneck_ns), cost_model));
   }
-  if (workers > context.workers) throw ConfigError(fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
-
-  Plan named;
-  for (const auto& layers : stages) named.stages.push_back({.layers = layers});
-  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(named, profile.graph);
-  const Family family = requested_family(options);
-  Split split{family.kind, family.policy, std::vector<std::vector<LayerId>>(stages.size()), replicas};
-  for (size_t l = 0; l < stage_of_layer.size(); ++l) split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
-  if (family.may_be_single_stage) name_single_stage(split);
-
-  Plan plan = price(context, split);
-  for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
-  const std::string misfit = over_limit(context, family, split, plan);
-  if (!misfit.empty()) plan.notes.push_back("Warning: " + misfit + ".");
-  return plan;
+  return priced;
 }
 
 }  // namespace penstock::planner

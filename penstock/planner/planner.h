@@ -17,15 +17,23 @@ namespace penstock::planner {
 
 struct PlanOptions {
   /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best) and, under the "penstock" cost model,
-  /// replaces a pipeline that the simulator finds clearly slower than serial, dp or a straight 1f1b by that. Otherwise a schedule kind by
-  /// name, for which the best partition of that family is found: one stage for serial and dp, one worker per stage for mp and gpipe, at
-  /// least two stages (of any replicas) for 1f1b, 1f1b-flush and 2bw where workers and layers allow it.
+  /// replaces it by serial, dp, or another 1f1b where the simulator finds that more than 0.5 % faster. It picks no other kind: those step
+  /// less often or keep weights otherwise, which is the user's to choose. Otherwise a schedule kind by name, for which the best partition
+  /// of that family is found: one stage for serial and dp, one worker per stage for mp and gpipe, at least two stages (of any replicas) for
+  /// 1f1b, 1f1b-flush and 2bw where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose strategy is 1f1b-flush;
+  /// "interleaved", which is only compared, gives none.
   std::string strategy = "auto";
-  std::string weights;                  ///< weight policy by name; empty: the kind's default
-  std::string cost_model = "penstock";  ///< "penstock" or "sosp2019" (cost_model.h)
-  bool straight = false;                ///< one worker per stage, as many stages as workers (or layers, if fewer)
-  int64_t micro_batches = 0;            ///< per mini-batch; 0: chosen
-  int64_t memory_limit_bytes = 0;       ///< per worker; 0: the cluster's device memory, or none
+  std::string weights;                      ///< weight policy by name; empty: the kind's default
+  std::string cost_model = "penstock";      ///< cost_model_names()
+  std::string sync = "ring";                ///< "ring", "parameter-server", "summation" (GradientSync)
+  std::string recompute = "auto";           ///< "never", "always", "auto": only where the memory limit asks for it
+  bool straight = false;                    ///< one worker per stage, as many stages as workers (or layers, if fewer)
+  int64_t micro_batches = 0;                ///< per mini-batch; 0: chosen
+  int64_t mini_batch = 0;                   ///< most samples per optimiser step; 0: free
+  int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
+  double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
+  bool use_all_workers = false;             ///< no worker may idle; always so under "released"
+  bool compare = false;                     ///< alternatives for every family, with more of them and the best micro-batch counts
 };
 
 struct PlanResult {
@@ -33,18 +41,25 @@ struct PlanResult {
   std::string reason;  ///< why there is none: names the binding stage and layer and the memory that would do
 };
 
-/// Throws ConfigError for unusable options or input (unknown names, no workers, more than kMaxPlannedWorkers, more than kMaxCutStates cut
-/// states). Pure; thread-safe.
+/// Throws ConfigError for unusable options or input (unknown names, no workers, more than kMaxPlannedWorkers, a mini-batch smaller than one
+/// micro-batch). Pure; thread-safe.
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options);
 
-/// A plan for a split given by hand: `stages` lists layer names per stage, `replicas` one count per stage. Prices it as make_plan does,
-/// without alternatives; a memory limit that it does not keep is noted, not refused. Throws ConfigError as make_plan, and when the stages
-/// do not cover the model in order or need more workers than the cluster has.
+/// A plan for a split given by hand: of each stage its layers, replicas, first worker (-1 for all: one after another) and recompute count.
+/// Prices it as make_plan does, without alternatives; a memory limit that it does not keep is noted, not refused. Throws ConfigError as
+/// make_plan, and when the stages do not cover the model in order, need more workers than the cluster has or share some.
+plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
+                      const PlanOptions& options);
+/// The same from layer names and one replica count per stage.
 plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<std::vector<std::string>>& stages,
                       const std::vector<int>& replicas, const PlanOptions& options);
 
+/// The plan as it is, split, places, recomputation, schedule and step, with everything predicted anew under another cost model, profile or
+/// cluster. Throws ConfigError as price_plan.
+plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model);
+
 inline constexpr int64_t kMaxCutStates = 20'000;
-inline constexpr int kMaxPlannedWorkers = 4'096;
+inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
 
 }  // namespace penstock::planner

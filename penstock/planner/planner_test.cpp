@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "penstock/planner/cost_model.h"
 #include "penstock/planner/testing_graphs.h"
 #include "penstock/util/error.h"
 
@@ -98,6 +99,19 @@ TEST(Planner, EveryStrategyByNameGivesItsOwnFamily) {
   EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("forward-only")), HasSubstr("unknown strategy"));
 }
 
+TEST(Planner, HybridRunsAsAFlushedPipelineAndInterleavedNotAtAll) {
+  const plan::Plan plan = made(vgg_like(), flat_cluster(8, 1'000'000'000), strategy("hybrid"));
+  EXPECT_EQ(plan.strategy, "1f1b-flush");
+  EXPECT_EQ(plan.config(), "7-1");
+  EXPECT_EQ(plan.micro_batches, 7);
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("Hybrid parallelism")));
+  EXPECT_FALSE(make_plan(vgg_like(), flat_cluster(1, 1), strategy("hybrid")).plan.has_value());
+  PlanOptions options = strategy("hybrid");
+  options.weights = "stash";
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(8, 1), options), HasSubstr("its default is flush"));
+  EXPECT_THAT(make_plan(vgg_like(), flat_cluster(8, 1), strategy("interleaved")).reason, HasSubstr("priced by formula"));
+}
+
 TEST(Planner, FlushedPipelinesTakeFourMicroBatchesPerStage) {
   EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), strategy("gpipe")).micro_batches, 12);
   PlanOptions options = strategy("gpipe");
@@ -141,12 +155,15 @@ TEST(Planner, MemoryOfAPlanIsTheDocumentedFormula) {
     options.straight = true;
     return options;
   }());
-  // Versions and stashes: 3, 2, 1. One gradient and one momentum each.
-  EXPECT_EQ(straight.stages[0].memory_bytes, (3 + 2) * 1000 + 3 * 10);
-  EXPECT_EQ(straight.stages[1].memory_bytes, (2 + 2) * 2000 + 2 * 20);
-  EXPECT_EQ(straight.stages[2].memory_bytes, (1 + 2) * 3000 + 1 * 30);
+  // Versions and stashes: 3, 2, 1. One gradient and one momentum each. A message each way with every neighbour.
+  EXPECT_EQ(straight.stages[0].memory_bytes, (3 + 2) * 1000 + 3 * 10 + 2 * 10);
+  EXPECT_EQ(straight.stages[1].memory_bytes, (2 + 2) * 2000 + 2 * 20 + 2 * (10 + 20));
+  EXPECT_EQ(straight.stages[2].memory_bytes, (1 + 2) * 3000 + 1 * 30 + 2 * 20);
   const plan::Plan gpipe = made(profile, flat_cluster(3, 1'000'000'000'000), strategy("gpipe"));
-  EXPECT_EQ(gpipe.stages[0].memory_bytes, 3 * 1000 + 12 * 10);
+  EXPECT_EQ(gpipe.stages[0].memory_bytes, 3 * 1000 + 12 * 10 + 2 * 10);
+  PlanOptions adam = strategy("gpipe");
+  adam.optimizer_state_per_weight = 2;
+  EXPECT_EQ(made(profile, flat_cluster(3, 1'000'000'000'000), adam).stages[0].memory_bytes, 4 * 1000 + 12 * 10 + 2 * 10);
 }
 
 TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
@@ -206,7 +223,7 @@ TEST(Planner, AlternativesThatDoNotFitAreNoted) {
   options.memory_limit_bytes = 45'000;
   const plan::Plan plan = made(profile, flat_cluster(2, 1'000'000'000), options);
   EXPECT_EQ(plan.config(), "1-1");
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("Left out: no dp plan")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("Left out: dp: no dp plan")));
 }
 
 TEST(Planner, AValueReadTwiceTravelsToBothReaders) {
@@ -224,9 +241,7 @@ TEST(Planner, AValueReadTwiceTravelsToBothReaders) {
 TEST(Planner, PricedByHandItEqualsItsOwnPlan) {
   for (const std::string name : {"auto", "1f1b", "gpipe", "mp"}) {
     plan::Plan plan = made(vgg_like(), flat_cluster(3, 1'000'000'000), strategy(name));
-    std::vector<std::vector<std::string>> stages;
-    for (const plan::Stage& stage : plan.stages) stages.push_back(stage.layers);
-    plan::Plan priced = price_plan(vgg_like(), flat_cluster(3, 1'000'000'000), stages, plan.replicas(), strategy(name));
+    plan::Plan priced = price_plan(vgg_like(), flat_cluster(3, 1'000'000'000), plan.stages, strategy(name));
     plan.alternatives.clear();
     plan.notes.clear();
     priced.notes.clear();
@@ -244,16 +259,15 @@ TEST(Planner, PriceRefusesSplitsThatDoNotCoverTheModel) {
   EXPECT_THROW(price_plan(vgg_like(), cluster, {}, {}, {}), ConfigError);
 }
 
-TEST(Planner, AutoIsNeverClearlySlowerThanItsSimpleAlternatives) {
+TEST(Planner, AutoIsNeverSlowerThanWhatItMayPick) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Rng rng(seed);
     profile::Profile profile = testing_graphs::random_profile(rng, 8, 0.1);
     const plan::Plan plan =
         made(profile, flat_cluster(static_cast<int>(2 + rng.below(5)), 2'000'000'000, testing_graphs::between(rng, 0, 20)));
     for (const plan::Alternative& alternative : plan.alternatives) {
-      if (alternative.strategy != "dp" && alternative.strategy != "serial") continue;
-      EXPECT_LE(alternative.throughput_samples_per_s, 1.021 * plan.throughput_samples_per_s)
-          << "seed " << seed << ' ' << alternative.strategy;
+      if (alternative.strategy != "dp" && alternative.strategy != "serial" && alternative.strategy != "1f1b") continue;
+      EXPECT_LE(alternative.throughput_samples_per_s, plan.throughput_samples_per_s) << "seed " << seed << ' ' << alternative.strategy;
     }
   }
 }
@@ -273,19 +287,138 @@ TEST(Planner, ExtremeInputGivesAPlanOrAConfigError) {
   made(chain({1, 1, 1}, {huge, 1, huge}, {huge, 1, 1}), flat_cluster(4, 1));
   made(chain({huge / 2, 1, huge / 2}, {1, 1, 1}, {1, 1, 1}), flat_cluster(4, 1));
   made(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(kMaxPlannedWorkers, 1'000'000'000));
-  EXPECT_THAT(failure(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(1'000'000, 1)), HasSubstr("at most 4096"));
+  EXPECT_THAT(failure(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(2'000'000, 1)), HasSubstr("at most 1000000"));
   EXPECT_THAT(failure(chain({huge * 4, huge * 4}, {1, 1}, {1, 1}), flat_cluster(1, 1)), HasSubstr("2^62"));
   PlanOptions options;
   options.micro_batches = kMaxMicroBatchesPerStep;
   made(vgg_like(), flat_cluster(3, 1'000'000'000), options);
+  options.micro_batches = 0;
+  options.optimizer_state_per_weight = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), options), HasSubstr("optimiser state"));
+  options.optimizer_state_per_weight = 1e300;
+  made(vgg_like(), flat_cluster(3, 1), options);
+  EXPECT_THROW(make_plan(profile::Profile{}, flat_cluster(3, 1), {}), ConfigError);
+  cluster::Cluster slow = flat_cluster(3, 1'000'000'000);
+  slow.device.speed = 1e-300;
+  EXPECT_THAT(failure(vgg_like(), slow), HasSubstr("2^62"));
+  slow.device.speed = 1e300;
+  made(vgg_like(), slow);
+  slow.device.speed = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(failure(vgg_like(), slow), HasSubstr("speed"));
+  options = {};
   options.micro_batches = -1;
   EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), options), HasSubstr("found -1"));
 }
 
-TEST(Planner, SeveralLevelsAreTreatedAsOneAndSaidSo) {
+// Two servers of two, ten times slower between them than inside.
+cluster::Cluster two_servers() {
   cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
   cluster.levels.push_back({.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
-  EXPECT_THAT(made(vgg_like(), cluster).notes, Contains(HasSubstr("2 network levels")));
+  return cluster;
+}
+
+TEST(Planner, StagesHavePlacesAndPayForTheLevelsTheyReach) {
+  const profile::Profile profile = vgg_like();
+  const plan::Plan plan = price_plan(profile, two_servers(), {{"l0", "l1"}, {"l2"}}, {2, 1}, {});
+  EXPECT_EQ(plan.stages[0].first_worker, 0);
+  EXPECT_EQ(plan.stages[1].first_worker, 2);
+  // 2 replicas in one server: 2(r-1)/r W at 10 GB/s. The message to the other server crosses both levels.
+  EXPECT_EQ(plan.stages[0].sync_ns, 200);
+  EXPECT_EQ(plan.bytes_per_sample, (std::vector<double>{2 * 10'000 + 4000 / 2.0, 2 * 10'000}));
+  const plan::Plan wide = price_plan(profile, two_servers(), {{"l0", "l1"}, {"l2"}}, {3, 1}, {});
+  EXPECT_EQ(wide.stages[0].sync_ns, (2 * 2 * 2000 + 2) / 3 + 10);
+}
+
+TEST(Planner, SlowerWorkersOfAStageSetItsPace) {
+  cluster::Cluster cluster = flat_cluster(3, 1'000'000'000);
+  cluster.groups = {{.first = 1, .count = 1, .device = {.name = "old", .memory_bytes = 0, .speed = 0.5}}};
+  const plan::Plan plan = price_plan(vgg_like(), cluster, {{"l0"}, {"l1", "l2"}}, {2, 1}, {});
+  EXPECT_EQ(plan.stages[0].forward_ns, 800'000);
+  EXPECT_EQ(plan.stages[1].forward_ns, 430'000);
+  cluster.groups[0].first = 0;
+  EXPECT_EQ(made(vgg_like(), cluster, strategy("serial")).stages[0].first_worker, 1);
+}
+
+TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
+  const profile::Profile profile = chain({1000, 1000, 1000, 1000, 1000, 1000}, {1, 1, 1, 1, 1, 1}, {1, 9'000, 1, 1, 9'000, 1});
+  PlanOptions options = strategy("1f1b");
+  options.straight = true;
+  const auto cluster = flat_cluster(3, 1'000'000'000'000);
+  const plan::Plan free = made(profile, cluster, options);
+  for (const plan::Stage& stage : free.stages) EXPECT_FALSE(stage.recompute);
+  options.memory_limit_bytes = free.stages[0].memory_bytes - 1;
+  const plan::Plan tight = made(profile, cluster, options);
+  EXPECT_TRUE(std::any_of(tight.stages.begin(), tight.stages.end(), [](const plan::Stage& stage) { return stage.recompute; }));
+  for (const plan::Stage& stage : tight.stages) {
+    EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
+    if (stage.recompute) {
+      EXPECT_EQ(stage.backward_ns, 3 * stage.forward_ns);
+    }
+  }
+  options.recompute = "never";
+  const PlanResult without = make_plan(profile, cluster, options);
+  if (without.plan) {
+    EXPECT_NE(without.plan->stages, tight.stages);
+  }
+  options.recompute = "always";
+  for (const plan::Stage& stage : made(profile, cluster, options).stages) EXPECT_TRUE(stage.recompute);
+  options.recompute = "perhaps";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
+}
+
+TEST(Planner, AMiniBatchBoundsTheStep) {
+  PlanOptions options = strategy("gpipe");
+  options.mini_batch = 7;  // the profile's micro-batches have one sample
+  EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 7);
+  options.strategy = "dp";
+  EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 6);
+  options.mini_batch = 2;
+  EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 2);
+  for (const std::string name : {"auto", "1f1b", "1f1b-flush", "serial", "mp"}) {
+    options.strategy = name;
+    EXPECT_LE(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).micro_batches, 2) << name;
+  }
+  profile::Profile profile = vgg_like();
+  profile.batch_size = 4;
+  EXPECT_THAT(failure(profile, flat_cluster(3, 1'000'000'000), options), HasSubstr("no room for 1 micro-batches of 4 samples"));
+}
+
+TEST(Planner, AFlushedPipelineShortensItsStepToFit) {
+  const profile::Profile profile = chain({100, 100, 100}, {10, 10, 10}, {1000, 1000, 1000});
+  PlanOptions options = strategy("gpipe");
+  options.memory_limit_bytes = 9'000;
+  const plan::Plan plan = made(profile, flat_cluster(3, 1'000'000'000), options);
+  EXPECT_LT(plan.micro_batches, 12);
+  for (const plan::Stage& stage : plan.stages) EXPECT_LE(stage.memory_bytes, 9'000);
+}
+
+TEST(Planner, PlansFoundUnderOneModelArePricedUnderAnother) {
+  const cluster::Cluster cluster = two_servers();
+  for (const std::string& from : cost_model_names()) {
+    PlanOptions options;
+    options.cost_model = from;
+    const plan::Plan plan = made(vgg_like(), cluster, options);
+    for (const std::string& to : cost_model_names()) {
+      const plan::Plan priced = reprice(plan, vgg_like(), cluster, to);
+      EXPECT_EQ(priced.cost_model, to);
+      EXPECT_EQ(priced.config(), plan.config());
+      EXPECT_EQ(priced.stages[0].first_worker, plan.stages[0].first_worker);
+      EXPECT_EQ(priced.micro_batches, plan.micro_batches);
+      EXPECT_EQ(priced.throughput_samples_per_s, plan.throughput_samples_per_s) << "the simulator knows no cost models";
+      if (to == from) {
+        EXPECT_EQ(priced.bottleneck_ns, plan.bottleneck_ns);
+      }
+    }
+  }
+}
+
+TEST(Planner, TheReleasedModelLeavesNoWorkerIdle) {
+  PlanOptions options;
+  options.cost_model = "released";
+  EXPECT_EQ(made(vgg_like(), flat_cluster(5, 1'000'000), options).num_workers(), 5);
+  options.cost_model = "sosp2019";
+  options.use_all_workers = true;
+  EXPECT_EQ(made(vgg_like(), flat_cluster(5, 1'000'000), options).num_workers(), 5);
 }
 
 TEST(Planner, IsDeterministic) {

@@ -1,15 +1,13 @@
 #include "penstock/planner/pricing.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
+#include <optional>
 
-#include "penstock/simulate/simulator.h"
+#include "penstock/planner/prediction.h"
+#include "penstock/planner/traffic.h"
 #include "penstock/util/arithmetic.h"
-#include "penstock/util/error.h"
 
 namespace penstock::planner {
 
@@ -21,20 +19,12 @@ namespace {
 
 // Longer steps than this come from unlucky replica counts (13-11-7: 1001), not from anyone's wish.
 constexpr int64_t kLongestChosenStep = 1'024;
-// Simulated micro-batches: enough that filling and draining the pipeline stays below about 2 % of the time.
-constexpr int64_t kLeastSimulated = 256;
-constexpr int64_t kSimulatedPerStage = 64;
-constexpr int64_t kSimulatedActions = 1'000'000;
-
-int64_t scaled_ns(int64_t ns, double speed) {
-  if (speed == 1.0) return ns;
-  const double scaled = std::round(static_cast<double>(ns) / speed);
-  return scaled >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(scaled);
-}
 
 int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
 
 int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
+
+bool is_flushed(Kind kind) { return default_policy(kind) == schedule::WeightPolicy::Flush; }
 
 // The least common multiple, or nothing when it is too long a step.
 std::optional<int64_t> common_multiple(const std::vector<int>& replicas) {
@@ -46,192 +36,134 @@ std::optional<int64_t> common_multiple(const std::vector<int>& replicas) {
   return multiple;
 }
 
-MemoryModel memory_model_of(const Context& context, const Split& split, int64_t micro_batches) {
-  return {.kind = split.kind,
-          .policy = split.policy,
-          .limit_bytes = 0,
-          .micro_batches = micro_batches,
-          .max_workers = std::max(context.workers, std::accumulate(split.replicas.begin(), split.replicas.end(), 0))};
+int64_t unit_of(const std::vector<int>& replicas) {
+  return common_multiple(replicas).value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
 }
 
-plan::Stage priced_stage(const Context& context, const std::vector<LayerId>& layers, int replicas) {
+plan::Stage priced_stage(const Context& context, const Split& split, size_t index) {
+  const cluster::WorkerRange& place = split.places[index];
   plan::Stage stage;
-  stage.replicas = replicas;
-  for (const LayerId layer : layers) {
-    const profile::LayerCost& cost = context.costs[layer.index()];
-    stage.layers.push_back(context.profile.graph.layer(layer).name);
-    stage.forward_ns += cost.forward_ns;
-    stage.backward_ns += cost.backward_ns;
-    stage.step_ns += cost.step_ns;
-    stage.weight_bytes += cost.weight_bytes;
-    stage.stash_bytes += cost.stash_bytes;
-  }
-  stage.sync_ns = context.model->sync_ns(stage.weight_bytes, replicas);
+  stage.replicas = place.count;
+  stage.first_worker = place.first;
+  stage.recompute = split.recompute[index];
+  const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
+  for (const LayerId layer : split.stages[index]) stage.layers.push_back(context.profile.graph.layer(layer).name);
+  const double speed = context.speed(place);
+  const SegmentCost segment =
+      on_device({saturating_add(sums.compute_ns, stage.recompute ? sums.forward_ns : 0), sums.step_ns, sums.weight_bytes}, speed);
+  stage.forward_ns = on_device_ns(sums.forward_ns, speed);
+  stage.backward_ns = segment.compute_ns - stage.forward_ns;
+  stage.step_ns = segment.step_ns;
+  stage.weight_bytes = sums.weight_bytes;
+  stage.stash_bytes = sums.stash_bytes;
+  stage.sync_ns = context.model->sync_ns(stage.weight_bytes, stage.replicas, context.topology().level_of(place));
   return stage;
 }
 
-// A value read in two later stages travels to both, and crosses each boundary on the way once.
-struct Traffic {
-  std::vector<plan::Link> links;
-  std::vector<int64_t> cut_bytes;  ///< across the boundary after stage k
-};
-
-Traffic traffic_of(const Context& context, const Plan& plan) {
-  std::map<std::pair<StageId, StageId>, int64_t> link_bytes;
-  std::map<graph::ValueRef, std::pair<StageId, StageId>> reach;
-  for (const graph::CrossingValue& crossing :
-       graph::crossing_values(context.profile.graph, plan::stage_of_layer(plan, context.profile.graph))) {
-    link_bytes[{crossing.from, crossing.to}] +=
-        context.layers[crossing.value.layer.index()].output_bytes[static_cast<size_t>(crossing.value.output)];
-    auto& span = reach.try_emplace(crossing.value, crossing.from, crossing.to).first->second;
-    span.second = std::max(span.second, crossing.to);
-  }
-  Traffic traffic;
-  for (const auto& [stages, bytes] : link_bytes) traffic.links.push_back({stages.first, stages.second, bytes});
-  traffic.cut_bytes.assign(plan.stages.size() - 1, 0);
-  for (const auto& [value, span] : reach) {
-    for (size_t k = span.first.index(); k < span.second.index(); ++k) {
-      traffic.cut_bytes[k] += context.layers[value.layer.index()].output_bytes[static_cast<size_t>(value.output)];
-    }
-  }
-  return traffic;
-}
-
-int64_t bottleneck_ns(const Context& context, const Plan& plan, const std::vector<int64_t>& cut_bytes) {
+int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& plan, const std::vector<int64_t>& cut_bytes) {
   double slowest = 0;
-  for (const plan::Stage& stage : plan.stages) {
-    slowest = std::max(
-        slowest, context.model->stage_ns({stage.compute_ns(), stage.step_ns, stage.weight_bytes}, stage.replicas, plan.micro_batches));
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::Stage& stage = plan.stages[s];
+    slowest = std::max(slowest, context.model->stage_ns({stage.compute_ns(), stage.step_ns, stage.weight_bytes}, stage.replicas,
+                                                        context.topology().level_of(split.places[s]), plan.micro_batches));
   }
-  for (const int64_t bytes : cut_bytes) slowest = std::max(slowest, context.model->cut_ns(bytes));
+  for (size_t s = 0; s < cut_bytes.size(); ++s)
+    slowest = std::max(slowest, context.model->cut_ns(cut_bytes[s], cut_level(context.topology(), split.places[s], split.places[s + 1])));
   return rounded_ns(slowest);
-}
-
-// The number of micro-batches to simulate, the same for every strategy up to a whole number of steps; 0 when that would be too long.
-int64_t simulated_micro_batches(const Context& context, const Plan& plan) {
-  const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
-  const int64_t wanted = round_up(std::max(kLeastSimulated, kSimulatedPerStage * most_stages), plan.micro_batches);
-  const auto stages = static_cast<int64_t>(plan.stages.size());
-  const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
-  const int64_t actions_per_step = 3 * int64_t{plan.num_workers()};
-  // Per micro-batch its own actions and its share of sync, step and free.
-  const int64_t affordable = kSimulatedActions * plan.micro_batches / (actions_each * plan.micro_batches + actions_per_step);
-  if (wanted <= affordable) return wanted;
-  const int64_t whole_steps = affordable / plan.micro_batches * plan.micro_batches;
-  return whole_steps >= 4 * stages ? whole_steps : 0;
-}
-
-// Time per micro-batch of a plan too large to simulate, from its slowest part and the number of stages.
-double estimated_ns(const Plan& plan, Kind kind) {
-  const auto slowest_ns = static_cast<double>(plan.bottleneck_ns);
-  const auto stages = static_cast<double>(plan.stages.size());
-  if (kind == Kind::ModelParallel) {
-    double all_ns = 0;
-    for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
-    return std::max(all_ns, slowest_ns);
-  }
-  if (kind != Kind::GPipe && kind != Kind::OneFOneBFlush) return slowest_ns;
-  // Filling and draining take as long as one micro-batch for each further stage, once per step.
-  return slowest_ns * (1 + (stages - 1) / static_cast<double>(plan.micro_batches));
-}
-
-void estimate_plan(const Context& context, const Split& split, Plan& plan) {
-  plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / std::max(estimated_ns(plan, split.kind), 1.0);
-  const MemoryModel memory = memory_model_of(context, split, plan.micro_batches);
-  int workers_from_here = plan.num_workers();
-  for (plan::Stage& stage : plan.stages) {
-    const LayerSums sums{stage.compute_ns(), stage.step_ns, stage.weight_bytes, stage.stash_bytes};
-    stage.memory_bytes = memory.stage_bytes(sums, stage.replicas, workers_from_here);
-    workers_from_here -= stage.replicas;
-  }
-  plan.notes.push_back(
-      "This plan is too large to be simulated: its throughput is estimated from its slowest part and its number of stages.");
-}
-
-void simulate_plan(const Context& context, const Split& split, Plan& plan) {
-  const int64_t micro_batches = simulated_micro_batches(context, plan);
-  if (micro_batches == 0) {
-    estimate_plan(context, split, plan);
-    return;
-  }
-  const ScheduleShape shape{
-      .replicas = split.replicas, .micro_batches = micro_batches, .accumulate = plan.micro_batches, .policy = split.policy};
-  std::vector<schedule::StageLink> links;
-  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
-  const simulate::Result result = simulate::simulate(schedule::lower(generate(split.kind, shape), links), simulate::costs_of(plan));
-  plan.throughput_samples_per_s = result.throughput_samples_per_s;
-  for (size_t w = 0; w < result.peak_memory_bytes.size(); ++w) {
-    plan::Stage& stage = plan.stages[shape.stage_of(WorkerId{static_cast<int32_t>(w)}).index()];
-    stage.memory_bytes = std::max(stage.memory_bytes, result.peak_memory_bytes[w]);
-  }
 }
 
 }  // namespace
 
-Context::Context(const profile::Profile& profile_in, const cluster::Cluster& cluster_in, const PlanOptions& options_in)
-    : profile(profile_in), cluster(cluster_in), options(options_in) {
-  profile::validate(profile);
-  cluster::validate(cluster);
-  workers = cluster.num_workers();
-  if (workers > kMaxPlannedWorkers) {
-    throw ConfigError(
-        fmt::format("the cluster has {} workers; plans are made for at most {}: describe a part of it", workers, kMaxPlannedWorkers));
-  }
-  if (options.micro_batches < 0 || options.micro_batches > kMaxMicroBatchesPerStep) {
-    throw ConfigError(
-        fmt::format("expected 0 (chosen) to {} micro-batches per step, found {}", kMaxMicroBatchesPerStep, options.micro_batches));
-  }
-  if (options.memory_limit_bytes < 0)
-    throw ConfigError(fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
-  memory_limit_bytes = options.memory_limit_bytes > 0 ? options.memory_limit_bytes : cluster.device.memory_bytes;
-  model = make_cost_model(options.cost_model, cluster);
-  for (profile::LayerCost cost : profile.costs) {
-    cost.forward_ns = scaled_ns(cost.forward_ns, cluster.device.speed);
-    cost.backward_ns = scaled_ns(cost.backward_ns, cluster.device.speed);
-    cost.step_ns = scaled_ns(cost.step_ns, cluster.device.speed);
-    layers.push_back(
-        {saturating_add(cost.forward_ns, cost.backward_ns), cost.step_ns, cost.weight_bytes, cost.stash_bytes, cost.output_bytes});
-    costs.push_back(std::move(cost));
-  }
-  check_totals(profile.graph, layers);
+std::vector<int> Split::replicas() const {
+  std::vector<int> counts;
+  for (const cluster::WorkerRange& place : places) counts.push_back(place.count);
+  return counts;
+}
+
+int Split::num_workers() const {
+  int workers = 0;
+  for (const cluster::WorkerRange& place : places) workers += place.count;
+  return workers;
 }
 
 int64_t chosen_micro_batches(Kind kind, const std::vector<int>& replicas) {
-  const ScheduleShape shape{.replicas = replicas, .micro_batches = 1, .accumulate = 1, .policy = default_policy(kind)};
-  const int64_t unit = common_multiple(replicas).value_or(shape.num_workers());
+  const int64_t unit = unit_of(replicas);
   switch (kind) {
     case Kind::Serial:
     case Kind::ModelParallel:
-    case Kind::ForwardOnly:
       return 1;
     case Kind::DataParallel:
       return replicas.front();
-    case Kind::OneFOneB:
-      return unit;
-    case Kind::TwoBuffered:
-      return round_up(pipeline_depth(shape), unit);
     case Kind::GPipe:
     case Kind::OneFOneBFlush:
       return round_up(4 * static_cast<int64_t>(replicas.size()), unit);
+    case Kind::TwoBuffered: {
+      const ScheduleShape shape{.replicas = replicas, .micro_batches = 1, .accumulate = 1, .policy = default_policy(kind)};
+      return round_up(pipeline_depth(shape), unit);
+    }
+    case Kind::OneFOneB:
+    case Kind::ForwardOnly:
+      return unit;
   }
   return unit;
 }
 
-Plan price(const Context& context, const Split& split) {
+int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vector<int>& replicas) {
+  const int64_t chosen = chosen_micro_batches(kind, replicas);
+  const int64_t most = std::min(context.most_micro_batches(), kMaxMicroBatchesPerStep);
+  if (context.options.mini_batch == 0 || !is_flushed(kind)) return std::min(chosen, context.most_micro_batches());
+  const int64_t unit = unit_of(replicas);
+  return most < unit ? most : most / unit * unit;
+}
+
+MemoryModel memory_model(const Context& context, Kind kind, schedule::WeightPolicy policy, int64_t micro_batches) {
+  return {.kind = kind,
+          .policy = policy,
+          .limit_bytes = context.options.memory_limit_bytes,
+          .micro_batches = micro_batches,
+          .max_workers = context.workers,
+          .optimizer_state_per_weight = context.options.optimizer_state_per_weight};
+}
+
+StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers, int64_t input_bytes, int64_t output_bytes,
+                         bool recompute) {
+  StageMemory memory{.sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
+  for (const LayerId id : layers) {
+    const PlannedLayer& layer = context.layers[id.index()];
+    memory.sums.forward_ns += layer.forward_ns;
+    memory.sums.compute_ns += layer.compute_ns;
+    memory.sums.step_ns += layer.step_ns;
+    memory.sums.weight_bytes += layer.weight_bytes;
+    memory.sums.stash_bytes += layer.stash_bytes;
+  }
+  return memory;
+}
+
+Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   Plan plan;
   plan.model = context.profile.model;
   plan.strategy = to_string(split.kind);
   plan.weights = to_string(split.policy);
   plan.cost_model = context.model->name();
+  plan.sync = to_string(context.model->sync());
+  plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
-  plan.micro_batches = context.options.micro_batches > 0 ? context.options.micro_batches : chosen_micro_batches(split.kind, split.replicas);
+  plan.micro_batches = micro_batches > 0                   ? micro_batches
+                       : context.options.micro_batches > 0 ? context.options.micro_batches
+                                                           : chosen_micro_batches(context, split.kind, split.replicas());
   plan.cluster = context.cluster;
-  for (size_t s = 0; s < split.stages.size(); ++s) plan.stages.push_back(priced_stage(context, split.stages[s], split.replicas[s]));
-  plan.depth = memory_model_of(context, split, plan.micro_batches).in_flight(split.replicas.front(), plan.num_workers());
-  Traffic traffic = traffic_of(context, plan);
+  std::vector<StageId> stage_of_layer(context.layers.size());
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    plan.stages.push_back(priced_stage(context, split, s));
+    for (const LayerId layer : split.stages[s]) stage_of_layer[layer.index()] = StageId{static_cast<int32_t>(s)};
+  }
+  plan.depth =
+      memory_model(context, split.kind, split.policy, plan.micro_batches).in_flight(split.places.front().count, plan.num_workers());
+  Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
-  plan.bottleneck_ns = bottleneck_ns(context, plan, traffic.cut_bytes);
-  simulate_plan(context, split, plan);
+  plan.bottleneck_ns = bottleneck_ns(context, split, plan, traffic.cut_bytes);
+  plan.bytes_per_sample = bytes_per_sample(plan, *context.model);
+  predict(context, split, traffic.cut_bytes, plan);
   return plan;
 }
 

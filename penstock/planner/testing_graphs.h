@@ -53,7 +53,12 @@ inline profile::Profile random_profile(Rng& rng, int num_layers, double extra_ed
 inline std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
   std::vector<PlannedLayer> layers;
   for (const profile::LayerCost& cost : profile.costs) {
-    layers.push_back({cost.forward_ns + cost.backward_ns, cost.step_ns, cost.weight_bytes, cost.stash_bytes, cost.output_bytes});
+    layers.push_back({.forward_ns = cost.forward_ns,
+                      .compute_ns = cost.forward_ns + cost.backward_ns,
+                      .step_ns = cost.step_ns,
+                      .weight_bytes = cost.weight_bytes,
+                      .stash_bytes = cost.stash_bytes,
+                      .output_bytes = cost.output_bytes});
   }
   return layers;
 }
@@ -61,9 +66,26 @@ inline std::vector<PlannedLayer> planned_layers(const profile::Profile& profile)
 /// A flat cluster of `workers` joined at `bandwidth` bytes per second.
 inline cluster::Cluster flat_cluster(int workers, int64_t bandwidth, int64_t latency_ns = 0, bool by_reference = false) {
   return {
-      .levels =
-          {{.name = "flat", .count = workers, .bandwidth_bytes_per_s = bandwidth, .latency_ns = latency_ns, .by_reference = by_reference}},
-      .device = {}};
+      .levels = {
+          {.name = "flat", .count = workers, .bandwidth_bytes_per_s = bandwidth, .latency_ns = latency_ns, .by_reference = by_reference}}};
+}
+
+/// One to three levels of one to four units, at most `most_workers` workers, faster inside than outside as a rule.
+inline cluster::Cluster random_cluster(Rng& rng, int most_workers) {
+  const int64_t bandwidths[] = {50'000'000, 500'000'000, 1'000'000'000, 10'000'000'000};
+  cluster::Cluster cluster;
+  int workers = 1;
+  const int64_t num_levels = between(rng, 1, 3);
+  for (int64_t level = 0; level < num_levels; ++level) {
+    const auto count = static_cast<int>(between(rng, 1, std::min(4, most_workers / workers)));
+    workers *= count;
+    cluster.levels.push_back({.name = fmt::format("level{}", level),
+                              .count = count,
+                              .bandwidth_bytes_per_s = bandwidths[rng.below(4)],
+                              .latency_ns = between(rng, 0, 3),
+                              .by_reference = rng.below(4) == 0});
+  }
+  return cluster;
 }
 
 /// A chain of layers with the given forward times (backward twice that), weights and output sizes.

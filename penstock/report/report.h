@@ -1,10 +1,12 @@
 // Timelines, plans and profiles for people and for viewers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "penstock/plan/plan.h"
+#include "penstock/plan/what_if.h"
 #include "penstock/profile/profile.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
@@ -22,8 +24,25 @@ std::string text_grid(const schedule::Timeline& timeline, int max_columns = 120)
 /// The compute actions of a schedule in unit time (F = 1, B = 2 slots), for `penstock schedule --grid`.
 std::string text_grid(const schedule::Schedule& schedule, int max_columns = 120);
 
-/// The plan as a table: stages with layers, replicas, time, memory; links; bottleneck; alternatives.
-std::string plan_table(const plan::Plan& plan);
+/// The plan as tables of at most about 110 columns: stages with layers, places, time and memory; links; the slowest part; totals; other
+/// families in short; notes. `memory_limit_bytes` per worker is what memory is held against, 0: that of the devices. Takes any plan, also
+/// one that plan::validate would refuse. Names are made printable. docs/plans.md says how to read it.
+std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes = 0);
+
+/// All families of the plan's alternatives in one table, the plan itself marked by '*'; below it, why it wins and why the others do not.
+std::string compare_table(const plan::Plan& plan);
+
+/// One row per change; why there is no plan, below. Empty when there is nothing to show.
+std::string what_if_table(const std::vector<plan::WhatIf>& changes);
+
+/// A picture of the plan as a self-contained SVG document: stages with layers, time, memory and replicas, links with bytes and time, where
+/// the stages run, the slowest part marked. Light or dark as the viewer prefers. Many stages are drawn as bars, very many in groups, so the
+/// size is bounded. Names are escaped. O(stages + links + levels).
+std::string plan_svg(const plan::Plan& plan, int64_t memory_limit_bytes = 0);
+
+/// A page that needs no network and no scripts: the picture, all tables, notes, and the changes if there are any.
+std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIf>& changes = {}, int64_t memory_limit_bytes = 0);
+
 /// The profile as a table, layer by layer, with totals.
 std::string profile_table(const profile::Profile& profile);
 

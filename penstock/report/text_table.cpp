@@ -2,27 +2,20 @@
 
 #include <algorithm>
 
+#include "penstock/report/text.h"
 #include "penstock/util/check.h"
 
 namespace penstock::report {
 
-std::string shortened(std::string_view text, size_t most) {
-  if (text.size() <= most) return std::string(text);
-  const size_t tail = (most - 2) / 2;
-  std::string result(text.substr(0, most - 2 - tail));
-  result += "..";
-  result += text.substr(text.size() - tail);
-  return result;
-}
-
-std::string wrapped_item(std::string_view text, size_t width) {
+std::string wrapped_item(std::string_view item, size_t width) {
+  const std::string text = printable(item);
   std::string result;
   std::string line = "  -";
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string_view word = text.substr(begin, end - begin);
-    if (line.size() + 1 + word.size() > width && line.size() > 3) {
+    const std::string_view word = std::string_view(text).substr(begin, end - begin);
+    if (display_width(line) + 1 + display_width(word) > width && line.size() > 3) {
       result += line + '\n';
       line = "   ";
     }
@@ -43,7 +36,7 @@ std::string TextTable::to_string(size_t indent) const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t width = columns_[c].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[c].size());
+    for (const auto& row : rows_) width = std::max(width, display_width(row[c]));
     widths.push_back(width);
   }
   std::string text;
@@ -51,7 +44,7 @@ std::string TextTable::to_string(size_t indent) const {
     std::string line(indent, ' ');
     for (size_t c = 0; c < columns_.size(); ++c) {
       const std::string& content = cell(c);
-      const std::string padding(widths[c] - content.size(), ' ');
+      const std::string padding(widths[c] - display_width(content), ' ');
       if (c > 0) line += "  ";
       line += columns_[c].align == Align::Left ? content + padding : padding + content;
     }

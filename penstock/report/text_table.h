@@ -18,13 +18,13 @@ enum class Align : uint8_t { Left, Right };
 struct Column {
   std::string title;
   Align align = Align::Right;
-  size_t most = 40;  ///< longer cells are shortened in the middle
+  size_t most = 40;  ///< wider cells are shortened in the middle
 };
 
 class TextTable {
  public:
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  /// One cell per column.
+  /// One cell per column; made printable().
   void add(std::vector<std::string> cells);
   /// Title line and rows, each indented by `indent` and ended by a newline; no trailing spaces.
   std::string to_string(size_t indent = 0) const;
@@ -34,10 +34,7 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// `text`, or its first and last characters around ".." when it is longer than `most` (at least 4).
-std::string shortened(std::string_view text, size_t most);
-
-/// `text` as a "- " list item broken at spaces so that no line passes `width`.
+/// printable(text) as a "- " list item broken at spaces so that no line passes `width`.
 std::string wrapped_item(std::string_view text, size_t width);
 
 }  // namespace penstock::report

@@ -145,6 +145,15 @@ TEST(Delays, LatestReallyDiffersFromStash) {
   EXPECT_GT(weight_difference(vertical_sync.layers, stash.layers), 10 * kTolerance);
 }
 
+TEST(Delays, RecomputationUsesTheStashedVersion) {
+  Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  const Trained kept = train(skip_model(0.3), setup);
+  setup.recompute = {true, true, true};
+  const Trained again = train(skip_model(0.3), setup);
+  EXPECT_EQ(kept.losses, again.losses);
+  EXPECT_EQ(weight_difference(kept.layers, again.layers), 0.0);
+}
+
 TEST(Delays, VersionsKeptMatchThePolicy) {
   Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{3, 2, 1}));

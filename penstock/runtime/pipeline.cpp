@@ -88,14 +88,18 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     throw ConfigError(
         fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
   }
+  if (!options.recompute.empty() && options.recompute.size() != replicas_.size()) {
+    throw ConfigError(
+        fmt::format("recompute says something about {} stages, the pipeline has {}", options.recompute.size(), replicas_.size()));
+  }
   int32_t next_worker = 0;
   for (size_t s = 0; s < replicas_.size(); ++s) {
     const auto module = std::make_shared<const StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)});
     if (module->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
     for (int r = 0; r < replicas_[s]; ++r) {
-      workers_.push_back(std::make_unique<Worker>(
-          Worker{module, Replica{WorkerId{next_worker++}, r, module.get(),
-                                 WeightStore(initial_weights(model, *module, options.seed), optimizer), initial_buffers(model, *module)}}));
+      workers_.push_back(std::make_unique<Worker>(Worker{
+          module, Replica{WorkerId{next_worker++}, r, module.get(), WeightStore(initial_weights(model, *module, options.seed), optimizer),
+                          initial_buffers(model, *module), !options.recompute.empty() && options.recompute[s]}}));
     }
   }
 }

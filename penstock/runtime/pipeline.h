@@ -24,6 +24,9 @@ struct PipelineOptions {
   uint64_t seed = 1;                            ///< initial weights
   int threads_per_worker = 1;                   ///< intra-op threads
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
+  /// Per stage: keep only the inputs of a micro-batch and run its forward pass again right before its backward pass (docs/weights.md).
+  /// Empty: no stage does.
+  std::vector<bool> recompute = {};
 };
 
 /// Sums over the samples of one mini-batch.
@@ -65,7 +68,8 @@ struct LayerSnapshot {
 
 class Pipeline {
  public:
-  /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws ConfigError when a stage has no layer.
+  /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws ConfigError when a stage has no layer
+  /// or options.recompute has another number of stages.
   Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas, const model::Optimizer& optimizer,
            const PipelineOptions& options);
   ~Pipeline();

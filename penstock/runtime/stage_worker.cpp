@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <new>
 
-#include "penstock/model/loss.h"
 #include "penstock/schedule/text_format.h"
 #include "penstock/util/check.h"
 
@@ -128,6 +127,7 @@ StageWorker::InFlight& StageWorker::in_flight(MicroBatchId micro_batch) {
     entry->second.inputs.resize(replica_.module->inputs().size());
     entry->second.output_grads.resize(replica_.module->outputs().size());
     entry->second.pending_sends = run_.training ? backward_links_ : forward_links_;
+    entry->second.pending_forward_sends = forward_links_;
   }
   return entry->second;
 }
@@ -138,39 +138,54 @@ void StageWorker::drop_if_done(MicroBatchId micro_batch) {
 }
 
 void StageWorker::forward(const Action& action) {
-  const StageModule& module = *replica_.module;
   InFlight& record = in_flight(action.micro_batch);
-  const auto& wanted = module.inputs();
+  const auto& wanted = replica_.module->inputs();
   if (!wanted.empty() && wanted.front().is_model_input()) {
     const model::Tensors batch = run_.source.inputs(action.micro_batch);
     for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
       record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
   }
-  const at::AutoGradMode grad_mode(run_.training);
-  const model::ForwardContext context{.training = run_.training, .seed = run_.source.seed(action.micro_batch)};
   if (run_.training) {
     // The backward of an earlier micro-batch may still need the buffers as they were: like weights, they are replaced, not overwritten.
     const at::NoGradGuard no_grad;
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
   }
-  record.outputs = module.forward(replica_.weights.at(action.version), replica_.buffers, record.inputs, context);
-  if (!module.model_outputs().empty()) apply_loss(action, record);
+  compute_outputs(action, record, replica_.buffers, run_.training && !replica_.recompute);
+  if (!replica_.module->model_outputs().empty()) {
+    model::LossResult loss = loss_of(action, record);
+    if (run_.training && !replica_.recompute) record.loss = std::move(loss.scaled_loss);
+    run_.losses.add(action.mini_batch, {loss.loss_sum, loss.correct, run_.source.samples(action.micro_batch)});
+  }
   if (!run_.training) {
     record.inputs.clear();
     drop_if_done(action.micro_batch);
+  } else if (replica_.recompute && record.pending_forward_sends == 0) {
+    record.outputs.clear();
   }
 }
 
-void StageWorker::apply_loss(const Action& action, InFlight& record) {
+void StageWorker::compute_outputs(const Action& action, InFlight& record, model::MutableTensorSpan buffers, bool with_graph) {
+  const at::AutoGradMode grad_mode(with_graph);
+  const model::ForwardContext context{.training = run_.training, .seed = run_.source.seed(action.micro_batch)};
+  record.outputs = replica_.module->forward(replica_.weights.at(action.version), buffers, record.inputs, context);
+}
+
+model::LossResult StageWorker::loss_of(const Action& action, const InFlight& record) const {
   const at::Tensor& logits = record.outputs[replica_.module->model_outputs().front()];
-  const int64_t mini_batch_samples = run_.source.mini_batch_samples(action.mini_batch);
-  model::LossResult loss = model::cross_entropy(logits, run_.source.targets(action.micro_batch), mini_batch_samples);
-  if (run_.training) record.loss = std::move(loss.scaled_loss);
-  run_.losses.add(action.mini_batch, {loss.loss_sum, loss.correct, run_.source.samples(action.micro_batch)});
+  return model::cross_entropy(logits, run_.source.targets(action.micro_batch), run_.source.mini_batch_samples(action.mini_batch));
+}
+
+void StageWorker::recompute(const Action& action, InFlight& record) {
+  // Running statistics have seen this micro-batch already.
+  model::Tensors buffers;
+  for (const at::Tensor& buffer : replica_.buffers) buffers.push_back(buffer.clone());
+  compute_outputs(action, record, buffers, /*with_graph=*/true);
+  if (!replica_.module->model_outputs().empty()) record.loss = loss_of(action, record).scaled_loss;
 }
 
 void StageWorker::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
+  if (replica_.recompute) recompute(action, record);
   const model::Tensors& weights = replica_.weights.at(action.version);
   model::Tensors roots;
   model::Tensors root_grads;
@@ -231,6 +246,7 @@ void StageWorker::send(const Action& action) {
     for (const size_t i : replica_.module->inputs_from(action.peer)) tensors.push_back(std::move(record.input_grads[i]));
   } else {
     for (const size_t i : replica_.module->outputs_to(action.peer)) tensors.push_back(record.outputs[i].detach());
+    if (--record.pending_forward_sends == 0 && replica_.recompute) record.outputs.clear();
   }
   if (is_backward || !run_.training) {
     --record.pending_sends;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/model/loss.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/run_state.h"
 #include "penstock/runtime/stage_module.h"
@@ -19,6 +20,7 @@ struct Replica {
   const StageModule* module = nullptr;
   WeightStore weights;
   model::Tensors buffers;
+  bool recompute = false;  ///< PipelineOptions::recompute of the stage
 };
 
 /// One run of one worker; lives in that worker's thread.
@@ -37,17 +39,21 @@ class StageWorker {
   /// What a micro-batch keeps between its actions on this worker (the activation stash).
   struct InFlight {
     model::Tensors inputs;        ///< leaves, in the order of StageModule::inputs()
-    model::Tensors outputs;       ///< with their autograd graph
+    model::Tensors outputs;       ///< with their autograd graph; of a stage that recomputes, without one and until they are sent
     model::Tensors output_grads;  ///< sums over the consumers
     at::Tensor loss;              ///< on the output stage
     model::Tensors input_grads;   ///< after backward, until sent
     int64_t pending_sends = 0;
+    int64_t pending_forward_sends = 0;
   };
 
   bool enter(MiniBatchId mini_batch);
   void execute(const schedule::Action& action);
   void forward(const schedule::Action& action);
-  void apply_loss(const schedule::Action& action, InFlight& record);
+  /// The stage's outputs (and loss) of a micro-batch, with an autograd graph if `with_graph`.
+  void compute_outputs(const schedule::Action& action, InFlight& record, model::MutableTensorSpan buffers, bool with_graph);
+  void recompute(const schedule::Action& action, InFlight& record);
+  model::LossResult loss_of(const schedule::Action& action, const InFlight& record) const;
   void backward(const schedule::Action& action);
   void send(const schedule::Action& action);
   void receive(const schedule::Action& action);

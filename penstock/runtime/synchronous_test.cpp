@@ -81,6 +81,50 @@ TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
   EXPECT_EQ(weight_difference(one.layers, three.layers), 0.0);
 }
 
+TEST(Synchronous, RecomputationChangesNothingButMemory) {
+  const model::Model model = skip_model(0.3);
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush}) {
+    Case setup{.kind = kind, .replicas = {1, 2, 1}, .parts = 4};
+    const Trained kept = train(model, setup);
+    for (const std::vector<bool>& recompute : {std::vector<bool>{true, true, true}, {false, true, false}, {true, false, true}}) {
+      setup.recompute = recompute;
+      const Trained again = train(model, setup);
+      EXPECT_EQ(kept.losses, again.losses);
+      EXPECT_EQ(weight_difference(kept.layers, again.layers), 0.0);
+    }
+  }
+}
+
+/// The same samples as images.
+class RandomImages : public RandomBatches {
+ public:
+  using RandomBatches::RandomBatches;
+  model::Tensors inputs(MicroBatchId b) const override { return {RandomBatches::inputs(b)[0].reshape({-1, 2, 2, 2})}; }
+};
+
+TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
+  model::ModelBuilder net("normed");
+  model::Value x = net.input({2, 2, 2});
+  x = net.relu(net.batch_norm2d(net.conv2d(x, {.channels = 4, .kernel = 1})));
+  const model::Model model = net.build(net.linear(net.flatten(x), {.features = 4}));
+  const auto optimizer = model::make_optimizer({});
+  const Case setup{.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3};
+  const RandomImages batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  std::vector<std::vector<LayerSnapshot>> states;
+  for (const bool recompute : {false, true}) {
+    Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer, {.seed = 3, .recompute = {recompute, recompute}});
+    pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.05; }});
+    states.push_back(pipeline.snapshot());
+  }
+  EXPECT_EQ(weight_difference(states[0], states[1]), 0.0);
+  size_t buffers = 0;
+  for (size_t l = 0; l < states[0].size(); ++l) {
+    for (size_t b = 0; b < states[0][l].buffers.size(); ++b, ++buffers)
+      EXPECT_TRUE(at::equal(states[0][l].buffers[b], states[1][l].buffers[b]));
+  }
+  EXPECT_GE(buffers, 2U);
+}
+
 TEST(Synchronous, RunsAreRepeatableBitForBit) {
   const Case setup{.kind = Kind::OneFOneBFlush, .replicas = {3, 2}, .parts = 6};
   const Trained first = train(skip_model(), setup);

@@ -94,6 +94,7 @@ struct Case {
   int64_t samples = 12 * 20;
   model::OptimizerSpec optimizer = {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3};
   double learning_rate = 0.05;
+  std::vector<bool> recompute = {};
 };
 
 inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches, const Pipeline& pipeline) {
@@ -111,7 +112,7 @@ inline Trained train(const model::Model& model, const Case& setup) {
   const auto optimizer = model::make_optimizer(setup.optimizer);
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
   Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer,
-                    {.seed = 3, .deadline = std::chrono::seconds(30)});
+                    {.seed = 3, .deadline = std::chrono::seconds(30), .recompute = setup.recompute});
   Trained trained;
   trained.run =
       pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [&](int64_t) { return setup.learning_rate; }});

@@ -18,21 +18,6 @@
 namespace penstock::schedule {
 namespace {
 
-void check_runs(Kind kind, const ScheduleShape& shape) {
-  validate(shape);
-  if (!supports(kind, shape.policy)) {
-    throw ConfigError(fmt::format("schedule {} cannot run with weight policy {}; its own is {}", to_string(kind), to_string(shape.policy),
-                                  to_string(default_policy(kind))));
-  }
-  if (kind == Kind::Serial && (shape.num_stages() != 1 || shape.replicas[0] != 1)) {
-    throw ConfigError(
-        fmt::format("schedule serial runs on 1 worker, found {} stages on {} workers", shape.num_stages(), shape.num_workers()));
-  }
-  if (kind == Kind::DataParallel && shape.num_stages() != 1) {
-    throw ConfigError(fmt::format("schedule dp runs 1 stage on many workers, found {} stages", shape.num_stages()));
-  }
-}
-
 int64_t common_multiple(const ScheduleShape& shape) {
   int64_t multiple = 1;
   for (const int64_t count : shape.replicas) {
@@ -83,6 +68,16 @@ Kind parse_kind(std::string_view name) {
   throw ConfigError(fmt::format("unknown schedule '{}', expected one of {}", name.substr(0, 40), names));
 }
 
+Kind parse_strategy(std::string_view name) {
+  std::string names = "auto";
+  for (const Kind kind : all_kinds()) {
+    if (kind == Kind::ForwardOnly) continue;
+    if (to_string(kind) == name) return kind;
+    names += fmt::format(", {}", to_string(kind));
+  }
+  throw ConfigError(fmt::format("unknown strategy '{}', expected one of {}", name.substr(0, 40), names));
+}
+
 std::string_view describe(Kind kind) {
   switch (kind) {
     case Kind::Serial:
@@ -123,6 +118,21 @@ int64_t default_accumulate(Kind kind, const ScheduleShape& shape) {
   const std::optional<int64_t> accumulate = checked_mul(ceil_div(pipeline_depth(shape), multiple), multiple);
   if (!accumulate) throw ConfigError("the replica counts have no usable common multiple; say how many micro-batches to accumulate");
   return *accumulate;
+}
+
+void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions) {
+  validate(shape, max_actions);
+  if (!supports(kind, shape.policy)) {
+    throw ConfigError(fmt::format("schedule {} cannot run with weight policy {}; its own is {}", to_string(kind), to_string(shape.policy),
+                                  to_string(default_policy(kind))));
+  }
+  if (kind == Kind::Serial && (shape.num_stages() != 1 || shape.replicas[0] != 1)) {
+    throw ConfigError(
+        fmt::format("schedule serial runs on 1 worker, found {} stages on {} workers", shape.num_stages(), shape.num_workers()));
+  }
+  if (kind == Kind::DataParallel && shape.num_stages() != 1) {
+    throw ConfigError(fmt::format("schedule dp runs 1 stage on many workers, found {} stages", shape.num_stages()));
+  }
 }
 
 Schedule generate(Kind kind, const ScheduleShape& shape) {

@@ -26,6 +26,8 @@ enum class Kind : uint8_t {
 std::string_view to_string(Kind kind);
 /// Throws ConfigError listing the names.
 Kind parse_kind(std::string_view name);
+/// A kind that trains, by the name that `penstock train --strategy` knows. Throws ConfigError listing them (and "auto").
+Kind parse_strategy(std::string_view name);
 /// All kinds, in the order above.
 std::vector<Kind> all_kinds();
 /// One line for people: what it does and where it is from.
@@ -38,8 +40,11 @@ bool supports(Kind kind, WeightPolicy policy);
 /// replica counts for 1f1b, and for 2bw the smallest multiple of that which reaches the depth.
 int64_t default_accumulate(Kind kind, const ScheduleShape& shape);
 
-/// Compute actions only. Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it (dp with 2 stages, serial
-/// with 2 workers, an unsupported policy).
+/// Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it (dp with 2 stages, serial with 2 workers, an
+/// unsupported policy). O(stages).
+void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions = kMaxActions);
+
+/// Compute actions only. Throws ConfigError as check_runs().
 Schedule generate(Kind kind, const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

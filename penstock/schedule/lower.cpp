@@ -2,8 +2,7 @@
 // written.
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "penstock/schedule/neighbours.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/step_placement.h"
 #include "penstock/schedule/text_format.h"
@@ -14,28 +13,6 @@
 
 namespace penstock::schedule {
 namespace {
-
-/// Sources and targets of each stage, ascending.
-struct Neighbours {
-  std::vector<std::vector<StageId>> sources;
-  std::vector<std::vector<StageId>> targets;
-};
-
-Neighbours neighbours_of(std::vector<StageLink> links, int num_stages) {
-  std::sort(links.begin(), links.end());
-  links.erase(std::unique(links.begin(), links.end()), links.end());
-  Neighbours result;
-  result.sources.resize(static_cast<size_t>(num_stages));
-  result.targets.resize(static_cast<size_t>(num_stages));
-  for (const StageLink& link : links) {
-    if (link.from.value < 0 || link.to.value >= num_stages || link.from >= link.to) {
-      throw ConfigError(fmt::format("link {}->{} must lead from a stage to a later one of {}", link.from.value, link.to.value, num_stages));
-    }
-    result.sources[link.to.index()].push_back(link.from);
-    result.targets[link.from.index()].push_back(link.to);
-  }
-  return result;
-}
 
 /// Refuses lists that the shape does not describe; returns whether no backward occurs.
 bool check_compute(const Schedule& compute, const WorkerTable& table) {

@@ -38,7 +38,7 @@ WorkerId ScheduleShape::worker_of(StageId stage, MicroBatchId b) const {
   return WorkerId{first.value + static_cast<int32_t>(b.value % replicas[stage.index()])};
 }
 
-void validate(const ScheduleShape& shape) {
+void validate(const ScheduleShape& shape, int64_t max_actions) {
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
   int64_t workers = 0;
   for (size_t s = 0; s < shape.replicas.size(); ++s) {
@@ -52,9 +52,9 @@ void validate(const ScheduleShape& shape) {
   if (shape.micro_batches < 0) throw ConfigError(fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
   if (shape.accumulate < 1) throw ConfigError(fmt::format("accumulate must be at least 1 micro-batch, found {}", shape.accumulate));
   const int64_t actions = saturating_mul(saturating_mul(2, shape.num_stages()), shape.micro_batches);
-  if (actions > kMaxActions) {
+  if (actions > max_actions) {
     throw ConfigError(fmt::format("{} micro-batches over {} stages are more than {} actions; train in several schedules instead",
-                                  shape.micro_batches, shape.num_stages(), kMaxActions));
+                                  shape.micro_batches, shape.num_stages(), max_actions));
   }
   if (shape.policy == WeightPolicy::TwoBuffered && shape.accumulate < pipeline_depth(shape)) {
     throw ConfigError(

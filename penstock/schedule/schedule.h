@@ -42,9 +42,9 @@ inline constexpr int64_t kMaxActions = 50'000'000;
 inline constexpr int kMaxWorkers = 10'000'000;
 
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0 or accumulate < 1, more than
-/// kMaxActions compute actions, and for 2bw an `accumulate` below pipeline_depth(). O(stages), allocates nothing that grows with the
+/// `max_actions` compute actions, and for 2bw an `accumulate` below pipeline_depth(). O(stages), allocates nothing that grows with the
 /// numbers.
-void validate(const ScheduleShape& shape);
+void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
 struct Schedule {
   std::string kind;  ///< "1f1b", "gpipe", ...; "custom" when read from a file without one

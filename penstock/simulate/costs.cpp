@@ -1,10 +1,17 @@
-#include "penstock/simulate/network.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/simulate/places.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
 
 namespace penstock::simulate {
 
 Costs costs_of(const plan::Plan& plan) {
-  const Network network = flat_network(plan.cluster);
   Costs costs;
   costs.stages.reserve(plan.stages.size());
   for (const plan::Stage& stage : plan.stages) {
@@ -13,14 +20,64 @@ Costs costs_of(const plan::Plan& plan) {
                             .step_ns = stage.step_ns,
                             .sync_ns = stage.sync_ns,
                             .stash_bytes = stage.stash_bytes,
-                            .weight_bytes = stage.weight_bytes});
+                            .weight_bytes = stage.weight_bytes,
+                            .recompute = stage.recompute,
+                            .first_worker = stage.first_worker});
   }
   costs.links.reserve(plan.links.size());
-  for (const plan::Link& link : plan.links) costs.links.push_back({link.from, link.to, link.bytes});
-  costs.bandwidth_bytes_per_s = network.by_reference ? 0 : network.bandwidth_bytes_per_s;
-  costs.latency_ns = network.latency_ns;
+  for (const plan::Link& link : plan.links) {
+    costs.links.push_back({link.from, link.to, link.bytes});
+    if (link.to.value < 0 || link.to.index() >= costs.stages.size()) {
+      throw ConfigError(fmt::format("the plan has a link to stage {}, it has {} stages", link.to.value, costs.stages.size()));
+    }
+    int64_t& input_bytes = costs.stages[link.to.index()].input_bytes;
+    input_bytes = saturating_add(input_bytes, link.bytes);
+  }
+  costs.cluster = plan.cluster;
   costs.samples_per_micro_batch = plan.micro_batch_size;
+  costs.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   return costs;
 }
+
+schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches) {
+  const schedule::Kind kind = schedule::parse_kind(plan.strategy);
+  const schedule::ScheduleShape shape{
+      .replicas = plan.replicas(),
+      .micro_batches = saturating_mul(mini_batches, plan.micro_batches),
+      .accumulate = plan.micro_batches,
+      .policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights)};
+  std::vector<schedule::StageLink> links;
+  links.reserve(plan.links.size());
+  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  return {kind, shape, links};
+}
+
+namespace detail {
+
+void check_costs(const Costs& costs, int num_stages) {
+  if (costs.stages.size() != static_cast<size_t>(num_stages)) {
+    throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}", costs.stages.size(), num_stages));
+  }
+  for (size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCost& stage = costs.stages[s];
+    if (std::min({stage.forward_ns, stage.backward_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes, stage.weight_bytes,
+                  stage.input_bytes}) < 0) {
+      throw ConfigError(fmt::format("the costs of stage {} hold a negative time or size", s));
+    }
+  }
+  for (const LinkCost& link : costs.links) {
+    const bool known = link.from.value >= 0 && link.to.value > link.from.value && link.to.value < num_stages;
+    if (!known || link.bytes < 0) {
+      throw ConfigError(fmt::format("the costs have a link {} -> {} of {} bytes; the schedule has stages 0 to {} and links lead forwards",
+                                    link.from.value, link.to.value, link.bytes, num_stages - 1));
+    }
+  }
+  if (std::min({costs.bandwidth_bytes_per_s, costs.latency_ns, costs.credits, costs.samples_per_micro_batch}) < 0 ||
+      !(costs.optimizer_state_per_weight >= 0)) {
+    throw ConfigError("bandwidth, latency, credits, samples and optimiser state must not be negative");
+  }
+}
+
+}  // namespace detail
 
 }  // namespace penstock::simulate

@@ -1,18 +1,24 @@
-// Runs a schedule against costs in simulated time and returns its timeline: the prediction that a measured run is compared with.
+// Runs a schedule against costs in simulated time: the prediction that a measured run is compared with, and what a cluster nobody has would
+// do.
 //
 //   Costs costs = costs_of(plan);
-//   Result result = simulate(schedule, costs);
-//   double samples_per_s = result.throughput_samples_per_s(costs.samples_per_micro_batch);
+//   Result result = simulate(schedule, costs);                             // a schedule in memory, with its timeline
+//   Result large = simulate(lazy_schedule_of(plan, 10'000), costs, {});     // the plan's own, never written down
 //
-// Model: each worker runs its list in order. A message leaves when its send starts and a credit is free, occupies its channel for bytes /
-// bandwidth (messages of one channel follow each other), and arrives latency later; the sender goes on at once, the receiver waits for the
-// arrival. SYNC starts when the last replica is there. docs/simulator.md lists the assumptions and the measured error.
+// Model: each worker runs its list in order. A message leaves when its send starts and a credit is free, passes the links between the two
+// workers, each of which serves its messages in the order in which they reach it, and arrives latency later; the sender goes on at once,
+// the receiver waits for the arrival. SYNC starts when the last replica is there. docs/simulator.md lists the assumptions and the known
+// error.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
+#include "penstock/cluster/cluster.h"
 #include "penstock/plan/plan.h"
+#include "penstock/schedule/lazy_schedule.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
 
@@ -25,6 +31,9 @@ struct StageCost {
   int64_t sync_ns = 0;
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
+  int64_t input_bytes = 0;  ///< kept from F to B where the stage recomputes
+  bool recompute = false;   ///< B makes the stash again, for its own duration; F keeps the inputs alone
+  int first_worker = -1;    ///< replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before
 };
 
 struct LinkCost {
@@ -35,27 +44,77 @@ struct LinkCost {
 
 struct Costs {
   std::vector<StageCost> stages;      ///< per micro-batch
-  std::vector<LinkCost> links;        ///< missing pairs cost nothing but latency
-  int64_t bandwidth_bytes_per_s = 0;  ///< 0: by reference, messages cost latency only
+  std::vector<LinkCost> links;        ///< missing pairs cost nothing but latency; bytes of equal pairs add up
+  int64_t bandwidth_bytes_per_s = 0;  ///< of each worker's link, per direction; 0: by reference, messages cost latency only
   int64_t latency_ns = 0;
+  std::optional<cluster::Cluster> cluster;  ///< in place of bandwidth and latency: the levels that messages pass
   int64_t samples_per_micro_batch = 1;
   int64_t credits = 1'000'000;              ///< messages per channel before a send waits
   double optimizer_state_per_weight = 1.0;  ///< bytes of optimiser state per weight byte (SGD with momentum 1, Adam 2)
 };
 
+/// What the plan says of its stages, links, places and cluster. Throws ConfigError for a link to a stage that does not exist; simulate()
+/// refuses stages that do not fit on the cluster or share a worker.
 Costs costs_of(const plan::Plan& plan);
 
-struct Result {
-  schedule::Timeline timeline;
-  int64_t makespan_ns = 0;
-  double idle_share = 0;
-  std::vector<int64_t> peak_memory_bytes;  ///< per worker: weight versions, gradients, optimiser state, stashed activations
-  int64_t micro_batches = 0;
-  double throughput_samples_per_s = 0;  ///< whole schedule, fill and drain included
+/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown strategy or policy, or as LazySchedule.
+schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches);
+
+/// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn by the seed.
+struct Stragglers {
+  double share = 0;   ///< 0 to 1
+  double factor = 1;  ///< by which F, B and STEP take longer
 };
 
-/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, and when the schedule deadlocks (verify it first).
-/// O(actions * log workers). Pure. Times saturate instead of overflowing.
+/// A failure of any worker stops all; work since the last checkpoint is done again.
+struct Failures {
+  int64_t worker_mtbf_ns = 0;    ///< mean time between failures of one worker, exponentially distributed; 0: none fails
+  int64_t restart_ns = 0;        ///< from a failure until all workers begin again
+  int64_t checkpoint_every = 0;  ///< mini-batches; 0: never, so a failure starts the schedule over
+  int64_t checkpoint_ns = 0;     ///< each worker pauses that long after the step
+};
+
+struct Options {
+  bool keep_timeline = false;
+  uint64_t seed = 1;
+  Stragglers stragglers = {};
+  double compute_spread = 0;  ///< every F, B and STEP is multiplied by a lognormal number of mean 1; this is the sigma of its logarithm
+  Failures failures = {};
+  double price_per_worker_hour = 0;
+  /// Called now and then with the actions begun and their total.
+  std::function<void(int64_t done, int64_t total)> progress = {};
+};
+
+struct Result {
+  schedule::Timeline timeline;  ///< without failures; empty unless Options::keep_timeline
+  int64_t makespan_ns = 0;      ///< failures included
+  double idle_share = 0;        ///< of the schedule without failures: 1 - time in F, B, SYNC and STEP / (workers * schedule_ns)
+  std::vector<int64_t> peak_memory_bytes = {};  ///< per worker: weight versions, gradients, optimiser state, stashed activations
+  int64_t micro_batches = 0;
+  double throughput_samples_per_s = 0;  ///< samples / makespan_ns: fill, drain and failures included
+  int64_t num_actions = 0;
+  int64_t schedule_ns = 0;  ///< of the schedule without failures, checkpoints included
+  double useful_share = 0;  ///< time in F, B, SYNC and STEP that was not done again / (workers * makespan_ns)
+  int64_t num_failures = 0;
+  int64_t redone_ns = 0;  ///< time whose work was lost
+  int64_t down_ns = 0;    ///< from failures until everyone began again
+  double cost = 0;        ///< workers * makespan * price
+  double cost_per_sample = 0;
+};
+
+/// No more workers than this are simulated, nor more actions, nor more messages between being sent and being received.
+inline constexpr int kMaxSimulatedWorkers = 1'000'000;
+inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
+inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
+
+/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when it sends or receives a message twice, and when
+/// it deadlocks (verify it first); for options out of range, and when the mean time between failures is so short that no checkpoint is
+/// reached. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
+Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
+/// Without variation or failures, the timeline kept.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);
+/// The same for a schedule that is generated while it runs: memory O(workers + links + messages in flight), besides the timeline if it is
+/// kept and, with failures, 8 bytes per mini-batch. Throws ConfigError also above the limits.
+Result simulate(const schedule::LazySchedule& schedule, const Costs& costs, const Options& options);
 
 }  // namespace penstock::simulate

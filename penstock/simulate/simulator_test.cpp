@@ -150,10 +150,26 @@ TEST(Simulator, AReceiveWithoutItsSendIsADeadlock) {
   EXPECT_THAT(failure(schedule, uniform_costs(2, 1, 1)), HasSubstr("a message that no worker sends"));
 }
 
+TEST(Simulator, AMessageThatIsSentTwiceIsRefused) {
+  const std::string header = "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n";
+  EXPECT_THAT(failure(parsed(header + "0F0@0,0SEND_F0,0SEND_F0\n1F0@0\n"), uniform_costs(2, 1, 1)),
+              HasSubstr("worker 0 sends a message that is under way already: 0SEND_F0"));
+}
+
+TEST(Simulator, ReplicasThatSynchroniseInDifferentOrdersDeadlock) {
+  const Schedule schedule = parsed(
+      "# penstock schedule 1\n# kind: custom\n# replicas: 2\n# micro-batches: 4  accumulate: 2  weights: flush\n"
+      "0F0@0,0B0@0,0SYNC0,0SYNC1\n0F1@0,0B1@0,0SYNC1,0SYNC0\n");
+  EXPECT_THAT(failure(schedule, uniform_costs(1, 1, 1)), HasSubstr("waits for the other replicas of stage 0 (1 of 2 are there)"));
+}
+
 TEST(Simulator, RefusesScheduleAndCostsThatDoNotFit) {
   EXPECT_THAT(failure(generate(Kind::Serial, {.replicas = {1}, .micro_batches = 1}), uniform_costs(1, 1, 1)), HasSubstr("lower()"));
   EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), uniform_costs(3, 1, 1)), HasSubstr("3 stages"));
   EXPECT_THAT(failure(lowered(Kind::Serial, {1}, 1, 1), uniform_costs(1, -1, 1)), HasSubstr("negative"));
+  Schedule short_of_workers = lowered(Kind::GPipe, {1, 1}, 2, 2);
+  short_of_workers.workers.pop_back();
+  EXPECT_THAT(failure(short_of_workers, uniform_costs(2, 1, 1)), HasSubstr("1 workers, its replicas are 2"));
   Costs costs = uniform_costs(2, 1, 1);
   costs.links = {{StageId{1}, StageId{0}, 5}};
   EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), costs), HasSubstr("link 1 -> 0"));

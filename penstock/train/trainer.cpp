@@ -67,6 +67,12 @@ int64_t check_schedule(const Schedule& schedule) {
   return credits;
 }
 
+std::vector<bool> recomputing_stages(const plan::Plan& plan) {
+  std::vector<bool> result;
+  for (const plan::Stage& stage : plan.stages) result.push_back(stage.recompute);
+  return result;
+}
+
 double samples_per_second(int64_t samples, int64_t ns) { return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0; }
 
 /// One call of train().
@@ -79,7 +85,10 @@ class Run {
         seed_(options.seed),
         optimizer_(model::make_optimizer(options.optimizer)),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(), *optimizer_,
-                  {.seed = options.seed, .threads_per_worker = options.threads_per_worker, .deadline = options.deadline}),
+                  {.seed = options.seed,
+                   .threads_per_worker = options.threads_per_worker,
+                   .deadline = options.deadline,
+                   .recompute = recomputing_stages(options.plan)}),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
   TrainResult run();

@@ -57,6 +57,16 @@ constexpr std::array kBandwidthUnits = {
     Unit{"Tbit/s", kTera, 8},
 };
 
+constexpr std::array kFlopsUnits = {
+    Unit{"", 1},
+    Unit{"FLOP/s", 1},
+    Unit{"kFLOP/s", kKilo},
+    Unit{"MFLOP/s", kMega},
+    Unit{"GFLOP/s", kGiga},
+    Unit{"TFLOP/s", kTera},
+    Unit{"PFLOP/s", kPeta},
+};
+
 constexpr std::array kDurationUnits = {
     Unit{"", 1}, Unit{"ns", 1}, Unit{"us", kKilo}, Unit{"ms", kMega}, Unit{"s", kGiga}, Unit{"min", 60 * kGiga}, Unit{"h", 3600 * kGiga},
 };
@@ -156,6 +166,13 @@ int64_t parse_bandwidth(std::string_view text) {
   const int64_t bytes_per_s = parse_quantity(text, kBandwidthUnits, kExpected);
   if (bytes_per_s == 0) throw ConfigError(fmt::format("'{}': expected {}", shown(text), kExpected));
   return bytes_per_s;
+}
+
+int64_t parse_flops(std::string_view text) {
+  constexpr std::string_view kExpected = "a speed above zero such as 15.7TFLOP/s, 900GFLOP/s or a plain number of operations per second";
+  const int64_t flops_per_s = parse_quantity(text, kFlopsUnits, kExpected);
+  if (flops_per_s == 0) throw ConfigError(fmt::format("'{}': expected {}", shown(text), kExpected));
+  return flops_per_s;
 }
 
 int64_t parse_duration(std::string_view text) {

@@ -18,6 +18,9 @@ int64_t parse_bytes(std::string_view text);
 /// refused.
 int64_t parse_bandwidth(std::string_view text);
 
+/// Operations per second from "15.7TFLOP/s", "900 GFLOP/s" or a plain number. Throws ConfigError as parse_bytes; zero is refused.
+int64_t parse_flops(std::string_view text);
+
 /// Nanoseconds from "5us", "1.5ms", "2s", "0", "40ns". A number without a unit is nanoseconds. Throws ConfigError as parse_bytes.
 int64_t parse_duration(std::string_view text);
 

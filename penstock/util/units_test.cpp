@@ -80,6 +80,14 @@ TEST(ParseBandwidth, RefusesZeroAndSizes) {
   for (const char* text : {"0", "0GB/s", "1bps", "12GB", "-1GB/s", "10Gb", ""}) EXPECT_THROW(parse_bandwidth(text), ConfigError) << text;
 }
 
+TEST(ParseFlops, UnderstandsUnits) {
+  EXPECT_EQ(parse_flops("15.7TFLOP/s"), 15'700'000'000'000);
+  EXPECT_EQ(parse_flops("900 GFLOP/s"), 900'000'000'000);
+  EXPECT_EQ(parse_flops("12"), 12);
+  for (const char* text : {"0", "15.7T", "1TB/s", "-1GFLOP/s", "5000PFLOP/s5", "nan", ""})
+    EXPECT_THROW(parse_flops(text), ConfigError) << text;
+}
+
 TEST(ParseDuration, UnderstandsUnits) {
   EXPECT_EQ(parse_duration("0"), 0);
   EXPECT_EQ(parse_duration("40ns"), 40);
@@ -126,7 +134,7 @@ RC_GTEST_PROP(Units, AnyTextIsReadOrRefused, (const std::string& text, uint64_t 
   auto texts = tests::mutants("12.5GB/s", seed, 20);
   texts.push_back(text);
   for (const std::string& candidate : texts) {
-    for (const auto parse : {parse_bytes, parse_bandwidth, parse_duration}) {
+    for (const auto parse : {parse_bytes, parse_bandwidth, parse_flops, parse_duration}) {
       try {
         const int64_t value = parse(candidate);
         RC_ASSERT(value >= 0 && value <= kLargest);

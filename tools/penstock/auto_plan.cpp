@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "penstock/model/optimizer.h"
 #include "penstock/model/profiler.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
@@ -50,12 +51,6 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
   }
 }
 
-std::vector<std::vector<std::string>> split_of(const plan::Plan& plan) {
-  std::vector<std::vector<std::string>> split;
-  for (const plan::Stage& stage : plan.stages) split.push_back(stage.layers);
-  return split;
-}
-
 }  // namespace
 
 plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
@@ -68,6 +63,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                                   model.graph().num_layers()));
   }
   planner::PlanOptions options{.strategy = request.strategy, .weights = request.weights, .micro_batches = request.micro_batches};
+  options.optimizer_state_per_weight = static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   const auto cluster = [&]() { return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s); };
   planner::PlanResult result = planner::make_plan(profile, cluster(), options);
   if (!result.plan) throw ConfigError("no plan: " + result.reason);
@@ -77,7 +73,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     options.strategy = result.plan->strategy;
     options.micro_batches = micro_batches;
     std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
-    result.plan = planner::price_plan(profile, cluster(), split_of(*result.plan), result.plan->replicas(), options);
+    result.plan = planner::price_plan(profile, cluster(), result.plan->stages, options);
     if (result.plan->alternatives.empty()) result.plan->alternatives = std::move(alternatives);
   }
   return scale_plan(std::move(*result.plan), request.mini_batch_size);

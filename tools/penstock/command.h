@@ -30,6 +30,7 @@ void add_common(CLI::App& app, CommonOptions& options);
 
 Command models_command(CLI::App& parent);
 Command profile_command(CLI::App& parent);
+Command probe_command(CLI::App& parent);
 Command plan_command(CLI::App& parent);
 Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);

@@ -93,8 +93,7 @@ void check_sizes(const Options& options) {
   }
   train::validate(options.train);
   if (options.plan_path.empty() && options.plan.strategy != "auto") {
-    const schedule::Kind kind = schedule::parse_kind(options.plan.strategy);
-    if (kind == schedule::Kind::ForwardOnly) throw ConfigError("--strategy forward-only evaluates, it does not train");
+    const schedule::Kind kind = schedule::parse_strategy(options.plan.strategy);
     if (!options.plan.weights.empty() && !schedule::supports(kind, schedule::parse_weight_policy(options.plan.weights))) {
       throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}", options.plan.strategy, options.plan.weights));
     }

@@ -2,6 +2,7 @@
 #include <ATen/ops/tanh.h>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 
 namespace penstock::model::detail {
@@ -17,6 +18,13 @@ class Activation final : public Layer {
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
     return inputs;
+  }
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {elementwise({numbers, numbers})},
+            .backward_weights = {},
+            .backward_inputs = {elementwise({numbers, numbers, numbers})},
+            .stash_bytes = tensor_bytes(numbers)};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {function_(inputs[0])}; }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
 
@@ -22,6 +23,14 @@ class Add final : public Layer {
       throw ConfigError(fmt::format("expected two inputs of one shape, found {} and {}", shape_text(inputs[0]), shape_text(inputs[1])));
     }
     return {inputs[0]};
+  }
+  /// Both inputs receive the output's gradient itself.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {elementwise({numbers, numbers, numbers})},
+            .backward_weights = {},
+            .backward_inputs = {},
+            .stash_bytes = tensor_bytes(numbers)};
   }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     return {at::add(inputs[0], inputs[1])};
@@ -46,6 +55,11 @@ class Concat final : public Layer {
     }
     return {out};
   }
+  /// Backward hands out views.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {copy(numbers)}, .backward_weights = {}, .backward_inputs = {}, .stash_bytes = tensor_bytes(numbers)};
+  }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     return {at::cat(at::TensorList(inputs.data(), inputs.size()), 1)};
   }
@@ -69,6 +83,10 @@ class Split final : public Layer {
     part[0] /= parts_;
     return std::vector<Shape>(static_cast<size_t>(parts_), part);
   }
+  /// Forward hands out views; backward puts the gradients together.
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>&, int64_t batch) const override {
+    return {.forward = {}, .backward_weights = {}, .backward_inputs = {copy(batch_numbers(inputs, batch))}, .stash_bytes = 0};
+  }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     const int64_t channels = inputs[0].size(1) / parts_;
     Tensors outputs;
@@ -87,6 +105,7 @@ class Flatten final : public Layer {
     expect_inputs(inputs, 1);
     return {{checked_elements(inputs[0], "input")}};
   }
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>&, int64_t) const override { return {}; }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     // A sample may be a single number without dimensions.
     if (inputs[0].dim() == 1) return {inputs[0].unsqueeze(1)};

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model::detail {
@@ -32,6 +34,31 @@ class Conv2d final : public Layer {
     if (in[0] != in_channels_) throw ConfigError(fmt::format("expected {} input channels, found shape {}", in_channels_, shape_text(in)));
     return {{options_.channels, window_positions(in[1], options_.kernel, options_.stride, options_.padding),
              window_positions(in[2], options_.kernel, options_.stride, options_.padding)}};
+  }
+
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const Shape& out = outputs[0];
+    ConvolutionCount count{.batch = batch,
+                           .in_channels = in_channels_,
+                           .out_channels = options_.channels,
+                           .groups = options_.groups,
+                           .kernel = options_.kernel,
+                           .in_pixels = saturating_mul(inputs[0][1], inputs[0][2]),
+                           .out_pixels = saturating_mul(out[1], out[2])};
+    // Small windows at every pixel are what the transformed method is for.
+    if (has_transformed_method(options_.kernel) && options_.stride == 1 && options_.groups == 1)
+      count.tiles = transformed_tiles(out[1], out[2]);
+    const int64_t numbers = batch_numbers(outputs, batch);
+    profile::LayerWork work{.forward = {convolution(count)},
+                            .backward_weights = {convolution(count)},
+                            .backward_inputs = {convolution(count)},
+                            .stash_bytes = tensor_bytes(numbers)};
+    // Libraries add the bias in a pass of its own; its gradient is the sum over the output's.
+    if (options_.bias) {
+      work.forward.push_back(copy(numbers));
+      work.backward_weights.push_back(elementwise({numbers}));
+    }
+    return work;
   }
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model::detail {
@@ -20,6 +22,16 @@ class Dropout final : public Layer {
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
     return inputs;
+  }
+
+  /// The mask is drawn, then multiplied with; it is kept.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    if (probability_ == 0) return {};
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {elementwise({numbers}), elementwise({numbers, numbers, numbers})},
+            .backward_weights = {},
+            .backward_inputs = {elementwise({numbers, numbers, numbers})},
+            .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(numbers))};
   }
 
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext& context) const override {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
 
@@ -32,6 +33,17 @@ class Linear final : public Layer {
     Shape out = inputs[0];
     out.back() = options_.features;
     return {out};
+  }
+
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t rows = batch_numbers(outputs, batch) / options_.features;
+    const profile::Operation product = matrix_product(rows, in_features_, options_.features);
+    profile::LayerWork work{.forward = {product},
+                            .backward_weights = {product},
+                            .backward_inputs = {product},
+                            .stash_bytes = tensor_bytes(batch_numbers(outputs, batch))};
+    if (options_.bias) work.backward_weights.push_back(elementwise({batch_numbers(outputs, batch)}));
+    return work;
   }
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {

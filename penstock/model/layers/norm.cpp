@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model::detail {
@@ -25,6 +27,16 @@ class BatchNorm2d final : public Layer {
     const Shape& in = expect_image(inputs);
     if (in[0] != channels_) throw ConfigError(fmt::format("expected {} channels, found shape {}", channels_, shape_text(in)));
     return {in};
+  }
+
+  /// Forward reads the input for its mean and variance, reads it again and writes; backward reads input and gradient for the sums, which
+  /// are the weights' gradients, reads both again and writes.
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t numbers = batch_numbers(outputs, batch);
+    return {.forward = {normalization({numbers, numbers, numbers})},
+            .backward_weights = {normalization({numbers, numbers})},
+            .backward_inputs = {normalization({numbers, numbers, numbers})},
+            .stash_bytes = saturating_add(tensor_bytes(numbers), 2 * tensor_bytes(channels_))};  // and each channel's statistics
   }
 
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const ForwardContext& context) const override {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model::detail {
@@ -21,6 +23,17 @@ class Pool2d final : public Layer {
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     const Shape& in = expect_image(inputs);
     return {{in[0], window_positions(in[1], kernel_, stride_, padding_), window_positions(in[2], kernel_, stride_, padding_)}};
+  }
+
+  /// Max pooling keeps the place of each maximum as a 64-bit number. Backward clears the input's gradient, then adds to it.
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+    const int64_t in = batch_numbers(inputs, batch);
+    const int64_t out = batch_numbers(outputs, batch);
+    const int64_t places = mode_ == Mode::Max ? saturating_mul(2, out) : 0;
+    return {.forward = {elementwise({in, out, places})},
+            .backward_weights = {},
+            .backward_inputs = {elementwise({out, places, in, in})},
+            .stash_bytes = saturating_add(tensor_bytes(out), tensor_bytes(places))};
   }
 
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
@@ -41,6 +54,15 @@ class AdaptiveAvgPool2d final : public Layer {
 
   std::string kind() const override { return "adaptive_avg_pool2d"; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override { return {{expect_image(inputs)[0], size_, size_}}; }
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+    if (inputs[0] == outputs[0]) return {};
+    const int64_t in = batch_numbers(inputs, batch);
+    const int64_t out = batch_numbers(outputs, batch);
+    return {.forward = {elementwise({in, out})},
+            .backward_weights = {},
+            .backward_inputs = {elementwise({out, in})},
+            .stash_bytes = tensor_bytes(out)};
+  }
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     const at::Tensor& x = inputs[0];
     // Nothing to average: the networks' own input sizes meet this case, and the kernel would copy.

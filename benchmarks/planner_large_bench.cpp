@@ -1,0 +1,85 @@
+// Planning of models with more cuts than can be tried: time, and the optimality gap that is left (0: proven optimal).
+//
+//   build/release/benchmarks/planner_large_bench
+#include <benchmark/benchmark.h>
+
+#include "penstock/planner/bounded_search.h"
+#include "penstock/planner/planner.h"
+#include "penstock/planner/testing_models.h"
+
+namespace {
+
+using namespace penstock;
+
+/// One level: 16 workers at `gbps` each. Two: 4 servers of 4 workers on 12 GB/s, joined at `gbps`.
+cluster::Cluster sixteen(int levels, int64_t gbps) {
+  const cluster::Level outer{.name = "network", .count = 16, .bandwidth_bytes_per_s = gbps * 125'000'000, .latency_ns = 20'000};
+  if (levels == 1) return {.levels = {outer}};
+  const cluster::Level inner{.name = "server", .count = 4, .bandwidth_bytes_per_s = 12'000'000'000, .latency_ns = 5'000};
+  cluster::Cluster result{.levels = {inner, outer}};
+  result.levels[1].count = 4;
+  return result;
+}
+
+profile::Profile branched() {
+  Rng rng(1);
+  return planner::testing_models::branched(rng, 500, 10, 0.1);
+}
+
+std::vector<planner::PlannedLayer> layers_of(const profile::Profile& profile) {
+  std::vector<planner::PlannedLayer> layers;
+  for (const profile::LayerCost& cost : profile.costs) {
+    layers.push_back({.forward_ns = cost.forward_ns,
+                      .compute_ns = cost.forward_ns + cost.backward_ns,
+                      .step_ns = cost.step_ns,
+                      .weight_bytes = cost.weight_bytes,
+                      .stash_bytes = cost.stash_bytes,
+                      .output_bytes = cost.output_bytes});
+  }
+  return layers;
+}
+
+/// The search for one partition, the model's cuts prepared anew each time.
+void search(benchmark::State& state, const profile::Profile& profile) {
+  const cluster::Cluster cluster = sixteen(static_cast<int>(state.range(0)), state.range(1));
+  const auto layers = layers_of(profile);
+  const auto model = planner::make_cost_model("penstock", cluster, planner::GradientSync::Ring);
+  for (auto _ : state) {
+    const planner::CutSpace space(profile.graph, layers);
+    const auto best = planner::best_partition(space, [&](const planner::CutStates& states) {
+      return planner::PartitionProblem{.states = states, .model = *model, .memory = {}, .cluster = cluster, .workers = 16};
+    });
+    state.counters["gap_percent"] = 100 * best.gap();
+    state.counters["stages"] = static_cast<double>(best.partition->ends.size());
+    state.counters["bottleneck_ms"] = best.partition->bottleneck_ns / 1e6;
+    state.counters["downsets"] = space.num_downsets().value_or(0);
+  }
+}
+
+/// The whole plan, alternatives and simulations included.
+void plan(benchmark::State& state, const profile::Profile& profile) {
+  const cluster::Cluster cluster = sixteen(static_cast<int>(state.range(0)), state.range(1));
+  for (auto _ : state) {
+    const planner::PlanResult result = planner::make_plan(profile, cluster, {});
+    state.counters["gap_percent"] = 100 * result.plan->optimality_gap;
+    state.counters["stages"] = static_cast<double>(result.plan->stages.size());
+  }
+}
+
+void SearchInception(benchmark::State& state) { search(state, planner::testing_models::inception_v3(64)); }
+void SearchBranched(benchmark::State& state) { search(state, branched()); }
+void PlanInception(benchmark::State& state) { plan(state, planner::testing_models::inception_v3(64)); }
+void PlanBranched(benchmark::State& state) { plan(state, branched()); }
+
+void clusters(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"levels", "gbps"})->ArgsProduct({{1, 2}, {10, 25, 100}})->Unit(benchmark::kMillisecond)->MinTime(0.01);
+}
+
+BENCHMARK(SearchInception)->Apply(clusters);
+BENCHMARK(SearchBranched)->Apply(clusters);
+BENCHMARK(PlanInception)->Apply(clusters);
+BENCHMARK(PlanBranched)->Apply(clusters);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,81 @@
+#include "penstock/cluster/parts.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "penstock/util/error.h"
+
+namespace penstock::cluster::detail {
+
+namespace {
+
+/// Groups come from callers and files alike: the end of a range need not fit an int.
+int64_t last_of(const DeviceGroup& group) { return int64_t{group.first} + group.count - 1; }
+
+std::string range_of(const DeviceGroup& group) {
+  return group.count == 1 ? fmt::format("{}", group.first) : fmt::format("{}-{}", group.first, last_of(group));
+}
+
+}  // namespace
+
+std::string name_of(const Level& level, size_t position) { return fmt::format("cluster level {} ('{}')", position, level.name); }
+
+std::string name_of(const DeviceGroup& group) {
+  return fmt::format("cluster devices of workers {} ('{}')", range_of(group), group.device.name);
+}
+
+void validate_level(const Level& level, const std::string& what) {
+  const auto refuse = [&](std::string_view key, std::string_view expected, int64_t found) {
+    throw ConfigError(fmt::format("{}: expected a {} {}, found {}", what, key, expected, found));
+  };
+  if (level.count < 1) refuse("count", "of at least 1", level.count);
+  if (level.bandwidth_bytes_per_s < 1) refuse("bandwidth", "above zero", level.bandwidth_bytes_per_s);
+  if (level.latency_ns < 0) refuse("latency", "of at least 0", level.latency_ns);
+}
+
+void validate_device(const Device& device, const std::string& what) {
+  if (device.memory_bytes < 0) {
+    throw ConfigError(fmt::format("{}: expected a memory of at least 0, found {}", what, device.memory_bytes));
+  }
+  if (!std::isfinite(device.speed) || device.speed <= 0) {
+    throw ConfigError(fmt::format("{}: expected a speed above zero, found {}", what, device.speed));
+  }
+}
+
+void validate_cpu_machines(const CpuMachines& machines) {
+  if (machines.count < 0 || machines.count > kMaxWorkers) {
+    throw ConfigError(fmt::format("cluster's CPU machines: expected a count from 0 to {}, found {}", kMaxWorkers, machines.count));
+  }
+  if (machines.bandwidth_bytes_per_s < (machines.count > 0 ? 1 : 0)) {
+    throw ConfigError(fmt::format("cluster's CPU machines: expected a bandwidth above zero, found {}", machines.bandwidth_bytes_per_s));
+  }
+}
+
+int64_t count_with(int64_t workers, const Level& level) {
+  const int64_t product = workers * level.count;  // at most 10^7 times an int
+  if (product <= kMaxWorkers) return product;
+  throw ConfigError(
+      fmt::format("the counts of the cluster's levels up to '{}' make {} workers, expected at most {}", level.name, product, kMaxWorkers));
+}
+
+void validate_group(const DeviceGroup& group, int64_t workers) {
+  if (group.count < 1) {
+    throw ConfigError(fmt::format("cluster devices from worker {} ('{}'): expected a count of at least 1, found {}", group.first,
+                                  group.device.name, group.count));
+  }
+  if (group.first < 0 || last_of(group) >= workers) {
+    throw ConfigError(
+        fmt::format("{}: expected workers from 0 to {}, as the levels' counts make {}", name_of(group), workers - 1, workers));
+  }
+  validate_device(group.device, name_of(group));
+}
+
+void validate_order(const DeviceGroup& previous, const DeviceGroup& group) {
+  if (group.first > last_of(previous)) return;
+  const bool overlap = previous.first <= last_of(group);
+  throw ConfigError(fmt::format("{}: {} workers {}, expected groups in ascending order without a worker in two of them", name_of(group),
+                                overlap ? "overlaps the group of" : "stands after the group of", range_of(previous)));
+}
+
+}  // namespace penstock::cluster::detail

@@ -1,0 +1,172 @@
+#include "penstock/model/analytic_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/model/layers/work.h"
+#include "penstock/model/shapes.h"
+#include "penstock/profile/roofline.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::model {
+namespace {
+
+using profile::LayerCost;
+using profile::Operation;
+
+/// Larger tensors are taken for a mistake; sums of a model's sizes stay far from the end of 64 bits.
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+/// 36 years: a device that slow is a mistake in its file.
+constexpr int64_t kMaxNs = int64_t{1} << 60;
+
+/// Which layers compute gradients, and how many gradients meet at each of their outputs.
+class GradientFlow {
+ public:
+  explicit GradientFlow(const Model& model) : model_(model) {
+    const int layers = model.graph().num_layers();
+    for (int i = 0; i < layers; ++i) {
+      const graph::LayerNode& node = model.graph().layer(LayerId{i});
+      inputs_need_.push_back(false);
+      for (const graph::ValueRef& input : node.inputs) inputs_need_.back() = inputs_need_.back() || needed(input);
+      outputs_need_.push_back(inputs_need_.back() || model.parameter_count(LayerId{i}) > 0);
+      arriving_.emplace_back(static_cast<size_t>(node.num_outputs), 0);
+    }
+    for (const graph::ValueRef& output : model.graph().outputs()) arrive(output);
+    for (int i = layers - 1; i >= 0; --i) {
+      if (!runs_backward(LayerId{i})) continue;
+      for (const graph::ValueRef& input : model.graph().layer(LayerId{i}).inputs) arrive(input);
+    }
+  }
+
+  bool inputs_need(LayerId id) const { return inputs_need_[id.index()]; }
+  bool runs_backward(LayerId id) const {
+    for (const int64_t count : arriving_[id.index()]) {
+      if (count > 0) return outputs_need_[id.index()];
+    }
+    return false;
+  }
+  const std::vector<int64_t>& arriving(LayerId id) const { return arriving_[id.index()]; }
+
+ private:
+  bool needed(const graph::ValueRef& value) const { return !value.is_model_input() && outputs_need_[value.layer.index()]; }
+  void arrive(const graph::ValueRef& value) {
+    if (needed(value)) ++arriving_[value.layer.index()][static_cast<size_t>(value.output)];
+  }
+
+  const Model& model_;
+  std::vector<bool> inputs_need_;
+  std::vector<bool> outputs_need_;
+  std::vector<std::vector<int64_t>> arriving_;  ///< [layer][output]
+};
+
+class Estimate {
+ public:
+  Estimate(const Model& model, const profile::DeviceSpec& device, const AnalyticOptions& options)
+      : model_(model),
+        device_(device),
+        batch_(options.batch_size),
+        optimizer_states_(static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size())),
+        flow_(model) {}
+
+  LayerCost layer(LayerId id) const {
+    const profile::LayerWork work = model_.layer(id).work(input_shapes(id), model_.output_shapes(id), batch_);
+    LayerCost cost;
+    cost.forward_ns = profile::operations_ns(work.forward, device_);
+    if (flow_.runs_backward(id)) cost.backward_ns = backward_ns(id, work);
+    add_loss(id, cost);
+    cost.weight_bytes = detail::tensor_bytes(model_.parameter_count(id));
+    for (const ParameterSpec& spec : model_.layer(id).parameters()) {
+      cost.step_ns = saturating_add(cost.step_ns, step_ns(detail::batch_numbers({spec.shape}, 1)));
+    }
+    for (const Shape& shape : model_.output_shapes(id)) {
+      cost.output_bytes.push_back(checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
+    }
+    cost.stash_bytes = checked(id, work.stash_bytes);
+    if (std::max({cost.forward_ns, cost.backward_ns, cost.step_ns}) > kMaxNs) {
+      throw ConfigError(fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' with {} samples",
+                                    model_.graph().layer(id).name, device_.name, batch_));
+    }
+    return cost;
+  }
+
+ private:
+  std::vector<Shape> input_shapes(LayerId id) const {
+    std::vector<Shape> shapes;
+    for (const graph::ValueRef& value : model_.graph().layer(id).inputs) {
+      const auto output = static_cast<size_t>(value.output);
+      shapes.push_back(value.is_model_input() ? model_.input_shapes().at(output) : model_.output_shapes(value.layer).at(output));
+    }
+    return shapes;
+  }
+
+  int64_t backward_ns(LayerId id, const profile::LayerWork& work) const {
+    int64_t total = profile::operations_ns(work.backward_weights, device_);
+    if (flow_.inputs_need(id)) total = saturating_add(total, profile::operations_ns(work.backward_inputs, device_));
+    for (size_t i = 0; i < flow_.arriving(id).size(); ++i) {
+      const int64_t additions = flow_.arriving(id)[i] - 1;
+      if (additions < 1) continue;
+      const int64_t numbers = detail::batch_numbers({model_.output_shapes(id)[i]}, batch_);
+      total = saturating_add(total, saturating_mul(additions, ns(detail::elementwise({numbers, numbers, numbers}))));
+    }
+    return total;
+  }
+
+  /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm, then the gradient.
+  void add_loss(LayerId id, LayerCost& cost) const {
+    const graph::ValueRef& result = model_.graph().outputs().front();
+    if (result.is_model_input() || result.layer != id || !flow_.runs_backward(id)) return;
+    const Shape& logits = model_.output_shapes(id).at(static_cast<size_t>(result.output));
+    if (logits.size() != 1) return;
+    const int64_t numbers = detail::batch_numbers({logits}, batch_);
+    cost.forward_ns = saturating_add(cost.forward_ns, ns(detail::normalization({numbers, numbers})));
+    cost.backward_ns = saturating_add(cost.backward_ns, ns(detail::elementwise({numbers, numbers, numbers})));
+  }
+
+  /// Reads weight, gradient and state; writes weight and state.
+  int64_t step_ns(int64_t numbers) const {
+    Operation step = detail::elementwise({numbers});
+    step.bytes = saturating_mul(step.bytes, 3 + 2 * optimizer_states_);
+    return ns(step);
+  }
+
+  int64_t ns(const Operation& operation) const { return profile::operation_ns(operation, device_); }
+
+  int64_t checked(LayerId id, int64_t bytes) const {
+    if (bytes >= 0 && bytes <= kMaxBytes) return bytes;
+    throw ConfigError(fmt::format("analytic profile: a micro-batch of {} samples needs more than 2^60 bytes in layer '{}'", batch_,
+                                  model_.graph().layer(id).name));
+  }
+
+  const Model& model_;
+  const profile::DeviceSpec& device_;
+  int64_t batch_;
+  int64_t optimizer_states_;
+  GradientFlow flow_;
+};
+
+}  // namespace
+
+profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec& device, const AnalyticOptions& options) {
+  profile::validate(device);
+  if (options.batch_size < 1 || options.batch_size > detail::kMaxElements) {
+    throw ConfigError(
+        fmt::format("analytic profile: batch size must be between 1 and {}, found {}", detail::kMaxElements, options.batch_size));
+  }
+  if (model.graph().num_layers() == 0) throw ConfigError(fmt::format("analytic profile: model '{}' has no layers", model.name()));
+  const Estimate estimate(model, device, options);
+  profile::Profile result;
+  result.model = model.name();
+  result.device = device.name;
+  result.source = "analytic";
+  result.batch_size = options.batch_size;
+  result.copy_bandwidth_bytes_per_s = profile::summing_bandwidth(device);
+  result.graph = model.graph();
+  for (int i = 0; i < model.graph().num_layers(); ++i) result.costs.push_back(estimate.layer(LayerId{i}));
+  profile::validate(result);  // a layer of the user's own may count nonsense
+  return result;
+}
+
+}  // namespace penstock::model

@@ -1,0 +1,52 @@
+// The best plan of every family, each made at most once. Internal to the planner.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/planner/split_finder.h"
+
+namespace penstock::planner {
+
+/// A family as the table shows it.
+struct FamilyRow {
+  plan::Alternative entry;  ///< throughput 0 and the reason as its note where there is no plan
+  bool planned = false;     ///< priced like any plan: neither missing nor by formula
+};
+
+class Families {
+ public:
+  /// Keeps references to both.
+  Families(const Context& context, SplitFinder& finder) : context_(context), finder_(finder) {}
+
+  /// The best plan of a family. `reason` of a refusal names the least memory that would do, which takes as long as planning, only if it is
+  /// wanted. Throws ConfigError when the user's steps suit no plan of the kind.
+  PlanResult plan(const Family& family, bool wants_least_memory);
+
+  /// The plan that stands for "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw" or "hybrid" when families are compared, with the
+  /// kind's own weight policy. For 1f1b under "penstock" the faster one, simulated, of the optimum and the best straight split. Never
+  /// throws ConfigError: what is refused is a reason.
+  const PlanResult& standard(const std::string& strategy);
+
+  /// Rows of the named families; `winner` stands for its own. "interleaved" is priced by formula.
+  std::vector<FamilyRow> rows(const std::vector<std::string>& strategies, const plan::Plan& winner);
+
+ private:
+  PlanResult make(const std::string& strategy);
+  PlanResult hybrid();
+  FamilyRow row(const std::string& strategy, const plan::Plan& winner);
+
+  const Context& context_;
+  SplitFinder& finder_;
+  std::map<std::string, PlanResult> standard_;
+};
+
+/// The families of the short list, and of the whole table.
+const std::vector<std::string>& short_list();
+const std::vector<std::string>& all_families();
+
+/// What a plan promises, as a row of the table.
+plan::Alternative alternative_of(const plan::Plan& plan, const std::string& strategy);
+
+}  // namespace penstock::planner

@@ -1,0 +1,213 @@
+// What must hold of plans for any input: random small models on random small clusters, some with memory limits and unequal devices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/planner/brute_force.h"
+#include "penstock/planner/planner.h"
+#include "penstock/planner/testing_graphs.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+namespace {
+
+using testing_graphs::between;
+using testing_graphs::random_profile;
+
+cluster::Cluster random_cluster(Rng& rng, int most_workers) {
+  cluster::Cluster cluster = testing_graphs::flat_cluster(static_cast<int>(between(rng, 1, most_workers)),
+                                                          between(rng, 1, 20) * 100'000'000, between(rng, 0, 5), rng.below(4) == 0);
+  if (rng.below(2) == 0) {
+    cluster.levels[0].count = static_cast<int>(between(rng, 1, 2));
+    cluster.levels.push_back({.name = "rack",
+                              .count = static_cast<int>(between(rng, 1, std::max(1, most_workers / 2))),
+                              .bandwidth_bytes_per_s = between(rng, 1, 10) * 100'000'000,
+                              .latency_ns = between(rng, 0, 20)});
+  }
+  const int workers = cluster.num_workers();
+  if (rng.below(4) == 0) {
+    const int first = static_cast<int>(between(rng, 0, workers - 1));
+    cluster.groups = {{.first = first,
+                       .count = static_cast<int>(between(rng, 1, workers - first)),
+                       .device = {.name = "other", .memory_bytes = 0, .speed = rng.below(2) == 0 ? 0.5 : 2.0}}};
+  }
+  return cluster;
+}
+
+PlanOptions random_options(Rng& rng) {
+  const std::vector<std::string> strategies{"auto", "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw"};
+  const std::vector<std::string> recompute{"never", "always", "auto"};
+  PlanOptions options;
+  options.strategy = strategies[rng.below(strategies.size())];
+  options.cost_model = cost_model_names()[rng.below(4)];
+  options.recompute = recompute[rng.below(3)];
+  if (rng.below(4) == 0 && options.strategy != "2bw") options.micro_batches = between(rng, 1, 10);
+  if (rng.below(3) == 0) options.optimizer_state_per_weight = 2;
+  return options;
+}
+
+// The memory model and the search options as the planner sets them.
+double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options, bool& exists) {
+  const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
+  const CutStates states(profile.graph, layers);
+  const auto model = make_cost_model(options.cost_model, cluster, GradientSync::Ring);
+  const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
+                           .micro_batches = options.micro_batches,
+                           .max_workers = cluster.num_workers(),
+                           .optimizer_state_per_weight = options.optimizer_state_per_weight};
+  const auto recompute = options.recompute == "never"    ? Recompute::Never
+                         : options.recompute == "always" ? Recompute::Always
+                                                         : Recompute::Auto;
+  const auto best = brute_force(profile.graph, layers,
+                                {.states = states,
+                                 .model = *model,
+                                 .memory = memory,
+                                 .recompute = recompute,
+                                 .cluster = cluster,
+                                 .workers = cluster.num_workers(),
+                                 .straight = options.straight,
+                                 .at_least_two_stages = true,
+                                 .use_all_workers = options.cost_model == "released"});
+  exists = best.has_value();
+  return exists ? best->bottleneck_ns : 0;
+}
+
+TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
+  int plans = 0;
+  int refusals = 0;
+  for (uint64_t seed = 0; seed < 1'500; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 4)), 0.2);
+    const cluster::Cluster cluster = random_cluster(rng, 4);
+    PlanOptions options = random_options(rng);
+    options.strategy = "1f1b";
+    // "penstock" prices the finished plan with its real step; a given one is the same in the search.
+    if (options.cost_model == "penstock") options.micro_batches = between(rng, 1, 10);
+    if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 100, 900);
+    options.straight = rng.below(4) == 0;
+    bool exists = false;
+    const double expected_ns = brute_force_ns(profile, cluster, options, exists);
+    const PlanResult result = make_plan(profile, cluster, options);
+    ASSERT_EQ(result.plan.has_value(), exists) << "seed " << seed << ' ' << result.reason;
+    (exists ? plans : refusals) += 1;
+    if (!exists) continue;
+    ASSERT_EQ(result.plan->bottleneck_ns, std::llround(expected_ns)) << "seed " << seed << ' ' << options.cost_model;
+    ASSERT_EQ(result.plan->optimality_gap, 0);
+  }
+  EXPECT_GT(plans, 500);
+  EXPECT_GT(refusals, 50);
+}
+
+simulate::Result simulated(const plan::Plan& plan) {
+  std::vector<schedule::StageLink> links;
+  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  const schedule::ScheduleShape shape{.replicas = plan.replicas(),
+                                      .micro_batches = plan.micro_batches * 6,
+                                      .accumulate = plan.micro_batches,
+                                      .policy = schedule::parse_weight_policy(plan.weights)};
+  return simulate::simulate(schedule::lower(schedule::generate(schedule::parse_kind(plan.strategy), shape), links),
+                            simulate::costs_of(plan));
+}
+
+int64_t named_bytes(const std::string& reason) {
+  const size_t end = reason.find(" bytes");
+  return std::stoll(reason.substr(reason.rfind('(', end) + 1));
+}
+
+TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
+  int fitting = 0;
+  int refused = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
+    const cluster::Cluster cluster = random_cluster(rng, 5);
+    PlanOptions options = random_options(rng);
+    options.memory_limit_bytes = between(rng, 50, 700);
+    PlanResult result = make_plan(profile, cluster, options);
+    if (!result.plan) {
+      ++refused;
+      options.memory_limit_bytes = named_bytes(result.reason);
+      PlanOptions less = options;
+      less.memory_limit_bytes -= 1;
+      if (less.memory_limit_bytes > 0) {
+        EXPECT_FALSE(make_plan(profile, cluster, less).plan.has_value()) << "seed " << seed << ' ' << result.reason;
+      }
+      const std::string reason = result.reason;
+      result = make_plan(profile, cluster, options);
+      ASSERT_TRUE(result.plan.has_value()) << "seed " << seed << ' ' << reason << "; then " << result.reason;
+    }
+    ++fitting;
+    plan::validate(*result.plan);
+    const simulate::Result run = simulated(*result.plan);
+    const int64_t most = *std::max_element(run.peak_memory_bytes.begin(), run.peak_memory_bytes.end());
+    for (const plan::Stage& stage : result.plan->stages) EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
+    EXPECT_LE(most, options.memory_limit_bytes) << "seed " << seed;
+  }
+  EXPECT_GT(fitting, 300);
+  EXPECT_GT(refused, 100);
+}
+
+// By more than half a percent, which is what the plan's own notes call as fast.
+TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 7)), 0.2);
+    const cluster::Cluster cluster = random_cluster(rng, 6);
+    PlanOptions options;
+    options.compare = true;
+    if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
+    const PlanResult result = make_plan(profile, cluster, options);
+    if (!result.plan) continue;
+    for (const plan::Alternative& row : result.plan->alternatives) {
+      EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
+      if (row.strategy != "serial" && row.strategy != "dp" && row.strategy != "1f1b") continue;
+      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->throughput_samples_per_s) << "seed " << seed << ' ' << row.strategy;
+      if (options.memory_limit_bytes > 0) {
+        EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);
+      }
+    }
+  }
+}
+
+TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
+  const int64_t amounts[] = {0, 1, 1'000'000'000'000'000'000, int64_t{1} << 62, INT64_MAX};
+  int plans = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(seed);
+    profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 4)), 0.2);
+    for (profile::LayerCost& cost : profile.costs) {
+      if (rng.below(3) == 0) cost.weight_bytes = amounts[rng.below(5)];
+      if (rng.below(3) == 0) cost.forward_ns = amounts[rng.below(3)];
+      if (rng.below(3) == 0) cost.stash_bytes = amounts[rng.below(5)];
+    }
+    cluster::Cluster cluster = random_cluster(rng, 4);
+    if (rng.below(3) == 0) cluster.levels[0].bandwidth_bytes_per_s = amounts[1 + rng.below(4)];
+    if (rng.below(3) == 0) cluster.levels[0].latency_ns = amounts[rng.below(5)];
+    if (rng.below(3) == 0) cluster.levels[0].count = static_cast<int>(between(rng, 1, 1'100'000));
+    if (rng.below(3) == 0) cluster.device.memory_bytes = amounts[rng.below(5)];
+    if (rng.below(4) == 0) cluster.device.speed = rng.below(2) == 0 ? 1e-300 : 1e300;
+    cluster.groups.clear();
+    PlanOptions options = random_options(rng);
+    options.compare = rng.below(4) == 0;
+    if (rng.below(3) == 0) options.memory_limit_bytes = amounts[rng.below(5)];
+    if (rng.below(3) == 0) options.mini_batch = amounts[rng.below(5)];
+    try {
+      const PlanResult result = make_plan(profile, cluster, options);
+      if (!result.plan) {
+        EXPECT_FALSE(result.reason.empty());
+        continue;
+      }
+      ++plans;
+      plan::validate(*result.plan);
+      EXPECT_EQ(plan::parse_plan(plan::to_json(*result.plan), "plan"), *result.plan) << "seed " << seed;
+    } catch (const ConfigError&) {
+    }
+  }
+  EXPECT_GT(plans, 50);
+}
+
+}  // namespace
+}  // namespace penstock::planner

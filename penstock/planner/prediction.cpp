@@ -1,0 +1,180 @@
+#include "penstock/planner/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/schedule/lazy_schedule.h"
+#include "penstock/schedule/timeline.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using schedule::Kind;
+using schedule::Op;
+using schedule::ScheduleShape;
+
+namespace {
+
+// Simulated micro-batches: enough that filling and draining the pipeline stays below about 2 % of the time.
+constexpr int64_t kLeastSimulated = 256;
+constexpr int64_t kSimulatedPerStage = 64;
+constexpr int64_t kSimulatedActions = 1'000'000;
+// With more of them, so many actions would not fill the pipeline.
+constexpr int kMostSimulatedWorkers = 16'384;
+constexpr int64_t kLatencyPerStage = 8;
+constexpr int64_t kLatencySteps = 3;
+
+int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
+
+// The number of micro-batches to simulate, the same for every strategy up to a whole number of steps; 0 when that would be too long.
+int64_t simulated_micro_batches(const Context& context, const Plan& plan) {
+  if (plan.num_workers() > kMostSimulatedWorkers) return 0;
+  const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
+  const int64_t least = std::max(kLeastSimulated, kSimulatedPerStage * most_stages);
+  const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
+  const auto stages = static_cast<int64_t>(plan.stages.size());
+  const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
+  const int64_t actions_per_step = 3 * int64_t{plan.num_workers()};
+  // Per micro-batch its own actions and its share of sync, step and free.
+  const int64_t affordable = kSimulatedActions * plan.micro_batches / (actions_each * plan.micro_batches + actions_per_step);
+  if (wanted <= affordable) return wanted;
+  const int64_t whole_steps = affordable / plan.micro_batches * plan.micro_batches;
+  return whole_steps >= 4 * stages ? whole_steps : 0;
+}
+
+// From a micro-batch's first forward to the end of its step on the last stage to make it: the mean over the middle third of the steps.
+int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape& shape) {
+  const int64_t steps = shape.num_mini_batches();
+  const int64_t begin = steps / 3;
+  const int64_t end = std::max(begin + 1, steps - steps / 3);
+  std::vector<double> step_end_ns(static_cast<size_t>(end - begin), 0);
+  std::vector<double> begin_sum_ns(step_end_ns.size(), 0);
+  std::vector<int64_t> counts(step_end_ns.size(), 0);
+  for (const auto& events : timeline.workers) {
+    for (const schedule::TimelineEvent& event : events) {
+      const int64_t step = event.action.mini_batch.value - begin;
+      if (step < 0 || step >= end - begin) continue;
+      const auto s = static_cast<size_t>(step);
+      if (event.action.op == Op::Step) step_end_ns[s] = std::max(step_end_ns[s], static_cast<double>(event.end_ns));
+      if (event.action.op != Op::Forward || event.action.stage.value != 0) continue;
+      begin_sum_ns[s] += static_cast<double>(event.start_ns);
+      ++counts[s];
+    }
+  }
+  double total_ns = 0;
+  int64_t count = 0;
+  for (size_t s = 0; s < step_end_ns.size(); ++s) {
+    total_ns += static_cast<double>(counts[s]) * step_end_ns[s] - begin_sum_ns[s];
+    count += counts[s];
+  }
+  return count == 0 ? 0 : rounded_ns(std::max(total_ns, 0.0) / static_cast<double>(count));
+}
+
+// Time per micro-batch of a plan too large to simulate, from its slowest part and the number of stages.
+double estimated_ns(const Plan& plan, Kind kind) {
+  const auto slowest_ns = static_cast<double>(plan.bottleneck_ns);
+  const auto stages = static_cast<double>(plan.stages.size());
+  if (kind == Kind::ModelParallel) {
+    double all_ns = 0;
+    for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
+    return std::max(all_ns, slowest_ns);
+  }
+  if (kind != Kind::GPipe && kind != Kind::OneFOneBFlush) return slowest_ns;
+  // Filling and draining take as long as one micro-batch for each further stage, once per step.
+  return slowest_ns * (1 + (stages - 1) / static_cast<double>(plan.micro_batches));
+}
+
+// A flushed step is over when all of it is done; without flushes a micro-batch passes every stage while the others do as much.
+double estimated_latency_ns(const Plan& plan, Kind kind, double micro_batch_ns) {
+  const bool flushed = default_policy(kind) == schedule::WeightPolicy::Flush;
+  const int64_t waits_for = flushed ? plan.micro_batches : std::max(plan.micro_batches, 2 * static_cast<int64_t>(plan.stages.size()) - 1);
+  return micro_batch_ns * static_cast<double>(waits_for);
+}
+
+void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories, Plan& plan) {
+  const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
+  plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
+  plan.latency_ns = rounded_ns(estimated_latency_ns(plan, split.kind, micro_batch_ns));
+  const MemoryModel memory = memory_model(context, split.kind, split.policy, plan.micro_batches);
+  int workers_from_here = plan.num_workers();
+  double busy_ns = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    plan::Stage& stage = plan.stages[s];
+    stage.memory_bytes = memory.stage_bytes(memories[s], stage.replicas, workers_from_here);
+    workers_from_here -= stage.replicas;
+    busy_ns += static_cast<double>(stage.compute_ns());
+  }
+  plan.idle_share = std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);
+  plan.notes.push_back(
+      "This plan is too large to be simulated: its throughput is estimated from its slowest part and its number of stages.");
+}
+
+struct Simulated {
+  ScheduleShape shape;
+  std::vector<schedule::StageLink> links;
+  simulate::Costs costs;
+  Kind kind;
+
+  simulate::Result run(int64_t micro_batches, bool keep_timeline) const {
+    ScheduleShape longer = shape;
+    longer.micro_batches = micro_batches;
+    simulate::Options options;
+    options.keep_timeline = keep_timeline;
+    return simulate::simulate(schedule::LazySchedule(kind, longer, links), costs, options);
+  }
+};
+
+Simulated simulated(const Split& split, const Plan& plan) {
+  Simulated result{{.replicas = split.replicas(), .micro_batches = 1, .accumulate = plan.micro_batches, .policy = split.policy},
+                   {},
+                   simulate::costs_of(plan),
+                   split.kind};
+  for (const plan::Link& link : plan.links) result.links.push_back({link.from, link.to});
+  result.costs.optimizer_state_per_weight = plan.optimizer_state_per_weight;
+  return result;
+}
+
+// Some steps are enough to see what a micro-batch goes through once the pipeline is full.
+int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_batches) {
+  const int64_t filled = std::max(kLatencyPerStage * static_cast<int64_t>(plan.stages.size()), kLatencySteps * plan.micro_batches);
+  const int64_t shorter = std::min(micro_batches, ceil_div(filled, plan.micro_batches) * plan.micro_batches);
+  ScheduleShape shape = simulation.shape;
+  shape.micro_batches = shorter;
+  return mean_latency_ns(simulation.run(shorter, true).timeline, shape);
+}
+
+}  // namespace
+
+void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
+  std::vector<StageMemory> memories;
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    memories.push_back(
+        stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1], s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
+  }
+  schedule::check_runs(
+      split.kind,
+      {.replicas = split.replicas(), .micro_batches = plan.micro_batches, .accumulate = plan.micro_batches, .policy = split.policy},
+      INT64_MAX);
+  const int64_t micro_batches = simulated_micro_batches(context, plan);
+  if (micro_batches == 0) {
+    estimate(context, split, memories, plan);
+    return;
+  }
+  const Simulated simulation = simulated(split, plan);
+  const simulate::Result result = simulation.run(micro_batches, false);
+  plan.throughput_samples_per_s = result.throughput_samples_per_s;
+  plan.idle_share = std::clamp(result.idle_share, 0.0, 1.0);
+  plan.latency_ns = latency_ns(simulation, plan, micro_batches);
+  size_t worker = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    // The schedule knows no messages.
+    const int64_t buffers = MemoryModel::buffer_bytes(memories[s]);
+    for (int replica = 0; replica < plan.stages[s].replicas; ++replica) {
+      plan.stages[s].memory_bytes = std::max(plan.stages[s].memory_bytes, saturating_add(result.peak_memory_bytes[worker++], buffers));
+    }
+  }
+}
+
+}  // namespace penstock::planner

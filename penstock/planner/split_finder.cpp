@@ -1,0 +1,183 @@
+#include "penstock/planner/split_finder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+
+using schedule::Kind;
+
+namespace {
+
+bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
+
+// The first worker of the fastest device, or of the largest one where there is a memory limit that not all can keep.
+int best_single_worker(const Context& context, int64_t needed_bytes) {
+  const auto rank = [&](int worker) {
+    const cluster::WorkerRange place{worker, 1};
+    const int64_t limit = context.limit_bytes(place);
+    return std::pair(limit == 0 || limit >= needed_bytes, context.speed(place));
+  };
+  int best = 0;
+  const auto offer = [&](int worker) {
+    if (worker < context.workers && rank(worker) > rank(best)) best = worker;
+  };
+  // Devices only change where a group begins or ends.
+  for (const cluster::DeviceGroup& group : context.cluster.groups) {
+    offer(group.first);
+    offer(group.first + group.count);
+  }
+  return best;
+}
+
+}  // namespace
+
+void name_single_stage(Split& split) {
+  if (split.stages.size() > 1 || split.policy != default_policy(split.kind)) return;
+  split.kind = split.places[0].count == 1 ? Kind::Serial : Kind::DataParallel;
+  split.policy = default_policy(split.kind);
+}
+
+SplitFinder::SplitFinder(const Context& context) : context_(context), space_(context.profile.graph, context.layers) {
+  steps_cost_time_ = std::any_of(context.layers.begin(), context.layers.end(), [](const PlannedLayer& layer) { return layer.step_ns > 0; });
+}
+
+std::optional<FoundSplit> SplitFinder::best(const Family& family) {
+  if (is_single_stage(family.kind)) return FoundSplit{single_stage(family), 0, 0};
+  const int64_t usual = search_micro_batches(family);
+  const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
+    Split split = split_of(family, *best.states, *best.partition);
+    if (family.may_be_single_stage) name_single_stage(split);
+    return FoundSplit{std::move(split), micro_batches, best.gap()};
+  };
+  if (const auto best = best_partition_of(family, usual); best.partition) return found(best, 0);
+  if (!may_shorten_steps(family)) return std::nullopt;
+  for (int64_t shorter = (usual > 0 ? usual : context_.workers) / 2; shorter >= 1; shorter /= 2) {
+    if (const auto best = best_partition_of(family, shorter); best.partition) return found(best, shorter);
+  }
+  return std::nullopt;
+}
+
+std::optional<LeastSplit> SplitFinder::least(const Family& family) {
+  const int64_t micro_batches = may_shorten_steps(family) ? 1 : search_micro_batches(family);
+  const CutStates& states = *space_.states();
+  const auto least = least_memory(problem_over(states, context_.cluster, family, micro_batches));
+  if (!least) return std::nullopt;
+  return LeastSplit{least->bytes, split_of(family, states, least->partition), needs_of(family, micro_batches, states, least->partition),
+                    space_.complete()};
+}
+
+// A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.
+bool SplitFinder::may_shorten_steps(const Family& family) const {
+  return context_.options.micro_batches == 0 && (family.kind == Kind::GPipe || family.kind == Kind::OneFOneBFlush);
+}
+
+// The step that the search is told of: the user's, that of a straight plan, whose replicas are known, or 0, one round of each stage.
+int64_t SplitFinder::search_micro_batches(const Family& family) const {
+  if (context_.options.micro_batches > 0) return context_.options.micro_batches;
+  if (family.straight && family.kind != Kind::OneFOneB && family.kind != Kind::TwoBuffered) {
+    const std::vector<int> ones(static_cast<size_t>(std::min(context_.workers, context_.profile.graph.num_layers())), 1);
+    return chosen_micro_batches(context_, family.kind, ones);
+  }
+  const int64_t most = context_.most_micro_batches();
+  return most < context_.workers ? most : 0;
+}
+
+PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluster::Cluster& cluster, const Family& family,
+                                           int64_t micro_batches) const {
+  const bool all_workers = context_.options.use_all_workers || context_.model->name() == "released";
+  return {.states = states,
+          .model = *context_.model,
+          .memory = memory_model(context_, family.kind, family.policy, micro_batches),
+          .recompute = context_.recompute,
+          .cluster = cluster,
+          .workers = context_.workers,
+          .straight = family.straight,
+          .at_least_two_stages = !family.may_be_single_stage,
+          .use_all_workers = all_workers};
+}
+
+// Most plans fit by far. The best of all partitions, found once for all kinds, is the best of those that fit if it fits itself.
+BoundedPartition SplitFinder::best_partition_of(const Family& family, int64_t micro_batches) {
+  const BoundedPartition& best = unlimited(family, micro_batches);
+  if (!context_.limited() || (best.partition && fits(family, micro_batches, *best.states, *best.partition))) return best;
+  return best_partition(space_, [&](const CutStates& states) { return problem_over(states, context_.cluster, family, micro_batches); });
+}
+
+const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {
+  // With one worker per stage the step only enters through the optimiser's time.
+  const bool step_matters = !family.straight || (steps_cost_time_ && context_.model->name() == "penstock");
+  const int64_t distinct = step_matters ? micro_batches : 1;
+  const bool single = family.straight || family.may_be_single_stage;
+  if (!single) {
+    // The optimum over everything is that over two and more stages, if it has them.
+    const auto over_all = unlimited_.find({false, true, distinct});
+    if (over_all != unlimited_.end() && over_all->second.partition && over_all->second.partition->ends.size() > 1) return over_all->second;
+  }
+  const auto [entry, is_new] = unlimited_.try_emplace({family.straight, single, distinct});
+  if (!is_new) return entry->second;
+  cluster::Cluster boundless = context_.cluster;
+  boundless.device.memory_bytes = 0;
+  for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
+  entry->second = best_partition(space_, [&](const CutStates& states) {
+    PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
+    problem.memory.limit_bytes = 0;
+    if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
+    return problem;
+  });
+  return entry->second;
+}
+
+bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const {
+  const std::vector<int64_t> needs = needs_of(family, micro_batches, states, partition);
+  for (size_t k = 0; k < needs.size(); ++k) {
+    const int64_t limit = context_.limit_bytes(partition.places[k]);
+    if (limit > 0 && needs[k] > limit) return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_batches, const CutStates& states,
+                                           const Partition& partition) const {
+  const MemoryModel memory = memory_model(context_, family.kind, family.policy, micro_batches);
+  std::vector<int64_t> needs;
+  int workers_from_here = partition.num_workers();
+  int begin = 0;
+  for (size_t k = 0; k < partition.ends.size(); ++k) {
+    const int end = partition.ends[k];
+    const StageMemory stage{states.between(begin, end), states.cut_bytes(begin), states.cut_bytes(end), partition.recompute[k]};
+    needs.push_back(memory.stage_bytes(stage, partition.places[k].count, workers_from_here));
+    workers_from_here -= partition.places[k].count;
+    begin = end;
+  }
+  return needs;
+}
+
+Split SplitFinder::split_of(const Family& family, const CutStates& states, const Partition& partition) const {
+  Split split{family.kind, family.policy, {}, partition.places, partition.recompute};
+  int begin = 0;
+  for (const int end : partition.ends) {
+    split.stages.emplace_back();
+    for (int l = 0; l < context_.profile.graph.num_layers(); ++l) {
+      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l})) split.stages.back().push_back(LayerId{l});
+    }
+    begin = end;
+  }
+  return split;
+}
+
+Split SplitFinder::single_stage(const Family& family) const {
+  Split split{family.kind, family.policy, {std::vector<LayerId>(context_.layers.size())}, {{0, context_.workers}}, {false}};
+  for (size_t l = 0; l < context_.layers.size(); ++l) split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
+  if (family.kind == Kind::Serial) {
+    const MemoryModel memory = memory_model(context_, family.kind, family.policy, 1);
+    const StageMemory stage = stage_memory(context_, split.stages[0], 0, 0, false);
+    split.places[0] = {best_single_worker(context_, memory.stage_bytes(stage, 1, 1)), 1};
+  }
+  return split;
+}
+
+}  // namespace penstock::planner

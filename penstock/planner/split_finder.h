@@ -1,0 +1,72 @@
+// Finds the best split of a family of plans, and remembers partitions that several families share. Internal to the planner.
+//
+//   SplitFinder finder(context);
+//   const auto found = finder.best({.kind = schedule::Kind::GPipe, .policy = schedule::WeightPolicy::Flush, .straight = true});
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "penstock/planner/bounded_search.h"
+#include "penstock/planner/cut_space.h"
+#include "penstock/planner/pricing.h"
+
+namespace penstock::planner {
+
+/// What to look for: a schedule kind and the splits that count as its own.
+struct Family {
+  schedule::Kind kind = schedule::Kind::OneFOneB;
+  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  bool straight = false;             ///< one worker per stage
+  bool may_be_single_stage = false;  ///< then it becomes dp or serial, where the policy is the kind's own
+};
+
+/// A single stage is not a pipeline: it runs as plain data parallelism or serially, where the policy allows.
+void name_single_stage(Split& split);
+
+struct FoundSplit {
+  Split split;
+  int64_t micro_batches = 0;  ///< per step; 0: the user's, or chosen for the replicas
+  double optimality_gap = 0;  ///< plan::Plan::optimality_gap
+};
+
+/// The least memory per worker under which the family has a plan, and the plan that needs no more.
+struct LeastSplit {
+  int64_t bytes = 0;
+  Split split;
+  std::vector<int64_t> stage_bytes;  ///< what each stage needs
+  bool proven = true;                ///< whether really nothing less would do; not where the cuts are too many to try them all
+};
+
+class SplitFinder {
+ public:
+  /// Keeps a reference. Throws ConfigError as CutSpace.
+  explicit SplitFinder(const Context& context);
+
+  /// Nothing when no split fits the memory. Flushed pipelines whose usual step does not fit are tried with shorter ones.
+  std::optional<FoundSplit> best(const Family& family);
+  /// Nothing when it would take more than 2^63 bytes.
+  std::optional<LeastSplit> least(const Family& family);
+
+ private:
+  using Key = std::tuple<bool, bool, int64_t>;
+
+  bool may_shorten_steps(const Family& family) const;
+  int64_t search_micro_batches(const Family& family) const;
+  PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster, const Family& family,
+                                int64_t micro_batches) const;
+  BoundedPartition best_partition_of(const Family& family, int64_t micro_batches);
+  const BoundedPartition& unlimited(const Family& family, int64_t micro_batches);
+  bool fits(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
+  std::vector<int64_t> needs_of(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
+  Split split_of(const Family& family, const CutStates& states, const Partition& partition) const;
+  Split single_stage(const Family& family) const;
+
+  const Context& context_;
+  CutSpace space_;
+  bool steps_cost_time_ = false;
+  std::map<Key, BoundedPartition> unlimited_;  ///< by straight, may be a single stage, micro-batches
+};
+
+}  // namespace penstock::planner

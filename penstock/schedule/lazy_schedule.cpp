@@ -1,0 +1,234 @@
+#include "penstock/schedule/lazy_schedule.h"
+
+#include <algorithm>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/check.h"
+
+namespace penstock::schedule {
+namespace {
+
+// Far above what anybody waits for, and far below where sums of micro-batch numbers would overflow.
+constexpr int64_t kMaxLazyActions = 1'000'000'000'000;
+constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+
+std::vector<int64_t> depths_of(Kind kind, const ScheduleShape& shape) {
+  switch (kind) {
+    case Kind::OneFOneB:
+    case Kind::OneFOneBFlush:
+    case Kind::TwoBuffered:
+      return warmup_depths(shape);
+    case Kind::GPipe:
+    case Kind::ForwardOnly:
+      return std::vector<int64_t>(shape.replicas.size(), kUnbounded);
+    case Kind::Serial:
+    case Kind::DataParallel:
+    case Kind::ModelParallel:
+      break;
+  }
+  return std::vector<int64_t>(shape.replicas.size(), 1);
+}
+
+}  // namespace
+
+LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links)
+    : kind_(kind),
+      shape_((check_runs(kind, shape, kMaxLazyActions), shape)),
+      table_(shape),
+      neighbours_(neighbours_of(links, shape.num_stages())),
+      depths_(depths_of(kind, shape)),
+      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush),
+      num_steps_(kind == Kind::ForwardOnly ? 0 : shape.num_mini_batches()) {
+  // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many micro-batches lie between the steps
+  // that have been made and the mini-batch of b.
+  const auto in_flight = [&](size_t s) { return saturating_mul(depths_[s] - 1, shape.replicas[s]); };
+  for (size_t s = 0; s < shape.replicas.size(); ++s) {
+    Delays delays;
+    if (kind == Kind::ForwardOnly) {
+      delays = {kUnbounded, kUnbounded};
+    } else if (shape.policy == WeightPolicy::TwoBuffered) {
+      delays = {shape.accumulate, shape.accumulate};
+    } else if (shape.policy == WeightPolicy::Stash) {
+      delays = {in_flight(s), in_flight(s)};
+    } else if (shape.policy == WeightPolicy::VerticalSync) {
+      delays = {in_flight(0), in_flight(0)};
+    } else if (shape.policy == WeightPolicy::Latest) {
+      delays = {in_flight(s), 0};
+    }
+    delays_.push_back(delays);
+  }
+}
+
+LazySchedule::Cursor LazySchedule::cursor(WorkerId worker) const {
+  PENSTOCK_CHECK(worker.value >= 0 && worker.value < table_.num_workers(), worker);
+  Cursor cursor;
+  const StageId stage = table_.stage_of(worker);
+  const int64_t replicas = shape_.replicas[stage.index()];
+  cursor.stage = stage.value;
+  cursor.replica = worker.value - table_.first_worker(stage).value;
+  cursor.count = shape_.micro_batches <= cursor.replica ? 0 : ceil_div(shape_.micro_batches - cursor.replica, replicas);
+  cursor.segment_end = segment_end(cursor);
+  if (shape_.policy != WeightPolicy::Flush) {
+    const int64_t depth = depths_[stage.index()];
+    cursor.first_position = cursor.count >= depth ? depth - 1 : cursor.count;
+  }
+  return cursor;
+}
+
+int64_t LazySchedule::segment_end(const Cursor& cursor) const {
+  if (!by_mini_batch_ || cursor.next_forward == cursor.count) return cursor.count;
+  const int64_t next_mini_batch = mini_batch(micro_batch(cursor, cursor.next_forward)) + 1;
+  const int64_t end = std::min(saturating_mul(next_mini_batch, shape_.accumulate), shape_.micro_batches);
+  return ceil_div(end - cursor.replica, shape_.replicas[static_cast<size_t>(cursor.stage)]);
+}
+
+// Sets the next F or B; false when there is none.
+bool LazySchedule::choose_compute(Cursor& cursor) const {
+  if (cursor.next_backward == cursor.segment_end) {
+    if (cursor.segment_end == cursor.count) return false;
+    cursor.segment_end = segment_end(cursor);
+  }
+  const auto stage = static_cast<size_t>(cursor.stage);
+  const bool forward = cursor.next_forward < cursor.segment_end && cursor.next_forward - cursor.next_backward < depths_[stage];
+  if (!forward && forward_only()) return false;
+  const int64_t b = micro_batch(cursor, forward ? cursor.next_forward++ : cursor.next_backward++);
+  const StageId id{cursor.stage};
+  cursor.compute = {.op = forward ? Op::Forward : Op::Backward,
+                    .stage = id,
+                    .micro_batch = MicroBatchId{b},
+                    .mini_batch = MiniBatchId{mini_batch(b)},
+                    .peer = id,
+                    .version = WeightVersion{version(b, forward ? delays_[stage].forward : delays_[stage].backward)}};
+  return true;
+}
+
+bool LazySchedule::next_message(Cursor& cursor, Action& action, Op forward, Op backward, bool from_sources) const {
+  const auto stage = static_cast<size_t>(cursor.stage);
+  const auto& peers = from_sources ? neighbours_.sources[stage] : neighbours_.targets[stage];
+  if (cursor.message >= peers.size()) {
+    cursor.message = 0;
+    return false;
+  }
+  action = cursor.compute;
+  action.op = cursor.compute.op == Op::Forward ? forward : backward;
+  action.peer = peers[cursor.message++];
+  action.version = WeightVersion{-1};
+  return true;
+}
+
+Action LazySchedule::step_action(const Cursor& cursor, Op op, int64_t version) const {
+  const StageId stage{cursor.stage};
+  return {.op = op,
+          .stage = stage,
+          .micro_batch = {},
+          .mini_batch = MiniBatchId{cursor.next_step},
+          .peer = stage,
+          .version = WeightVersion{version}};
+}
+
+// SYNC where the stage is replicated, FREE where nothing later uses the version, STEP.
+bool LazySchedule::next_step(Cursor& cursor, Action& action) const {
+  if (!cursor.synced) {
+    cursor.synced = true;
+    cursor.at = Cursor::At::Free;
+    if (shape_.replicas[static_cast<size_t>(cursor.stage)] > 1) {
+      action = step_action(cursor, Op::SyncGradients, -1);
+      return true;
+    }
+  }
+  if (cursor.at == Cursor::At::Free) {
+    cursor.at = Cursor::At::Step;
+    if (!used_later(cursor, cursor.next_step)) {
+      action = step_action(cursor, Op::FreeWeights, cursor.next_step);
+      return true;
+    }
+  }
+  action = step_action(cursor, Op::Step, cursor.next_step);
+  ++cursor.next_step;
+  cursor.synced = false;
+  cursor.at = Cursor::At::Begin;
+  return true;
+}
+
+// Whether a backward that has not been read yet uses the version; its forward may have been.
+bool LazySchedule::used_later(const Cursor& cursor, int64_t wanted) const {
+  const auto stage = static_cast<size_t>(cursor.stage);
+  const int64_t delay = delays_[stage].backward;
+  const int64_t first = wanted == 0 ? 0 : saturating_add(delay, saturating_mul(wanted, shape_.accumulate));
+  int64_t local = cursor.next_backward;
+  if (first > cursor.replica) local = std::max(local, ceil_div(first - cursor.replica, shape_.replicas[stage]));
+  return local < cursor.count && version(micro_batch(cursor, local), delay) == wanted;
+}
+
+// Whether the backward just read is the last use of a version that has been replaced.
+bool LazySchedule::frees_after(const Cursor& cursor) const {
+  const Action& compute = cursor.compute;
+  if (compute.op != Op::Backward || compute.version.value >= compute.mini_batch.value) return false;
+  if (cursor.next_backward >= cursor.count) return true;
+  const auto stage = static_cast<size_t>(cursor.stage);
+  return version(micro_batch(cursor, cursor.next_backward), delays_[stage].backward) != compute.version.value;
+}
+
+bool LazySchedule::next(Cursor& cursor, Action& action) const {
+  using At = Cursor::At;
+  for (;;) {
+    switch (cursor.at) {
+      case At::Begin:
+        if (cursor.count > 0 && cursor.next_forward + cursor.next_backward == cursor.first_position && !forward_only()) {
+          cursor.steps_due = std::max(cursor.steps_due, mini_batch(micro_batch(cursor, 0)));
+        }
+        if (cursor.next_step < cursor.steps_due) return next_step(cursor, action);
+        if (choose_compute(cursor)) {
+          cursor.at = At::Receives;
+          break;
+        }
+        if (cursor.steps_due == num_steps_) return false;
+        cursor.steps_due = num_steps_;
+        break;
+      case At::Free:
+      case At::Step:
+        return next_step(cursor, action);
+      case At::Receives:
+        if (next_message(cursor, action, Op::RecvForward, Op::RecvBackward, cursor.compute.op == Op::Forward)) return true;
+        cursor.at = At::Compute;
+        break;
+      case At::Compute:
+        cursor.at = At::Sends;
+        action = cursor.compute;
+        return true;
+      case At::Sends:
+        if (next_message(cursor, action, Op::SendForward, Op::SendBackward, cursor.compute.op == Op::Backward)) return true;
+        cursor.at = At::AfterCompute;
+        break;
+      case At::AfterCompute:
+        cursor.at = At::Begin;
+        if (cursor.compute.op == Op::Forward) break;
+        cursor.steps_due = cursor.next_backward < cursor.count ? mini_batch(micro_batch(cursor, cursor.next_backward)) : num_steps_;
+        if (!frees_after(cursor)) break;
+        action = cursor.compute;
+        action.op = Op::FreeWeights;
+        action.micro_batch = {};
+        return true;
+    }
+  }
+}
+
+int64_t LazySchedule::num_actions() const {
+  int64_t links = 0;
+  for (const auto& sources : neighbours_.sources) links += static_cast<int64_t>(sources.size());
+  // A forward and its messages, the same back, and for each step a STEP, a FREE, and a SYNC on replicated stages.
+  const int64_t passes = forward_only() ? 1 : 2;
+  const int64_t per_micro_batch = saturating_mul(passes, shape_.num_stages() + 2 * links);
+  int64_t per_step = 0;
+  for (const int64_t count : shape_.replicas) per_step += count * (count > 1 ? 3 : 2);
+  return saturating_add(saturating_mul(per_micro_batch, shape_.micro_batches), saturating_mul(per_step, num_steps_));
+}
+
+std::vector<Action> LazySchedule::list(WorkerId worker) const {
+  std::vector<Action> actions;
+  Cursor position = cursor(worker);
+  for (Action action; next(position, action);) actions.push_back(action);
+  return actions;
+}
+
+}  // namespace penstock::schedule

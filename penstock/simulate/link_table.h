@@ -1,0 +1,35 @@
+// The pairs of stages that exchange messages, numbered; internal to the simulator.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+#include "penstock/simulate/simulator.h"
+
+namespace penstock::simulate::detail {
+
+class LinkTable {
+ public:
+  /// `links`: ascending, each once.
+  LinkTable(const std::vector<schedule::StageLink>& links, const Costs& costs, int num_stages);
+
+  size_t size() const { return targets_.size(); }
+  /// The link's number; it must be one of the table. O(log targets of the stage).
+  size_t find(const schedule::StageLink& link) const {
+    const auto begin = targets_.begin() + first_[link.from.index()];
+    if (*begin == link.to) return static_cast<size_t>(first_[link.from.index()]);
+    const auto end = targets_.begin() + first_[link.from.index() + 1];
+    return static_cast<size_t>(std::lower_bound(begin, end, link.to) - targets_.begin());
+  }
+  /// Per link, bytes of one message.
+  const std::vector<int64_t>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<int64_t> first_;  ///< per stage, its first link
+  std::vector<StageId> targets_;
+  std::vector<int64_t> bytes_;
+};
+
+}  // namespace penstock::simulate::detail

@@ -1,0 +1,54 @@
+#include "penstock/simulate/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/schedule/generate.h"
+
+namespace penstock::simulate {
+namespace {
+
+using schedule::Kind;
+
+std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate, const std::vector<StageCost>& stages) {
+  const schedule::ScheduleShape shape{.replicas = std::vector<int>(stages.size(), 1),
+                                      .micro_batches = micro_batches,
+                                      .accumulate = accumulate,
+                                      .policy = default_policy(kind)};
+  Costs costs;
+  costs.stages = stages;
+  return simulate(schedule::LazySchedule(kind, shape, schedule::chain_links(shape.num_stages())), costs, {}).peak_memory_bytes;
+}
+
+}  // namespace
+
+// Chen et al., arXiv 1604.06174: the inputs of what is in flight, and the activations of the one that is being differentiated.
+TEST(Memory, RecomputingStagesKeepInputsAndOneStash) {
+  const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 7, .recompute = true};
+  EXPECT_EQ(peaks(Kind::GPipe, 16, 8, {stage, stage}), (std::vector<int64_t>{3000 + 8 * 7 + 100, 3000 + 8 * 7 + 100}));
+  EXPECT_EQ(peaks(Kind::OneFOneBFlush, 16, 8, {stage, stage}), (std::vector<int64_t>{3000 + 2 * 7 + 100, 3000 + 7 + 100}));
+}
+
+TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {
+  for (const Kind kind : {Kind::Serial, Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush}) {
+    StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 0, .recompute = false};
+    const int64_t kept = peaks(kind, 12, 6, {stage})[0];
+    stage.recompute = true;
+    EXPECT_LE(peaks(kind, 12, 6, {stage})[0], kept);
+  }
+}
+
+TEST(Memory, Saturates) {
+  const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
+  EXPECT_EQ(peaks(Kind::GPipe, 4, 4, {stage, stage}), (std::vector<int64_t>{INT64_MAX, INT64_MAX}));
+}
+
+TEST(Memory, WorkersWithoutABackwardKeepTheirWeightsAlone) {
+  // Three micro-batches on four replicas: the last has nothing to do but the step.
+  const schedule::ScheduleShape shape{.replicas = {4}, .micro_batches = 3, .accumulate = 3};
+  Costs costs;
+  costs.stages = {{.stash_bytes = 10, .weight_bytes = 1000}};
+  const Result result = simulate(schedule::LazySchedule(Kind::DataParallel, shape, {}), costs, {});
+  EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{3010, 3010, 3010, 1000}));
+}
+
+}  // namespace penstock::simulate

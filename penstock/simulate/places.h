@@ -1,0 +1,14 @@
+// Where on the cluster the workers of a schedule stand; internal to the simulator.
+#pragma once
+
+#include <vector>
+
+#include "penstock/schedule/worker_table.h"
+#include "penstock/simulate/simulator.h"
+
+namespace penstock::simulate::detail {
+
+/// The cluster's worker for each worker of the schedule. Throws ConfigError when one lies outside the cluster or two are the same.
+std::vector<int> places_of(const Costs& costs, const schedule::WorkerTable& table);
+
+}  // namespace penstock::simulate::detail

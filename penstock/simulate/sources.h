@@ -1,0 +1,88 @@
+// Where the engine's actions come from: a schedule in memory, or one that is generated while it is read; internal to the simulator. Both
+// offer the same functions, and the engine is compiled for each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule/lazy_schedule.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::simulate::detail {
+
+/// Begins to bring an object into the cache.
+template <class T>
+void prefetch(const T& object) {
+  constexpr size_t kCacheLine = 64;
+  for (size_t offset = 0; offset < sizeof(T); offset += kCacheLine) __builtin_prefetch(reinterpret_cast<const char*>(&object) + offset);
+}
+
+class InMemorySource {
+ public:
+  /// Throws ConfigError when the schedule is not lowered or does not fit its shape. O(actions).
+  explicit InMemorySource(const schedule::Schedule& schedule);
+
+  const schedule::ScheduleShape& shape() const { return schedule_.shape; }
+  const schedule::WorkerTable& table() const { return table_; }
+  /// The pairs of stages that exchange messages, ascending.
+  const std::vector<schedule::StageLink>& links() const { return links_; }
+  int64_t num_actions() const { return num_actions_; }
+  /// Messages from one worker to another in one direction that may be under way together, at most.
+  int64_t most_in_channel() const { return saturating_mul(shape().micro_batches, static_cast<int64_t>(links_.size())); }
+  /// Stages whose weights the worker holds.
+  const std::vector<StageId>& stages_of(int32_t worker) const { return stages_[static_cast<size_t>(worker)]; }
+  bool trains(int32_t worker) const { return trains_[static_cast<size_t>(worker)]; }
+  bool next(int32_t worker, schedule::Action& action) {
+    const auto& actions = schedule_.workers[static_cast<size_t>(worker)];
+    size_t& position = positions_[static_cast<size_t>(worker)];
+    if (position == actions.size()) return false;
+    action = actions[position++];
+    return true;
+  }
+  void prefetch_worker(int32_t) const {}
+  /// The worker that holds the other end of a message, -1 when none does. O(actions).
+  int32_t other_end(const schedule::Action& message) const;
+
+ private:
+  void scan_worker(size_t worker);
+
+  const schedule::Schedule& schedule_;
+  schedule::WorkerTable table_;
+  std::vector<schedule::StageLink> links_;
+  std::vector<std::vector<StageId>> stages_;
+  std::vector<bool> trains_;
+  std::vector<size_t> positions_;
+  int64_t num_actions_ = 0;
+};
+
+class LazySource {
+ public:
+  explicit LazySource(const schedule::LazySchedule& schedule);
+
+  const schedule::ScheduleShape& shape() const { return schedule_.shape(); }
+  const schedule::WorkerTable& table() const { return schedule_.table(); }
+  const std::vector<schedule::StageLink>& links() const { return links_; }
+  int64_t num_actions() const { return schedule_.num_actions(); }
+  int64_t most_in_channel() const;
+  std::vector<StageId> stages_of(int32_t worker) const;
+  bool trains(int32_t worker) const { return !schedule_.forward_only() && cursors_[static_cast<size_t>(worker)].count > 0; }
+  bool next(int32_t worker, schedule::Action& action) { return schedule_.next(cursors_[static_cast<size_t>(worker)], action); }
+  void prefetch_worker(int32_t worker) const { prefetch(cursors_[static_cast<size_t>(worker)]); }
+  int32_t other_end(const schedule::Action& message) const { return table().worker_of(message.peer, message.micro_batch).value; }
+
+ private:
+  const schedule::LazySchedule& schedule_;
+  std::vector<schedule::StageLink> links_;
+  std::vector<schedule::LazySchedule::Cursor> cursors_;
+};
+
+/// The link of a message as activations travel it: a forward send or a backward receive stands at its start.
+inline schedule::StageLink link_of(const schedule::Action& message) {
+  const bool at_start = message.op == schedule::Op::SendForward || message.op == schedule::Op::RecvBackward;
+  return at_start ? schedule::StageLink{message.stage, message.peer} : schedule::StageLink{message.peer, message.stage};
+}
+
+}  // namespace penstock::simulate::detail

@@ -1,0 +1,43 @@
+# Profiles of devices that are not at hand: estimated, planned with, and refused where options make no sense.
+source "$(dirname "$0")/lib.sh"
+
+run 0 profile --list-devices
+grep -q '^v100 .*15700.0 GFLOP/s.*900 GB/s.*16.0 GB' out || fail "v100 is not in the list of devices: $(cat out)"
+run 0 profile --list-devices --json
+json_keys devices flops_per_s
+run 0 profile --help
+grep -q -- '--list-devices' out || fail "--help does not say where the devices are listed"
+
+for model in vgg16 resnet50 mlp; do
+  run 0 profile --model $model --batch-size 128 --analytic --device v100 --json -o $model.json
+  json_keys layers batch_size
+  grep -q '"source":"analytic"' out || fail "$model: the profile does not say that it is an estimate"
+  grep -q '"device":"v100"' out || fail "$model: the device is not named"
+done
+run 0 profile --model lenet5 --analytic --device cpu-core --optimizer adam
+grep -q 'analytic, cpu-core' out || fail "the table does not say what it shows: $(head -n 2 out)"
+run 0 plan --profile vgg16.json --workers 4 --bandwidth 10Gbps --json
+json_keys config throughput_samples_per_s
+
+printf 'name = "mine"\nflops = "2TFLOP/s"\nbandwidth = "100GB/s"\n' >mine.toml
+run 0 profile --model alexnet --analytic --device mine.toml --json
+grep -q '"device":"mine"' out || fail "a device file is not used"
+
+# refused CODE PATTERN ARGUMENTS...: and says why
+refused() {
+  local pattern=$1
+  shift
+  run 2 profile "$@"
+  grep -q -e "$pattern" err || fail "profile $*: expected '$pattern' in: $(cat err)"
+}
+refused 'needs --device' --model lenet5 --analytic
+refused '--analytic' --model lenet5 --device v100
+refused '--samples' --model lenet5 --analytic --device v100 --samples 3
+refused '--concurrency' --model lenet5 --analytic --device v100 --concurrency 2
+refused "'v1000', expected one of v100" --model lenet5 --analytic --device v1000
+refused 'no-such.toml' --model lenet5 --analytic --device no-such.toml
+refused 'batch size' --model lenet5 --analytic --device v100 --batch-size 0
+refused '2^60' --model vgg16 --analytic --device v100 --batch-size 1000000000000
+printf 'name = "mine"\nflops = "2TB/s"\nbandwidth = "100GB/s"\n' >bad.toml
+refused 'bad.toml:2:' --model lenet5 --analytic --device bad.toml
+finish

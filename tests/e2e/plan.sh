@@ -1,0 +1,102 @@
+# penstock plan: tables, comparison, what-if, pictures, pricing, and what it says to bad options. Needs no libtorch.
+source "$(dirname "$0")/lib.sh"
+
+# Six layers: convolutions that compute, dense layers that weigh.
+node() { printf '%s -- %s -- forward_compute_time=%s, backward_compute_time=%s, activation_size=%s, parameter_size=%s\n' "$@"; }
+{
+  node node1 'Input0' 0 0 1000000 0
+  node node2 'Conv2d(3, 64)' 20 40 8000000 200000
+  node node3 'Conv2d(64, 64)' 30 60 4000000 400000
+  node node4 'Conv2d(64, 128)' 30 60 2000000 800000
+  node node5 'Linear(4096, 4096)' 3 6 500000 200000000
+  node node6 'Linear(4096, 1000)' 1 2 4000 60000000
+  for k in 1 2 3 4 5; do printf '\tnode%d -- node%d\n' "$k" $((k + 1)); done
+} >net.graph.txt
+cat >cluster.toml <<'END'
+[[level]]
+name = "server"
+count = 4
+bandwidth = "12GB/s"
+latency = "5us"
+[[level]]
+name = "rack"
+count = 2
+bandwidth = "10Gbps"
+latency = "20us"
+[device]
+name = "v100"
+memory = "16GB"
+END
+plan="plan --profile net.graph.txt --cluster cluster.toml"
+
+run 0 $plan --json -o plan.json
+json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas compute_ns sync_ns memory_bytes first_worker
+run 0 $plan
+for words in 'per micro-batch' 'of limit' 'compute' 'server 0' 'slowest part:' 'memory limit 16.0 GB' 'against this plan'; do
+  grep -q "$words" out || fail "the table lacks '$words': $(cat out)"
+done
+[ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' out)" -le 120 ] || fail "the table is wider than 120 columns"
+
+run 0 $plan --compare
+for family in serial dp mp gpipe 1f1b 1f1b-flush 2bw; do grep -Eq "^[* ] +$family " out || fail "the comparison lacks $family: $(cat out)"; done
+[ "$(grep -c '^\*' out)" -eq 1 ] || fail "not exactly one winner is marked: $(cat out)"
+grep -Eq 'next best|as fast|is this plan' out || fail "the winner has no reason: $(cat out)"
+
+run 0 $plan --what-if --json -o whatif.json
+json_keys what_if change feasible speedup
+run 0 $plan --what-if
+for change in 'one more server' 'one server fewer' 'twice the bandwidth of level rack' 'half the memory (8.00 GB per worker)' 'every worker twice as fast'; do
+  grep -qF "$change" out || fail "what-if lacks '$change': $(cat out)"
+done
+run 0 simulate --plan whatif.json --json
+
+run 0 $plan --svg plan.svg --html plan.html --what-if --compare
+grep -q '^<svg ' plan.svg && grep -q '</svg>' plan.svg || fail "plan.svg is no SVG"
+grep -q 'prefers-color-scheme' plan.svg || fail "the picture has no dark style"
+for part in '<svg ' 'All families' 'What if' 'Stages' 'Notes' '</html>'; do grep -q "$part" plan.html || fail "the page lacks $part"; done
+grep -Eq '<script|href=|src=' plan.html && fail "the page needs more than itself"
+
+# Every model has a plan; one found under another model and priced under sosp2019 is never better than sosp2019's own.
+run 0 $plan --cost-model sosp2019 --json -o best.json
+best=$(numbers bottleneck_ns)
+for model in penstock sosp2019 released report2018; do
+  run 0 $plan --cost-model $model --json -o $model.json
+  grep -q "\"cost_model\":\"$model\"" out || fail "$model is not named in the plan"
+  run 0 plan --profile net.graph.txt --price $model.json --cost-model sosp2019 --json
+  [ "$(numbers bottleneck_ns)" -ge "$best" ] || fail "the plan of $model takes $(numbers bottleneck_ns) ns under sosp2019, its own best $best"
+done
+for method in ring parameter-server summation; do run 0 $plan --sync $method --strategy dp --json; done
+for choice in never always auto; do run 0 $plan --recompute $choice --json; done
+run 0 $plan --optimizer adam --mini-batch 64 --json
+grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the plan: $(cat out)"
+
+# A "no" is exit 1 with the reason; bad options are exit 2 with one message.
+run 1 $plan --memory-limit 1MB --json
+grep -q '"ok":false' out && grep -q 'no plan:' err || fail "an infeasible request gives no reason: $(cat err)"
+refused() {
+  local words=$1
+  shift
+  run 2 "$@"
+  grep -qF -- "$words" err || fail "penstock $*: '$words' is not in: $(cat err)"
+  [ ! -s out ] || fail "penstock $*: an error left this on standard output: $(head -c 100 out)"
+}
+refused '--cluster FILE' plan --profile net.graph.txt
+refused 'found --workers 0' plan --profile net.graph.txt --workers 0 --bandwidth 1GB/s
+refused 'at most 1000000' plan --profile net.graph.txt --workers 1000001 --bandwidth 1GB/s
+refused 'excludes' $plan --workers 2
+refused '--bandwidth' plan --profile net.graph.txt --workers 2
+refused "unknown strategy 'nope'" $plan --strategy nope
+refused 'expected' $plan --cost-model nope
+refused 'expected' $plan --sync nope
+refused 'expected' $plan --recompute nope
+refused 'expected sgd or adam' $plan --optimizer nope
+refused 'mini-batch' $plan --mini-batch -1
+refused 'expected two files' $plan --svg same --html same
+refused '--svg expected a file name' $plan --svg -
+refused 'found --compare with it' $plan --price plan.json --compare
+refused 'net.graph.txt' $plan --price net.graph.txt
+run 0 plan --help
+for option in --cost-model --sync --recompute --optimizer --mini-batch --compare --what-if --price --svg --html; do
+  grep -qF -- "$option" out || fail "the help lacks $option"
+done
+finish

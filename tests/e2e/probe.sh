@@ -1,0 +1,37 @@
+# penstock probe: what it writes is what plan takes, and what it cannot do it says.
+source "$(dirname "$0")/lib.sh"
+
+quick="--seconds 0.2 --workers 2 --size 256KiB"
+run 0 probe $quick -o threads.toml
+grep -q '^by_reference = true' threads.toml || fail "workers are not threads by default: $(cat threads.toml)"
+grep -q '^# summation, each of 2 workers ' threads.toml || fail "the figures are not among the comments"
+grep -q '^TCP bandwidth ' out || fail "the figures are not shown"
+run 0 probe $quick --transport tcp -o tcp.toml --json
+json_keys workers figures hand_over_ns tcp_bytes_per_s sum_shared_bytes_per_s median notes cluster_toml
+grep -q '^name = "loopback"' tcp.toml || fail "workers are not processes with --transport tcp"
+run 0 probe $quick
+cp out shown.toml
+
+printf 'node1 -- Input0 -- forward_compute_time=0.0, backward_compute_time=0.0, activation_size=0.0, parameter_size=0.0\n%s\n\tnode1 -- node2\n\tnode2 -- node3\n' \
+  'node2 -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4096.0, parameter_size=4096.0
+node3 -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4096.0, parameter_size=4096.0' >graph.txt
+for file in threads tcp shown; do
+  run 0 plan --profile graph.txt --cluster $file.toml --json
+  json_keys config
+done
+
+run 2 probe --workers -1 -o x.toml
+run 2 probe --workers 100000
+run 2 probe --seconds nan
+run 2 probe --seconds 1e9
+run 2 probe --size 7
+run 2 probe --size 1000000TB
+run 2 probe --size fast
+grep -q -- '--size' err || fail "the option is not named: $(cat err)"
+run 2 probe --transport udp
+grep -q "expected threads or tcp" err || fail "the transports are not named: $(cat err)"
+run 2 probe -o -
+run 2 probe -o missing/x.toml
+run 2 probe -o .
+[ -e x.toml ] && fail "a refused probe left a file"
+finish

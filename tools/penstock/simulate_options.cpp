@@ -1,0 +1,130 @@
+#include "tools/penstock/simulate_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "penstock/profile/profile.h"
+#include "penstock/util/error.h"
+#include "penstock/util/units.h"
+
+namespace penstock::tool {
+
+namespace {
+
+bool read_number(std::string_view text, double& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+int64_t duration_of(const std::string& option, const std::string& text) {
+  return text.empty() ? 0 : parse_option(option, text, parse_duration);
+}
+
+using StagePairs = std::set<std::pair<int32_t, int32_t>>;
+
+void check_against_model(const plan::Plan& plan, const std::string& path) {
+  const profile::Profile profile = profile::load_profile(path);
+  StagePairs needed;
+  for (const graph::CrossingValue& crossing : graph::crossing_values(profile.graph, plan::stage_of_layer(plan, profile.graph))) {
+    needed.emplace(crossing.from.value, crossing.to.value);
+  }
+  StagePairs given;
+  for (const plan::Link& link : plan.links) given.emplace(link.from.value, link.to.value);
+  for (const auto& [from, to] : needed) {
+    if (given.contains({from, to})) continue;
+    throw ConfigError(
+        fmt::format("the plan has no link from stage {} to stage {}, but in the model of {} tensors go that way", from, to, path));
+  }
+  for (const auto& [from, to] : given) {
+    if (needed.contains({from, to})) continue;
+    throw ConfigError(
+        fmt::format("the plan has a link from stage {} to stage {}, but in the model of {} no tensor goes that way", from, to, path));
+  }
+}
+
+// Without the model all that can be seen is that a stage is cut off.
+void check_connected(const plan::Plan& plan) {
+  std::vector<size_t> group(plan.stages.size());
+  std::iota(group.begin(), group.end(), size_t{0});
+  const auto root = [&](size_t stage) {
+    while (group[stage] != stage) stage = group[stage] = group[group[stage]];
+    return stage;
+  };
+  for (const plan::Link& link : plan.links) group[root(link.to.index())] = root(link.from.index());
+  for (size_t s = 1; s < group.size(); ++s) {
+    if (root(s) == root(0)) continue;
+    throw ConfigError(
+        fmt::format("no link joins stage {} of the plan with stage 0: a plan of several stages must say which tensors go between them "
+                    "(\"links\"); give --profile if its model really falls apart there",
+                    s));
+  }
+}
+
+}  // namespace
+
+void add_simulate_options(CLI::App& app, SimulateOptions& options) {
+  app.add_option("--plan", options.plan, "Plan (penstock plan)")->required();
+  app.add_option("--profile", options.profile, "Check the plan's stages and links against the model of this profile first");
+  app.add_option("--schedule", options.schedule, "Run this schedule (text form) with the plan's costs instead of the plan's own");
+  app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")->capture_default_str();
+  app.add_option("--stragglers", options.stragglers, "Share of the workers that is slower, and how much: 5%x2");
+  app.add_option("--compute-spread", options.compute_spread, "Lognormal spread of each computation's time: sigma of the logarithm");
+  app.add_option("--mtbf", options.mtbf, "Mean time between failures of one worker: 1000h. Each failure stops all");
+  app.add_option("--restart", options.restart, "Time from a failure until all workers run again: 5min");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Optimiser steps between checkpoints; without, a failure starts all over");
+  app.add_option("--checkpoint-cost", options.checkpoint_cost, "Time each worker pauses for a checkpoint: 10s");
+  app.add_option("--price-per-worker-hour", options.price_per_worker_hour, "For the cost per sample, in any currency");
+  app.add_option("--trace", options.trace, "Write a Chrome/Perfetto trace to this file (up to a million actions)");
+  app.add_flag("--grid", options.grid, "Draw the timeline as text (up to a million actions)");
+}
+
+simulate::Stragglers parse_stragglers(std::string_view text) {
+  const size_t cross = text.find('x');
+  simulate::Stragglers stragglers;
+  bool good = cross != std::string_view::npos && read_number(text.substr(cross + 1), stragglers.factor);
+  if (good) {
+    std::string_view share = text.substr(0, cross);
+    const bool percent = share.ends_with('%');
+    if (percent) share.remove_suffix(1);
+    good = read_number(share, stragglers.share);
+    if (percent) stragglers.share /= 100;
+  }
+  if (!good) throw ConfigError(fmt::format("'{}': expected a share and a factor such as 5%x2", text.substr(0, 40)));
+  return stragglers;
+}
+
+simulate::Options run_options(const SimulateOptions& options) {
+  simulate::Options run;
+  run.keep_timeline = options.grid || !options.trace.empty();
+  run.seed = options.seed;
+  if (!options.stragglers.empty()) run.stragglers = parse_option("--stragglers", options.stragglers, parse_stragglers);
+  run.compute_spread = options.compute_spread;
+  run.price_per_worker_hour = options.price_per_worker_hour;
+  run.failures = {.worker_mtbf_ns = duration_of("--mtbf", options.mtbf),
+                  .restart_ns = duration_of("--restart", options.restart),
+                  .checkpoint_every = options.checkpoint_every,
+                  .checkpoint_ns = duration_of("--checkpoint-cost", options.checkpoint_cost)};
+  if (!options.mtbf.empty() && run.failures.worker_mtbf_ns == 0) throw ConfigError("--mtbf must be above 0; leave it out if nothing fails");
+  if (!options.restart.empty() && options.mtbf.empty()) throw ConfigError("--restart says how long a failure lasts: it needs --mtbf");
+  if (options.checkpoint_every < 0) {
+    throw ConfigError(fmt::format("--checkpoint-every must be at least 0, found {}", options.checkpoint_every));
+  }
+  if (!options.checkpoint_cost.empty() && options.checkpoint_every == 0) throw ConfigError("--checkpoint-cost needs --checkpoint-every");
+  return run;
+}
+
+void check_links(const plan::Plan& plan, const std::string& profile) {
+  if (profile.empty()) {
+    check_connected(plan);
+  } else {
+    check_against_model(plan, profile);
+  }
+}
+
+}  // namespace penstock::tool
