@@ -7,6 +7,7 @@
 
 #include "penstock/planner/dp_partitioner.h"
 #include "penstock/planner/planner.h"
+#include "penstock/planner/testing_graphs.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/text_format.h"
 #include "penstock/simulate/simulator.h"
@@ -90,25 +91,12 @@ cluster::Cluster plan_cluster(int workers) {
                      {.name = "rack", .count = workers / 8, .bandwidth_bytes_per_s = 1'250'000'000, .latency_ns = 20'000}}};
 }
 
-std::vector<planner::PlannedLayer> planned_layers(const profile::Profile& profile) {
-  std::vector<planner::PlannedLayer> layers;
-  for (const profile::LayerCost& cost : profile.costs) {
-    layers.push_back({.forward_ns = cost.forward_ns,
-                      .compute_ns = cost.forward_ns + cost.backward_ns,
-                      .step_ns = cost.step_ns,
-                      .weight_bytes = cost.weight_bytes,
-                      .stash_bytes = cost.stash_bytes,
-                      .output_bytes = cost.output_bytes});
-  }
-  return layers;
-}
-
 // The exact partition alone: layers, workers (from 4096 on in servers of 8), memory limit in MB.
 void Partition(benchmark::State& state) {
   const profile::Profile profile = chain_profile(static_cast<int>(state.range(0)));
   const cluster::Cluster cluster = plan_cluster(static_cast<int>(state.range(1)));
   const auto model = planner::make_cost_model("penstock", cluster, planner::GradientSync::Ring);
-  const std::vector<planner::PlannedLayer> layers = planned_layers(profile);
+  const std::vector<planner::PlannedLayer> layers = planner::testing_graphs::planned_layers(profile);
   for (auto _ : state) {
     const planner::CutStates states(profile.graph, layers);
     benchmark::DoNotOptimize(planner::best_partition({.states = states,

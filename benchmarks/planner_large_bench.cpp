@@ -5,6 +5,7 @@
 
 #include "penstock/planner/bounded_search.h"
 #include "penstock/planner/planner.h"
+#include "penstock/planner/testing_graphs.h"
 #include "penstock/planner/testing_models.h"
 
 namespace {
@@ -26,23 +27,10 @@ profile::Profile branched() {
   return planner::testing_models::branched(rng, 500, 10, 0.1);
 }
 
-std::vector<planner::PlannedLayer> layers_of(const profile::Profile& profile) {
-  std::vector<planner::PlannedLayer> layers;
-  for (const profile::LayerCost& cost : profile.costs) {
-    layers.push_back({.forward_ns = cost.forward_ns,
-                      .compute_ns = cost.forward_ns + cost.backward_ns,
-                      .step_ns = cost.step_ns,
-                      .weight_bytes = cost.weight_bytes,
-                      .stash_bytes = cost.stash_bytes,
-                      .output_bytes = cost.output_bytes});
-  }
-  return layers;
-}
-
 /// The search for one partition, the model's cuts prepared anew each time.
 void search(benchmark::State& state, const profile::Profile& profile) {
   const cluster::Cluster cluster = sixteen(static_cast<int>(state.range(0)), state.range(1));
-  const auto layers = layers_of(profile);
+  const auto layers = planner::testing_graphs::planned_layers(profile);
   const auto model = planner::make_cost_model("penstock", cluster, planner::GradientSync::Ring);
   for (auto _ : state) {
     const planner::CutSpace space(profile.graph, layers);

@@ -6,35 +6,11 @@
 #include <string_view>
 
 #include "penstock/cluster/cluster.h"
+#include "penstock/util/toml_text.h"
 
 namespace penstock::cluster {
 
 namespace {
-
-/// `value` in the largest unit that divides it, so that it reads back exactly.
-std::string toml_quantity(int64_t value, std::initializer_list<std::string_view> units) {
-  auto unit = units.begin();
-  while (value != 0 && value % 1000 == 0 && std::next(unit) != units.end()) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("\"{}{}\"", value, *unit);
-}
-
-std::string toml_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      result += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
-}
 
 std::string bandwidth_text(int64_t bytes_per_s) { return toml_quantity(bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}); }
 

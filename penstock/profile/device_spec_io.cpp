@@ -7,6 +7,7 @@
 #include "penstock/profile/device_spec.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
+#include "penstock/util/toml_text.h"
 #include "penstock/util/units.h"
 
 namespace penstock::profile {
@@ -122,31 +123,6 @@ DeviceSpec read_device(const toml::table& root, std::string_view place) {
   return device;
 }
 
-/// `value` in the largest unit that divides it, so that it reads back exactly.
-std::string quantity(int64_t value, std::initializer_list<std::string_view> units) {
-  const auto* unit = units.begin();
-  while (value != 0 && value % 1000 == 0 && std::next(unit) != units.end()) {
-    value /= 1000;
-    ++unit;
-  }
-  return fmt::format("\"{}{}\"", value, *unit);
-}
-
-std::string toml_text(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      result += '\\';
-      result += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      result += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
-}
-
 /// A float in TOML has a point or an exponent.
 std::string share(double value) {
   const std::string text = fmt::format("{}", value);
@@ -172,11 +148,12 @@ DeviceSpec parse_device(std::string_view text, std::string_view place) {
 DeviceSpec load_device(const std::filesystem::path& path) { return parse_device(read_file(path, kMaxFileBytes), path.string()); }
 
 std::string to_toml(const DeviceSpec& device) {
-  std::string text = fmt::format("name = {}\nflops = {}\nbandwidth = {}\n", toml_text(device.name),
-                                 quantity(device.flops_per_s, {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"}),
-                                 quantity(device.bandwidth_bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}));
-  if (device.memory_bytes > 0) text += fmt::format("memory = {}\n", quantity(device.memory_bytes, {"B", "kB", "MB", "GB", "TB", "PB"}));
-  text += fmt::format("launch = {}\nhalf_speed_products = {}\nwinograd = {}\n\n", quantity(device.launch_ns, {"ns", "us", "ms", "s"}),
+  std::string text = fmt::format("name = {}\nflops = {}\nbandwidth = {}\n", toml_string(device.name),
+                                 toml_quantity(device.flops_per_s, {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"}),
+                                 toml_quantity(device.bandwidth_bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}));
+  if (device.memory_bytes > 0)
+    text += fmt::format("memory = {}\n", toml_quantity(device.memory_bytes, {"B", "kB", "MB", "GB", "TB", "PB"}));
+  text += fmt::format("launch = {}\nhalf_speed_products = {}\nwinograd = {}\n\n", toml_quantity(device.launch_ns, {"ns", "us", "ms", "s"}),
                       device.half_speed_products, device.winograd);
   const Efficiency& efficiency = device.efficiency;
   return text + fmt::format("[efficiency]\nmemory = {}\nnormalization = {}\nmatmul = {}\nconvolution = {}\n", share(efficiency.memory),
