@@ -3,6 +3,7 @@
 //   build/release/benchmarks/core_bench --benchmark_filter=Simulate
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <string>
 
 #include "penstock/planner/dp_partitioner.h"
@@ -65,10 +66,36 @@ void ParseText(benchmark::State& state) {
   count_actions(state, full);
 }
 
-void Verify(benchmark::State& state) {
-  const schedule::Schedule full = full_schedule(static_cast<int>(state.range(0)));
-  for (auto _ : state) benchmark::DoNotOptimize(verify::verify(full));
+// Millions of actions: 64 stages, on 8 workers for interleaved, 32 for zb-v, otherwise one each.
+void Verify(benchmark::State& state, schedule::Kind kind) {
+  constexpr int kStages = 64;
+  constexpr int64_t kActionsPerCell = 7;
+  schedule::ScheduleShape shape{.replicas = std::vector<int>(kStages, kind == schedule::Kind::Chimera ? 2 : 1),
+                                .micro_batches = state.range(0) * 1'000'000 / (kStages * kActionsPerCell),
+                                .accumulate = 64,
+                                .policy = schedule::default_policy(kind)};
+  shape = schedule::with_hosts(kind, shape, kind == schedule::Kind::Interleaved ? 8 : schedule::default_chunks(kind));
+  const schedule::Schedule full = schedule::lower(schedule::generate(kind, shape), schedule::chain_links(kStages));
+  for (auto _ : state) {
+    const auto violations = verify::verify(full);
+    if (!violations.empty()) state.SkipWithError(violations[0].message.c_str());
+  }
   count_actions(state, full);
+}
+
+// 8 million actions of 100,000 workers, one of which waits for gradients before it has taken its inputs.
+void VerifyDeadlock(benchmark::State& state) {
+  constexpr int kStages = 100'000;
+  schedule::Schedule bad =
+      schedule::generate(schedule::Kind::GPipe, {.replicas = std::vector<int>(kStages, 1), .micro_batches = 14, .accumulate = 14});
+  bad = schedule::lower(bad, schedule::chain_links(kStages));
+  auto& list = bad.workers[kStages / 2];
+  const auto receive = std::find_if(list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::RecvBackward; });
+  std::rotate(list.begin(), receive, receive + 1);
+  for (auto _ : state) {
+    if (verify::verify(bad).size() != 1) state.SkipWithError("expected one deadlock");
+  }
+  count_actions(state, bad);
 }
 
 void Simulate(benchmark::State& state) {
@@ -110,7 +137,12 @@ void Partition(benchmark::State& state) {
 
 BENCHMARK(Lower)->Arg(4)->Arg(64);
 BENCHMARK(ParseText)->Arg(4)->Arg(64);
-BENCHMARK(Verify)->Arg(4)->Arg(64);
+BENCHMARK_CAPTURE(Verify, 1f1b, schedule::Kind::OneFOneB)->ArgName("M")->Arg(1)->Arg(10)->Arg(40)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(Verify, zb_h1, schedule::Kind::ZbH1)->ArgName("M")->Arg(1)->Arg(10)->Arg(40)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(Verify, interleaved, schedule::Kind::Interleaved)->ArgName("M")->Arg(1)->Arg(10)->Arg(40)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(Verify, zb_v, schedule::Kind::ZbV)->ArgName("M")->Arg(1)->Arg(10)->Arg(40)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(Verify, chimera, schedule::Kind::Chimera)->ArgName("M")->Arg(1)->Arg(10)->Arg(40)->Unit(benchmark::kMillisecond);
+BENCHMARK(VerifyDeadlock)->Unit(benchmark::kMillisecond);
 BENCHMARK(Simulate)->Arg(4)->Arg(64);
 BENCHMARK(Partition)
     ->ArgNames({"layers", "workers", "memory_MB"})

@@ -44,6 +44,14 @@ PREDICTED_MODELS = {
 }
 PREDICTION_ERROR = 0.10
 
+# Measured against simulated idle share of the schedules that flush, 2 workers, 8 micro-batches per step; and the gain of splitting the
+# backward pass, measured against predicted.
+FLUSHED_SCHEDULES = ["gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "chimera"]
+SCHEDULE_MICRO_BATCHES = 8
+SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches
+IDLE_ERROR = 0.05
+GAIN_ERROR = 0.03
+
 # (row, model, numerator, denominator, factor on the denominator, least ratio or None)
 ROWS = [
     ("pipeline / prediction", "vgg_small", "pipeline", "prediction", 1, 0.93),
@@ -159,6 +167,17 @@ class Bench:
 
         return {name: lambda name=name: strategy(name) for name in PREDICTED_STRATEGIES}
 
+    def scheduled(self, model, kind):
+        """Measured and predicted idle share and throughput of one schedule."""
+        sizes = self.options(model)
+        steps = max(sizes["steps"] // SCHEDULE_BATCHES, 2)
+        batch = sizes["batch"] * SCHEDULE_BATCHES
+        report = self.penstock("train", *self.model_options(model), "--data", "synthetic", "--train-samples", batch * (steps + 1), "--epochs", 1,
+                               "--batch-size", batch, "--micro-batches", SCHEDULE_MICRO_BATCHES, "--warmup-steps", 1, "--optimizer", "sgd",
+                               "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind, "--workers", 2, "--threads", 1)
+        return {key: report[key] for key in ("idle_share", "predicted_idle_share", "throughput_samples_per_s",
+                                             "predicted_throughput_samples_per_s")}
+
     def memory(self):
         """Extra peak memory of stash over flush against what the method needs: one version of stage 0's weights and one stashed micro-batch.
 
@@ -244,6 +263,50 @@ def measure_predictions(bench, rounds, log):
     return rows
 
 
+def measure_schedules(bench, rounds, log):
+    """One row per model and schedule: idle share measured and predicted, and throughput against 1f1b-flush, one of each per round."""
+    results = {}
+    for number in range(rounds):
+        for model in bench.args.models:
+            start = number % len(FLUSHED_SCHEDULES)
+            for kind in FLUSHED_SCHEDULES[start:] + FLUSHED_SCHEDULES[:start]:
+                log(f"round {number + 1}/{rounds}: {model}, schedule {kind}")
+                try:
+                    result = bench.scheduled(model, kind)
+                except (Failed, KeyError) as failure:
+                    log(f"failed: {failure}")
+                    result = None
+                results.setdefault((model, kind), []).append(result)
+    rows = []
+    for (model, kind), rounds_of_it in results.items():
+        pairs = [(mine, base) for mine, base in zip(rounds_of_it, results[(model, "1f1b-flush")]) if mine and base]
+        row = {"model": model, "schedule": kind, "rounds": rounds_of_it}
+        if pairs:
+            median = lambda of: statistics.median(of(mine, base) for mine, base in pairs)
+            row["idle_share"] = median(lambda mine, base: mine["idle_share"])
+            row["predicted_idle_share"] = median(lambda mine, base: mine["predicted_idle_share"])
+            row["idle_error"] = median(lambda mine, base: mine["idle_share"] - mine["predicted_idle_share"])
+            row["gain"] = median(lambda mine, base: mine["throughput_samples_per_s"] / base["throughput_samples_per_s"])
+            row["predicted_gain"] = median(
+                lambda mine, base: mine["predicted_throughput_samples_per_s"] / base["predicted_throughput_samples_per_s"])
+            row["met"] = abs(row["idle_error"]) <= IDLE_ERROR
+            if kind == "zb-h1":
+                row["met"] = row["met"] and row["gain"] >= 1 and abs(row["gain"] - row["predicted_gain"]) <= GAIN_ERROR
+        rows.append(row)
+    return rows
+
+
+def schedule_table(rows):
+    lines = [f"{'schedule, 2 workers, 8 micro-batches':40} {'model':10} {'idle':>7} {'predicted':>9} {'points':>7} {'/ 1f1b-flush':>12} {'predicted':>9}"]
+    for row in rows:
+        if "met" not in row:
+            lines.append(f"{row['schedule']:40} {row['model']:10} {'failed':>7}")
+            continue
+        lines.append(f"{row['schedule']:40} {row['model']:10} {100 * row['idle_share']:6.1f}% {100 * row['predicted_idle_share']:8.1f}% "
+                     f"{100 * row['idle_error']:+7.1f} {row['gain']:12.3f} {row['predicted_gain']:9.3f}  {'yes' if row['met'] else 'NO'}")
+    return "\n".join(lines)
+
+
 def evaluate(samples):
     rows = []
     for title, model, over, under, factor, target in ROWS:
@@ -298,7 +361,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Penstock's own rows")
-    parser.add_argument("--only", choices=["comparisons", "predictions"], help="only the table of ratios, or only that of predictions")
+    parser.add_argument("--only", choices=["comparisons", "predictions", "schedules"],
+                        help="only the table of ratios, of predictions, or of schedules")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that everything runs; the ratios mean nothing")
     parser.add_argument("--pause", type=float, default=0, help="seconds between programs")
     parser.add_argument("-o", "--output", type=pathlib.Path, default=pathlib.Path("bench-results/bench.json"))
@@ -319,11 +383,12 @@ def main():
 
     machine = describe_machine()
     bench = Bench(args, work.resolve())
-    samples = measure(bench, args.rounds, log) if args.only != "predictions" else {}
-    predictions = measure_predictions(bench, args.rounds, log) if args.only != "comparisons" else []
+    samples = measure(bench, args.rounds, log) if args.only in (None, "comparisons") else {}
+    predictions = measure_predictions(bench, args.rounds, log) if args.only in (None, "predictions") else []
+    schedules = measure_schedules(bench, args.rounds, log) if args.only in (None, "schedules") else []
     memory = None
     memory_failed = False
-    if "mlp" in args.models and args.only != "predictions":
+    if "mlp" in args.models and args.only in (None, "comparisons"):
         log("memory of stash and flush: mlp")
         try:
             memory = bench.memory()
@@ -332,20 +397,23 @@ def main():
             memory_failed = True
     rows = evaluate(samples)
     document = {"machine": machine, "quick": args.quick, "rounds": args.rounds, "sizes": {model: bench.options(model) for model in args.models},
-                "rows": rows, "memory": memory, "predictions": predictions, "samples_per_s": samples}
+                "rows": rows, "memory": memory, "predictions": predictions, "schedules": schedules, "samples_per_s": samples}
     args.output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{machine['cpu']}, {machine['cores']} cores, commit {machine['commit']}, {args.rounds} rounds{' (quick: ratios mean nothing)' if args.quick else ''}\n")
     if samples:
         print(table(rows, samples, memory))
     if predictions:
         print(("\n" if samples else "") + prediction_table(predictions))
+    if schedules:
+        print(("\n" if samples or predictions else "") + schedule_table(schedules))
     print(f"\n{args.output}")
 
     failed = any(not row["ratios"] for row in rows) or any(value is None for model in samples.values() for values in model.values() for value in values)
     failed = failed or any(value is None for row in predictions for value in row["ratios"])
+    failed = failed or any(result is None for row in schedules for result in row["rounds"])
     if failed or memory_failed:
         return 3
-    missed = any(row.get("met") is False for row in rows + predictions + (memory or []))
+    missed = any(row.get("met") is False for row in rows + predictions + schedules + (memory or []))
     return 1 if missed and not args.quick else 0
 
 

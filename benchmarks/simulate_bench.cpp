@@ -1,4 +1,4 @@
-// How fast the simulator runs actions, and in how much memory: pipelines that are generated while they are simulated.
+// How fast the simulator runs actions, and in how much memory: pipelines that are generated while they are simulated, and others.
 //
 //   build/release/benchmarks/simulate_bench
 //   build/release/benchmarks/simulate_bench --benchmark_filter=SixteenThousand    # 10^8 actions: about half a minute
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "penstock/schedule/generate.h"
 #include "penstock/simulate/simulator.h"
 
 namespace {
@@ -70,6 +71,26 @@ void StraightGPipe(benchmark::State& state) {
   simulate_streaming(state, Kind::GPipe, straight(stages, 4'000'000 / 6 / stages, 64, Kind::GPipe), {});
 }
 
+/// Kinds that are written down before they are simulated; the time is that of simulating alone.
+void InMemory(benchmark::State& state, Kind kind) {
+  const auto stages = static_cast<int>(state.range(0));
+  const schedule::ScheduleShape shape =
+      with_hosts(kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), schedule::default_chunks(kind));
+  const schedule::Schedule full = lower(generate(kind, shape), schedule::chain_links(stages));
+  simulate::Costs costs = costs_of(shape, kMessageBytes);
+  for (simulate::StageCost& stage : costs.stages) stage.backward_weight_ns = 1'000'000;
+  for (auto _ : state) benchmark::DoNotOptimize(simulate::simulate(full, costs, {}).makespan_ns);
+  state.SetItemsProcessed(state.iterations() * full.num_actions());
+  state.counters["peak_rss_MB"] = peak_rss_mb();
+}
+
+/// 80,000 replicas whose messages all wait at the link to one worker.
+void ManyMessagesAtOneLink(benchmark::State& state) {
+  constexpr int kReplicas = 80'000;
+  const schedule::ScheduleShape shape{.replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
+  simulate_streaming(state, Kind::OneFOneBFlush, shape, {});
+}
+
 /// Replicated stages that share the links of their servers; messages of the given size.
 void Replicated1F1B(benchmark::State& state) {
   const schedule::ScheduleShape shape{
@@ -99,6 +120,10 @@ void SixteenThousandReplicatedWorkers(benchmark::State& state) {
 BENCHMARK(Straight1F1B)->Arg(4)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);
 BENCHMARK(StraightGPipe)->Arg(64)->Unit(benchmark::kMillisecond);
 BENCHMARK(Replicated1F1B)->Arg(kMessageBytes)->Arg(10 * kMessageBytes)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, ZbH1, Kind::ZbH1)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, ZbV, Kind::ZbV)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, Interleaved, Kind::Interleaved)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK(ManyMessagesAtOneLink)->Unit(benchmark::kMillisecond);
 BENCHMARK(StragglersAndSpread)->Unit(benchmark::kMillisecond);
 BENCHMARK(SixteenThousandWorkers)->Unit(benchmark::kSecond)->Iterations(1);
 BENCHMARK(SixteenThousandReplicatedWorkers)->Arg(kMessageBytes)->Arg(10 * kMessageBytes)->Unit(benchmark::kSecond)->Iterations(1);

@@ -16,7 +16,7 @@ Exit code: 0 all targets met, 1 some missed, 3 a program failed.
   --rounds N     rounds (default 5)
   --models M...  mlp, vgg_small (default both)
   --no-peers     only Penstock's own rows
-  --only WHAT    comparisons, or predictions (measured against predicted throughput)
+  --only WHAT    comparisons, predictions (measured against predicted throughput) or schedules (idle share, gain of a split backward pass)
   --quick        tiny sizes, to see that everything runs
   -o FILE        where the JSON goes (default ./bench-results/bench.json)
 HELP

@@ -12,7 +12,7 @@ Installs the packages that are missing (Debian 12 or a relative of it with apt),
   (no option)  everything to build, test and run Penstock
   --core       only what the torch-free part needs (planning, schedules, simulation)
   --bench      also PyTorch for Python, which the benchmarks compare with
-  --dev        also clang (fuzz targets, second compiler) and clang-format
+  --dev        also clang (fuzz targets, second compiler), clang-format and Chromium (tests of the report's page)
   --list       print the packages and whether they are installed; change nothing
 HELP
 }
@@ -50,6 +50,7 @@ dev=(
   "clang|second compiler and fuzz targets"
   "libclang-rt-14-dev|sanitizer and fuzzer runtimes for clang"
   "clang-format|code layout"
+  "chromium|loads the report's page in a test"
 )
 
 wanted=("${core[@]}" "${torch[@]}")

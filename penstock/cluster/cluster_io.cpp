@@ -9,58 +9,20 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/cluster/parts.h"
-#include "penstock/cluster/toml_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
+#include "penstock/util/toml_table.h"
 #include "penstock/util/units.h"
 
 namespace penstock::cluster {
 
 namespace {
 
-using detail::TableReader;
-
-// A cluster file has a handful of levels. The parser builds and destroys nested tables recursively, one call per dot or
-// bracket, so what could nest is bounded together with the size.
-constexpr size_t kMaxFileBytes = 64 * 1024;
-constexpr int64_t kMaxNestingMarks = 2'000;
-
-void check_text_bounds(std::string_view text, std::string_view place) {
-  if (text.size() > kMaxFileBytes) {
-    throw ParseError(place, 0, fmt::format("expected a cluster file of at most {} bytes, found {}", kMaxFileBytes, text.size()));
-  }
-  const auto marks = std::count_if(text.begin(), text.end(), [](char c) { return c == '.' || c == '[' || c == '{'; });
-  if (marks > kMaxNestingMarks) {
-    throw ParseError(place, 0, fmt::format("expected at most {} dots and brackets in a cluster file, found {}", kMaxNestingMarks, marks));
-  }
-}
-
-/// The tables of [[key]], none when the key is missing.
-std::vector<const toml::table*> tables_of(const toml::table& root, std::string_view key, std::string_view place) {
-  std::vector<const toml::table*> tables;
-  const toml::node* node = root.get(key);
-  if (node == nullptr) return tables;
-  const auto refuse = [&](const toml::node& what) {
-    throw ParseError(place, what.source().begin.line, fmt::format("expected '{}' to be [[{}]] tables", key, key));
-  };
-  if (!node->is_array()) refuse(*node);
-  for (const toml::node& element : *node->as_array()) {
-    if (!element.is_table()) refuse(element);
-    tables.push_back(element.as_table());
-  }
-  return tables;
-}
-
-/// The table of [key], or nothing when the key is missing.
-const toml::table* table_of(const toml::table& root, std::string_view key, std::string_view place) {
-  const toml::node* node = root.get(key);
-  if (node == nullptr) return nullptr;
-  if (!node->is_table()) throw ParseError(place, node->source().begin.line, fmt::format("expected [{}] to be a table", key));
-  return node->as_table();
-}
+// A cluster file has a handful of levels.
+constexpr TomlBounds kBounds = {.what = "a cluster file", .most_bytes = 64 * 1024, .most_nesting = 2'000};
 
 Level read_level(const toml::table& table, std::string_view place, size_t position, int64_t& workers) {
-  const TableReader reader(table, place, fmt::format("level[{}]", position));
+  const TomlTable reader(table, place, fmt::format("level[{}]", position));
   reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference"});
   reader.require("count");
   reader.require("bandwidth");
@@ -75,7 +37,7 @@ Level read_level(const toml::table& table, std::string_view place, size_t positi
   return level;
 }
 
-void read_device(const TableReader& reader, Device& device) {
+void read_device(const TomlTable& reader, Device& device) {
   reader.read("name", device.name);
   reader.read_quantity("memory", device.memory_bytes, parse_bytes);
   reader.read("speed", device.speed);
@@ -99,7 +61,7 @@ std::optional<std::pair<int, int>> parse_range(std::string_view text) {
 }
 
 DeviceGroup read_group(const toml::table& table, std::string_view place, size_t position, const Cluster& cluster) {
-  const TableReader reader(table, place, fmt::format("devices[{}]", position));
+  const TomlTable reader(table, place, fmt::format("devices[{}]", position));
   reader.allow_only({"workers", "name", "memory", "speed"});
   reader.require("workers");
   DeviceGroup group;
@@ -124,7 +86,7 @@ DeviceGroup read_group(const toml::table& table, std::string_view place, size_t 
 /// In ascending order, whatever that of the file.
 std::vector<DeviceGroup> read_groups(const toml::table& root, std::string_view place, const Cluster& cluster) {
   std::vector<std::pair<DeviceGroup, int64_t>> groups;  // with the line of each
-  for (const toml::table* table : tables_of(root, "devices", place)) {
+  for (const toml::table* table : toml_tables_of(root, "devices", place)) {
     groups.emplace_back(read_group(*table, place, groups.size(), cluster), table->source().begin.line);
   }
   std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first.first < b.first.first; });
@@ -141,7 +103,7 @@ std::vector<DeviceGroup> read_groups(const toml::table& root, std::string_view p
 }
 
 CpuMachines read_cpu_machines(const toml::table& table, std::string_view place) {
-  const TableReader reader(table, place, "cpu_machines");
+  const TomlTable reader(table, place, "cpu_machines");
   reader.allow_only({"count", "bandwidth"});
   reader.require("count");
   CpuMachines machines;
@@ -153,39 +115,36 @@ CpuMachines read_cpu_machines(const toml::table& table, std::string_view place) 
 }
 
 Cluster read_cluster(const toml::table& root, std::string_view place) {
-  TableReader(root, place, "").allow_only({"level", "device", "devices", "cpu_machines"});
+  TomlTable(root, place, "").allow_only({"level", "device", "devices", "cpu_machines"});
   Cluster cluster;
   int64_t workers = 1;
-  for (const toml::table* table : tables_of(root, "level", place)) {
+  for (const toml::table* table : toml_tables_of(root, "level", place)) {
     cluster.levels.push_back(read_level(*table, place, cluster.levels.size(), workers));
   }
   if (cluster.levels.empty()) throw ParseError(place, 0, "expected at least one [[level]] table");
-  if (const toml::table* table = table_of(root, "device", place)) {
-    const TableReader reader(*table, place, "device");
+  if (const toml::table* table = toml_table_of(root, "device", place)) {
+    const TomlTable reader(*table, place, "device");
     reader.allow_only({"name", "memory", "speed"});
     read_device(reader, cluster.device);
   }
   cluster.groups = read_groups(root, place, cluster);
-  if (const toml::table* table = table_of(root, "cpu_machines", place)) cluster.cpu_machines = read_cpu_machines(*table, place);
+  if (const toml::table* table = toml_table_of(root, "cpu_machines", place)) cluster.cpu_machines = read_cpu_machines(*table, place);
   return cluster;
 }
 
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, std::string_view place) {
-  check_text_bounds(text, place);
+  const toml::table root = parse_toml(text, place, kBounds);
   try {
-    const toml::table root = toml::parse(text, place);
     Cluster cluster = read_cluster(root, place);
     validate(cluster);
     return cluster;
-  } catch (const toml::parse_error& error) {
-    throw ParseError(place, error.source().begin.line, fmt::format("not valid TOML: {}", error.description().substr(0, 300)));
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());
   }
 }
 
-Cluster load_cluster(const std::filesystem::path& path) { return parse_cluster(read_file(path, kMaxFileBytes), path.string()); }
+Cluster load_cluster(const std::filesystem::path& path) { return parse_cluster(read_file(path, kBounds.most_bytes), path.string()); }
 
 }  // namespace penstock::cluster

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -17,6 +18,7 @@ namespace {
 constexpr size_t kMaxLayers = 1'000'000;
 constexpr size_t kMaxNameBytes = 200;
 constexpr size_t kMaxCycleListed = 20;
+constexpr size_t kMaxTies = 1000;
 
 bool is_name_byte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
@@ -58,8 +60,42 @@ void check_layers(int num_inputs, const std::vector<LayerNode>& layers, const st
   for (const LayerNode& layer : layers) {
     const std::string reader = fmt::format("layer '{}'", layer.name);
     for (const ValueRef& input : layer.inputs) check_value(input, num_inputs, layers, reader);
+    for (const WeightTie& tie : layer.ties) {
+      if (tie.owner.layer.index() < layers.size()) continue;
+      throw ConfigError(
+          fmt::format("{} ties a weight to layer number {}, but there are {} layers", reader, tie.owner.layer.value, layers.size()));
+    }
   }
   for (const ValueRef& output : outputs) check_value(output, num_inputs, layers, "the model's list of outputs");
+}
+
+/// Once the layers are in order: `layer` may borrow earlier layers' own weights only.
+void check_ties(const std::vector<LayerNode>& layers, size_t layer) {
+  const LayerNode& node = layers[layer];
+  if (node.ties.size() > kMaxTies) {
+    throw ConfigError(fmt::format("layer '{}': expected at most {} tied parameters, found {}", node.name, kMaxTies, node.ties.size()));
+  }
+  int last = -1;
+  for (const WeightTie& tie : node.ties) {
+    if (tie.parameter < 0 || tie.owner.parameter < 0) {
+      throw ConfigError(fmt::format("layer '{}' ties parameter {} to parameter {}, expected numbers of at least 0", node.name,
+                                    tie.parameter, tie.owner.parameter));
+    }
+    if (tie.parameter <= last) {
+      throw ConfigError(
+          fmt::format("layer '{}' ties parameter {} after parameter {}, expected each once, ascending", node.name, tie.parameter, last));
+    }
+    last = tie.parameter;
+    if (tie.owner.layer.value < 0 || tie.owner.layer.index() >= layer) {
+      throw ConfigError(fmt::format("layer '{}' ties its parameter {} to a layer that does not come before it", node.name, tie.parameter));
+    }
+    const LayerNode& owner = layers[tie.owner.layer.index()];
+    for (const WeightTie& other : owner.ties) {
+      if (other.parameter != tie.owner.parameter) continue;
+      throw ConfigError(fmt::format("layer '{}' ties its parameter {} to parameter {} of '{}', which is tied itself: name its owner, '{}'",
+                                    node.name, tie.parameter, other.parameter, owner.name, layers[other.owner.layer.index()].name));
+    }
+  }
 }
 
 /// One layer whose inputs are being visited, and the next of them.
@@ -131,7 +167,11 @@ ModelGraph ModelGraph::build(int num_inputs, std::vector<LayerNode> layers, std:
   graph.num_inputs_ = num_inputs;
   graph.layers_.reserve(layers.size());
   for (const size_t position : order) graph.layers_.push_back(std::move(layers[position]));
-  for (LayerNode& layer : graph.layers_) std::for_each(layer.inputs.begin(), layer.inputs.end(), renumber);
+  for (LayerNode& layer : graph.layers_) {
+    std::for_each(layer.inputs.begin(), layer.inputs.end(), renumber);
+    for (WeightTie& tie : layer.ties) tie.owner.layer = new_ids[tie.owner.layer.index()];
+  }
+  for (size_t i = 0; i < graph.layers_.size(); ++i) check_ties(graph.layers_, i);
   graph.outputs_ = std::move(outputs);
   std::for_each(graph.outputs_.begin(), graph.outputs_.end(), renumber);
 
@@ -157,6 +197,27 @@ LayerId ModelGraph::find(const std::string& name) const {
   const auto found = std::find_if(layers_.begin(), layers_.end(), [&](const LayerNode& layer) { return layer.name == name; });
   if (found == layers_.end()) throw ConfigError(fmt::format("the model has no layer '{}'", name));
   return LayerId{static_cast<int32_t>(found - layers_.begin())};
+}
+
+ParameterRef ModelGraph::owner(const ParameterRef& parameter) const {
+  for (const WeightTie& tie : layer(parameter.layer).ties) {
+    if (tie.parameter == parameter.parameter) return tie.owner;
+  }
+  return parameter;
+}
+
+std::vector<TieGroup> tie_groups(const ModelGraph& graph) {
+  std::map<ParameterRef, TieGroup> by_owner;
+  for (size_t i = 0; i < graph.layers().size(); ++i) {
+    for (const WeightTie& tie : graph.layers()[i].ties) {
+      TieGroup& group = by_owner[tie.owner];
+      if (group.empty()) group.push_back(tie.owner);
+      group.push_back({LayerId{static_cast<int32_t>(i)}, tie.parameter});
+    }
+  }
+  std::vector<TieGroup> groups;
+  for (auto& [owner, group] : by_owner) groups.push_back(std::move(group));
+  return groups;
 }
 
 std::vector<CrossingValue> crossing_values(const ModelGraph& graph, const std::vector<StageId>& stage_of_layer) {

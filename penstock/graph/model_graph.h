@@ -25,11 +25,27 @@ struct ValueRef {
   auto operator<=>(const ValueRef&) const = default;
 };
 
+/// One parameter (weight tensor) of a layer: its position in the layer's list of parameters.
+struct ParameterRef {
+  LayerId layer;
+  int parameter = 0;
+  auto operator<=>(const ParameterRef&) const = default;
+};
+
+/// Parameter `parameter` of the layer that holds this is no weight of its own but the very weight `owner`: used twice, trained once, its
+/// gradient the sum over the uses.
+struct WeightTie {
+  int parameter = 0;
+  ParameterRef owner;
+  auto operator<=>(const WeightTie&) const = default;
+};
+
 struct LayerNode {
   std::string name;  ///< unique in the graph; letters, digits, '_', '-', '.', at most 200 bytes
   std::string kind;  ///< "conv2d", "linear", ...; for people and reports
   std::vector<ValueRef> inputs;
   int num_outputs = 1;
+  std::vector<WeightTie> ties = {};  ///< ascending by parameter; the owner is a parameter of an earlier layer and itself not tied
 
   bool operator==(const LayerNode&) const = default;
 };
@@ -43,7 +59,8 @@ class ModelGraph {
 
   /// Checks the layers and puts them into topological order (stable: an order that is already topological is kept).
   /// Throws ConfigError naming the layer for: a duplicate or bad name, an input that does not exist, a cycle (its layers are
-  /// listed), a layer without outputs, an output that does not exist, more than 1,000,000 layers. O(layers + edges).
+  /// listed), a layer without outputs, an output that does not exist, more than 1,000,000 layers, a parameter tied twice, to a layer that
+  /// does not come before it, or to one that is tied itself. O(layers + edges + ties).
   static ModelGraph build(int num_inputs, std::vector<LayerNode> layers, std::vector<ValueRef> outputs);
 
   int num_inputs() const { return num_inputs_; }
@@ -56,6 +73,8 @@ class ModelGraph {
   /// Distinct layers that `id` reads from / that read from `id`, ascending.
   const std::vector<LayerId>& predecessors(LayerId id) const { return predecessors_.at(id.index()); }
   const std::vector<LayerId>& successors(LayerId id) const { return successors_.at(id.index()); }
+  /// The parameter whose weight this one is: itself unless it is tied. O(ties of the layer).
+  ParameterRef owner(const ParameterRef& parameter) const;
   /// The layer of that name. Throws ConfigError naming it when there is none.
   LayerId find(const std::string& name) const;
 
@@ -70,6 +89,11 @@ class ModelGraph {
   std::vector<std::vector<LayerId>> predecessors_;
   std::vector<std::vector<LayerId>> successors_;
 };
+
+/// All uses of one tied weight: the owner first, then the layers that borrow it, ascending.
+using TieGroup = std::vector<ParameterRef>;
+/// The weights that have several uses, ascending by owner. O(layers + ties * log ties).
+std::vector<TieGroup> tie_groups(const ModelGraph& graph);
 
 /// A value made by a layer of stage `from` and read by a layer of the later stage `to`.
 struct CrossingValue {

@@ -115,6 +115,31 @@ TEST(ModelGraph, TakesALongChainInReverseWithoutRecursion) {
   EXPECT_EQ(graph.outputs().front(), of(kLayers - 1));
 }
 
+TEST(ModelGraph, TiesFollowTheirLayersIntoTopologicalOrder) {
+  // Listed backwards: "b" borrows from "a", "c" from "a" as well, and has a weight of its own before it.
+  const ModelGraph graph = ModelGraph::build(
+      1, {{"c", "", {of(1)}, 1, {{1, {LayerId{2}, 0}}}}, {"b", "", {of(2)}, 1, {{0, {LayerId{2}, 0}}}}, {"a", "", {kInput}, 1}}, {of(0)});
+  const ParameterRef owner{LayerId{0}, 0};
+  EXPECT_EQ(graph.owner({LayerId{1}, 0}), owner);
+  EXPECT_EQ(graph.owner({LayerId{2}, 1}), owner);
+  EXPECT_EQ(graph.owner({LayerId{2}, 0}), (ParameterRef{LayerId{2}, 0}));
+  EXPECT_THAT(tie_groups(graph), ElementsAre(TieGroup{owner, {LayerId{1}, 0}, {LayerId{2}, 1}}));
+  EXPECT_THAT(tie_groups(diamond()), IsEmpty());
+}
+
+TEST(ModelGraph, RefusesTiesThatAreNone) {
+  const auto tied = [](std::vector<WeightTie> ties) {
+    return refusal(1, {{"a", "", {kInput}, 1}, {"b", "", {of(0)}, 1, {{0, {LayerId{0}, 0}}}}, {"c", "", {of(1)}, 1, std::move(ties)}});
+  };
+  EXPECT_THAT(tied({{0, {LayerId{2}, 0}}}), HasSubstr("does not come before it"));
+  EXPECT_THAT(tied({{0, {LayerId{7}, 0}}}), HasSubstr("layer number 7"));
+  EXPECT_THAT(tied({{0, {LayerId{-1}, 0}}}), HasSubstr("layer number -1"));
+  EXPECT_THAT(tied({{0, {LayerId{1}, 0}}}), AllOf(HasSubstr("tied itself"), HasSubstr("'a'")));
+  EXPECT_THAT(tied({{0, {LayerId{0}, 0}}, {0, {LayerId{0}, 1}}}), HasSubstr("each once"));
+  EXPECT_THAT(tied({{-1, {LayerId{0}, 0}}}), HasSubstr("at least 0"));
+  EXPECT_THAT(tied(std::vector<WeightTie>(1001)), HasSubstr("1001"));
+}
+
 TEST(ModelGraph, RefusesMoreThanAMillionLayers) { EXPECT_THAT(refusal(0, std::vector<LayerNode>(1'000'001)), HasSubstr("1000001")); }
 
 TEST(CrossingValues, ListsEachValueOncePerConsumerStage) {

@@ -75,9 +75,13 @@ class Estimate {
     const profile::LayerWork work = model_.layer(id).work(input_shapes(id), model_.output_shapes(id), batch_);
     LayerCost cost;
     cost.forward_ns = profile::operations_ns(work.forward, device_);
-    if (flow_.runs_backward(id)) cost.backward_ns = backward_ns(id, work);
+    if (flow_.runs_backward(id)) {
+      cost.backward_ns = backward_ns(id, work);
+      cost.backward_weight_ns = profile::operations_ns(work.backward_weights, device_);
+    }
     add_loss(id, cost);
     cost.weight_bytes = detail::tensor_bytes(model_.parameter_count(id));
+    cost.tied_bytes = model_.tied_bytes(id);
     for (const ParameterSpec& spec : model_.layer(id).parameters()) {
       cost.step_ns = saturating_add(cost.step_ns, step_ns(detail::batch_numbers({spec.shape}, 1)));
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -102,10 +103,11 @@ std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std:
 std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name) {
   if (layer == nullptr) throw ConfigError(fmt::format("model '{}': layer '{}' is a null pointer", name_, name));
   const std::string layer_name = name.empty() ? unused_name(layer->kind()) : name;
-  if (!names_.insert(layer_name).second) {
+  const LayerId id{static_cast<int32_t>(nodes_.size())};
+  if (!names_.emplace(layer_name, id).second) {
     throw ConfigError(fmt::format("model '{}': two layers are called '{}'", name_, layer_name));
   }
-  graph::LayerNode node{layer_name, layer->kind(), {}, layer->num_outputs()};
+  graph::LayerNode node{.name = layer_name, .kind = layer->kind(), .inputs = {}, .num_outputs = layer->num_outputs()};
   std::vector<Shape> input_shapes;
   for (const Value& value : inputs) {
     check_owner(value, fmt::format("layer '{}'", layer_name));
@@ -115,12 +117,51 @@ std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer, const
   detail::checked_parameter_count(*layer, layer_name);
   std::vector<Shape> shapes = detail::infer_shapes(*layer, layer_name, input_shapes);
 
-  const LayerId id{static_cast<int32_t>(nodes_.size())};
   std::vector<Value> outputs;
   for (size_t i = 0; i < shapes.size(); ++i) outputs.push_back({{id, static_cast<int>(i)}, std::move(shapes[i]), id_});
   nodes_.push_back(std::move(node));
   layers_.push_back(std::move(layer));
   return outputs;
+}
+
+graph::ParameterRef ModelBuilder::find_parameter(const std::string& layer, const std::string& parameter) const {
+  const auto found = names_.find(layer);
+  // A layer that was refused leaves its name behind.
+  const bool exists = found != names_.end() && found->second.index() < nodes_.size() && nodes_[found->second.index()].name == layer;
+  if (!exists) throw ConfigError(fmt::format("model '{}': there is no layer '{}' to tie a weight to", name_, layer));
+  const std::vector<ParameterSpec> specs = layers_[found->second.index()]->parameters();
+  for (size_t k = 0; k < specs.size(); ++k) {
+    if (specs[k].name == parameter) return {found->second, static_cast<int>(k)};
+  }
+  throw ConfigError(fmt::format("model '{}': layer '{}' has no parameter '{}'", name_, layer, parameter));
+}
+
+void ModelBuilder::tie(const std::string& layer, const std::string& parameter, const std::string& owner,
+                       const std::string& owner_parameter) {
+  const graph::ParameterRef borrowed = find_parameter(layer, parameter);
+  graph::ParameterRef lent = find_parameter(owner, owner_parameter);
+  for (const graph::WeightTie& tie : nodes_[lent.layer.index()].ties) {
+    if (tie.parameter == lent.parameter) lent = tie.owner;
+  }
+  if (lent.layer >= borrowed.layer) {
+    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' can only be tied to a weight of an earlier layer, found '{}' of '{}'",
+                                  name_, parameter, layer, owner_parameter, owner));
+  }
+  const Shape ours = layers_[borrowed.layer.index()]->parameters()[static_cast<size_t>(borrowed.parameter)].shape;
+  const Shape theirs = layers_[lent.layer.index()]->parameters()[static_cast<size_t>(lent.parameter)].shape;
+  if (ours != theirs) {
+    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' has shape {}, '{}' of layer '{}' has shape {}: they cannot be one weight",
+                                  name_, parameter, layer, detail::shape_text(ours), owner_parameter, owner, detail::shape_text(theirs)));
+  }
+  std::vector<graph::WeightTie>& ties = nodes_[borrowed.layer.index()].ties;
+  const bool is_tied =
+      std::any_of(ties.begin(), ties.end(), [&](const graph::WeightTie& tie) { return tie.parameter == borrowed.parameter; });
+  if (is_tied || lent_.contains(borrowed)) {
+    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' is tied already", name_, parameter, layer));
+  }
+  lent_.insert(lent);
+  ties.push_back({borrowed.parameter, lent});
+  std::sort(ties.begin(), ties.end());
 }
 
 Model ModelBuilder::build(const std::vector<Value>& outputs) {

@@ -47,6 +47,8 @@ struct LinearOptions {
   bool bias = true;
   std::string name = {};
   std::optional<Init> weight_init = {};  ///< as for Conv2dOptions
+  /// The weight is [in_features, features] instead of [features, in_features], so that a decoder can share it with its encoder (tie()).
+  bool transposed = false;
 };
 struct Pool2dOptions {
   int64_t kernel = 2;
@@ -81,6 +83,12 @@ class ModelBuilder {
   Value concat(const std::vector<Value>& parts, const std::string& name = "");
   /// Equal parts along the channel dimension: a layer with several outputs.
   std::vector<Value> split(const Value& x, int64_t parts, const std::string& name = "");
+  /// Makes a parameter of `layer` the very weight of `owner`, an earlier layer: one weight, used twice, trained on the sum of the
+  /// gradients. The shapes must be equal. `layer`'s own initialisation counts for nothing. Throws ConfigError for names that do not exist,
+  /// shapes that differ, a parameter that is tied already or that others are tied to.
+  ///
+  ///   net.tie("decoder", "weight", "encoder", "weight");
+  void tie(const std::string& layer, const std::string& parameter, const std::string& owner, const std::string& owner_parameter);
   /// Any layer of the user's own; returns its outputs.
   std::vector<Value> apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name = "");
 
@@ -91,6 +99,7 @@ class ModelBuilder {
  private:
   Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name);
   std::string unused_name(const std::string& kind);
+  graph::ParameterRef find_parameter(const std::string& layer, const std::string& parameter) const;
   void check_owner(const Value& value, const std::string& user) const;
 
   std::string name_;
@@ -98,7 +107,8 @@ class ModelBuilder {
   std::vector<graph::LayerNode> nodes_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<Shape> input_shapes_;
-  std::set<std::string> names_;
+  std::map<std::string, LayerId> names_;
+  std::set<graph::ParameterRef> lent_;  ///< parameters that others are tied to
   std::map<std::string, int> count_of_kind_;
 };
 

@@ -134,5 +134,43 @@ TEST(ModelBuilder, RefusesEmptyModelsAndBadInputs) {
   EXPECT_THROW(net.apply(nullptr, {}), ConfigError);
 }
 
+TEST(ModelBuilder, TiesShareOneWeight) {
+  ModelBuilder net("tied");
+  Value x = net.input({6});
+  x = net.linear(x, {.features = 4, .name = "encoder"});
+  x = net.linear(x, {.features = 6, .name = "decoder", .transposed = true});
+  x = net.linear(x, {.features = 4, .name = "again"});
+  net.tie("decoder", "weight", "encoder", "weight");
+  net.tie("again", "weight", "decoder", "weight");
+  const Model model = net.build(x);
+  EXPECT_EQ(model.graph().owner({LayerId{2}, 0}), (graph::ParameterRef{LayerId{0}, 0})) << "a tie to a tied weight is one to its owner";
+  EXPECT_EQ(model.parameter_count(), 24 + 4 + 6 + 4);
+  EXPECT_EQ(model.parameter_count(LayerId{1}), 24 + 6);
+  EXPECT_EQ(model.tied_bytes(LayerId{1}), (std::vector<int64_t>{96}));
+  const Tensors owned = model.initial_weights(LayerId{0}, 5);
+  const Tensors borrowed = model.initial_weights(LayerId{1}, 5);
+  EXPECT_TRUE(at::equal(owned[0], borrowed[0]));
+  EXPECT_NE(owned[0].data_ptr(), borrowed[0].data_ptr());
+  const at::Tensor samples = at::rand({3, 4});
+  Tensors none;
+  const Tensors outputs = model.layer(LayerId{1}).forward(borrowed, none, std::vector<at::Tensor>{samples}, {});
+  EXPECT_TRUE(at::allclose(outputs[0], samples.matmul(owned[0]) + borrowed[1]));
+}
+
+TEST(ModelBuilder, RefusesTiesThatDoNotFit) {
+  ModelBuilder net("tied");
+  Value x = net.input({6});
+  x = net.linear(x, {.features = 6, .name = "a"});
+  x = net.linear(x, {.features = 6, .name = "b"});
+  x = net.linear(x, {.features = 5, .name = "c"});
+  EXPECT_THAT([&] { net.tie("q", "weight", "a", "weight"); }, config_error("no layer 'q'"));
+  EXPECT_THAT([&] { net.tie("b", "scale", "a", "weight"); }, config_error("has no parameter 'scale'"));
+  EXPECT_THAT([&] { net.tie("a", "weight", "b", "weight"); }, config_error("earlier layer"));
+  EXPECT_THAT([&] { net.tie("a", "weight", "a", "weight"); }, config_error("earlier layer"));
+  EXPECT_THAT([&] { net.tie("c", "weight", "a", "weight"); }, config_error("they cannot be one weight"));
+  net.tie("b", "weight", "a", "weight");
+  EXPECT_THAT([&] { net.tie("b", "weight", "a", "weight"); }, config_error("tied already"));
+}
+
 }  // namespace
 }  // namespace penstock::model

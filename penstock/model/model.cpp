@@ -31,19 +31,16 @@ void fill(at::Tensor& tensor, const Init& init, uint64_t seed) {
   }
 }
 
-Tensors make_tensors(const std::vector<ParameterSpec>& specs, const std::string& layer, uint64_t layer_seed) {
+at::Tensor make_tensor(const ParameterSpec& spec, const std::string& layer, uint64_t seed) {
   const c10::AutoGradMode no_grad(false);
-  Tensors tensors;
-  for (const ParameterSpec& spec : specs) {
-    try {
-      tensors.push_back(at::empty(spec.shape, at::TensorOptions().dtype(at::kFloat)));
-      fill(tensors.back(), spec.init, derive_seed(layer_seed, tensors.size() - 1));
-    } catch (const c10::Error& error) {
-      throw RuntimeError(fmt::format("layer '{}': cannot make parameter '{}' of shape {}: {}", layer, spec.name,
-                                     detail::shape_text(spec.shape), error.what_without_backtrace()));
-    }
+  try {
+    at::Tensor tensor = at::empty(spec.shape, at::TensorOptions().dtype(at::kFloat));
+    fill(tensor, spec.init, seed);
+    return tensor;
+  } catch (const c10::Error& error) {
+    throw RuntimeError(fmt::format("layer '{}': cannot make parameter '{}' of shape {}: {}", layer, spec.name,
+                                   detail::shape_text(spec.shape), error.what_without_backtrace()));
   }
-  return tensors;
 }
 
 }  // namespace
@@ -75,25 +72,63 @@ Model::Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_
     output_shapes_.push_back(detail::infer_shapes(*code, node.name, inputs));
     parameters += detail::checked_parameter_count(*code, node.name);
     if (parameters > detail::kMaxElements) throw ConfigError(fmt::format("model '{}': more than 2^40 parameters", name_));
+    parameter_count_ += own_parameters(LayerId{i});
   }
+}
+
+int64_t Model::own_parameters(LayerId id) const {
+  const graph::LayerNode& node = graph_.layer(id);
+  const std::vector<ParameterSpec> specs = layer(id).parameters();
+  int64_t count = parameter_count(id);
+  for (const graph::WeightTie& tie : node.ties) {
+    const std::string& owner = graph_.layer(tie.owner.layer).name;
+    const std::vector<ParameterSpec> owned = layer(tie.owner.layer).parameters();
+    const auto borrowed = static_cast<size_t>(tie.parameter);
+    const auto lent = static_cast<size_t>(tie.owner.parameter);
+    if (borrowed >= specs.size() || lent >= owned.size()) {
+      throw ConfigError(fmt::format("layer '{}' ties its parameter {} to parameter {} of '{}': they have {} and {} parameters", node.name,
+                                    borrowed, lent, owner, specs.size(), owned.size()));
+    }
+    if (specs[borrowed].shape != owned[lent].shape) {
+      throw ConfigError(fmt::format("layer '{}' cannot share '{}' of shape {} with '{}' of layer '{}', whose shape is {}", node.name,
+                                    specs[borrowed].name, detail::shape_text(specs[borrowed].shape), owned[lent].name, owner,
+                                    detail::shape_text(owned[lent].shape)));
+    }
+    count -= detail::checked_elements(specs[borrowed].shape, "parameter '" + specs[borrowed].name + "'");
+  }
+  return count;
 }
 
 int64_t Model::parameter_count(LayerId id) const { return detail::checked_parameter_count(layer(id), graph_.layer(id).name); }
 
-int64_t Model::parameter_count() const {
-  int64_t total = 0;
-  for (int i = 0; i < graph_.num_layers(); ++i) total += parameter_count(LayerId{i});
-  return total;
+std::vector<int64_t> Model::tied_bytes(LayerId id) const {
+  std::vector<int64_t> bytes;
+  const std::vector<ParameterSpec> specs = layer(id).parameters();
+  for (const graph::WeightTie& tie : graph_.layer(id).ties) {
+    const int64_t numbers = detail::checked_elements(specs.at(static_cast<size_t>(tie.parameter)).shape, "parameter");
+    bytes.push_back(numbers * static_cast<int64_t>(sizeof(float)));
+  }
+  return bytes;
 }
 
 Tensors Model::initial_weights(LayerId id, uint64_t seed) const {
-  const std::string& layer_name = graph_.layer(id).name;
-  return make_tensors(layer(id).parameters(), layer_name, derive_seed(seed, hash_name(layer_name)));
+  Tensors tensors;
+  const auto count = static_cast<int>(layer(id).parameters().size());
+  for (int i = 0; i < count; ++i) {
+    const graph::ParameterRef owner = graph_.owner({id, i});
+    const std::string& name = graph_.layer(owner.layer).name;
+    const auto index = static_cast<size_t>(owner.parameter);
+    tensors.push_back(make_tensor(layer(owner.layer).parameters()[index], name, derive_seed(derive_seed(seed, hash_name(name)), index)));
+  }
+  return tensors;
 }
 
 Tensors Model::initial_buffers(LayerId id) const {
-  const std::string& layer_name = graph_.layer(id).name;
-  return make_tensors(layer(id).buffers(), layer_name, hash_name(layer_name));
+  const std::string& name = graph_.layer(id).name;
+  Tensors tensors;
+  for (const ParameterSpec& spec : layer(id).buffers())
+    tensors.push_back(make_tensor(spec, name, derive_seed(hash_name(name), tensors.size())));
+  return tensors;
 }
 
 }  // namespace penstock::model

@@ -13,7 +13,7 @@ namespace penstock::model {
 
 class Model {
  public:
-  /// `layers` in the order of `graph.layers()`. Checks shapes along the graph (ConfigError naming the layer).
+  /// `layers` in the order of `graph.layers()`. Checks shapes along the graph and of tied parameters (ConfigError naming the layer).
   Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers, std::vector<Shape> input_shapes);
 
   const std::string& name() const { return name_; }
@@ -22,21 +22,28 @@ class Model {
   const std::vector<Shape>& input_shapes() const { return input_shapes_; }
   /// Shapes of the outputs of a layer, one sample.
   const std::vector<Shape>& output_shapes(LayerId id) const { return output_shapes_.at(id.index()); }
-  /// Trainable numbers in the layer / in the model.
+  /// Trainable numbers that the layer reads / in the model, where tied weights count once.
   int64_t parameter_count(LayerId id) const;
-  int64_t parameter_count() const;
+  int64_t parameter_count() const { return parameter_count_; }
+  /// Bytes of each of the layer's tied parameters, as graph().layer(id).ties lists them.
+  std::vector<int64_t> tied_bytes(LayerId id) const;
 
   /// Fresh weights / buffers of a layer, contiguous float32 on the CPU, one per parameters() / buffers() entry. The values depend on
-  /// the seed and the layer's name only, so every split of the model starts from the same weights.
+  /// the seed and the layer's name only, so every split of the model starts from the same weights. A tied parameter (graph().owner()) has
+  /// the values of its owner, in memory of its own.
   Tensors initial_weights(LayerId id, uint64_t seed) const;
   Tensors initial_buffers(LayerId id) const;
 
  private:
+  /// Checks the layer's ties; what it reads less what it borrows.
+  int64_t own_parameters(LayerId id) const;
+
   std::string name_;
   graph::ModelGraph graph_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   std::vector<Shape> input_shapes_;
   std::vector<std::vector<Shape>> output_shapes_;
+  int64_t parameter_count_ = 0;
 };
 
 }  // namespace penstock::model

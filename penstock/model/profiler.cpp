@@ -105,6 +105,16 @@ class ThreadCount {
   int before_;
 };
 
+/// Timed passes, given how long one takes.
+int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
+  const int64_t least_ns = std::chrono::nanoseconds(options.least_time).count();
+  const int64_t wanted = std::min<int64_t>(least_ns / std::max<int64_t>(pass_ns, 1), options.most_samples);
+  return std::max(options.samples, static_cast<int>(wanted));
+}
+
+/// The last third of them tells the gradients of inputs and weights apart; they are not used for anything else.
+int total_passes(int warmup, int samples) { return warmup + samples + (samples + 1) / 2; }
+
 /// The threads of one measurement: the first counts its passes, the others keep the machine busy until it is done.
 class Measurement {
  public:
@@ -124,6 +134,7 @@ class Measurement {
 
   // What run() leaves behind.
   std::vector<Times> samples;
+  std::vector<Times> split_samples;  ///< of Backward::Split
   std::vector<detail::LayerBytes> bytes;
   int64_t copy_bandwidth_bytes_per_s = 0;
 
@@ -163,11 +174,17 @@ class Measurement {
   }
 
   void measure(detail::ModelPass& pass) {
-    for (int i = 0; i < options_.warmup + options_.samples && !stop_; ++i) {
-      Times times = pass.run();
-      if (i >= options_.warmup) samples.push_back(std::move(times));
+    int wanted = options_.samples;
+    for (int i = 0; i < total_passes(options_.warmup, wanted) && !stop_; ++i) {
+      const bool split = i >= options_.warmup + wanted;
+      const auto start = std::chrono::steady_clock::now();
+      Times times = pass.run(split ? detail::Backward::Split : detail::Backward::Whole);
+      if (i == options_.warmup - 1)
+        wanted = samples_to_take(options_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+      if (i >= options_.warmup) (split ? split_samples : samples).push_back(std::move(times));
       MutexLock lock(mutex_);
       ++passes_done_;
+      passes_wanted_ = total_passes(options_.warmup, wanted);
       changed_.notify_all();
     }
     bytes = pass.bytes();
@@ -185,14 +202,16 @@ class Measurement {
     int reported = 0;
     for (bool finished = false; !finished;) {
       int done = 0;
+      int wanted = 0;
       {
         MutexLock lock(mutex_);
         changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::seconds(1),
                             [&]() NO_THREAD_SAFETY_ANALYSIS { return finished_ || passes_done_ > reported; });
         finished = finished_;
         done = passes_done_;
+        wanted = passes_wanted_;
       }
-      while (options_.progress && reported < done) options_.progress(++reported, options_.warmup + options_.samples);
+      while (options_.progress && reported < done) options_.progress(++reported, wanted);
       reported = done;
     }
   }
@@ -211,6 +230,7 @@ class Measurement {
   Mutex mutex_;
   CondVar changed_;
   int passes_done_ GUARDED_BY(mutex_) = 0;
+  int passes_wanted_ GUARDED_BY(mutex_) = 0;
   bool finished_ GUARDED_BY(mutex_) = false;
   std::exception_ptr failure_ GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
@@ -230,6 +250,15 @@ Summary summarize(const std::vector<Times>& samples, size_t layer, int64_t detai
   return {quartile(2), quartile(3) - quartile(1)};
 }
 
+/// The part of `backward_ns` that goes into the weights' gradients, in the proportion of the two measured apart: apart they take a little
+/// longer than together.
+int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples, size_t layer) {
+  const auto inputs = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).median);
+  const auto weights = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_weight_ns).median);
+  if (weights <= 0) return 0;
+  return std::min(backward_ns, static_cast<int64_t>(static_cast<double>(backward_ns) * (weights / (inputs + weights))));
+}
+
 }  // namespace
 
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options) {
@@ -244,7 +273,7 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.device = device_name(options.threads);
   result.source = "measured";
   result.batch_size = options.batch_size;
-  result.samples = options.samples;
+  result.samples = static_cast<int>(measurement.samples.size());
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
   result.graph = model.graph();
   for (size_t i = 0; i < measurement.bytes.size(); ++i) {
@@ -254,12 +283,14 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
     const detail::LayerBytes& bytes = measurement.bytes[i];
     result.costs.push_back({.forward_ns = forward.median,
                             .backward_ns = backward.median,
+                            .backward_weight_ns = weight_part(backward.median, measurement.split_samples, i),
                             .step_ns = step.median,
                             .forward_spread_ns = forward.spread,
                             .backward_spread_ns = backward.spread,
                             .output_bytes = bytes.outputs,
                             .weight_bytes = bytes.weights,
-                            .stash_bytes = std::max<int64_t>(bytes.stash, 0)});
+                            .stash_bytes = std::max<int64_t>(bytes.stash, 0),
+                            .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)})});
   }
   return result;
 }

@@ -1,6 +1,7 @@
 // Measures a Profile: every layer on its own, forward, backward and optimiser step, on random inputs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 
@@ -13,8 +14,12 @@ namespace penstock::model {
 struct ProfilerOptions {
   int64_t batch_size = 64;  ///< samples per micro-batch
   int warmup = 2;           ///< untimed passes
-  int samples = 10;         ///< timed passes; medians are reported
-  int threads = 1;          ///< intra-op threads per worker
+  int samples = 10;         ///< timed passes; medians are reported. Half as many again time the gradients of inputs and weights apart
+  /// Of a fast model more samples are timed, until about this much time has gone by (a machine's speed wavers by tens of per cent within
+  /// fractions of a second) or there are `most_samples`. 0: as many as `samples` says.
+  std::chrono::milliseconds least_time{0};
+  int most_samples = 1000;
+  int threads = 1;  ///< intra-op threads per worker
   /// Copies of the measurement that run at the same time, one thread each, so that shared caches and memory bandwidth are charged as in a
   /// real run; the first copy's times are reported.
   int concurrency = 1;
@@ -25,8 +30,9 @@ struct ProfilerOptions {
 };
 
 /// The model's profile on this machine. The last layer's times include the loss. A first layer whose inputs need no gradient is charged
-/// without it. Blocks for (warmup + samples) passes of the whole model. Throws ConfigError for a batch size, sample or thread count below
-/// 1, RuntimeError when a layer fails (names it).
+/// without it; the gradient of the loss counts for the inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5
+/// least_time if that is longer. Throws ConfigError for a batch size, sample or thread count below 1, RuntimeError when a layer fails
+/// (names it).
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options);
 
 }  // namespace penstock::model

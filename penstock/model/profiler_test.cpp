@@ -40,7 +40,7 @@ TEST(Profiler, MeasuresLeNet5) {
   std::vector<int> done;
   ProfilerOptions options = quick();
   options.progress = [&](int passes, int total) {
-    EXPECT_EQ(total, 4);
+    EXPECT_EQ(total, 6);
     done.push_back(passes);
   };
   const profile::Profile profile = measure_profile(model, options);
@@ -52,7 +52,7 @@ TEST(Profiler, MeasuresLeNet5) {
   EXPECT_EQ(profile.samples, 3);
   EXPECT_THAT(profile.device, HasSubstr("1 thread"));
   EXPECT_GT(profile.copy_bandwidth_bytes_per_s, 0);
-  EXPECT_EQ(done, (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(done, (std::vector<int>{1, 2, 3, 4, 5, 6}));
 
   int64_t weight_bytes = 0;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
@@ -62,8 +62,13 @@ TEST(Profiler, MeasuresLeNet5) {
     EXPECT_GT(cost.backward_ns, 0);
     EXPECT_EQ(cost.step_ns > 0, model.parameter_count(LayerId{i}) > 0);
     EXPECT_EQ(cost.weight_bytes, 4 * model.parameter_count(LayerId{i}));
+    EXPECT_EQ(cost.backward_weight_ns > 0, model.parameter_count(LayerId{i}) > 0);
     weight_bytes += cost.weight_bytes;
   }
+  const profile::LayerCost& first = profile.costs[model.graph().find("conv1").index()];
+  EXPECT_EQ(first.backward_weight_ns, first.backward_ns) << "nothing else is wanted of the first layer";
+  const profile::LayerCost& last = profile.costs[model.graph().find("fc3").index()];
+  EXPECT_LT(last.backward_weight_ns, last.backward_ns) << "inputs and loss take their part";
   EXPECT_EQ(weight_bytes, 4 * 61'706);
   const profile::LayerCost& conv1 = profile.costs[model.graph().find("conv1").index()];
   EXPECT_EQ(conv1.output_bytes, (std::vector<int64_t>{4 * 6 * 28 * 28 * 4}));
@@ -87,6 +92,30 @@ TEST(Profiler, CoversBranchesSeveralOutputsAndUnusedValues) {
   EXPECT_EQ(cost("split").output_bytes.size(), 3U);
   EXPECT_EQ(cost("unused").backward_ns, 0) << "nothing flows back from it";
   for (const char* name : {"conv", "split", "twice", "joined", "norm", "flat", "fc"}) EXPECT_GT(cost(name).backward_ns, 0) << name;
+}
+
+TEST(Profiler, GradientsOfInputsAndWeightsOfALargeProductTakeAboutAsLong) {
+  ModelBuilder net("m");
+  Value x = net.linear(net.input({256}), {.features = 256});
+  x = net.linear(x, {.features = 1024, .name = "wide"});
+  const Model model = net.build(net.linear(x, {.features = 4}));
+  ProfilerOptions options = quick();
+  options.batch_size = 256;
+  options.samples = 7;
+  const profile::LayerCost cost = measure_profile(model, options).costs[1];
+  const double share = static_cast<double>(cost.backward_weight_ns) / static_cast<double>(cost.backward_ns);
+  EXPECT_GT(share, 0.2);
+  EXPECT_LT(share, 0.8);
+}
+
+TEST(Profiler, CountsTiedWeights) {
+  const Model model = make_model({.name = "tied_mlp", .width = 8, .depth = 1});
+  const profile::Profile profile = measure_profile(model, quick());
+  const LayerId decode = model.graph().find("decode1");
+  EXPECT_EQ(profile.costs[decode.index()].tied_bytes, (std::vector<int64_t>{4 * 784 * 8}));
+  std::vector<LayerId> all;
+  for (int i = 0; i < model.graph().num_layers(); ++i) all.push_back(LayerId{i});
+  EXPECT_EQ(profile::weight_bytes_of(profile, all), 4 * model.parameter_count());
 }
 
 TEST(Profiler, ALayerBeforeAllWeightsHasNoBackward) {

@@ -22,6 +22,9 @@ struct Architecture {
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = {
       {{"mlp", "perceptron with hidden layers of one width (width 1024, depth 3)", {1, 28, 28}, 10}, detail::make_mlp, true},
+      {{"tied_mlp", "autoencoder with tied, transposed weights and a classifier behind it (width 1024, depth 3)", {1, 28, 28}, 10},
+       detail::make_tied_mlp,
+       true},
       {{"lenet5", "LeNet-5 for 28x28 images", {1, 28, 28}, 10}, detail::make_lenet5},
       {{"vgg_small", "six convolutions for 32x32 images, no normalisation", {1, 32, 32}, 10}, detail::make_vgg_small},
       {{"alexnet", "AlexNet (one tower) for ImageNet", {3, 224, 224}, 1000}, detail::make_alexnet},

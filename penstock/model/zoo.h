@@ -16,8 +16,8 @@ struct ModelSpec {
   std::string name;
   Shape input_shape = {};  ///< empty: the model's own
   int64_t classes = 0;     ///< 0: the model's own
-  int64_t width = 0;       ///< mlp: hidden width, 0: 1024
-  int64_t depth = 0;       ///< mlp: hidden layers, 0: 3
+  int64_t width = 0;       ///< mlp, tied_mlp: (largest) hidden width, 0: 1024
+  int64_t depth = 0;       ///< mlp: hidden layers; tied_mlp: layers of the encoder; 0: 3
 };
 
 struct ZooEntry {
@@ -27,7 +27,7 @@ struct ZooEntry {
   int64_t classes;
 };
 
-/// mlp, lenet5, vgg_small, alexnet, vgg16, resnet18, resnet50.
+/// mlp, tied_mlp, lenet5, vgg_small, alexnet, vgg16, resnet18, resnet50.
 const std::vector<ZooEntry>& zoo();
 
 /// Throws ConfigError: an unknown name (all names are listed), an option that the model does not have, an input that is too small.

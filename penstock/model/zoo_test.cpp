@@ -51,6 +51,9 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
                                                     {"resnet18", 11'689'512}, {"resnet50", 25'557'032}, {"vgg_small", 813'546}};
   for (const auto& [name, count] : published) EXPECT_EQ(make_model({.name = name}).parameter_count(), count) << name;
   EXPECT_EQ(make_model({.name = "mlp", .width = 100, .depth = 2}).parameter_count(), 784 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10);
+  // The decoder adds biases only.
+  EXPECT_EQ(make_model({.name = "tied_mlp", .width = 100, .depth = 2}).parameter_count(),
+            (784 * 100 + 100 + 100 * 50 + 50) + (100 + 784) + 784 * 10 + 10);
 }
 
 TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {

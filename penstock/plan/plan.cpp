@@ -55,6 +55,11 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
   if (stage.first_worker < -1)
     throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where, stage.first_worker));
+  refuse_negative(where, "backward_weight_ns", stage.backward_weight_ns);
+  if (stage.backward_weight_ns > stage.backward_ns) {
+    throw ConfigError(fmt::format("{}: expected backward_weight_ns of at most backward_ns, {}, found {}", where, stage.backward_ns,
+                                  stage.backward_weight_ns));
+  }
   if (!checked_add(stage.forward_ns, stage.backward_ns)) throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
 }
 
@@ -97,6 +102,42 @@ void validate_places(const Plan& plan) {
   }
 }
 
+void validate_hosts(const Plan& plan) {
+  if (plan.hosts.empty()) return;
+  size_t num_replicas = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    num_replicas += static_cast<size_t>(plan.stages[s].replicas);
+    if (plan.stages[s].first_worker >= 0) throw ConfigError(fmt::format("stage {} has a first_worker, and hosts names its workers too", s));
+  }
+  if (plan.hosts.size() != num_replicas) {
+    throw ConfigError(
+        fmt::format("expected hosts to name the worker of each of the {} replicas, found {}", num_replicas, plan.hosts.size()));
+  }
+  if (plan.weights != "flush") {
+    throw ConfigError(
+        fmt::format("hosts puts several stages on one worker, which takes weights flush, found '{}'", plan.weights.substr(0, 40)));
+  }
+  const int workers = plan.cluster.num_workers();
+  std::vector<int64_t> last_stage(plan.hosts.size(), -1);
+  size_t next = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    for (int k = 0; k < plan.stages[s].replicas; ++k, ++next) {
+      const int worker = plan.hosts[next];
+      if (worker < 0 || worker >= workers || static_cast<size_t>(worker) >= last_stage.size()) {
+        throw ConfigError(fmt::format("hosts puts stage {} on worker {}; expected workers from 0 on without gaps, of the cluster's {}", s,
+                                      worker, workers));
+      }
+      int64_t& last = last_stage[static_cast<size_t>(worker)];
+      if (last == static_cast<int64_t>(s)) throw ConfigError(fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
+      last = static_cast<int64_t>(s);
+    }
+  }
+  const auto used = last_stage.begin() + plan.num_workers();
+  if (const auto gap = std::find(last_stage.begin(), used, -1); gap != used) {
+    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(), plan.num_workers()));
+  }
+}
+
 void refuse_unknown_sync(const std::string& sync) {
   if (sync == "ring" || sync == "parameter-server" || sync == "summation") return;
   throw ConfigError(fmt::format("plan: expected sync to be ring, parameter-server or summation, found '{}'", sync.substr(0, 40)));
@@ -104,13 +145,31 @@ void refuse_unknown_sync(const std::string& sync) {
 
 }  // namespace
 
+int64_t Stage::work_ns() const {
+  const int64_t computed_ns = saturating_add(forward_ns, backward_ns);
+  return recompute ? saturating_add(computed_ns, forward_ns) : computed_ns;
+}
+
 std::string Plan::config() const {
   std::string text;
+  if (shares_workers()) {
+    const auto workers = static_cast<size_t>(std::max(num_workers(), 1));
+    const size_t chunks = hosts.size() / workers;
+    // In chimera both directions of a pipeline pass the same workers.
+    const size_t per_copy = chunks == 0 ? 0 : strategy == "chimera" ? stages.size() : stages.size() / chunks;
+    if (per_copy == 0 || hosts.size() % workers != 0 || workers % per_copy != 0) {
+      return fmt::format("{} workers, {} stages", workers, stages.size());
+    }
+    text = fmt::format("{}x{} chunks", per_copy, chunks);
+    return workers == per_copy ? text : fmt::format("{}x({})", workers / per_copy, text);
+  }
   for (const Stage& stage : stages) text += fmt::format("{}{}", text.empty() ? "" : "-", stage.replicas);
   return text;
 }
 
 int Plan::num_workers() const {
+  if (shares_workers())
+    return static_cast<int>(std::clamp<int64_t>(int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1, 0, INT_MAX));
   int64_t workers = 0;
   for (const Stage& stage : stages) workers = saturating_add(workers, stage.replicas);
   return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
@@ -120,6 +179,18 @@ std::vector<int> Plan::replicas() const {
   std::vector<int> counts;
   for (const Stage& stage : stages) counts.push_back(stage.replicas);
   return counts;
+}
+
+std::vector<std::vector<int>> hosts_by_stage(const Plan& plan) {
+  std::vector<std::vector<int>> result;
+  if (!plan.shares_workers()) return result;
+  auto next = plan.hosts.begin();
+  for (const Stage& stage : plan.stages) {
+    const auto count = std::min<std::ptrdiff_t>(std::max(stage.replicas, 0), plan.hosts.end() - next);
+    result.emplace_back(next, next + count);
+    next += count;
+  }
+  return result;
 }
 
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph) {
@@ -162,7 +233,9 @@ void validate(const Plan& plan) {
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   refuse_unknown_sync(plan.sync);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
+  refuse_negative("plan", "slack", plan.slack);
   validate_places(plan);
+  validate_hosts(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
   for (const Alternative& alternative : plan.alternatives) {
     const std::string where = fmt::format("alternative '{}'", alternative.strategy);

@@ -20,16 +20,20 @@ struct Stage {
   int replicas = 1;
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
-  int64_t step_ns = 0;  ///< one optimiser step
-  int64_t sync_ns = 0;  ///< one gradient synchronisation over the replicas, 0 without replicas
+  int64_t backward_weight_ns = 0;  ///< the part of backward_ns that makes the weights' gradients (action W); 0 when not known
+  int64_t step_ns = 0;             ///< one optimiser step
+  int64_t sync_ns = 0;             ///< one gradient synchronisation over the replicas, 0 without replicas
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;   ///< one micro-batch, from forward to backward
-  int64_t memory_bytes = 0;  ///< predicted peak on one worker: weight versions, gradients, optimiser state, stashes in flight
-  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of places (version 1 of the file).
+  int64_t memory_bytes = 0;  ///< predicted peak on one worker, of all its stages: versions, gradients, optimiser state, stashes in flight
+  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of places (version 1 of the file) or
+  /// Plan::hosts does.
   int first_worker = -1;
-  bool recompute = false;  ///< activations are not kept: the forward pass is run again (backward_ns contains it)
+  bool recompute = false;  ///< activations are not kept: the forward pass is run again (action R, forward_ns; not part of backward_ns)
 
   int64_t compute_ns() const { return forward_ns + backward_ns; }
+  /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where the stage recomputes. Saturates.
+  int64_t work_ns() const;
   bool operator==(const Stage&) const = default;
 };
 
@@ -61,8 +65,12 @@ struct Plan {
   std::string weights;     ///< a weight policy by name
   std::string cost_model;  ///< the cost model that chose it
   int64_t micro_batch_size = 1;
-  int64_t micro_batches = 1;                ///< per mini-batch (optimiser step)
-  int64_t depth = 1;                        ///< micro-batches in flight per replica of the input stage
+  int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
+  int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
+  /// The worker of the cluster that holds each replica, stage by stage, where workers hold several stages (interleaved, zb-v, ...);
+  /// otherwise empty.
+  std::vector<int> hosts;
+  int64_t slack = 0;                        ///< eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind
   std::string sync = "ring";                ///< gradient synchronisation of replicated stages: ring, parameter-server, summation
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
@@ -77,9 +85,12 @@ struct Plan {
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  ///< for people: why this plan, what was left out
 
-  /// Replica counts joined by '-': "15-1".
+  /// Replica counts joined by '-': "15-1". Where workers hold several stages: "8x2 chunks" for eight workers with two stages each,
+  /// "2x(4x2 chunks)" for two copies of such a pipeline on four workers each.
   std::string config() const;
   int num_workers() const;
+  /// Whether workers hold several stages: then `hosts` says which.
+  bool shares_workers() const { return !hosts.empty(); }
   std::vector<int> replicas() const;
   bool operator==(const Plan&) const = default;
 };
@@ -88,14 +99,20 @@ struct Plan {
 /// from a later stage to an earlier one (both layers are named).
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
 
-/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, shares or rates that are not finite, links out of
-/// range or backwards, only some stages placed, places that overlap or lie outside the cluster, an unknown gradient synchronisation.
+/// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold several stages, otherwise empty. Of hosts
+/// that are too few, what there is.
+std::vector<std::vector<int>> hosts_by_stage(const Plan& plan);
+
+/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, backward_weight_ns above backward_ns, shares or
+/// rates that are not finite, links out of range or backwards, only some stages placed, places that overlap or lie outside the cluster,
+/// hosts that are not one per replica, leave out a worker, put two replicas of a stage on one, or come with another weight policy than
+/// flush, an unknown gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.
 std::string to_json(const Plan& plan);
-/// Reads versions 1 and 2. Throws ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with what it is
-/// derived from.
+/// Reads versions 1 to 3; what version 2 says of stages that recompute is converted. Throws ParseError naming place and key, also when a
+/// derived key (config, compute_ns) disagrees with what it is derived from.
 Plan parse_plan(std::string_view json, std::string_view place);
 Plan load_plan(const std::filesystem::path& path);
 

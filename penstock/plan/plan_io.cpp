@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 #include <utility>
 
@@ -12,16 +13,25 @@ namespace penstock::plan {
 
 namespace {
 
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 constexpr int64_t kMaxStages = 1'000'000;
 constexpr int64_t kMaxLevels = 1'000;
 constexpr int64_t kMaxGroups = 1'000'000;
 
 Json write_stage(const Stage& stage) {
-  return {{"layers", stage.layers},           {"replicas", stage.replicas},         {"compute_ns", stage.compute_ns()},
-          {"forward_ns", stage.forward_ns},   {"backward_ns", stage.backward_ns},   {"step_ns", stage.step_ns},
-          {"sync_ns", stage.sync_ns},         {"memory_bytes", stage.memory_bytes}, {"weight_bytes", stage.weight_bytes},
-          {"stash_bytes", stage.stash_bytes}, {"first_worker", stage.first_worker}, {"recompute", stage.recompute}};
+  return {{"layers", stage.layers},
+          {"replicas", stage.replicas},
+          {"compute_ns", stage.compute_ns()},
+          {"forward_ns", stage.forward_ns},
+          {"backward_ns", stage.backward_ns},
+          {"step_ns", stage.step_ns},
+          {"sync_ns", stage.sync_ns},
+          {"memory_bytes", stage.memory_bytes},
+          {"weight_bytes", stage.weight_bytes},
+          {"stash_bytes", stage.stash_bytes},
+          {"first_worker", stage.first_worker},
+          {"recompute", stage.recompute},
+          {"backward_weight_ns", stage.backward_weight_ns}};
 }
 
 Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}}; }
@@ -93,6 +103,7 @@ Stage read_stage(const JsonReader& reader) {
   stage.replicas = static_cast<int>(reader.at("replicas").integer(1, INT_MAX));
   stage.forward_ns = reader.at("forward_ns").integer(0);
   stage.backward_ns = reader.at("backward_ns").integer(0);
+  stage.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   stage.step_ns = reader.integer_or("step_ns", 0, 0);
   stage.sync_ns = reader.integer_or("sync_ns", 0, 0);
   stage.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
@@ -175,6 +186,13 @@ void check_derived(const JsonReader& root, const Plan& plan) {
   }
 }
 
+/// Until version 2 the backward pass of a stage that recomputes contained the forward pass.
+void convert_recompute(Plan& plan) {
+  for (Stage& stage : plan.stages) {
+    if (stage.recompute) stage.backward_ns = std::max<int64_t>(0, stage.backward_ns - stage.forward_ns);
+  }
+}
+
 Plan read_plan(const JsonReader& root) {
   Plan plan;
   plan.model = root.text_or("model", "");
@@ -185,6 +203,10 @@ Plan read_plan(const JsonReader& root) {
   plan.micro_batches = root.at("micro_batches").integer(1);
   plan.depth = root.at("depth").integer(1);
   plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
+  if (const auto hosts = root.find("hosts")) {
+    for (const JsonReader& host : hosts->elements()) plan.hosts.push_back(static_cast<int>(host.integer(0, INT_MAX)));
+  }
+  plan.slack = root.integer_or("slack", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
   plan.optimizer_state_per_weight = number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   plan.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
@@ -226,6 +248,8 @@ std::string to_json(const Plan& plan) {
                          {"micro_batch_size", plan.micro_batch_size},
                          {"micro_batches", plan.micro_batches},
                          {"depth", plan.depth},
+                         {"hosts", plan.hosts},
+                         {"slack", plan.slack},
                          {"sync", plan.sync},
                          {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
                          {"stages", write_list(plan.stages, write_stage)},
@@ -247,6 +271,7 @@ Plan parse_plan(std::string_view json, std::string_view place) {
     throw ParseError(place, 0, error.what());
   }
   check_derived(root, plan);
+  if (root.at("version").integer() < 3) convert_recompute(plan);
   return plan;
 }
 

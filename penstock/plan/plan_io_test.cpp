@@ -30,7 +30,8 @@ Plan sample_plan() {
   plan.cluster.cpu_machines = {3, 1'250'000'000};
   plan.sync = "summation";
   plan.optimizer_state_per_weight = 2.0;
-  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 1, 2, 100, 200, 300, 1, true}, {{"node4"}, 1, 5, 6, 0, 0, 50, 60, 70, 0, false}};
+  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 1, 2, 100, 200, 300, 1, true}, {{"node4"}, 1, 5, 6, 0, 0, 0, 50, 60, 70, 0, false}};
+  plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;
   plan.throughput_samples_per_s = 1234.5678901234567;
@@ -40,6 +41,20 @@ Plan sample_plan() {
   plan.optimality_gap = 0.03;
   plan.alternatives = {{"dp", "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"}, {"serial", "1", 1e-300}};
   plan.notes = {"a note", "\"quoted\"\nsecond line"};
+  return plan;
+}
+
+/// Four stages on two workers, each of which holds two.
+Plan chunked_plan() {
+  Plan plan = sample_plan();
+  plan.strategy = "zb-v";
+  plan.weights = "flush";
+  plan.stages.assign(4, plan.stages[1]);
+  for (size_t s = 0; s < 4; ++s) {
+    plan.stages[s].first_worker = -1;
+    plan.stages[s].layers = {"node" + std::to_string(s)};
+  }
+  plan.hosts = {0, 1, 1, 0};
   return plan;
 }
 
@@ -103,6 +118,49 @@ TEST(ParsePlan, ReadsVersion1) {
   EXPECT_EQ(parse_plan(to_json(plan), "again.json"), plan);
 }
 
+TEST(PlanToJson, KeepsWhoHoldsWhichStages) {
+  const Plan plan = chunked_plan();
+  EXPECT_EQ(parse_json(to_json(plan), "plan.json")["hosts"], Json::array({0, 1, 1, 0}));
+  EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+}
+
+// Until version 2 the backward time of a stage that recomputes contained the forward time.
+TEST(ParsePlan, ConvertsTheRecomputingStagesOfVersion2) {
+  Plan old = sample_plan();
+  for (Stage& stage : old.stages) stage.backward_weight_ns = 0;
+  std::string text = to_json(old);
+  text.replace(text.find("\"version\": 3"), 12, "\"version\": 2");
+  const Plan plan = parse_plan(text, "old.json");
+  EXPECT_EQ(plan.stages[0].forward_ns, 10);
+  EXPECT_EQ(plan.stages[0].backward_ns, 10);
+  EXPECT_EQ(plan.stages[0].work_ns(), 30);
+  EXPECT_EQ(plan.stages[1], old.stages[1]);
+  EXPECT_EQ(parse_plan(to_json(plan), "new.json"), plan);
+}
+
+TEST(ParsePlan, RefusesHostsThatCannotRun) {
+  const auto refused = [](const std::vector<int>& hosts, const std::string& weights = "flush") {
+    Plan plan = chunked_plan();
+    plan.hosts = hosts;
+    plan.weights = weights;
+    return tests::message_of<ConfigError>([&] { validate(plan); });
+  };
+  EXPECT_THAT(refused({0, 1, 1}), HasSubstr("each of the 4 replicas, found 3"));
+  EXPECT_THAT(refused({0, 2, 2, 0}), HasSubstr("leaves out worker 1 of 3"));
+  EXPECT_THAT(refused({0, 1, 1, -1}), HasSubstr("on worker -1"));
+  EXPECT_THAT(refused({0, 1, 1, 2147483647}), HasSubstr("on worker 2147483647"));
+  EXPECT_THAT(refused({0, 1, 1, 0}, "stash"), HasSubstr("weights flush"));
+  Plan twice = chunked_plan();
+  twice.stages.resize(2);
+  twice.links.clear();
+  twice.stages[0].replicas = 2;
+  twice.hosts = {0, 0, 1};
+  EXPECT_THAT(tests::message_of<ConfigError>([&] { validate(twice); }), HasSubstr("two replicas of stage 0"));
+  Plan placed = chunked_plan();
+  placed.stages[1].first_worker = 1;
+  EXPECT_THROW(validate(placed), ConfigError);
+}
+
 TEST(ParsePlan, NamesTheNewKeysItRefuses) {
   EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -2")), HasSubstr("stages[0].first_worker: expected"));
   EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483648")), HasSubstr("stages[0].first_worker: expected"));
@@ -111,6 +169,10 @@ TEST(ParsePlan, NamesTheNewKeysItRefuses) {
   EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2")), HasSubstr("the cluster has 8 workers"));
   EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -1")), HasSubstr("found it for 1 of 2"));
   EXPECT_THAT(refusal(with("\"recompute\": true", "\"recompute\": 1")), HasSubstr("stages[0].recompute"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": 21")), HasSubstr("at most backward_ns, 20, found 21"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": -1")), HasSubstr("stages[0].backward_weight_ns"));
+  EXPECT_THAT(refusal(with("\"slack\": 4", "\"slack\": -1")), HasSubstr("slack"));
+  EXPECT_THAT(refusal(with("\"hosts\": []", "\"hosts\": [0.5]")), HasSubstr("hosts[0]"));
   EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")), HasSubstr("expected sync to be ring"));
   EXPECT_THAT(refusal(with("\"latency_ns\": 777", "\"latency_ns\": -1")), HasSubstr("latency_ns"));
   EXPECT_THAT(refusal(with("\"idle_share\": 0.125", "\"idle_share\": 1.5")), HasSubstr("idle_share from 0 to 1"));
@@ -152,7 +214,7 @@ TEST(ParsePlan, RefusesNumbersOutOfRange) {
 
 TEST(ParsePlan, RefusesOtherDocuments) {
   for (const std::string& text : {std::string(), std::string("{}"), std::string("[1]"), std::string(100'000, '['), std::string("\0\1\2", 3),
-                                  with("penstock-plan", "penstock-profile"), with("\"version\": 2", "\"version\": 99")}) {
+                                  with("penstock-plan", "penstock-profile"), with("\"version\": 3", "\"version\": 99")}) {
     EXPECT_THROW(parse_plan(text, "plan.json"), ParseError) << text.substr(0, 40);
   }
 }
@@ -192,6 +254,7 @@ Plan random_plan(Rng& rng) {
                            static_cast<int>(1 + rng.below(1000)),
                            amount(),
                            amount(),
+                           0,
                            amount(),
                            amount(),
                            amount(),
@@ -199,6 +262,7 @@ Plan random_plan(Rng& rng) {
                            amount(),
                            -1,
                            rng.below(2) == 0});
+    plan.stages.back().backward_weight_ns = static_cast<int64_t>(rng.uniform() * 0.5 * static_cast<double>(plan.stages.back().backward_ns));
     if (!placed) continue;
     plan.stages.back().first_worker = next_worker;
     next_worker += plan.stages.back().replicas + static_cast<int>(rng.below(100));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 Plan two_stages() {
   Plan plan;
   plan.cluster = cluster::local_cluster(8, 1'000);
-  plan.stages = {{{"a", "b"}, 7, 10, 20, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 50, 60, 70}};
+  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 0, 50, 60, 70}};
   plan.links = {{StageId{0}, StageId{1}, 64}};
   return plan;
 }
@@ -49,6 +49,31 @@ TEST(Plan, ConfigJoinsTheReplicaCounts) {
   EXPECT_EQ(two_stages().config(), "7-1");
   EXPECT_EQ(Plan().config(), "");
   EXPECT_THAT(two_stages().replicas(), ElementsAre(7, 1));
+}
+
+TEST(Plan, WorkersThatHoldSeveralStagesAreCountedOnce) {
+  Plan plan = two_stages();
+  plan.stages.assign(4, plan.stages[1]);
+  plan.hosts = {0, 1, 1, 0};
+  EXPECT_EQ(plan.num_workers(), 2);
+  EXPECT_EQ(plan.config(), "2x2 chunks");
+  EXPECT_THAT(hosts_by_stage(plan), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(1), ElementsAre(0)));
+  for (Stage& stage : plan.stages) stage.replicas = 2;
+  plan.hosts = {0, 2, 1, 3, 1, 3, 0, 2};
+  EXPECT_EQ(plan.config(), "2x(2x2 chunks)");
+  plan.strategy = "chimera";
+  plan.hosts = {0, 3, 1, 2, 2, 1, 3, 0};
+  EXPECT_EQ(plan.config(), "4x2 chunks");
+  EXPECT_EQ(hosts_by_stage(plan)[1], (std::vector<int>{1, 2}));
+  EXPECT_TRUE(hosts_by_stage(two_stages()).empty());
+}
+
+TEST(Plan, RecomputationRunsTheForwardPassOnceMore) {
+  Plan plan = two_stages();
+  EXPECT_EQ(plan.stages[0].work_ns(), 30);
+  plan.stages[0].recompute = true;
+  EXPECT_EQ(plan.stages[0].work_ns(), 40);
+  EXPECT_EQ(plan.stages[0].compute_ns(), 30);
 }
 
 TEST(Plan, NumberOfWorkersSumsReplicasWithoutWrapping) {

@@ -127,9 +127,8 @@ class BoundedSearch {
   static std::optional<Partition> within(const PartitionProblem& problem, double limit_ns) {
     if (!problem.use_all_workers || problem.straight) return make_search(problem)->within(limit_ns, Wanted::Any);
     // A single search would need the table over states and workers.
-    auto found = best_partition(problem);
-    if (found && found->bottleneck_ns > limit_ns) found.reset();
-    return found;
+    const auto found = best_partition(problem);
+    return found && found->bottleneck_ns <= limit_ns ? found : std::nullopt;
   }
 
   // Raises the bound to the largest time found for which the usable cuts can be listed, and that no partition over them keeps. Whether that

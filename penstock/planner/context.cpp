@@ -22,6 +22,10 @@ void check_range(const char* what, int64_t value, int64_t most) {
 void check_options(const PlanOptions& options) {
   check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
   check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
+  check_range("chunks per worker", options.chunks, kMaxChunks);
+  if (options.slack < -1 || options.slack > kMaxMicroBatchesPerStep) {
+    throw ConfigError(fmt::format("expected slack of -1 (chosen) to {} micro-batches, found {}", kMaxMicroBatchesPerStep, options.slack));
+  }
   if (options.memory_limit_bytes < 0) {
     throw ConfigError(fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
   }
@@ -38,6 +42,12 @@ Recompute parse_recompute(const std::string& name) {
   throw ConfigError(fmt::format("unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
 }
 
+// Products with the weights' and with the inputs' gradients are about equally large; layers without weights have none of the former.
+int64_t backward_weight_ns(const profile::LayerCost& cost) {
+  if (cost.backward_weight_ns > 0) return std::min(cost.backward_weight_ns, cost.backward_ns);
+  return cost.weight_bytes > 0 ? cost.backward_ns / 2 : 0;
+}
+
 std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
   std::vector<PlannedLayer> layers;
   layers.reserve(profile.costs.size());
@@ -47,7 +57,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .step_ns = cost.step_ns,
                       .weight_bytes = cost.weight_bytes,
                       .stash_bytes = cost.stash_bytes,
-                      .output_bytes = cost.output_bytes});
+                      .output_bytes = cost.output_bytes,
+                      .backward_weight_ns = backward_weight_ns(cost)});
   }
   return layers;
 }
@@ -98,6 +109,9 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
                                   profile::samples_per_micro_batch(profile)));
   }
   layers = planned_layers(profile);
+  guesses_split = std::any_of(profile.costs.begin(), profile.costs.end(), [](const profile::LayerCost& cost) {
+    return cost.backward_weight_ns == 0 && cost.backward_ns > 0 && cost.weight_bytes > 0;
+  });
   check_totals(profile.graph, layers);
   check_times(cluster, layers);
 }

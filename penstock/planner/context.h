@@ -25,6 +25,7 @@ class Context {
   Recompute recompute = Recompute::Never;
   std::unique_ptr<CostModel> model;
   std::vector<PlannedLayer> layers;  ///< for a device of speed 1
+  bool guesses_split = false;        ///< some layers' backward_weight_ns is not measured: taken as half the backward pass
 
   const cluster::Topology& topology() const { return model->topology(); }
 

@@ -26,6 +26,7 @@ struct PlannedLayer {
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;
   std::vector<int64_t> output_bytes;
+  int64_t backward_weight_ns = 0;  ///< the part of the backward pass that makes the weights' gradients
 };
 
 /// Sums over a set of layers.

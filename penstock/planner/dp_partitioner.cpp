@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "penstock/planner/paper_table.h"
 #include "penstock/planner/partition_search.h"
 #include "penstock/util/error.h"
 
@@ -228,6 +229,7 @@ std::optional<Partition> best_partition(const PartitionProblem& given) {
     problem.use_all_workers = false;
     const auto best = least_bottleneck(problem, Wanted::Best);
     if (!best) return std::nullopt;
+    if (auto printed = paper_partition(problem); printed && printed->bottleneck_ns <= best->bottleneck_ns) return printed;
     if (auto filled = filled_up(problem, *best)) return filled;
     problem.use_all_workers = true;
   }

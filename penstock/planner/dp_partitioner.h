@@ -46,7 +46,8 @@ struct Partition {
 /// as its slowest worker.
 ///
 /// Exact under the cost model. Of several optima: the fewest workers, then the fewest stages, then the fewest bytes over all cuts; then,
-/// and for straight partitions and those that use all workers at once, a fixed rule, so the result is deterministic. Pure.
+/// and for straight partitions, a fixed rule, so the result is deterministic. Where all workers are used, those of the paper's own dynamic
+/// programme (paper_table.h) where that applies and reaches the optimum, otherwise a fixed rule. Pure.
 ///
 /// O(states^2) for each of the O(log) times that are tried, as a rule (docs/planner.md, "Method"). Throws ConfigError when `workers` is not
 /// between 1 and the cluster's, and, for unequal devices or where all workers must be used, when there are too many states and workers for

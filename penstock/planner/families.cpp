@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "penstock/planner/chunks.h"
 #include "penstock/planner/hybrid.h"
-#include "penstock/planner/interleaved.h"
+#include "penstock/planner/prediction.h"
 #include "penstock/planner/reasons.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {
@@ -23,6 +25,53 @@ Family family_of(Kind kind) {
           .policy = default_policy(kind),
           .straight = kind == Kind::ModelParallel || kind == Kind::GPipe,
           .may_be_single_stage = false};
+}
+
+// Kinds whose best split the partitioner alone cannot tell: it knows neither latency nor what a worker does in between.
+bool is_chosen_by_simulation(Kind kind) {
+  return is_chunked(kind) || kind == Kind::EagerOneFOneB || kind == Kind::ZbH1 || kind == Kind::ZbH2;
+}
+
+// More than this in one step takes too long to simulate.
+constexpr int64_t kMostActionsPerStep = 250'000;
+
+bool is_large(const Plan& plan) {
+  const int64_t per_micro_batch = 3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  return plan.shares_workers() && saturating_mul(per_micro_batch, plan.micro_batches) > kMostActionsPerStep;
+}
+
+double most_samples_per_s(const Plan& plan) {
+  return static_cast<double>(plan.micro_batch_size) * 1e9 / static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
+}
+
+// A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that are too full, then shorter steps.
+struct Tried {
+  Candidate candidate;
+  Priced priced;
+  std::string reason;  ///< why it cannot be run; empty
+};
+
+Tried tried(const Context& context, Candidate candidate) {
+  const bool may_shorten = candidate.micro_batches == 0 && context.options.micro_batches == 0;
+  const int least = candidate.split.places.front().count;
+  for (;;) {
+    Priced priced = price_parts(context, candidate.split, candidate.micro_batches);
+    if (is_large(priced.plan)) return {std::move(candidate), {}, "a step has too many actions to be simulated"};
+    predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
+    std::string reason = over_limit(context, candidate.split, priced.plan);
+    if (reason.empty() || candidate.split.hosts.empty()) return {std::move(candidate), std::move(priced), std::move(reason)};
+    bool changed = false;
+    for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Recompute::Auto; ++s) {
+      const int64_t limit = stage_limit_bytes(context, candidate.split, s);
+      if (limit == 0 || priced.plan.stages[s].memory_bytes <= limit || candidate.split.recompute[s]) continue;
+      candidate.split.recompute[s] = true;
+      changed = true;
+    }
+    if (changed) continue;
+    const int64_t shorter = priced.plan.micro_batches / 2 / least * least;
+    if (!may_shorten || shorter < least) return {std::move(candidate), std::move(priced), std::move(reason)};
+    candidate.micro_batches = shorter;
+  }
 }
 
 }  // namespace
@@ -51,9 +100,51 @@ const PlanResult& Families::standard(const std::string& strategy) {
   return entry->second;
 }
 
+PlanResult Families::best_of(const std::vector<Candidate>& candidates, double faster_than, std::string reason) {
+  const Tried* best = nullptr;
+  std::vector<Tried> all;
+  all.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) {
+    const double needed = best == nullptr ? faster_than : std::max(faster_than, best->priced.plan.throughput_samples_per_s);
+    try {
+      if (most_samples_per_s(price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed) continue;
+      all.push_back(tried(context_, candidate));
+    } catch (const ConfigError& error) {  // the kind cannot run this split
+      if (best == nullptr) reason = error.what();
+      continue;
+    }
+    Tried& last = all.back();
+    if (!last.reason.empty()) {
+      if (best == nullptr) reason = last.reason;
+    } else if (best == nullptr || last.priced.plan.throughput_samples_per_s > best->priced.plan.throughput_samples_per_s) {
+      best = &last;
+    }
+  }
+  if (best == nullptr) return {std::nullopt, std::move(reason)};
+  Plan plan = price(context_, best->candidate.split, best->candidate.micro_batches);
+  plan.optimality_gap = best->candidate.optimality_gap;
+  std::string misfit = over_limit(context_, best->candidate.split, plan);
+  if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
+  return {std::move(plan), ""};
+}
+
+std::optional<Plan> Families::faster_synchronous(const std::string& strategy, double samples_per_s, bool one_copy) {
+  try {
+    Candidates found = synchronous_candidates(context_, finder_, schedule::parse_kind(strategy), one_copy, samples_per_s);
+    PlanResult result = best_of(found.list, samples_per_s, std::move(found.reason));
+    if (result.plan && result.plan->throughput_samples_per_s > samples_per_s) return std::move(result.plan);
+  } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
+  }
+  return std::nullopt;
+}
+
 PlanResult Families::make(const std::string& strategy) {
   if (strategy == "hybrid") return hybrid();
   const Kind kind = schedule::parse_kind(strategy);
+  if (is_chosen_by_simulation(kind)) {
+    Candidates found = synchronous_candidates(context_, finder_, kind, false, 0);
+    return best_of(found.list, 0, std::move(found.reason));
+  }
   PlanResult result = plan(family_of(kind), false);
   if (kind != Kind::OneFOneB || context_.model->name() != "penstock") return result;
   // The cost model knows no stalls: the best straight pipeline may run faster than the optimum.
@@ -88,16 +179,16 @@ std::vector<FamilyRow> Families::rows(const std::vector<std::string>& strategies
 FamilyRow Families::row(const std::string& strategy, const Plan& winner) {
   if (strategy == winner.strategy) return {alternative_of(winner, strategy), true};
   FamilyRow missing{{.strategy = strategy, .config = ""}, false};
-  if (strategy == "interleaved") {
-    InterleavedResult result = interleaved(context_);
-    if (result.best) return {*std::move(result.best), false};
-    missing.entry.note = std::move(result.reason);
-    return missing;
-  }
   const PlanResult& result = standard(strategy);
   if (result.plan) return {alternative_of(*result.plan, strategy), true};
   missing.entry.note = result.reason;
   return missing;
+}
+
+const std::vector<std::string>& synchronous_pipelines() {
+  static const std::vector<std::string> names{"gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "zb-h1",
+                                              "zb-h2", "zb-v",       "dualpipe-v", "chimera"};
+  return names;
 }
 
 const std::vector<std::string>& short_list() {
@@ -106,7 +197,8 @@ const std::vector<std::string>& short_list() {
 }
 
 const std::vector<std::string>& all_families() {
-  static const std::vector<std::string> names{"serial", "dp", "mp", "hybrid", "gpipe", "1f1b", "2bw", "1f1b-flush", "interleaved"};
+  static const std::vector<std::string> names{"serial",     "dp",          "mp",    "hybrid", "gpipe", "1f1b",       "2bw",    "1f1b-flush",
+                                              "eager-1f1b", "interleaved", "zb-h1", "zb-h2",  "zb-v",  "dualpipe-v", "chimera"};
   return names;
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "penstock/planner/candidates.h"
 #include "penstock/planner/split_finder.h"
 
 namespace penstock::planner {
@@ -12,7 +14,7 @@ namespace penstock::planner {
 /// A family as the table shows it.
 struct FamilyRow {
   plan::Alternative entry;  ///< throughput 0 and the reason as its note where there is no plan
-  bool planned = false;     ///< priced like any plan: neither missing nor by formula
+  bool planned = false;     ///< there is a plan behind it
 };
 
 class Families {
@@ -24,16 +26,23 @@ class Families {
   /// wanted. Throws ConfigError when the user's steps suit no plan of the kind.
   PlanResult plan(const Family& family, bool wants_least_memory);
 
-  /// The plan that stands for "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw" or "hybrid" when families are compared, with the
-  /// kind's own weight policy. For 1f1b under "penstock" the faster one, simulated, of the optimum and the best straight split. Never
-  /// throws ConfigError: what is refused is a reason.
+  /// The plan that stands for a kind, or for "hybrid", when families are compared, with the kind's own weight policy. For 1f1b under
+  /// "penstock" the faster one, simulated, of the optimum and the best straight split; for the synchronous pipelines the best of
+  /// synchronous_splits(). Never throws ConfigError: what is refused is a reason.
   const PlanResult& standard(const std::string& strategy);
 
-  /// Rows of the named families; `winner` stands for its own. "interleaved" is priced by formula.
+  /// The best plan of a synchronous pipeline if it is faster than that. `one_copy`: only splits without replicas.
+  std::optional<plan::Plan> faster_synchronous(const std::string& strategy, double samples_per_s, bool one_copy);
+
+  /// Whether memory is limited at all.
+  bool limited() const { return context_.limited(); }
+
+  /// Rows of the named families; `winner` stands for its own.
   std::vector<FamilyRow> rows(const std::vector<std::string>& strategies, const plan::Plan& winner);
 
  private:
   PlanResult make(const std::string& strategy);
+  PlanResult best_of(const std::vector<Candidate>& candidates, double faster_than, std::string reason);
   PlanResult hybrid();
   FamilyRow row(const std::string& strategy, const plan::Plan& winner);
 
@@ -42,6 +51,8 @@ class Families {
   std::map<std::string, PlanResult> standard_;
 };
 
+/// The synchronous pipelines, without hybrid: gpipe, 1f1b-flush, ...
+const std::vector<std::string>& synchronous_pipelines();
 /// The families of the short list, and of the whole table.
 const std::vector<std::string>& short_list();
 const std::vector<std::string>& all_families();

@@ -6,9 +6,11 @@
 #include <algorithm>
 
 #include "penstock/planner/hybrid.h"
-#include "penstock/planner/interleaved.h"
 #include "penstock/planner/layer_runs.h"
 #include "penstock/planner/testing_graphs.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
 
 namespace penstock::planner {
 namespace {
@@ -45,10 +47,9 @@ TEST(Compare, ListsEveryFamilyWithAReason) {
     EXPECT_TRUE(alternative.throughput_samples_per_s == 0 || alternative.bytes_per_sample.size() == 1) << alternative.strategy;
   }
   EXPECT_EQ(names, all_families());
-  EXPECT_THAT(row(plan, "1f1b").note, HasSubstr("The winner"));
+  EXPECT_THAT(row(plan, "1f1b").note, HasSubstr("The slowest part is stage"));
   EXPECT_EQ(row(plan, "1f1b").throughput_samples_per_s, plan.throughput_samples_per_s);
   EXPECT_THAT(row(plan, "dp").note, HasSubstr("gradient synchronisation"));
-  EXPECT_THAT(row(plan, "interleaved").note, HasSubstr("two chunks"));
 }
 
 TEST(Compare, SaysWhenDataParallelismIsBest) {
@@ -84,7 +85,7 @@ TEST(Compare, TwoBufferedNeedsStepsAsLongAsThePipeline) {
 TEST(Compare, MemoryAndLatencyAreThoseOfThePlanByName) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(3, 1'000'000'000));
   for (const plan::Alternative& alternative : plan.alternatives) {
-    if (alternative.strategy == "hybrid" || alternative.strategy == "interleaved") continue;
+    if (alternative.strategy == "hybrid" || alternative.throughput_samples_per_s == 0) continue;
     PlanOptions options;
     options.strategy = alternative.strategy;
     const plan::Plan own = *make_plan(vgg_like(), flat_cluster(3, 1'000'000'000), options).plan;
@@ -179,31 +180,134 @@ TEST(Hybrid, NeedsTwoWorkersAndTwoLayers) {
   EXPECT_TRUE(hybrid_splits(Context(layer, two, options), 3).empty());
 }
 
-TEST(Interleaved, FollowsItsFormula) {
-  const profile::Profile profile = chain(std::vector<int64_t>(8, 1000), std::vector<int64_t>(8, 10), std::vector<int64_t>(8, 5));
-  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000, 7);
-  const PlanOptions options;
-  const InterleavedResult result = interleaved(Context(profile, cluster, options));
-  ASSERT_TRUE(result.best.has_value()) << result.reason;
-  // v = 4: each worker computes 4 layers, 12,000 ns; a step has 4 rounds of 2; one boundary fills: 2 * 5 bytes take 0.01 ns, latency 7.
-  EXPECT_EQ(result.best->config, "2x4 chunks");
-  EXPECT_EQ(result.best->micro_batches, 8);
-  EXPECT_NEAR(result.best->throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4.0 + 7.01), 1e-3);
-  EXPECT_EQ(result.best->memory_bytes, 3 * 40 + (3 * 2 + 2 + 1) * 5);
-  EXPECT_NEAR(result.best->bytes_per_sample[0], 7 * 2 * 5, 1e-9);
+profile::Profile eight_layers() { return chain(std::vector<int64_t>(8, 1000), std::vector<int64_t>(8, 10), std::vector<int64_t>(8, 5)); }
+
+PlanResult planned(const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& strategy,
+                   PlanOptions options = {}) {
+  options.strategy = strategy;
+  return make_plan(profile, cluster, options);
 }
 
-TEST(Interleaved, KeepsTheMemoryLimitAndTheMiniBatch) {
-  const profile::Profile profile = chain(std::vector<int64_t>(8, 1000), std::vector<int64_t>(8, 10), std::vector<int64_t>(8, 5));
-  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000);
+// p workers, m micro-batches, F = 1000, B = 2000 per layer; idle time as docs/schedules.md has it.
+TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000'000);
   PlanOptions options;
-  options.memory_limit_bytes = 100;
-  EXPECT_THAT(interleaved(Context(profile, cluster, options)).reason, HasSubstr("it needs"));
-  options = {};
-  options.mini_batch = 1;
-  EXPECT_THAT(interleaved(Context(profile, cluster, options)).reason, HasSubstr("multiple of 2"));
-  options.mini_batch = 7;
-  EXPECT_EQ(interleaved(Context(profile, cluster, options)).best->micro_batches, 6);
+  options.micro_batches = 8;
+  options.chunks = 4;
+  const plan::Plan interleaved = *planned(eight_layers(), cluster, "interleaved", options).plan;
+  EXPECT_EQ(interleaved.config(), "2x4 chunks");
+  EXPECT_EQ(interleaved.hosts, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+  // A step of 8 x 12,000 ns, and (p-1)(F+B)/v = 12,000/4 of idle time.
+  EXPECT_NEAR(interleaved.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4), 8e9 / 99'000 * 0.01);
+  options.chunks = 0;
+  const plan::Plan flush = *planned(eight_layers(), cluster, "1f1b-flush", options).plan;
+  EXPECT_NEAR(flush.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000), 8e9 / 108'000 * 0.01);
+  const plan::Plan zb = *planned(eight_layers(), cluster, "zb-h1", options).plan;
+  // (p-1)(F+I-W) = 4000 + 4000 - 4000.
+  EXPECT_NEAR(zb.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
+  EXPECT_EQ(zb.stages[0].backward_weight_ns, zb.stages[0].backward_ns / 2);
+  EXPECT_THAT(zb.notes, testing::Contains(HasSubstr("half the backward pass")));
+}
+
+TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 50);
+  for (const std::string& strategy : synchronous_pipelines()) {
+    const PlanResult result = planned(eight_layers(), cluster, strategy);
+    ASSERT_TRUE(result.plan.has_value()) << strategy << ": " << result.reason;
+    const plan::Plan& plan = *result.plan;
+    EXPECT_NO_THROW(plan::validate(plan)) << strategy;
+    EXPECT_EQ(plan.strategy, strategy);
+    EXPECT_EQ(plan.weights, "flush") << strategy;
+    EXPECT_EQ(plan::parse_plan(plan::to_json(plan), "again"), plan) << strategy;
+    // Half the cluster's throughput at the least, and never more than all of it.
+    EXPECT_GT(plan.throughput_samples_per_s, 0.5 * 4e9 / 24'000) << strategy;
+    EXPECT_LE(plan.throughput_samples_per_s, 1.0001 * 4e9 / 24'000) << strategy;
+    EXPECT_GT(plan.latency_ns, 0) << strategy;
+    const plan::Plan again = reprice(plan, eight_layers(), cluster, "penstock");
+    EXPECT_EQ(again.throughput_samples_per_s, plan.throughput_samples_per_s) << strategy;
+    EXPECT_EQ(again.stages, plan.stages) << strategy;
+    EXPECT_EQ(again.hosts, plan.hosts) << strategy;
+  }
+}
+
+// The prediction of schedules that are written down runs some steps only.
+TEST(SynchronousPipelines, ThroughputIsThatOfTheWholeRun) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 300);
+  for (const char* strategy : {"interleaved", "zb-v", "chimera", "zb-h2"}) {
+    const plan::Plan plan = *planned(eight_layers(), cluster, strategy).plan;
+    const int64_t steps = ceil_div(256, plan.micro_batches);
+    const simulate::Result whole = simulate::simulate_plan(plan, steps, {});
+    EXPECT_NEAR(plan.throughput_samples_per_s, whole.throughput_samples_per_s, 1e-3 * whole.throughput_samples_per_s) << strategy;
+    EXPECT_NEAR(plan.idle_share, whole.idle_share, 1e-3) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, LatencyChangesTheOrder) {
+  const auto rate = [](const std::string& strategy, int64_t latency_ns) {
+    PlanOptions options;
+    options.micro_batches = 16;
+    options.straight = strategy != "interleaved";
+    return planned(eight_layers(), flat_cluster(4, 1'000'000'000'000'000, latency_ns), strategy, options).plan->throughput_samples_per_s;
+  };
+  // A stage's forward takes 2000 ns. Without latency interleaving wins and GPipe is as good as 1F1B; at half a forward strict 1F1B, which
+  // has no slack, falls behind both GPipe and eager 1F1B.
+  EXPECT_GT(rate("interleaved", 0), 1.02 * rate("1f1b-flush", 0));
+  EXPECT_NEAR(rate("gpipe", 0), rate("1f1b-flush", 0), 0.001 * rate("gpipe", 0));
+  EXPECT_GT(rate("gpipe", 1000), 1.05 * rate("1f1b-flush", 1000));
+  EXPECT_GT(rate("eager-1f1b", 1000), 1.05 * rate("1f1b-flush", 1000));
+  EXPECT_NEAR(rate("eager-1f1b", 1000), rate("gpipe", 1000), 0.02 * rate("gpipe", 1000));
+}
+
+TEST(SynchronousPipelines, AutoTakesTheBestOfThemUnderFlush) {
+  PlanOptions options;
+  options.weights = "flush";
+  options.micro_batches = 16;
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 1000);
+  const plan::Plan chosen = *make_plan(eight_layers(), cluster, options).plan;
+  EXPECT_EQ(chosen.weights, "flush");
+  for (const std::string& strategy : synchronous_pipelines()) {
+    const auto other = planned(eight_layers(), cluster, strategy, options).plan;
+    ASSERT_TRUE(other.has_value()) << strategy;
+    EXPECT_GE(chosen.throughput_samples_per_s, 0.995 * other->throughput_samples_per_s) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
+  // Activations of 5000 bytes a layer, inputs of 5.
+  const profile::Profile heavy = [] {
+    profile::Profile profile = eight_layers();
+    for (profile::LayerCost& cost : profile.costs) cost.stash_bytes = 5000;
+    return profile;
+  }();
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000);
+  for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera", "zb-h1", "eager-1f1b"}) {
+    const plan::Plan free = *planned(heavy, cluster, strategy).plan;
+    int64_t used = 0;
+    for (const plan::Stage& stage : free.stages) used = std::max(used, stage.memory_bytes);
+    PlanOptions options;
+    options.memory_limit_bytes = used - 1;
+    const plan::Plan tight = *planned(heavy, cluster, strategy, options).plan;
+    for (const plan::Stage& stage : tight.stages) EXPECT_LT(stage.memory_bytes, used) << strategy;
+    options.memory_limit_bytes = 100;
+    const PlanResult none = planned(heavy, cluster, strategy, options);
+    EXPECT_FALSE(none.plan.has_value()) << strategy;
+    EXPECT_THAT(none.reason, HasSubstr("per worker")) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, SayWhatTheyNeed) {
+  const profile::Profile layer = chain({1}, {1}, {1});
+  for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+    EXPECT_FALSE(planned(layer, flat_cluster(2, 1), strategy).plan.has_value()) << strategy;
+    EXPECT_THAT(planned(eight_layers(), flat_cluster(1, 1), strategy).reason, HasSubstr("it takes")) << strategy;
+  }
+  PlanOptions options;
+  options.slack = 3;
+  EXPECT_EQ(planned(eight_layers(), flat_cluster(4, 1'000'000'000'000), "eager-1f1b", options).plan->slack, 3);
+  EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-h1", options), ConfigError);
+  options.slack = -1;
+  options.chunks = 3;
+  EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-v", options), ConfigError);
 }
 
 }  // namespace

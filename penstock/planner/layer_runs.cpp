@@ -6,29 +6,48 @@
 
 namespace penstock::planner {
 
-LayerRuns::LayerRuns(const Context& context)
-    : compute_ns_{0}, forward_ns_{0}, step_ns_{0}, weight_bytes_{0}, stash_bytes_{0}, cut_bytes_(context.layers.size() + 1, 0) {
-  std::vector<std::vector<int>> last_reader;  // per layer and output
-  for (const PlannedLayer& layer : context.layers) {
+namespace {
+
+std::vector<LayerId> own_order(const Context& context) {
+  std::vector<LayerId> order;
+  for (int32_t l = 0; l < context.profile.graph.num_layers(); ++l) order.push_back(LayerId{l});
+  return order;
+}
+
+}  // namespace
+
+LayerRuns::LayerRuns(const Context& context) : LayerRuns(context, own_order(context)) {}
+
+LayerRuns::LayerRuns(const Context& context, std::vector<LayerId> order)
+    : order_(std::move(order)),
+      compute_ns_{0},
+      forward_ns_{0},
+      step_ns_{0},
+      weight_bytes_{0},
+      stash_bytes_{0},
+      cut_bytes_(context.layers.size() + 1, 0) {
+  std::vector<std::vector<int>> last_reader(context.layers.size());  // per layer and output: a position
+  for (const LayerId id : order_) {
+    const PlannedLayer& layer = context.layers[id.index()];
     compute_ns_.push_back(compute_ns_.back() + layer.compute_ns);
     forward_ns_.push_back(forward_ns_.back() + layer.forward_ns);
     step_ns_.push_back(step_ns_.back() + layer.step_ns);
     weight_bytes_.push_back(weight_bytes_.back() + layer.weight_bytes);
     stash_bytes_.push_back(stash_bytes_.back() + layer.stash_bytes);
-    last_reader.emplace_back(layer.output_bytes.size(), -1);
+    last_reader[id.index()].assign(layer.output_bytes.size(), -1);
   }
-  const auto& nodes = context.profile.graph.layers();
-  for (size_t l = 0; l < nodes.size(); ++l) {
-    for (const graph::ValueRef& input : nodes[l].inputs) {
-      if (!input.is_model_input()) last_reader[input.layer.index()][static_cast<size_t>(input.output)] = static_cast<int>(l);
+  for (size_t position = 0; position < order_.size(); ++position) {
+    for (const graph::ValueRef& input : context.profile.graph.layer(order_[position]).inputs) {
+      if (!input.is_model_input()) last_reader[input.layer.index()][static_cast<size_t>(input.output)] = static_cast<int>(position);
     }
   }
   // A value enters the cut after its layer and leaves it after its last reader.
-  for (size_t l = 0; l < nodes.size(); ++l) {
-    for (size_t o = 0; o < last_reader[l].size(); ++o) {
-      if (last_reader[l][o] < 0) continue;
-      cut_bytes_[l + 1] += context.layers[l].output_bytes[o];
-      cut_bytes_[static_cast<size_t>(last_reader[l][o]) + 1] -= context.layers[l].output_bytes[o];
+  for (size_t position = 0; position < order_.size(); ++position) {
+    const size_t layer = order_[position].index();
+    for (size_t o = 0; o < last_reader[layer].size(); ++o) {
+      if (last_reader[layer][o] < 0) continue;
+      cut_bytes_[position + 1] += context.layers[layer].output_bytes[o];
+      cut_bytes_[static_cast<size_t>(last_reader[layer][o]) + 1] -= context.layers[layer].output_bytes[o];
     }
   }
   for (size_t end = 1; end < cut_bytes_.size(); ++end) cut_bytes_[end] += cut_bytes_[end - 1];

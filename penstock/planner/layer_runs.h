@@ -1,4 +1,4 @@
-// The layers in topological order, cut into runs: what families need whose best split is looked for along that order. Internal to the
+// The layers in a topological order, cut into runs: what families need whose best split is looked for along one order. Internal to the
 // planner.
 #pragma once
 
@@ -11,8 +11,13 @@ namespace penstock::planner {
 
 class LayerRuns {
  public:
-  /// O(layers + edges).
+  /// In the model's own order. O(layers + edges).
   explicit LayerRuns(const Context& context);
+  /// In another topological order.
+  LayerRuns(const Context& context, std::vector<LayerId> order);
+
+  /// The layer at a position of the order.
+  LayerId layer(int position) const { return order_[static_cast<size_t>(position)]; }
 
   int num_layers() const { return static_cast<int>(compute_ns_.size()) - 1; }
   /// Sums over layers [begin, end), for a device of speed 1.
@@ -34,6 +39,7 @@ class LayerRuns {
   }
   std::vector<int> filled(int begin, int parts, int64_t limit_ns) const;
 
+  std::vector<LayerId> order_;
   std::vector<int64_t> compute_ns_, forward_ns_, step_ns_, weight_bytes_, stash_bytes_;  ///< sums of the first layers
   std::vector<int64_t> cut_bytes_;
 };

@@ -23,8 +23,21 @@ int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
       return share;
     case Kind::OneFOneBFlush:
       return micro_batches > 0 ? std::min(depth, share) : depth;
+    case Kind::EagerOneFOneB:
+      // At most so many stages follow as workers do.
+      return std::min(micro_batches > 0 ? share : INT64_MAX, saturating_add(depth, saturating_mul(slack, workers_from_here - replicas)));
+    case Kind::ZbH1:
+    case Kind::ZbH2: {
+      // W lags behind so far that every stage holds as many as the first, which may have one worker.
+      const int64_t most = kind == Kind::ZbH1 ? std::max<int64_t>(depth, max_workers) : 2 * std::max<int64_t>(depth, max_workers) - 1;
+      return std::min(micro_batches > 0 ? share : INT64_MAX, most);
+    }
     case Kind::OneFOneB:
     case Kind::TwoBuffered:
+    case Kind::Interleaved:
+    case Kind::ZbV:
+    case Kind::DualPipeV:
+    case Kind::Chimera:
       return depth;
   }
   return depth;
@@ -52,7 +65,12 @@ int64_t MemoryModel::stage_bytes(const StageMemory& stage, int replicas, int64_t
   const double state = static_cast<double>(sums.weight_bytes) * optimizer_state_per_weight;
   const int64_t state_bytes = state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state);
   const int64_t weights = saturating_mul(versions(replicas, workers_from_here) + 1, sums.weight_bytes);
-  const int64_t stashes = stash_bytes(stage, in_flight(replicas, workers_from_here));
+  const int64_t held = in_flight(replicas, workers_from_here);
+  int64_t stashes = stash_bytes(stage, held);
+  if (stage.recompute && (kind == Kind::ZbH1 || kind == Kind::ZbH2)) {
+    // What R made is kept until W, which may lag as far as all that is in flight.
+    stashes = saturating_mul(held, saturating_add(sums.stash_bytes, stage.input_bytes));
+  }
   return saturating_add(saturating_add(weights, state_bytes), saturating_add(stashes, buffer_bytes(stage)));
 }
 

@@ -32,8 +32,10 @@ struct MemoryModel {
   int64_t micro_batches = 0;  ///< per step; 0: not known yet, one round of the stage's replicas
   int max_workers = 1;
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
+  int64_t slack = 0;                        ///< eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind
 
-  /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers at and after the stage.
+  /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers at and after the stage; for eager-1f1b,
+  /// zb-h1 and zb-h2 on replicated stages an upper bound. Workers with one stage alone: for the others only their simulated peaks count.
   int64_t in_flight(int replicas, int64_t workers_from_here) const;
 
   /// Weight versions held at once; for vertical-sync an upper bound, since it depends on the stages before.

@@ -1,9 +1,11 @@
 #include "penstock/planner/planner.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "penstock/planner/chunks.h"
 #include "penstock/planner/families.h"
 #include "penstock/planner/notes.h"
 #include "penstock/planner/reasons.h"
@@ -20,6 +22,9 @@ namespace {
 
 bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
 bool is_straight(Kind kind) { return kind == Kind::ModelParallel || kind == Kind::GPipe; }
+bool is_synchronous_pipeline(const std::string& strategy) {
+  return std::find(synchronous_pipelines().begin(), synchronous_pipelines().end(), strategy) != synchronous_pipelines().end();
+}
 
 void check_supports(Kind kind, WeightPolicy policy) {
   if (supports(kind, policy)) return;
@@ -33,8 +38,7 @@ Kind parse_strategy(const std::string& name) {
       if (to_string(kind) == name) return kind;
     }
   }
-  throw ConfigError(
-      fmt::format("unknown strategy '{}'; expected auto, serial, dp, mp, hybrid, gpipe, 1f1b, 1f1b-flush or 2bw", name.substr(0, 40)));
+  throw ConfigError(fmt::format("unknown strategy '{}'; expected auto or one of {}", name.substr(0, 40), fmt::join(all_families(), ", ")));
 }
 
 // The pipeline kind whose schedule can keep weights that way.
@@ -43,6 +47,16 @@ Kind pipeline_kind(const std::string& weights) {
   const WeightPolicy policy = schedule::parse_weight_policy(weights);
   if (policy == WeightPolicy::Flush) return Kind::OneFOneBFlush;
   return policy == WeightPolicy::TwoBuffered ? Kind::TwoBuffered : Kind::OneFOneB;
+}
+
+// Options that only some kinds have.
+void check_kind_options(const PlanOptions& options) {
+  if (options.chunks > 0 && options.strategy != "interleaved" && options.strategy != "auto") {
+    throw ConfigError(fmt::format("only strategy interleaved has a choice of chunks, found {} for {}", options.chunks, options.strategy));
+  }
+  if (options.slack >= 0 && options.strategy != "eager-1f1b" && options.strategy != "auto") {
+    throw ConfigError(fmt::format("only strategy eager-1f1b has slack, found {} for {}", options.slack, options.strategy));
+  }
 }
 
 Family requested_family(const PlanOptions& options) {
@@ -55,35 +69,67 @@ Family requested_family(const PlanOptions& options) {
     throw ConfigError(fmt::format("straight asks for one worker per stage; strategy {} has a single stage", options.strategy));
   }
   family.straight = options.straight || is_straight(family.kind);
+  family.slack = std::max<int64_t>(options.slack, 0);
   family.may_be_single_stage = automatic;
   return family;
 }
 
-// The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose messages or synchronisations do not fit
-// between computations may run slower than a simpler plan. Where the simulator says so, "auto" takes the faster one of those it may pick.
-Plan confirmed(Families& families, Plan plan) {
-  // Less than this comes from filling and draining: the families are equally fast, and the optimum stays.
-  constexpr double kFaster = 1.005;
-  const Plan* best = nullptr;
-  for (const char* strategy : {"serial", "dp", "1f1b"}) {
-    const PlanResult& other = families.standard(strategy);
-    if (!other.plan || other.plan->throughput_samples_per_s <= kFaster * plan.throughput_samples_per_s) continue;
-    if (best == nullptr || other.plan->throughput_samples_per_s > best->throughput_samples_per_s) best = &*other.plan;
-  }
-  if (best == nullptr) return plan;
-  Plan better = *best;
-  better.optimality_gap = plan.optimality_gap;
-  better.notes.push_back(
-      fmt::format("The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is {:.2f}x as fast.", plan.strategy,
-                  short_config(plan), format_duration(plan.bottleneck_ns),
-                  better.throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
-  return better;
-}
-
 bool may_be_replaced(const Context& context) {
   const PlanOptions& options = context.options;
-  return options.strategy == "auto" && options.cost_model == "penstock" && options.weights.empty() && !options.straight &&
-         !options.use_all_workers;
+  return options.strategy == "auto" && options.cost_model == "penstock" && (options.weights.empty() || options.weights == "flush");
+}
+
+// Less than this comes from filling and draining: the families are equally fast, and the optimum stays.
+constexpr double kFaster = 1.005;
+
+// Of the families that the partitioner prices itself.
+std::optional<Plan> faster_standard(const Context& context, Families& families, double samples_per_s) {
+  if (context.options.straight || context.options.use_all_workers) return std::nullopt;
+  std::optional<Plan> best;
+  std::vector<std::string> strategies{"serial", "dp"};
+  strategies.emplace_back(context.options.weights.empty() ? "1f1b" : "1f1b-flush");
+  for (const std::string& strategy : strategies) {
+    const PlanResult& other = families.standard(strategy);
+    if (!other.plan || other.plan->throughput_samples_per_s <= samples_per_s) continue;
+    best = other.plan;
+    samples_per_s = best->throughput_samples_per_s;
+  }
+  return best;
+}
+
+// A pipeline with a flush pays for synchronisation once per step. So those whose stages have replicas only compete where all have the same
+// step.
+std::optional<Plan> faster_synchronous(const Context& context, Families& families, double samples_per_s) {
+  const PlanOptions& options = context.options;
+  if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
+  const bool one_copy = options.straight || (options.mini_batch == 0 && options.micro_batches == 0);
+  std::optional<Plan> best;
+  for (const std::string& strategy : synchronous_pipelines()) {
+    // Its two directions are replicas.
+    if (one_copy && !options.straight && strategy == "chimera") continue;
+    auto other = families.faster_synchronous(strategy, samples_per_s, one_copy);
+    if (!other) continue;
+    best = std::move(other);
+    samples_per_s = best->throughput_samples_per_s;
+  }
+  return best;
+}
+
+// The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose messages or synchronisations do not fit
+// between computations may run slower than a simpler plan, or than one with more micro-batches in flight. Where the simulator says so,
+// "auto" takes the fastest of those it may pick.
+Plan confirmed(const Context& context, Families& families, Plan plan) {
+  double samples_per_s = kFaster * plan.throughput_samples_per_s;
+  std::optional<Plan> better = faster_standard(context, families, samples_per_s);
+  if (better) samples_per_s = kFaster * better->throughput_samples_per_s;
+  if (auto synchronous = faster_synchronous(context, families, samples_per_s)) better = std::move(synchronous);
+  if (!better) return plan;
+  if (!better->shares_workers()) better->optimality_gap = plan.optimality_gap;
+  better->notes.push_back(
+      fmt::format("The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is {:.2f}x as fast.", plan.strategy,
+                  short_config(plan), format_duration(plan.bottleneck_ns),
+                  better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
+  return *std::move(better);
 }
 
 // A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one version.
@@ -106,16 +152,22 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
 
 PlanResult requested_plan(Families& families, const PlanOptions& options) {
   if (options.strategy == "hybrid") return hybrid_plan(families, options);
-  if (options.strategy == "interleaved") {
-    return {std::nullopt,
-            "interleaved plans are only priced by formula, no schedule of them can be run yet; compare the families to see it"};
+  const Family family = requested_family(options);
+  if (is_synchronous_pipeline(options.strategy) && !is_straight(family.kind) && family.kind != Kind::OneFOneBFlush) {
+    PlanResult result = families.standard(options.strategy);
+    // Workers with one stage: what would do is known.
+    if (!result.plan && families.limited() && !is_chunked(family.kind)) {
+      PlanResult known = families.plan(family, true);
+      if (!known.plan) result.reason = std::move(known.reason);
+    }
+    return result;
   }
-  PlanResult result = families.plan(requested_family(options), true);
+  PlanResult result = families.plan(family, true);
   if (!result.plan) result.reason += flushed_hint(families, options);
   return result;
 }
 
-Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages) {
+Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages, const std::vector<int>& hosts) {
   if (stages.empty()) throw ConfigError("expected at least one stage, found none");
   int64_t workers = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -123,16 +175,20 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
     if (stages[s].replicas < 1) throw ConfigError(fmt::format("stage {} has {} replicas; expected at least 1", s, stages[s].replicas));
     workers += stages[s].replicas;
   }
+  if (!hosts.empty()) workers = int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1;
   if (workers > context.workers) throw ConfigError(fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
 
   Plan named;
   named.cluster = context.cluster;
+  named.hosts = hosts;
+  named.weights = to_string(WeightPolicy::Flush);
   for (const plan::Stage& stage : stages) {
     named.stages.push_back({.layers = stage.layers, .replicas = stage.replicas, .first_worker = stage.first_worker});
   }
   plan::validate(named);
   const std::vector<StageId> stage_of_layer = plan::stage_of_layer(named, context.profile.graph);
   Split split;
+  split.hosts = hosts;
   split.stages.resize(stages.size());
   for (size_t l = 0; l < stage_of_layer.size(); ++l) split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
   int next_worker = 0;
@@ -147,12 +203,13 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 }  // namespace
 
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options) {
+  check_kind_options(options);
   const Context context(profile, cluster, options);
   SplitFinder finder(context);
   Families families(context, finder);
   PlanResult result = requested_plan(families, options);
   if (!result.plan) return result;
-  if (may_be_replaced(context)) result.plan = confirmed(families, *std::move(result.plan));
+  if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
   std::vector<FamilyRow> rows = families.rows(options.compare ? all_families() : short_list(), plan);
@@ -166,11 +223,17 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
 
 Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
                 const PlanOptions& options) {
+  return price_hosted_plan(profile, cluster, stages, {}, options);
+}
+
+Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
+                       const std::vector<int>& hosts, const PlanOptions& options) {
   const Context context(profile, cluster, options);
-  Split split = split_by_hand(context, stages);
+  Split split = split_by_hand(context, stages, hosts);
   const Family family = requested_family(options);
   split.kind = family.kind;
   split.policy = family.policy;
+  split.slack = family.slack;
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
@@ -196,7 +259,8 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.sync = plan.sync;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
-  Plan priced = price_plan(profile, cluster, plan.stages, options);
+  if (plan.slack > 0) options.slack = plan.slack;
+  Plan priced = price_hosted_plan(profile, cluster, plan.stages, plan.hosts, options);
   if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
     priced.notes.push_back(fmt::format("Found under the cost model {} ({} for its slowest part there), priced under {}.", plan.cost_model,
                                        format_duration(plan.bottleneck_ns), cost_model));

@@ -16,12 +16,13 @@
 namespace penstock::planner {
 
 struct PlanOptions {
-  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best) and, under the "penstock" cost model,
-  /// replaces it by serial, dp, or another 1f1b where the simulator finds that more than 0.5 % faster. It picks no other kind: those step
-  /// less often or keep weights otherwise, which is the user's to choose. Otherwise a schedule kind by name, for which the best partition
-  /// of that family is found: one stage for serial and dp, one worker per stage for mp and gpipe, at least two stages (of any replicas) for
-  /// 1f1b, 1f1b-flush and 2bw where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose strategy is 1f1b-flush;
-  /// "interleaved", which is only compared, gives none.
+  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best; 1f1b-flush under weights "flush") and,
+  /// under the "penstock" cost model, replaces it by serial, dp, another 1f1b, or a synchronous pipeline where the simulator finds that
+  /// more than 0.5 % faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step together; those whose stages
+  /// have replicas only where the step is given (`mini_batch` or `micro_batches`), since longer steps flatter them. It never picks 2bw.
+  /// Otherwise a schedule kind by name, for which the best partition of that family is found: one stage for serial and dp, one worker per
+  /// stage for mp and gpipe, several stages per worker for interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of
+  /// any replicas) for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose strategy is 1f1b-flush.
   std::string strategy = "auto";
   std::string weights;                      ///< weight policy by name; empty: the kind's default
   std::string cost_model = "penstock";      ///< cost_model_names()
@@ -33,6 +34,9 @@ struct PlanOptions {
   int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   bool use_all_workers = false;             ///< no worker may idle; always so under "released"
+  int chunks = 0;                           ///< stages per worker of interleaved; 0: 2, 3 or 4, chosen
+  int64_t slack = -1;                       ///< of eager-1f1b; -1: chosen
+  bool synchronous_pipelines = true;        ///< whether "auto" may pick them, with the many micro-batches per step that they want
   bool compare = false;                     ///< alternatives for every family, with more of them and the best micro-batch counts
 };
 
@@ -50,6 +54,9 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
 /// make_plan, and when the stages do not cover the model in order, need more workers than the cluster has or share some.
 plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
                       const PlanOptions& options);
+/// The same where workers hold several stages: `hosts` as Plan::hosts; empty where they do not.
+plan::Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
+                             const std::vector<int>& hosts, const PlanOptions& options);
 /// The same from layer names and one replica count per stage.
 plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<std::vector<std::string>>& stages,
                       const std::vector<int>& replicas, const PlanOptions& options);
@@ -61,5 +68,6 @@ plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, cons
 inline constexpr int64_t kMaxCutStates = 20'000;
 inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
+inline constexpr int kMaxChunks = 1'000;
 
 }  // namespace penstock::planner

@@ -5,10 +5,11 @@
 #include <cmath>
 
 #include "penstock/planner/brute_force.h"
+#include "penstock/planner/families.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing_graphs.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {
@@ -101,16 +102,7 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
   EXPECT_GT(refusals, 50);
 }
 
-simulate::Result simulated(const plan::Plan& plan) {
-  std::vector<schedule::StageLink> links;
-  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
-  const schedule::ScheduleShape shape{.replicas = plan.replicas(),
-                                      .micro_batches = plan.micro_batches * 6,
-                                      .accumulate = plan.micro_batches,
-                                      .policy = schedule::parse_weight_policy(plan.weights)};
-  return simulate::simulate(schedule::lower(schedule::generate(schedule::parse_kind(plan.strategy), shape), links),
-                            simulate::costs_of(plan));
-}
+simulate::Result simulated(const plan::Plan& plan) { return simulate::simulate_plan(plan, 6, {}); }
 
 int64_t named_bytes(const std::string& reason) {
   const size_t end = reason.find(" bytes");
@@ -186,12 +178,13 @@ TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
     cluster::Cluster cluster = random_cluster(rng, 4);
     if (rng.below(3) == 0) cluster.levels[0].bandwidth_bytes_per_s = amounts[1 + rng.below(4)];
     if (rng.below(3) == 0) cluster.levels[0].latency_ns = amounts[rng.below(5)];
-    if (rng.below(3) == 0) cluster.levels[0].count = static_cast<int>(between(rng, 1, 1'100'000));
+    if (rng.below(10) == 0) cluster.levels[0].count = static_cast<int>(between(rng, 1, 1'100'000));
     if (rng.below(3) == 0) cluster.device.memory_bytes = amounts[rng.below(5)];
     if (rng.below(4) == 0) cluster.device.speed = rng.below(2) == 0 ? 1e-300 : 1e300;
     cluster.groups.clear();
     PlanOptions options = random_options(rng);
     options.compare = rng.below(4) == 0;
+    if (rng.below(4) == 0) options.strategy = synchronous_pipelines()[rng.below(synchronous_pipelines().size())];
     if (rng.below(3) == 0) options.memory_limit_bytes = amounts[rng.below(5)];
     if (rng.below(3) == 0) options.mini_batch = amounts[rng.below(5)];
     try {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/schedule/lazy_schedule.h"
+#include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/timeline.h"
-#include "penstock/simulate/simulator.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
 
 namespace penstock::planner {
@@ -21,8 +22,7 @@ namespace {
 constexpr int64_t kLeastSimulated = 256;
 constexpr int64_t kSimulatedPerStage = 64;
 constexpr int64_t kSimulatedActions = 1'000'000;
-// With more of them, so many actions would not fill the pipeline.
-constexpr int kMostSimulatedWorkers = 16'384;
+constexpr int64_t kWrittenActions = 100'000;
 constexpr int64_t kLatencyPerStage = 8;
 constexpr int64_t kLatencySteps = 3;
 
@@ -30,7 +30,7 @@ int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(n
 
 // The number of micro-batches to simulate, the same for every strategy up to a whole number of steps; 0 when that would be too long.
 int64_t simulated_micro_batches(const Context& context, const Plan& plan) {
-  if (plan.num_workers() > kMostSimulatedWorkers) return 0;
+  if (plan.num_workers() > simulate::kMaxSimulatedWorkers) return 0;
   const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
   const int64_t least = std::max(kLeastSimulated, kSimulatedPerStage * most_stages);
   const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
@@ -81,7 +81,7 @@ double estimated_ns(const Plan& plan, Kind kind) {
     for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
     return std::max(all_ns, slowest_ns);
   }
-  if (kind != Kind::GPipe && kind != Kind::OneFOneBFlush) return slowest_ns;
+  if (default_policy(kind) != schedule::WeightPolicy::Flush || stages == 1) return slowest_ns;
   // Filling and draining take as long as one micro-batch for each further stage, once per step.
   return slowest_ns * (1 + (stages - 1) / static_cast<double>(plan.micro_batches));
 }
@@ -111,70 +111,121 @@ void estimate(const Context& context, const Split& split, const std::vector<Stag
       "This plan is too large to be simulated: its throughput is estimated from its slowest part and its number of stages.");
 }
 
+// The plan's own schedule and costs.
 struct Simulated {
-  ScheduleShape shape;
-  std::vector<schedule::StageLink> links;
-  simulate::Costs costs;
-  Kind kind;
+  explicit Simulated(const Plan& plan)
+      : shape(schedule::shape_of(plan, 1)), costs(simulate::costs_of(plan)), kind(schedule::kind_of(plan)) {
+    for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  }
+
+  bool written() const { return !schedule::LazySchedule::can_make(kind, shape); }
 
   simulate::Result run(int64_t micro_batches, bool keep_timeline) const {
     ScheduleShape longer = shape;
     longer.micro_batches = micro_batches;
     simulate::Options options;
     options.keep_timeline = keep_timeline;
-    return simulate::simulate(schedule::LazySchedule(kind, longer, links), costs, options);
+    return simulate::PlannedSchedule(kind, longer, links).simulate(costs, options);
   }
+
+  ScheduleShape shape;
+  simulate::Costs costs;
+  Kind kind;
+  std::vector<schedule::StageLink> links;
 };
 
-Simulated simulated(const Split& split, const Plan& plan) {
-  Simulated result{{.replicas = split.replicas(), .micro_batches = 1, .accumulate = plan.micro_batches, .policy = split.policy},
-                   {},
-                   simulate::costs_of(plan),
-                   split.kind};
-  for (const plan::Link& link : plan.links) result.links.push_back({link.from, link.to});
-  result.costs.optimizer_state_per_weight = plan.optimizer_state_per_weight;
-  return result;
+struct Outcome {
+  double ns = 0;  ///< for all of the micro-batches
+  double idle_share = 0;
+  std::vector<int64_t> peak_memory_bytes;
+};
+
+Outcome outcome_of(simulate::Result result) {
+  return {static_cast<double>(result.schedule_ns), result.idle_share, std::move(result.peak_memory_bytes)};
+}
+
+// `steps` steps of a kind with a flush, of which only `simulated` are run: from the second on all take as long as the last.
+Outcome repeated(const Simulated& simulation, int64_t micro_batches, int64_t steps, int64_t simulated) {
+  Outcome outcome = outcome_of(simulation.run(simulated * micro_batches, false));
+  if (simulated >= steps) return outcome;
+  const double before_ns = outcome_of(simulation.run((simulated - 1) * micro_batches, false)).ns;
+  const double busy_share_ns = (1 - outcome.idle_share) * outcome.ns;
+  outcome.ns += static_cast<double>(steps - simulated) * (outcome.ns - before_ns);
+  outcome.idle_share = 1 - busy_share_ns * static_cast<double>(steps) / static_cast<double>(simulated) / std::max(outcome.ns, 1.0);
+  return outcome;
+}
+
+// How many of the steps are worth running.
+int64_t steps_to_run(const Plan& plan, int64_t steps) {
+  const int64_t actions = plan.micro_batches * (3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size()));
+  return std::clamp<int64_t>(kWrittenActions / std::max<int64_t>(actions, 1), std::min<int64_t>(2, steps), steps);
+}
+
+void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome, int64_t micro_batches, Plan& plan) {
+  plan.throughput_samples_per_s =
+      outcome.ns > 0 ? static_cast<double>(micro_batches) * static_cast<double>(plan.micro_batch_size) * 1e9 / outcome.ns : 0;
+  plan.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
+  // The schedule knows no messages: each stage of a worker has its own buffers for them.
+  const schedule::WorkerTable table(
+      {.replicas = split.replicas(), .micro_batches = 1, .accumulate = 1, .policy = split.policy, .hosts = split.hosts});
+  std::vector<int64_t> worker_bytes = outcome.peak_memory_bytes;
+  for (size_t w = 0; w < worker_bytes.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      worker_bytes[w] = saturating_add(worker_bytes[w], MemoryModel::buffer_bytes(memories[held.stage.index()]));
+    }
+  }
+  for (size_t w = 0; w < worker_bytes.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      int64_t& bytes = plan.stages[held.stage.index()].memory_bytes;
+      bytes = std::max(bytes, worker_bytes[w]);
+    }
+  }
 }
 
 // Some steps are enough to see what a micro-batch goes through once the pipeline is full.
 int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_batches) {
-  const int64_t filled = std::max(kLatencyPerStage * static_cast<int64_t>(plan.stages.size()), kLatencySteps * plan.micro_batches);
+  const int64_t steps = kLatencySteps * plan.micro_batches;
+  const int64_t filled = simulation.written() ? steps : std::max(kLatencyPerStage * static_cast<int64_t>(plan.stages.size()), steps);
   const int64_t shorter = std::min(micro_batches, ceil_div(filled, plan.micro_batches) * plan.micro_batches);
   ScheduleShape shape = simulation.shape;
   shape.micro_batches = shorter;
   return mean_latency_ns(simulation.run(shorter, true).timeline, shape);
 }
 
-}  // namespace
-
-void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
+std::vector<StageMemory> memories_of(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes) {
   std::vector<StageMemory> memories;
   for (size_t s = 0; s < split.stages.size(); ++s) {
     memories.push_back(
         stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1], s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
   }
-  schedule::check_runs(
-      split.kind,
-      {.replicas = split.replicas(), .micro_batches = plan.micro_batches, .accumulate = plan.micro_batches, .policy = split.policy},
-      INT64_MAX);
+  return memories;
+}
+
+}  // namespace
+
+void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
+  const std::vector<StageMemory> memories = memories_of(context, split, cut_bytes);
+  const Simulated simulation(plan);
+  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
   const int64_t micro_batches = simulated_micro_batches(context, plan);
   if (micro_batches == 0) {
     estimate(context, split, memories, plan);
     return;
   }
-  const Simulated simulation = simulated(split, plan);
-  const simulate::Result result = simulation.run(micro_batches, false);
-  plan.throughput_samples_per_s = result.throughput_samples_per_s;
-  plan.idle_share = std::clamp(result.idle_share, 0.0, 1.0);
+  const int64_t steps = micro_batches / plan.micro_batches;
+  const int64_t run = simulation.written() ? steps_to_run(plan, steps) : steps;
+  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, run), micro_batches, plan);
   plan.latency_ns = latency_ns(simulation, plan, micro_batches);
-  size_t worker = 0;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    // The schedule knows no messages.
-    const int64_t buffers = MemoryModel::buffer_bytes(memories[s]);
-    for (int replica = 0; replica < plan.stages[s].replicas; ++replica) {
-      plan.stages[s].memory_bytes = std::max(plan.stages[s].memory_bytes, saturating_add(result.peak_memory_bytes[worker++], buffers));
-    }
-  }
+}
+
+void predict_roughly(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
+  const Simulated simulation(plan);
+  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
+  const std::vector<StageMemory> memories = memories_of(context, split, cut_bytes);
+  const int64_t micro_batches = simulated_micro_batches(context, plan);
+  if (micro_batches == 0) return estimate(context, split, memories, plan);
+  const int64_t steps = std::max<int64_t>(micro_batches / plan.micro_batches, 2);
+  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, 2), steps * plan.micro_batches, plan);
 }
 
 }  // namespace penstock::planner

@@ -30,6 +30,7 @@ std::string binding_place(const Context& context, const Split& split, size_t sta
 }
 
 std::string config_of(const Split& split) {
+  if (!split.hosts.empty()) return fmt::format("into {} stages on {} workers", split.stages.size(), split.num_workers());
   std::string config;
   for (const int count : split.replicas()) config += fmt::format("{}{}", config.empty() ? "" : "-", count);
   return config.size() > 40 ? fmt::format("into {} stages", split.stages.size()) : config;
@@ -62,7 +63,7 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
 std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan) {
   size_t binding = plan.stages.size();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const int64_t limit = context.limit_bytes(split.places[s]);
+    const int64_t limit = stage_limit_bytes(context, split, s);
     if (limit == 0 || plan.stages[s].memory_bytes <= limit) continue;
     if (binding == plan.stages.size() || plan.stages[s].memory_bytes > plan.stages[binding].memory_bytes) binding = s;
   }

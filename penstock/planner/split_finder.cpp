@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {
@@ -72,7 +73,9 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
 
 // A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.
 bool SplitFinder::may_shorten_steps(const Family& family) const {
-  return context_.options.micro_batches == 0 && (family.kind == Kind::GPipe || family.kind == Kind::OneFOneBFlush);
+  const bool is_flushed_pipeline =
+      !is_single_stage(family.kind) && family.kind != Kind::ModelParallel && default_policy(family.kind) == schedule::WeightPolicy::Flush;
+  return context_.options.micro_batches == 0 && is_flushed_pipeline;
 }
 
 // The step that the search is told of: the user's, that of a straight plan, whose replicas are known, or 0, one round of each stage.
@@ -91,7 +94,7 @@ PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluste
   const bool all_workers = context_.options.use_all_workers || context_.model->name() == "released";
   return {.states = states,
           .model = *context_.model,
-          .memory = memory_model(context_, family.kind, family.policy, micro_batches),
+          .memory = memory_model(context_, family.kind, family.policy, micro_batches, family.slack),
           .recompute = context_.recompute,
           .cluster = cluster,
           .workers = context_.workers,
@@ -142,7 +145,7 @@ bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutSta
 
 std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_batches, const CutStates& states,
                                            const Partition& partition) const {
-  const MemoryModel memory = memory_model(context_, family.kind, family.policy, micro_batches);
+  const MemoryModel memory = memory_model(context_, family.kind, family.policy, micro_batches, family.slack);
   std::vector<int64_t> needs;
   int workers_from_here = partition.num_workers();
   int begin = 0;
@@ -156,17 +159,43 @@ std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_b
   return needs;
 }
 
-Split SplitFinder::split_of(const Family& family, const CutStates& states, const Partition& partition) const {
-  Split split{family.kind, family.policy, {}, partition.places, partition.recompute};
+std::vector<std::vector<LayerId>> SplitFinder::stages_of(const CutStates& states, const Partition& partition) const {
+  std::vector<std::vector<LayerId>> stages;
   int begin = 0;
   for (const int end : partition.ends) {
-    split.stages.emplace_back();
+    stages.emplace_back();
     for (int l = 0; l < context_.profile.graph.num_layers(); ++l) {
-      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l})) split.stages.back().push_back(LayerId{l});
+      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l})) stages.back().push_back(LayerId{l});
     }
     begin = end;
   }
+  return stages;
+}
+
+Split SplitFinder::split_of(const Family& family, const CutStates& states, const Partition& partition) const {
+  Split split{family.kind, family.policy, stages_of(states, partition), partition.places, partition.recompute};
+  split.slack = family.slack;
   return split;
+}
+
+const std::vector<std::vector<LayerId>>& SplitFinder::straight_stages(int stages, int workers) {
+  const int level = std::max(context_.topology().level_of({0, workers}), 1);
+  const auto [entry, is_new] = straight_.try_emplace({stages, level});
+  if (!is_new) return entry->second;
+  cluster::Level joining = context_.cluster.levels[static_cast<size_t>(level) - 1];
+  const cluster::Path& path = context_.topology().path(level);
+  joining.count = stages;
+  joining.bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
+  joining.latency_ns = path.latency_ns;
+  joining.by_reference = path.by_reference;
+  const cluster::Cluster equal{.levels = {joining}};
+  const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
+  const BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
+    return PartitionProblem{.states = states, .model = *model, .memory = {}, .cluster = equal, .workers = stages, .straight = true};
+  });
+  PENSTOCK_CHECK(best.partition, stages);
+  entry->second = stages_of(*best.states, *best.partition);
+  return entry->second;
 }
 
 Split SplitFinder::single_stage(const Family& family) const {

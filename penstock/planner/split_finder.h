@@ -20,6 +20,7 @@ struct Family {
   schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
   bool straight = false;             ///< one worker per stage
   bool may_be_single_stage = false;  ///< then it becomes dp or serial, where the policy is the kind's own
+  int64_t slack = 0;                 ///< eager-1f1b
 };
 
 /// A single stage is not a pipeline: it runs as plain data parallelism or serially, where the policy allows.
@@ -48,6 +49,11 @@ class SplitFinder {
   std::optional<FoundSplit> best(const Family& family);
   /// Nothing when it would take more than 2^63 bytes.
   std::optional<LeastSplit> least(const Family& family);
+  /// The layers of the best straight split into exactly so many stages, on as many equal workers joined by the level that holds the
+  /// cluster's first `workers`; memory left out. Exact as best_partition of bounded_search.h. `stages` is at most the number of layers.
+  const std::vector<std::vector<LayerId>>& straight_stages(int stages, int workers);
+  /// Whether the model is a chain as far as cuts go: one more of them than layers.
+  bool is_chain() const { return space_.complete() && space_.states()->size() == space_.states()->num_layers() + 1; }
 
  private:
   using Key = std::tuple<bool, bool, int64_t>;
@@ -56,6 +62,7 @@ class SplitFinder {
   int64_t search_micro_batches(const Family& family) const;
   PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster, const Family& family,
                                 int64_t micro_batches) const;
+  std::vector<std::vector<LayerId>> stages_of(const CutStates& states, const Partition& partition) const;
   BoundedPartition best_partition_of(const Family& family, int64_t micro_batches);
   const BoundedPartition& unlimited(const Family& family, int64_t micro_batches);
   bool fits(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
@@ -66,7 +73,8 @@ class SplitFinder {
   const Context& context_;
   CutSpace space_;
   bool steps_cost_time_ = false;
-  std::map<Key, BoundedPartition> unlimited_;  ///< by straight, may be a single stage, micro-batches
+  std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;  ///< by stages and the level that joins them
+  std::map<Key, BoundedPartition> unlimited_;                                  ///< by straight, may be a single stage, micro-batches
 };
 
 }  // namespace penstock::planner

@@ -23,27 +23,54 @@ int64_t common_residues(int64_t begin_a, int64_t length_a, int64_t begin_b, int6
   return common;
 }
 
-// Ordered pairs of different units that the range's workers make, units of `unit_size` workers.
-double pairs_across_units(const WorkerRange& range, int64_t unit_size) {
+// How the workers of a stage are spread over the units of `unit_size` workers.
+struct Spread {
+  int64_t units = 0;
+  double pairs = 0;  ///< ordered pairs of workers in different units
+};
+
+double square(int64_t n) { return static_cast<double>(n) * static_cast<double>(n); }
+
+Spread spread_of(const WorkerRange& range, int64_t unit_size) {
   const int64_t head = std::min<int64_t>((unit_size - range.first % unit_size) % unit_size, range.count);
   const int64_t whole = (range.count - head) / unit_size;
   const int64_t tail = range.count - head - whole * unit_size;
-  const auto square = [](int64_t n) { return static_cast<double>(n) * static_cast<double>(n); };
-  return square(range.count) - square(head) - static_cast<double>(whole) * square(unit_size) - square(tail);
+  return {(range.end() - 1) / unit_size - range.first / unit_size + 1,
+          square(range.count) - square(head) - static_cast<double>(whole) * square(unit_size) - square(tail)};
 }
 
-int64_t units_spanned(const WorkerRange& range, int64_t unit_size) { return (range.end() - 1) / unit_size - range.first / unit_size + 1; }
+Spread spread_of(const std::vector<int>& workers, int64_t unit_size) {
+  std::map<int64_t, int64_t> counts;
+  for (const int worker : workers) ++counts[worker / unit_size];
+  Spread spread{static_cast<int64_t>(counts.size()), square(static_cast<int64_t>(workers.size()))};
+  for (const auto& [unit, count] : counts) spread.pairs -= square(count);
+  return spread;
+}
+
+// The workers of a stage: a range, or those of `list` where workers hold several stages.
+struct Seats {
+  WorkerRange range;
+  const std::vector<int>* list = nullptr;
+
+  int count() const { return list == nullptr ? range.count : static_cast<int>(list->size()); }
+  int level(const cluster::Topology& topology) const {
+    if (list == nullptr) return topology.level_of(range);
+    const auto [least, most] = std::minmax_element(list->begin(), list->end());
+    return topology.level_between(*least, *most);
+  }
+  Spread spread(int64_t unit_size) const { return list == nullptr ? spread_of(range, unit_size) : spread_of(*list, unit_size); }
+};
 
 // The part of the weights that a synchronisation keeps on the cluster's CPU machines, as the cost model shares them out (cost_model.h); the
 // rest is spread over the replicas. Nothing means a ring.
-std::optional<double> share_on_cpu_machines(const CostModel& model, const cluster::CpuMachines& machines, const WorkerRange& place,
+std::optional<double> share_on_cpu_machines(const CostModel& model, const cluster::CpuMachines& machines, const Seats& place,
                                             int64_t weight_bytes) {
   if (model.sync() == GradientSync::Ring) return std::nullopt;
   if (machines.count == 0) return model.sync() == GradientSync::ParameterServer ? std::optional(0.0) : std::nullopt;
   if (model.sync() == GradientSync::ParameterServer) return 1.0;
-  const cluster::Path& near = model.topology().path(model.topology().level_of(place));
+  const cluster::Path& near = model.topology().path(place.level(model.topology()));
   const cluster::Path& far = model.topology().path(model.topology().num_levels());
-  const auto n = static_cast<double>(place.count);
+  const auto n = static_cast<double>(place.count());
   const auto weights = static_cast<double>(weight_bytes);
   const double k = machines.count * static_cast<double>(machines.bandwidth_bytes_per_s) / static_cast<double>(far.bandwidth_bytes_per_s);
   const double all = n * n + k * (n - 2);
@@ -56,19 +83,27 @@ std::optional<double> share_on_cpu_machines(const CostModel& model, const cluste
 }
 
 // Bytes that one synchronisation of a stage moves through the links of `level`, in all.
-double sync_bytes(const CostModel& model, const cluster::CpuMachines& machines, const WorkerRange& place, int64_t weight_bytes, int level) {
-  if (place.count < 2) return 0;
+double sync_bytes(const CostModel& model, const cluster::CpuMachines& machines, const Seats& place, int64_t weight_bytes, int level) {
+  if (place.count() < 2) return 0;
   const auto weights = static_cast<double>(weight_bytes);
-  const auto replicas = static_cast<double>(place.count);
+  const auto replicas = static_cast<double>(place.count());
   const int64_t unit_size = model.topology().unit_size(level - 1);
   const auto remote = share_on_cpu_machines(model, machines, place, weight_bytes);
   if (!remote) {
     // One hop leaves each unit, the last one back to the first.
-    const int64_t units = units_spanned(place, unit_size);
+    const int64_t units = place.spread(unit_size).units;
     return units < 2 ? 0 : static_cast<double>(units) * 2 * (replicas - 1) / replicas * weights;
   }
   // Every replica pushes and pulls: all that the CPU machines keep, and of the rest what each other replica keeps.
-  return 2 * replicas * *remote * weights + pairs_across_units(place, unit_size) * 2 * (1 - *remote) * weights / replicas;
+  return 2 * replicas * *remote * weights + place.spread(unit_size).pairs * 2 * (1 - *remote) * weights / replicas;
+}
+
+// The same for replica k of one stage and replica k of the other, where workers hold several stages.
+double share_within_unit(const std::vector<int>& from, const std::vector<int>& to, int unit_size) {
+  size_t within = 0;
+  const size_t pairs = std::min(from.size(), to.size());
+  for (size_t k = 0; k < pairs; ++k) within += from[k] / unit_size == to[k] / unit_size ? 1 : 0;
+  return pairs == 0 ? 1 : static_cast<double>(within) / static_cast<double>(pairs);
 }
 
 bool joins(const cluster::Topology& topology, int level) { return topology.unit_size(level) > topology.unit_size(level - 1); }
@@ -119,17 +154,25 @@ std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& mo
   const cluster::Topology& topology = model.topology();
   const auto samples = static_cast<double>(plan.micro_batch_size);
   const double samples_per_step = samples * static_cast<double>(plan.micro_batches);
-  const auto place_of = [&](size_t stage) { return WorkerRange{plan.stages[stage].first_worker, plan.stages[stage].replicas}; };
+  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
+  const auto range_of = [&](size_t stage) { return WorkerRange{plan.stages[stage].first_worker, plan.stages[stage].replicas}; };
+  const auto seats_of = [&](size_t stage) { return hosts.empty() ? Seats{range_of(stage)} : Seats{{}, &hosts[stage]}; };
+  const auto within = [&](const plan::Link& link, int unit_size) {
+    const size_t from = link.from.index();
+    const size_t to = link.to.index();
+    return hosts.empty() ? share_within_unit(range_of(from), range_of(to), unit_size)
+                         : share_within_unit(hosts[from], hosts[to], unit_size);
+  };
   std::vector<double> result;
   for (int level = 1; level <= topology.num_levels(); ++level) {
     double bytes = 0;
     if (joins(topology, level)) {
       for (const plan::Link& link : plan.links) {
-        const double across = 1 - share_within_unit(place_of(link.from.index()), place_of(link.to.index()), topology.unit_size(level - 1));
+        const double across = 1 - within(link, topology.unit_size(level - 1));
         bytes += 2 * across * static_cast<double>(link.bytes) / samples;
       }
       for (size_t s = 0; s < plan.stages.size(); ++s) {
-        bytes += sync_bytes(model, plan.cluster.cpu_machines, place_of(s), plan.stages[s].weight_bytes, level) / samples_per_step;
+        bytes += sync_bytes(model, plan.cluster.cpu_machines, seats_of(s), plan.stages[s].weight_bytes, level) / samples_per_step;
       }
     }
     result.push_back(bytes);

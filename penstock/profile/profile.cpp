@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -17,6 +18,11 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   };
   refuse_negative("forward_ns", cost.forward_ns);
   refuse_negative("backward_ns", cost.backward_ns);
+  refuse_negative("backward_weight_ns", cost.backward_weight_ns);
+  if (cost.backward_weight_ns > cost.backward_ns) {
+    throw ConfigError(fmt::format("layer '{}': expected backward_weight_ns of at most backward_ns, {}, found {}", layer.name,
+                                  cost.backward_ns, cost.backward_weight_ns));
+  }
   refuse_negative("step_ns", cost.step_ns);
   refuse_negative("forward_spread_ns", cost.forward_spread_ns);
   refuse_negative("backward_spread_ns", cost.backward_spread_ns);
@@ -29,7 +35,39 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   }
 }
 
+void validate_ties(const LayerCost& cost, const graph::LayerNode& layer) {
+  if (cost.tied_bytes.size() != layer.ties.size()) {
+    throw ConfigError(fmt::format("layer '{}': expected the bytes of its {} tied parameters, found {}", layer.name, layer.ties.size(),
+                                  cost.tied_bytes.size()));
+  }
+  int64_t total = 0;
+  for (const int64_t bytes : cost.tied_bytes) {
+    if (bytes < 0) throw ConfigError(fmt::format("layer '{}': expected tied weights of at least 0 bytes, found {}", layer.name, bytes));
+    total = saturating_add(total, bytes);
+  }
+  if (total > cost.weight_bytes) {
+    throw ConfigError(
+        fmt::format("layer '{}': expected tied weights of at most weight_bytes, {}, found {}", layer.name, cost.weight_bytes, total));
+  }
+}
+
 }  // namespace
+
+int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& layers) {
+  int64_t total = 0;
+  std::set<graph::ParameterRef> counted;
+  std::set<LayerId> present(layers.begin(), layers.end());
+  for (const LayerId id : present) {
+    const LayerCost& cost = profile.costs.at(id.index());
+    total = saturating_add(total, cost.weight_bytes);
+    const std::vector<graph::WeightTie>& ties = profile.graph.layer(id).ties;
+    for (size_t k = 0; k < ties.size(); ++k) {
+      const bool again = present.contains(ties[k].owner.layer) || !counted.insert(ties[k].owner).second;
+      if (again) total -= cost.tied_bytes[k];
+    }
+  }
+  return total;
+}
 
 int64_t total_compute_ns(const Profile& profile) {
   int64_t total = 0;
@@ -45,7 +83,10 @@ void validate(const Profile& profile) {
   if (profile.costs.size() != layers.size()) {
     throw ConfigError(fmt::format("expected costs for each of the {} layers, found {}", layers.size(), profile.costs.size()));
   }
-  for (size_t i = 0; i < layers.size(); ++i) validate(profile.costs[i], layers[i]);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    validate(profile.costs[i], layers[i]);
+    validate_ties(profile.costs[i], layers[i]);
+  }
   const auto refuse_negative = [&](std::string_view key, int64_t value) {
     if (value < 0) throw ConfigError(fmt::format("profile: expected {} of at least 0, found {}", key, value));
   };

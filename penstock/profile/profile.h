@@ -16,14 +16,17 @@ namespace penstock::profile {
 
 /// Costs of one layer for one micro-batch of `Profile::batch_size` samples.
 struct LayerCost {
-  int64_t forward_ns = 0;         ///< median
-  int64_t backward_ns = 0;        ///< median, for weights and inputs together
-  int64_t step_ns = 0;            ///< median of one optimiser step on this layer's weights, 0 when not measured
-  int64_t forward_spread_ns = 0;  ///< interquartile range of the samples
+  int64_t forward_ns = 0;          ///< median
+  int64_t backward_ns = 0;         ///< median, for weights and inputs together
+  int64_t backward_weight_ns = 0;  ///< median, the part of backward_ns for the weights alone (action W), 0 when not measured
+  int64_t step_ns = 0;             ///< median of one optimiser step on this layer's weights, 0 when not measured
+  int64_t forward_spread_ns = 0;   ///< interquartile range of the samples
   int64_t backward_spread_ns = 0;
   std::vector<int64_t> output_bytes;  ///< one per output; gradients have the same sizes
-  int64_t weight_bytes = 0;
-  int64_t stash_bytes = 0;  ///< kept from forward to backward (outputs included), per micro-batch
+  int64_t weight_bytes = 0;           ///< all that the layer reads, weights that it shares with others (graph::WeightTie) included
+  int64_t stash_bytes = 0;            ///< kept from forward to backward (outputs included), per micro-batch
+
+  std::vector<int64_t> tied_bytes = {};  ///< per entry of LayerNode::ties: the part of weight_bytes that belongs to another layer
 
   bool operator==(const LayerCost&) const = default;
 };
@@ -43,10 +46,13 @@ struct Profile {
 
 /// Sum of forward and backward of all layers, saturating.
 int64_t total_compute_ns(const Profile& profile);
+/// Weights of these layers together, each counted once however many of them share it; saturates. O(layers * log ties).
+int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& layers);
 /// Samples that count for throughput: batch_size, or 1 when it is unknown.
 int64_t samples_per_micro_batch(const Profile& profile);
 
-/// Throws ConfigError when costs and graph disagree, a time or size is negative, or there is no layer.
+/// Throws ConfigError when costs and graph disagree, a time or size is negative, backward_weight_ns exceeds backward_ns, tied weights
+/// exceed the layer's, or there is no layer.
 void validate(const Profile& profile);
 
 /// Throws as validate: what is written can be read.

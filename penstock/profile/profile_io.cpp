@@ -38,18 +38,31 @@ Json write_values(const std::vector<ValueRef>& values, const ModelGraph& graph) 
   return list;
 }
 
+/// [parameter, owner layer, owner parameter, bytes] per tied weight.
+Json write_ties(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {
+  Json list = Json::array();
+  for (size_t k = 0; k < layer.ties.size(); ++k) {
+    const graph::WeightTie& tie = layer.ties[k];
+    list.push_back(Json::array({tie.parameter, graph.layer(tie.owner.layer).name, tie.owner.parameter, cost.tied_bytes[k]}));
+  }
+  return list;
+}
+
 Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph& graph) {
-  return {{"name", layer.name},
-          {"kind", layer.kind},
-          {"inputs", write_values(layer.inputs, graph)},
-          {"forward_ns", cost.forward_ns},
-          {"backward_ns", cost.backward_ns},
-          {"step_ns", cost.step_ns},
-          {"forward_spread_ns", cost.forward_spread_ns},
-          {"backward_spread_ns", cost.backward_spread_ns},
-          {"output_bytes", cost.output_bytes},
-          {"weight_bytes", cost.weight_bytes},
-          {"stash_bytes", cost.stash_bytes}};
+  Json json{{"name", layer.name},
+            {"kind", layer.kind},
+            {"inputs", write_values(layer.inputs, graph)},
+            {"forward_ns", cost.forward_ns},
+            {"backward_ns", cost.backward_ns},
+            {"backward_weight_ns", cost.backward_weight_ns},
+            {"step_ns", cost.step_ns},
+            {"forward_spread_ns", cost.forward_spread_ns},
+            {"backward_spread_ns", cost.backward_spread_ns},
+            {"output_bytes", cost.output_bytes},
+            {"weight_bytes", cost.weight_bytes},
+            {"stash_bytes", cost.stash_bytes}};
+  if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
+  return json;
 }
 
 ValueRef read_value(const JsonReader& reader, const LayerPositions& positions, int num_inputs) {
@@ -77,12 +90,26 @@ std::vector<ValueRef> read_values(const JsonReader& reader, const LayerPositions
   return values;
 }
 
+void read_ties(const JsonReader& reader, const LayerPositions& positions, LayerNode& layer, LayerCost& cost) {
+  constexpr size_t kParts = 4;
+  for (const JsonReader& element : reader.elements()) {
+    const auto parts = element.elements(kParts);
+    if (parts.size() != kParts) element.fail("expected [parameter, owner layer, owner parameter, bytes]");
+    const auto owner = positions.find(parts[1].text());
+    if (owner == positions.end()) parts[1].fail(fmt::format("there is no layer \"{}\"", parts[1].text().substr(0, 60)));
+    layer.ties.push_back(
+        {static_cast<int>(parts[0].integer(0, INT_MAX)), {LayerId{owner->second}, static_cast<int>(parts[2].integer(0, INT_MAX))}});
+    cost.tied_bytes.push_back(parts[3].integer(0));
+  }
+}
+
 LayerCost read_cost(const JsonReader& reader) {
   LayerCost cost;
   for (const JsonReader& bytes : reader.at("output_bytes").elements()) cost.output_bytes.push_back(bytes.integer(0));
   cost.forward_ns = reader.at("forward_ns").integer(0);
   cost.backward_ns = reader.at("backward_ns").integer(0);
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
+  cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);
   cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
   cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);
@@ -116,6 +143,7 @@ void read_layers(const JsonReader& root, Profile& profile) {
     layer.kind = reader.text_or("kind", "");
     layer.inputs = read_values(reader.at("inputs"), positions, num_inputs);
     layer.num_outputs = static_cast<int>(costs.back().output_bytes.size());
+    if (const auto ties = reader.find("ties")) read_ties(*ties, positions, layer, costs.back());
     layers.push_back(std::move(layer));
   }
   profile.graph = ModelGraph::build(num_inputs, std::move(layers), read_values(root.at("outputs"), positions, num_inputs));

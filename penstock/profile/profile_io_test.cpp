@@ -26,7 +26,7 @@ const std::string kDocument = R"({
  "layers": [
   {"name": "b", "kind": "add", "inputs": [["a", 1], ["a", 0], ["@1", 0]], "forward_ns": 3, "backward_ns": 4, "step_ns": 0,
    "forward_spread_ns": 1, "backward_spread_ns": 2, "output_bytes": [64], "weight_bytes": 0, "stash_bytes": 0},
-  {"name": "a", "kind": "split", "inputs": [["@0", 0]], "forward_ns": 10, "backward_ns": 20, "step_ns": 7,
+  {"name": "a", "kind": "split", "inputs": [["@0", 0]], "forward_ns": 10, "backward_ns": 20, "backward_weight_ns": 15, "step_ns": 7,
    "forward_spread_ns": 0, "backward_spread_ns": 0, "output_bytes": [8, 16], "weight_bytes": 400, "stash_bytes": 24}
  ],
  "outputs": [["b", 0]]
@@ -43,7 +43,7 @@ Profile toy() {
   profile.graph = ModelGraph::build(
       2, {{"a", "split", {ValueRef::model_input(0)}, 2}, {"b", "add", {{LayerId{0}, 1}, {LayerId{0}, 0}, ValueRef::model_input(1)}, 1}},
       {{LayerId{1}, 0}});
-  profile.costs = {{10, 20, 7, 0, 0, {8, 16}, 400, 24}, {3, 4, 0, 1, 2, {64}, 0, 0}};
+  profile.costs = {{10, 20, 15, 7, 0, 0, {8, 16}, 400, 24}, {3, 4, 0, 0, 1, 2, {64}, 0, 0}};
   return profile;
 }
 
@@ -65,7 +65,7 @@ TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
   const Profile profile = parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
       "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2, "output_bytes": [3, 4], "weight_bytes": 5}]})",
                                         "p.json");
-  EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, {3, 4}, 5, 7}));
+  EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, 0, {3, 4}, 5, 7}));
   EXPECT_EQ(profile.batch_size, 0);
 }
 
@@ -75,6 +75,54 @@ TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_THAT(refusal(with("\"a\", 1", "\"q\", 1")), AllOf(HasSubstr("layers[0].inputs[0][0]"), HasSubstr("no layer \"q\"")));
   EXPECT_THAT(refusal(with("\"weight_bytes\": 400, ", "")), HasSubstr("layers[1]: the key \"weight_bytes\" is missing"));
   EXPECT_THAT(refusal(with("\"name\": \"a\"", "\"name\": \"b\"")), HasSubstr("two layers have the name \"b\""));
+}
+
+/// Three layers in a row, the last of which borrows the first one's weight.
+Profile tied_profile() {
+  Profile profile = toy();
+  profile.graph = ModelGraph::build(1,
+                                    {{"a", "linear", {ValueRef::model_input(0)}, 1},
+                                     {"b", "linear", {{LayerId{0}, 0}}, 1},
+                                     {"c", "linear", {{LayerId{1}, 0}}, 1, {{1, {LayerId{0}, 0}}}},
+                                     {"d", "linear", {{LayerId{2}, 0}}, 1, {{0, {LayerId{0}, 0}}}}},
+                                    {{LayerId{3}, 0}});
+  profile.costs.assign(4, {.forward_ns = 1, .backward_ns = 2, .output_bytes = {8}, .weight_bytes = 100, .stash_bytes = 8});
+  profile.costs[2].tied_bytes = {60};
+  profile.costs[3].tied_bytes = {60};
+  return profile;
+}
+
+TEST(ParseProfile, TiedWeightsRoundTripAndCountOncePerStage) {
+  const Profile profile = tied_profile();
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{0}, LayerId{1}}), 200);
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{0}, LayerId{1}, LayerId{2}, LayerId{3}}), 280);
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{1}, LayerId{2}}), 200) << "the owner is in another stage: a copy is held";
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{2}, LayerId{3}}), 140) << "two borrowers share one copy";
+}
+
+TEST(ParseProfile, RefusesTiesThatDoNotFit) {
+  std::string text = to_json(tied_profile());
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string copy = text;
+    const size_t at = copy.find(from);
+    EXPECT_NE(at, std::string::npos);
+    return copy.replace(at, from.size(), to);
+  };
+  const size_t at = text.find("\"ties\"");
+  const size_t end = text.find("]", text.find("]", at) + 1) + 1;
+  const std::string ties = text.substr(at, end - at);
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "q", 0, 60]])")), HasSubstr("no layer \"q\""));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "d", 0, 60]])")), HasSubstr("does not come before it"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0, 101]])")), HasSubstr("at most weight_bytes, 100, found 101"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0]])")), HasSubstr("expected [parameter, owner layer"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", -1, 60]])")), HasSubstr("found -1"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": 3)")), HasSubstr("ties"));
+}
+
+TEST(ParseProfile, TheWeightsPartIsAtMostTheWhole) {
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": 21")), HasSubstr("at most backward_ns, 20, found 21"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": -1")), HasSubstr("backward_weight_ns"));
 }
 
 TEST(ParseProfile, RefusesInputsThatDoNotExist) {
@@ -162,8 +210,13 @@ Profile random_profile(Rng& rng) {
   for (uint64_t count = 1 + rng.below(12); layers.size() < count;) {
     graph::LayerNode layer{"l" + std::to_string(layers.size()), "kind", {}, static_cast<int>(1 + rng.below(3))};
     for (uint64_t reads = rng.below(4); reads > 0; --reads) layer.inputs.push_back(any_value());
-    LayerCost cost{amount(), amount(), amount(), amount(), amount(), {}, amount(), amount()};
+    LayerCost cost{amount(), amount(), 0, amount(), amount(), amount(), {}, amount(), amount()};
+    cost.backward_weight_ns = static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.backward_ns) + 1));
     for (int i = 0; i < layer.num_outputs; ++i) cost.output_bytes.push_back(amount());
+    if (!layers.empty() && layers.front().ties.empty() && rng.below(3) == 0) {
+      layer.ties.push_back({static_cast<int>(rng.below(3)), {LayerId{0}, static_cast<int>(rng.below(3))}});
+      cost.tied_bytes.push_back(static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.weight_bytes) + 1)));
+    }
     layers.push_back(std::move(layer));
     profile.costs.push_back(std::move(cost));
   }

@@ -31,7 +31,7 @@ std::string compare_table(const plan::Plan& plan) {
   const size_t num_levels = plan.cluster.levels.size();
   std::vector<Column> columns = {{""},
                                  {"strategy", Align::Left, 16},
-                                 {"workers", Align::Left, 20},
+                                 {"workers", Align::Left, 18},
                                  {"weights", Align::Left, 13},
                                  {"per step"},
                                  {"samples/s"},
@@ -47,7 +47,7 @@ std::string compare_table(const plan::Plan& plan) {
     const bool possible = numbers.throughput_samples_per_s > 0;
     std::vector<std::string> cells = {family.is_winner ? "*" : "",
                                       numbers.strategy,
-                                      short_config(numbers.config, 20),
+                                      short_config(numbers.config, 18),
                                       numbers.weights,
                                       numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
                                       possible ? format_rate(numbers.throughput_samples_per_s) : "-",

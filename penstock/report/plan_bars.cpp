@@ -78,8 +78,8 @@ void draw_titles(Svg& svg, double y, bool grouped) {
 }
 
 void draw_bar(Svg& svg, const PlanView& view, const Group& group, double y) {
-  const bool hot =
-      view.bottleneck.kind == Bottleneck::Kind::Stage && view.bottleneck.index >= group.begin && view.bottleneck.index < group.end;
+  bool hot = false;
+  for (size_t s = group.begin; s < group.end; ++s) hot = hot || view.bottleneck.is_stage(s);
   const bool single = group.end - group.begin == 1;
   const StageView& slowest = view.stages[group.slowest];
   const std::string name = single ? fmt::to_string(group.begin) : fmt::format("{}-{}", group.begin, group.end - 1);

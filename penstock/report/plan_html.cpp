@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "penstock/report/families.h"
+#include "penstock/report/html_table.h"
 #include "penstock/report/plan_view.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text.h"
@@ -35,43 +37,8 @@ body{background:#0c1117;color:#e8edf3}.muted,.figure span,th{color:#a9b6c6}.acce
 }
 )";
 
-struct Heading {
-  std::string_view title;
-  std::string_view style;  ///< of the whole column: "left", "wide" or nothing for numbers
-};
-
-// A table row by row; cells are text and are escaped here.
-class HtmlTable {
- public:
-  explicit HtmlTable(std::vector<Heading> columns) : columns_(std::move(columns)) {}
-
-  void add(const std::vector<std::string>& cells, std::string_view row_style = "") {
-    rows_ += row_style.empty() ? "<tr>" : fmt::format("<tr class=\"{}\">", row_style);
-    for (size_t c = 0; c < cells.size(); ++c) rows_ += cell("td", c, cells[c]);
-    rows_ += "</tr>\n";
-  }
-  std::string to_string() const {
-    std::string text = "<div class=\"scroll\"><table>\n<thead><tr>";
-    for (size_t c = 0; c < columns_.size(); ++c) text += cell("th", c, columns_[c].title);
-    return text + "</tr></thead>\n<tbody>\n" + rows_ + "</tbody></table></div>\n";
-  }
-
- private:
-  std::string cell(std::string_view tag, size_t column, std::string_view content) const {
-    const std::string_view style = columns_[column].style;
-    return fmt::format("<{0}{1}>{2}</{0}>", tag, style.empty() ? "" : fmt::format(" class=\"{}\"", style), escaped(content));
-  }
-
-  std::vector<Heading> columns_;
-  std::string rows_;
-};
-
-std::string paragraph(std::string_view style, std::string_view text) {
-  return fmt::format("<p class=\"{}\">{}</p>\n", style, escaped(text));
-}
-
 std::string more_rows(size_t total) {
-  return total > kMostRows ? paragraph("muted", fmt::format("... and {} more; --json has them all", total - kMostRows)) : "";
+  return total > kMostRows ? html_paragraph("muted", fmt::format("... and {} more; --json has them all", total - kMostRows)) : "";
 }
 
 std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
@@ -86,8 +53,7 @@ std::string figures(const PlanView& view) {
   figure(format_rate(plan.throughput_samples_per_s), "samples/s, predicted");
   figure(short_config(plan.config(), 24), fmt::format("{} on {}", plan.strategy, plural(plan.num_workers(), "worker")));
   if (view.bottleneck.time_ns > 0) {
-    const bool stage = view.bottleneck.kind == Bottleneck::Kind::Stage;
-    figure(duration_text(view.bottleneck.time_ns), fmt::format("per micro-batch in the slowest {}", stage ? "stage" : "link"));
+    figure(duration_text(view.bottleneck.time_ns), fmt::format("per micro-batch in the slowest {}", view.bottleneck.noun()));
   }
   if (plan.latency_ns > 0) figure(format_duration(plan.latency_ns), "from first forward to step");
   if (plan.idle_share > 0) figure(percent_text(plan.idle_share), "of the workers' time idle");
@@ -131,9 +97,25 @@ std::string stages_section(const PlanView& view) {
               hot ? "hot" : "");
   }
   return "<h2>Stages</h2>\n" +
-         paragraph("muted",
-                   "Forward and backward of one micro-batch on one worker; replicas take turns and share each step's synchronisation.") +
+         html_paragraph(
+             "muted", "Forward and backward of one micro-batch on one worker; replicas take turns and share each step's synchronisation.") +
          table.to_string() + more_rows(view.stages.size());
+}
+
+std::string workers_section(const PlanView& view) {
+  if (view.workers.empty()) return "";
+  HtmlTable table({{"worker", ""}, {"stages", "left"}, {"per micro-batch", ""}, {"memory", ""}, {"of limit", ""}, {"", "left"}});
+  for (size_t w = 0; w < std::min(view.workers.size(), kMostRows); ++w) {
+    const WorkerView& worker = view.workers[w];
+    const bool hot = view.bottleneck.kind == Bottleneck::Kind::Worker && view.bottleneck.index == w;
+    const int64_t limit = worker.memory_limit_bytes;
+    table.add({fmt::to_string(w), fmt::format("{}", fmt::join(worker.stages, ", ")), time_or_dash(worker.time_ns),
+               size_or_dash(worker.memory_bytes),
+               limit > 0 ? percent_text(static_cast<double>(worker.memory_bytes) / static_cast<double>(limit)) : "-", hot ? "slowest" : ""},
+              hot ? "hot" : "");
+  }
+  return "<h2>Workers</h2>\n" + html_paragraph("muted", "Each holds several stages; memory is that of all of them together.") +
+         table.to_string() + more_rows(view.workers.size());
 }
 
 std::string links_section(const PlanView& view) {
@@ -216,13 +198,15 @@ std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIf>& c
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
       escaped(title), kStyle);
-  page += paragraph("muted", fmt::format("weights {}, {} of {} per step, {} in flight per input worker, gradients by {}, cost model {}",
-                                         plan.weights, plural(plan.micro_batches, "micro-batch"), plural(plan.micro_batch_size, "sample"),
-                                         plan.depth, plan.sync, plan.cost_model));
-  if (view.bottleneck.time_ns > 0) page += paragraph("accent", "Slowest part: " + view.bottleneck_name());
+  page +=
+      html_paragraph("muted", fmt::format("weights {}, {} of {} per step, {} in flight per input worker, gradients by {}, cost model {}",
+                                          plan.weights, plural(plan.micro_batches, "micro-batch"), plural(plan.micro_batch_size, "sample"),
+                                          plan.depth, plan.sync, plan.cost_model));
+  if (view.bottleneck.time_ns > 0) page += html_paragraph("accent", "Slowest part: " + view.bottleneck_name());
   page += figures(view);
   page += "<div class=\"scroll picture\">\n" + plan_svg(plan, memory_limit_bytes) + "</div>\n";
-  page += families_section(view) + what_if_section(changes) + stages_section(view) + links_section(view) + notes_section(plan);
+  page += families_section(view) + what_if_section(changes) + workers_section(view) + stages_section(view) + links_section(view) +
+          notes_section(plan);
   return page + "</body>\n</html>\n";
 }
 

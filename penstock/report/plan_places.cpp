@@ -35,13 +35,16 @@ struct UnitSize {
 
 class Places {
  public:
-  Places(Svg& svg, const PlanView& view) : svg_(svg), view_(view) {
-    stage_of_.assign(static_cast<size_t>(view.topology->num_workers()), -1);
+  Places(Svg& svg, const PlanView& view) : svg_(svg), view_(view), sizes_(static_cast<size_t>(view.topology->num_levels()) + 1) {
+    stages_of_.resize(static_cast<size_t>(view.topology->num_workers()));
+    for (size_t w = 0; w < view.workers.size(); ++w) stages_of_[w] = view.workers[w].stages;
     for (size_t s = 0; s < view.stages.size(); ++s) {
-      for (int w = view.stages[s].place->first; w < view.stages[s].place->end(); ++w)
-        stage_of_[static_cast<size_t>(w)] = static_cast<int>(s);
+      if (!view.stages[s].place) continue;
+      for (int w = view.stages[s].place->first; w < view.stages[s].place->end(); ++w) stages_of_[static_cast<size_t>(w)] = {s};
     }
-    sizes_.resize(static_cast<size_t>(view.topology->num_levels()) + 1);
+    for (const auto& stages : stages_of_) {
+      sizes_[0].width = std::max(sizes_[0].width, text_width(label_of(stages), "cell-text") + 10);
+    }
     for (int level = 1; level <= view.topology->num_levels(); ++level) measure(level);
   }
 
@@ -88,16 +91,25 @@ class Places {
     }
   }
 
+  static std::string label_of(const std::vector<size_t>& stages) {
+    constexpr size_t kMost = 4;
+    std::string label;
+    for (size_t k = 0; k < std::min(stages.size(), kMost); ++k) label += fmt::format("{}{}", k == 0 ? "" : " ", stages[k]);
+    return stages.size() > kMost ? label + " .." : label;
+  }
+
   void draw_worker(int worker, double x, double y) {
-    const int stage = stage_of_[static_cast<size_t>(worker)];
-    if (stage < 0) return svg_.rect({x, y, kCellWidth, kCellHeight}, "idle", 3);
-    svg_.rect({x, y, kCellWidth, kCellHeight}, cell_style(view_, static_cast<size_t>(stage)), 3);
-    svg_.text(x + kCellWidth / 2, y + 16, "cell-text", fmt::to_string(stage), Anchor::Middle);
+    const std::vector<size_t>& stages = stages_of_[static_cast<size_t>(worker)];
+    const double width = sizes_[0].width;
+    if (stages.empty()) return svg_.rect({x, y, width, kCellHeight}, "idle", 3);
+    const bool hot = view_.bottleneck.kind == Bottleneck::Kind::Worker && view_.bottleneck.index == static_cast<size_t>(worker);
+    svg_.rect({x, y, width, kCellHeight}, view_.workers.empty() ? cell_style(view_, stages[0]) : hot ? "cell-hot" : "even", 3);
+    svg_.text(x + width / 2, y + 16, "cell-text", label_of(stages), Anchor::Middle);
   }
 
   Svg& svg_;
   const PlanView& view_;
-  std::vector<int> stage_of_;  ///< per worker, -1: idle
+  std::vector<std::vector<size_t>> stages_of_;  ///< per worker, empty: idle
   std::vector<UnitSize> sizes_;
 };
 
@@ -143,13 +155,16 @@ double draw_strip(Svg& svg, const PlanView& view, double top) {
 }  // namespace
 
 double draw_places(Svg& svg, const PlanView& view, double top) {
-  if (!view.topology || view.stages.empty() || !view.stages.front().place) return top;
+  if (!view.topology || view.stages.empty() || (!view.stages.front().place && view.workers.empty())) return top;
   const int workers = view.topology->num_workers();
+  // A strip shows stage after stage; a loop or a V has no such order.
+  if (workers > kMostCells && !view.workers.empty()) return top;
   svg.text(kPictureMargin, top + 14, "name", "Where the stages run");
   const std::string idle = workers > view.plan.num_workers() ? ", dashed where a worker idles" : "";
   const std::string what =
       workers <= kMostCells
-          ? fmt::format("a box for each of the {}, with the number of its stage{}", plural(workers, "worker"), idle)
+          ? fmt::format("a box for each of the {}, with the number{} of its stage{}{}", plural(workers, "worker"),
+                        view.workers.empty() ? "" : "s", view.workers.empty() ? "" : "s", idle)
           : fmt::format("all {} workers from left to right{}", workers, workers > view.plan.num_workers() ? ", empty where they idle" : "");
   svg.text(kPictureMargin + 190, top + 14, "muted", what);
   return workers <= kMostCells ? Places(svg, view).draw(top + 28) : draw_strip(svg, view, top + 28);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -62,15 +63,28 @@ std::string stage_table(const PlanView& view, size_t layers_width) {
     std::vector<std::string> cells = {fmt::to_string(s), layers_text(stage.layers, layers_width), workers_cell(stage, seen)};
     if (placed) cells.push_back(seen.where);
     for (std::string& cell :
-         std::vector<std::string>{time_or_dash(static_cast<double>(stage.forward_ns) + static_cast<double>(stage.backward_ns)),
-                                  time_or_dash(static_cast<double>(stage.sync_ns)), time_or_dash(seen.time_ns()),
-                                  stage.memory_bytes == 0 ? "-" : format_bytes(stage.memory_bytes),
+         std::vector<std::string>{time_or_dash(static_cast<double>(stage.work_ns())), time_or_dash(static_cast<double>(stage.sync_ns)),
+                                  time_or_dash(seen.time_ns()), stage.memory_bytes == 0 ? "-" : format_bytes(stage.memory_bytes),
                                   memory_share(stage, seen.memory_limit_bytes), mark(view, s)}) {
       cells.push_back(std::move(cell));
     }
     table.add(std::move(cells));
   }
   return table.to_string() + more_rows(view.stages.size());
+}
+
+std::string worker_table(const PlanView& view) {
+  if (view.workers.empty()) return "";
+  TextTable table({{"worker"}, {"stages", Align::Left, 40}, {"time"}, {"memory"}, {"of limit"}, {"", Align::Left}});
+  const size_t slowest = view.bottleneck.kind == Bottleneck::Kind::Worker ? view.bottleneck.index : view.workers.size();
+  for (const size_t w : rows_shown(view.workers.size(), slowest)) {
+    const WorkerView& worker = view.workers[w];
+    const auto share = static_cast<double>(worker.memory_bytes) / static_cast<double>(std::max<int64_t>(worker.memory_limit_bytes, 1));
+    table.add({fmt::to_string(w), fmt::format("{}", fmt::join(worker.stages, ", ")), time_or_dash(worker.time_ns),
+               worker.memory_bytes == 0 ? "-" : format_bytes(worker.memory_bytes),
+               worker.memory_limit_bytes > 0 && worker.memory_bytes > 0 ? percent_text(share) : "-", w == slowest ? "slowest" : ""});
+  }
+  return fmt::format("\n{}{}", table.to_string(), more_rows(view.workers.size()));
 }
 
 std::string link_table(const PlanView& view) {
@@ -94,7 +108,9 @@ std::string heading(const PlanView& view) {
   return fmt::format("{}: {} {} on {}, weights {}{}, cost model {}\n", plan.model.empty() ? "model" : shortened(plan.model, 20),
                      shortened(plan.strategy, 16), short_config(plan.config(), 24),
                      used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"), shortened(plan.weights, 16),
-                     plan.num_workers() > static_cast<int>(plan.stages.size()) ? ", gradients by " + shortened(plan.sync, 20) : "",
+                     std::any_of(plan.stages.begin(), plan.stages.end(), [](const plan::Stage& stage) { return stage.replicas > 1; })
+                         ? ", gradients by " + shortened(plan.sync, 20)
+                         : "",
                      shortened(plan.cost_model, 20));
 }
 
@@ -164,7 +180,7 @@ std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
   if (const size_t excess = widest_line(stages); excess > kWidth) {
     stages = stage_table(view, std::max(kLeastLayersWidth, kLayersWidth - std::min(kLayersWidth, excess - kWidth)));
   }
-  std::string text = heading(view) + '\n' + stages + link_table(view) + '\n' + totals(view) + families(plan);
+  std::string text = heading(view) + '\n' + stages + worker_table(view) + link_table(view) + '\n' + totals(view) + families(plan);
   if (!plan.notes.empty()) text += "\nnotes\n";
   for (const std::string& note : plan.notes) text += wrapped_item(note, kWidth);
   return text;

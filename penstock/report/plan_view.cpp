@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "penstock/report/text.h"
 #include "penstock/util/arithmetic.h"
@@ -40,6 +42,20 @@ std::vector<WorkerRange> places_of(const plan::Plan& plan, int num_workers) {
 
 std::string numbers(int first, int last) { return first == last ? fmt::to_string(first) : fmt::format("{}-{}", first, last); }
 
+// "0, 3, 5-8": a few numbers.
+std::string list_of(const std::vector<int>& values) {
+  constexpr size_t kMost = 6;
+  std::string text;
+  for (size_t begin = 0, parts = 0; begin < values.size(); ++parts) {
+    size_t end = begin + 1;
+    while (end < values.size() && values[end] == values[end - 1] + 1) ++end;
+    if (parts == kMost) return text + ", ...";
+    text += fmt::format("{}{}", parts == 0 ? "" : ", ", numbers(values[begin], values[end - 1]));
+    begin = end;
+  }
+  return text;
+}
+
 int64_t memory_limit(const cluster::Cluster& cluster, WorkerRange range) {
   int64_t least = 0;
   const auto take = [&](const cluster::Device& device) {
@@ -65,15 +81,49 @@ double there_and_back_ns(double bytes, const cluster::Path& path) {
 }  // namespace
 
 PlanView::PlanView(const plan::Plan& described, int64_t memory_limit_bytes) : plan(described), topology(topology_of(described)) {
-  const std::vector<WorkerRange> places = topology ? places_of(plan, topology->num_workers()) : std::vector<WorkerRange>();
+  const std::vector<WorkerRange> places =
+      topology && !plan.shares_workers() ? places_of(plan, topology->num_workers()) : std::vector<WorkerRange>();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     add_stage(plan.stages[s], places.empty() ? std::nullopt : std::optional(places[s]), memory_limit_bytes);
     const double time_ns = stages.back().time_ns();
     if (bottleneck.kind == Bottleneck::Kind::None || time_ns > bottleneck.time_ns)
       bottleneck = {.kind = Bottleneck::Kind::Stage, .index = s, .time_ns = time_ns};
   }
+  if (plan.shares_workers()) add_workers(memory_limit_bytes);
   for (const plan::Link& link : plan.links) add_link(link);
   if (!places.empty()) find_slowest_boundary();
+  if (!workers.empty()) find_slowest_link();
+}
+
+// The plan may be made by hand: hosts that are not in the cluster, or too few, are shown as none.
+void PlanView::add_workers(int64_t memory_limit_bytes) {
+  hosts_ = plan::hosts_by_stage(plan);
+  const int most = topology ? topology->num_workers() : 0;
+  const auto outside = [&](int worker) { return worker < 0 || worker >= most; };
+  const bool complete =
+      hosts_.size() == plan.stages.size() && std::none_of(hosts_.begin(), hosts_.end(), [](const auto& hosts) { return hosts.empty(); });
+  if (!complete || std::any_of(plan.hosts.begin(), plan.hosts.end(), outside)) return hosts_.clear();
+  workers.resize(static_cast<size_t>(plan.num_workers()));
+  for (size_t s = 0; s < hosts_.size(); ++s) {
+    const auto [least, last] = std::minmax_element(hosts_[s].begin(), hosts_[s].end());
+    stages[s].where = where({*least, *last - *least + 1});
+    stages[s].workers = list_of(hosts_[s]);
+    for (const int w : hosts_[s]) {
+      WorkerView& worker = workers[static_cast<size_t>(w)];
+      worker.stages.push_back(s);
+      worker.time_ns += stages[s].time_ns();
+      worker.memory_bytes = std::max(worker.memory_bytes, plan.stages[s].memory_bytes);
+      worker.memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : memory_limit(plan.cluster, {w, 1});
+      int64_t& limit = stages[s].memory_limit_bytes;
+      if (limit == 0 || (worker.memory_limit_bytes > 0 && worker.memory_limit_bytes < limit)) limit = worker.memory_limit_bytes;
+      if (limit > 0 && (least_memory_limit_bytes == 0 || limit < least_memory_limit_bytes)) least_memory_limit_bytes = limit;
+    }
+  }
+  const auto slowest = std::max_element(workers.begin(), workers.end(), [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
+  bottleneck = {.kind = Bottleneck::Kind::Worker,
+                .index = static_cast<size_t>(slowest - workers.begin()),
+                .time_ns = slowest->time_ns,
+                .stages = slowest->stages};
 }
 
 void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> place, int64_t memory_limit_bytes) {
@@ -82,7 +132,8 @@ void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> pl
   const auto per_step = static_cast<double>(step);
   StageView view;
   view.forward_ns = rounds * static_cast<double>(stage.forward_ns) / per_step;
-  view.backward_ns = rounds * static_cast<double>(stage.backward_ns) / per_step;
+  const double again_ns = stage.recompute ? static_cast<double>(stage.forward_ns) : 0;
+  view.backward_ns = rounds * (static_cast<double>(stage.backward_ns) + again_ns) / per_step;
   view.sync_ns = static_cast<double>(stage.sync_ns) / per_step;
   view.step_ns = static_cast<double>(stage.step_ns) / per_step;
   view.place = place;
@@ -102,6 +153,11 @@ void PlanView::add_link(const plan::Link& link) {
     view.level = level_name(level);
     view.by_reference = topology->path(level).by_reference;
     view.time_ns = there_and_back_ns(static_cast<double>(link.bytes), topology->path(level));
+  } else if (exists(link) && !hosts_.empty()) {
+    const int level = level_between(hosts_[link.from.index()], hosts_[link.to.index()]);
+    view.level = level == 0 ? "one worker" : level_name(level);
+    view.by_reference = level == 0 || topology->path(level).by_reference;
+    if (level > 0) view.time_ns = there_and_back_ns(static_cast<double>(link.bytes), topology->path(level));
   }
   links.push_back(std::move(view));
 }
@@ -144,8 +200,45 @@ void PlanView::find_slowest_boundary() {
   if (bottleneck.crossing > 1 && plan.cost_model == "penstock" && priced > 0) bottleneck.time_ns = std::min(bottleneck.time_ns, priced);
 }
 
+// All messages between two workers share their link.
+void PlanView::find_slowest_link() {
+  struct Shared {
+    double time_ns = 0;
+    size_t largest = 0;
+    int64_t crossing = 0;
+  };
+  std::map<std::pair<int, int>, Shared> between;
+  for (size_t l = 0; l < plan.links.size(); ++l) {
+    const plan::Link& link = plan.links[l];
+    if (!exists(link)) continue;
+    const std::vector<int>& from = hosts_[link.from.index()];
+    const std::vector<int>& to = hosts_[link.to.index()];
+    for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
+      if (from[k] == to[k]) continue;
+      Shared& shared = between[std::minmax(from[k], to[k])];
+      const int level = topology->level_between(std::min(from[k], to[k]), std::max(from[k], to[k]));
+      shared.time_ns += there_and_back_ns(static_cast<double>(link.bytes), topology->path(level)) / static_cast<double>(from.size());
+      if (shared.crossing++ == 0 || link.bytes > plan.links[shared.largest].bytes) shared.largest = l;
+      if (!(shared.time_ns > bottleneck.time_ns)) continue;
+      bottleneck = {.kind = Bottleneck::Kind::Link,
+                    .index = shared.largest,
+                    .time_ns = shared.time_ns,
+                    .boundary = link.from.value,
+                    .crossing = shared.crossing};
+    }
+  }
+}
+
 bool PlanView::exists(const plan::Link& link) const {
   return link.from.value >= 0 && link.from < link.to && link.to.index() < stages.size();
+}
+
+int PlanView::level_between(const std::vector<int>& a, const std::vector<int>& b) const {
+  int level = 0;
+  for (size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
+    if (a[k] != b[k]) level = std::max(level, topology->level_between(std::min(a[k], b[k]), std::max(a[k], b[k])));
+  }
+  return level;
 }
 
 int PlanView::level_between(const WorkerRange& a, const WorkerRange& b) const {
@@ -157,6 +250,16 @@ std::string PlanView::bottleneck_name() const {
   if (bottleneck.kind == Bottleneck::Kind::None) return "none";
   if (bottleneck.kind == Bottleneck::Kind::Stage) {
     return fmt::format("stage {} ({})", bottleneck.index, layers_text(plan.stages[bottleneck.index].layers, 40));
+  }
+  if (bottleneck.kind == Bottleneck::Kind::Worker) {
+    std::vector<int> numbers;
+    for (const size_t s : bottleneck.stages) numbers.push_back(static_cast<int>(s));
+    return fmt::format("worker {} ({} {})", bottleneck.index, numbers.size() == 1 ? "stage" : "stages", list_of(numbers));
+  }
+  if (!workers.empty() && bottleneck.crossing > 1) {
+    const plan::Link& link = plan.links[bottleneck.index];
+    return fmt::format("the link between the workers of stages {} and {}, for {} pairs of stages", link.from.value, link.to.value,
+                       bottleneck.crossing);
   }
   if (bottleneck.crossing > 1) {
     return fmt::format("the {} links that pass from stage {} to later ones", bottleneck.crossing, bottleneck.boundary);

@@ -26,6 +26,35 @@ TEST(PlanView, LevelsWithOneUnitAreNotNamed) {
   EXPECT_EQ(PlanView(plan, 0).where({2, 2}), "");
 }
 
+TEST(PlanView, WorkersWithSeveralStagesAddThemUp) {
+  plan::Plan plan = v_plan(6);
+  plan.stages[2].forward_ns = 200'000'000;
+  const PlanView view(plan, 0);
+  ASSERT_EQ(view.workers.size(), 6u);
+  EXPECT_EQ(view.workers[2].stages, (std::vector<size_t>{2, 9}));
+  EXPECT_DOUBLE_EQ(view.workers[2].time_ns, view.stages[2].time_ns() + view.stages[9].time_ns());
+  EXPECT_EQ(view.workers[2].memory_bytes, 2'000'000'000);
+  EXPECT_EQ(view.bottleneck.noun(), "worker");
+  EXPECT_EQ(view.bottleneck_name(), "worker 2 (stages 2, 9)");
+  EXPECT_TRUE(view.bottleneck.is_stage(2));
+  EXPECT_TRUE(view.bottleneck.is_stage(9));
+  EXPECT_FALSE(view.bottleneck.is_stage(3));
+  EXPECT_EQ(view.stages[9].workers, "2");
+  EXPECT_EQ(view.stages[5].where, "server 1");
+  EXPECT_EQ(view.links[3].level, "rack") << "worker 3 to worker 4";
+  EXPECT_EQ(view.links[5].level, "one worker") << "the bottom of the V";
+  EXPECT_TRUE(view.links[5].by_reference);
+}
+
+TEST(PlanView, MessagesBetweenTheSameTwoWorkersShareTheirLink) {
+  plan::Plan plan = v_plan(2);
+  for (plan::Link& link : plan.links) link.bytes = 10'000'000'000;
+  const PlanView view(plan, 0);
+  EXPECT_EQ(view.bottleneck.noun(), "link");
+  EXPECT_EQ(view.bottleneck.crossing, 2);
+  EXPECT_DOUBLE_EQ(view.bottleneck.time_ns, 2 * (2 * 1e10 / 100 + 2'000)) << "server: 100 bytes per ns";
+}
+
 TEST(PlanView, TimesArePerMicroBatchOfThePipeline) {
   const plan::Plan plan = vgg_plan();
   const PlanView view(plan, 0);

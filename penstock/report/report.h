@@ -14,15 +14,31 @@
 namespace penstock::report {
 
 /// Chrome trace event format (chrome://tracing, ui.perfetto.dev): one process per timeline, one thread per worker, complete events
-/// ("ph":"X") in microseconds with stage, micro-batch, version and waiting time as arguments.
+/// ("ph":"X") in microseconds with stage, micro-batch, version and waiting time as arguments, and a colour per kind of action.
 std::string chrome_trace(const std::vector<const schedule::Timeline*>& timelines);
 
 /// A grid of time slots, one row per worker, at most `max_columns` wide, scaled so that the shortest common compute action gets at least
-/// two characters: "F0 F1 B0 .. ". '.' is idle.
+/// two characters: "F0 F1 B0 .. ". '.' is idle, '=' SYNC, '~' NORM, '+' STEP. Where workers hold two stages, the second one's actions are
+/// in lower case, which a last line says; with more, actions are named "4F0", stage first.
 std::string text_grid(const schedule::Timeline& timeline, int max_columns = 120);
 
-/// The compute actions of a schedule in unit time (F = 1, B = 2 slots), for `penstock schedule --grid`.
+/// The compute actions of a schedule in unit time (F, I, W, R = 1, B = 2 slots), for `penstock schedule --grid`.
 std::string text_grid(const schedule::Schedule& schedule, int max_columns = 120);
+
+/// An action that never ends.
+struct BlockedAction {
+  WorkerId worker;
+  int64_t position = 0;   ///< in the worker's list
+  bool in_cycle = false;  ///< its worker is part of the cycle of waits
+};
+/// What the workers of a deadlocked schedule have done, the action that each is stuck at in brackets under one another, and what would
+/// follow;
+/// '*' marks the workers of the cycle. Workers that are not blocked show the end of their lists. Of more than 64 workers the blocked ones
+/// are shown, those of the cycle first. Throws ConfigError for an action that the schedule does not have.
+///
+///   w0 *        0F0 [0RECV_B0] 0SEND_F0 0B0
+///   w1 *            [1RECV_F0] 1F0 1B0 1SEND_B0
+std::string blocked_grid(const schedule::Schedule& schedule, const std::vector<BlockedAction>& blocked, int max_columns = 120);
 
 /// The plan as tables of at most about 110 columns: stages with layers, places, time and memory; links; the slowest part; totals; other
 /// families in short; notes. `memory_limit_bytes` per worker is what memory is held against, 0: that of the devices. Takes any plan, also

@@ -92,7 +92,7 @@ inline plan::Plan chain_plan(int stages, int replicas) {
     const std::string name = "layer_with_a_rather_long_name_" + std::to_string(s);
     plan.stages.push_back({.layers = {name + "_first", name + "_middle", name + "_last"},
                            .replicas = replicas,
-                           .forward_ns = 10'000'000 + s * 7919 % 13 * 1'000'000,
+                           .forward_ns = (10'000'000 + s * 7919 % 13 * 1'000'000) / (s % 5 == 3 ? 2 : 1),  // twice where it recomputes
                            .backward_ns = 20'000'000,
                            .step_ns = 1'000'000,
                            .sync_ns = replicas > 1 ? 3'000'000 : 0,
@@ -102,6 +102,21 @@ inline plan::Plan chain_plan(int stages, int replicas) {
                            .first_worker = s * replicas,
                            .recompute = s % 5 == 3});
     if (s > 0) plan.links.push_back({StageId{s - 1}, StageId{s}, 100'000 * (1 + s % 20)});
+  }
+  return plan;
+}
+
+/// `workers` workers that hold two stages each in a V, on servers of 4.
+inline plan::Plan v_plan(int workers) {
+  plan::Plan plan = chain_plan(2 * workers, 1);
+  plan.strategy = "zb-v";
+  plan.weights = "flush";
+  plan.micro_batches = 4 * workers;
+  plan.cluster.levels = {{"server", 4, 100'000'000'000, 2'000, false}, {"rack", (workers + 3) / 4, 12'000'000'000, 5'000, false}};
+  plan.bytes_per_sample = {1e6, 2e6};
+  for (int s = 0; s < 2 * workers; ++s) {
+    plan.stages[static_cast<size_t>(s)].first_worker = -1;
+    plan.hosts.push_back(s < workers ? s : 2 * workers - 1 - s);
   }
   return plan;
 }
@@ -149,6 +164,12 @@ inline std::vector<std::pair<std::string, plan::Plan>> sample_plans() {
   for (plan::Stage& stage : unplaced.stages) stage.first_worker = -1;
   unplaced.cluster.levels = {{"", 2, 1, 0, false}};
   plans.emplace_back("too small a cluster", unplaced);
+  for (const int workers : {1, 2, 7, 16, 300}) plans.emplace_back("V of " + std::to_string(workers), v_plan(workers));
+  plan::Plan homeless = v_plan(4);
+  homeless.hosts = {0, 1, 2};
+  plans.emplace_back("too few hosts", homeless);
+  homeless.hosts = {0, 1, 2, 3, 3, 2, -1, 1'000'000'000};
+  plans.emplace_back("hosts outside the cluster", homeless);
   plan::Plan threads = chain_plan(2, 1);
   threads.cluster = cluster::local_cluster(2, 9'000'000'000);
   plans.emplace_back("threads", threads);

@@ -150,6 +150,7 @@ std::string layers_text(const std::vector<std::string>& layers, size_t most) {
 
 std::string short_config(std::string_view config, size_t most) {
   constexpr size_t kRun = 4;
+  if (config.find(' ') != std::string_view::npos) return shortened(config, most);
   std::vector<std::string_view> counts;
   for (size_t begin = 0; begin <= config.size() && !config.empty();) {
     const size_t end = std::min(config.find('-', begin), config.size());

@@ -29,7 +29,7 @@ std::string shortened(std::string_view text, size_t most);
 std::string layers_text(const std::vector<std::string>& layers, size_t most);
 
 /// Replica counts as Plan::config() joins them, with "1x16" for four and more equal ones in a row; "24 stages" where that is still wider
-/// than `most` (at least 16).
+/// than `most` (at least 16). "8x2 chunks", of workers with several stages, stays as it is.
 std::string short_config(std::string_view config, size_t most);
 
 /// At least three significant digits: "0.0123", "4.57", "20.0", "12346".

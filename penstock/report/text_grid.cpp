@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
-#include <tuple>
 #include <utility>
 
+#include "penstock/report/action_labels.h"
 #include "penstock/report/report.h"
+#include "penstock/report/unit_time.h"
 #include "penstock/util/error.h"
 
 namespace penstock::report {
@@ -23,11 +23,9 @@ namespace {
 constexpr int kLeastColumns = 20;
 constexpr size_t kMostRows = 256;
 
-std::string label(const Action& action) { return fmt::format("{}{}", action.op == Op::Forward ? 'F' : 'B', action.micro_batch.value); }
-
 int64_t span_ns(const TimelineEvent& event) { return event.end_ns - event.start_ns - event.waiting_ns; }
 
-// The smallest of the median durations of each stage's F and B: one odd fast action does not stretch the whole grid.
+// The smallest of the median durations of each stage's compute actions: one odd fast action does not stretch the whole grid.
 int64_t shortest_compute_ns(const Timeline& timeline) {
   std::map<std::pair<int32_t, Op>, std::vector<int64_t>> spans;
   for (const auto& events : timeline.workers) {
@@ -46,14 +44,14 @@ int64_t shortest_compute_ns(const Timeline& timeline) {
 }
 
 // Room for the longest label that can be visible at two characters per action, and a space after it.
-size_t label_columns(const Timeline& timeline, size_t columns) {
+size_t label_columns(const Timeline& timeline, const ActionLabels& labels, size_t columns) {
   size_t longest = 2;
-  for (const auto& events : timeline.workers) {
+  for (size_t w = 0; w < timeline.workers.size(); ++w) {
     size_t seen = 0;
-    for (const TimelineEvent& event : events) {
+    for (const TimelineEvent& event : timeline.workers[w]) {
       if (!schedule::is_compute(event.action.op)) continue;
       if (++seen > columns / 3) break;
-      longest = std::max(longest, label(event.action).size());
+      longest = std::max(longest, labels.text(w, event.action).size());
     }
   }
   return longest + 1;
@@ -61,18 +59,20 @@ size_t label_columns(const Timeline& timeline, size_t columns) {
 
 class Row {
  public:
-  Row(size_t columns, double columns_per_ns) : cells_(columns, '.'), columns_per_ns_(columns_per_ns) {}
+  Row(const ActionLabels& labels, size_t worker, size_t columns, double columns_per_ns)
+      : labels_(labels), worker_(worker), cells_(columns, '.'), columns_per_ns_(columns_per_ns) {}
 
   void draw(const TimelineEvent& event, int64_t origin_ns) {
     const auto origin = static_cast<double>(origin_ns);
     const size_t begin = column(static_cast<double>(event.start_ns) + static_cast<double>(event.waiting_ns) - origin);
     const size_t end = std::max(begin, column(static_cast<double>(event.end_ns) - origin));
     if (event.action.op == Op::SyncGradients) fill(begin, end, '=');
+    if (event.action.op == Op::NormGradients) fill(begin, end, '~');
     if (event.action.op == Op::Step) fill(begin, end, '+');
     if (!schedule::is_compute(event.action.op)) return;
-    const std::string text = label(event.action);
+    const std::string text = labels_.text(worker_, event.action);
     if (text.size() > end - begin) {
-      fill(begin, end, text[0]);
+      fill(begin, end, labels_.letter(worker_, event.action));
       return;
     }
     fill(begin, end, '-');
@@ -92,11 +92,14 @@ class Row {
     for (size_t i = begin; i < std::min(end, cells_.size()); ++i) cells_[i] = c;
   }
 
+  const ActionLabels& labels_;
+  size_t worker_;
   std::string cells_;
   double columns_per_ns_;
 };
 
-std::string draw_grid(const Timeline& timeline, int max_columns, double columns_per_ns, int64_t origin_ns, int64_t end_ns) {
+std::string draw_grid(const Timeline& timeline, const ActionLabels& labels, int max_columns, double columns_per_ns, int64_t origin_ns,
+                      int64_t end_ns) {
   const size_t shown = std::min(timeline.workers.size(), kMostRows);
   const size_t name_width = fmt::format("{}", shown == 0 ? 0 : shown - 1).size();
   const size_t room = static_cast<size_t>(max_columns) - name_width - 3;  // "w0  " before, ">" after
@@ -105,13 +108,14 @@ std::string draw_grid(const Timeline& timeline, int max_columns, double columns_
   const size_t columns = cut_off ? room - 1 : static_cast<size_t>(std::max(wanted, 0.0));
   std::string text;
   for (size_t w = 0; w < shown; ++w) {
-    Row row(columns, columns_per_ns);
+    Row row(labels, w, columns, columns_per_ns);
     for (const TimelineEvent& event : timeline.workers[w]) row.draw(event, origin_ns);
     std::string line = fmt::format("w{:<{}}  {}", w, name_width, row.text(cut_off));
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
   }
   if (timeline.workers.size() > shown) text += fmt::format("... and {} more workers\n", timeline.workers.size() - shown);
+  if (!labels.legend().empty()) text += labels.legend() + '\n';
   return text;
 }
 
@@ -119,69 +123,7 @@ void check_columns(int max_columns) {
   if (max_columns < kLeastColumns) throw ConfigError(fmt::format("a grid needs at least {} columns, found {}", kLeastColumns, max_columns));
 }
 
-// Runs the compute actions in unit time: an F after the F of the stage before, a B after its F and the B of the stage after, each worker in
-// its own order. Messages, syncs and steps take no time. Stops at `horizon`, since nothing later is drawn.
-class UnitTime {
- public:
-  UnitTime(const Schedule& schedule, int64_t horizon) : schedule_(schedule), horizon_(horizon) {}
-
-  Timeline run() {
-    Timeline timeline{"unit time", {}};
-    timeline.workers.resize(schedule_.workers.size());
-    std::vector<size_t> next(schedule_.workers.size());
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (size_t w = 0; w < next.size(); ++w) {
-        while (next[w] < schedule_.workers[w].size() && step(schedule_.workers[w][next[w]], timeline.workers[w])) {
-          ++next[w];
-          progress = true;
-        }
-      }
-    }
-    return timeline;
-  }
-
- private:
-  using Key = std::tuple<Op, int32_t, int64_t>;
-
-  bool step(const Action& action, std::vector<TimelineEvent>& events) {
-    if (!schedule::is_compute(action.op)) return true;
-    const auto ready = ready_at(action);
-    const int64_t start = std::max(ready.value_or(horizon_), events.empty() ? 0 : events.back().end_ns);
-    if (start >= horizon_) return false;
-    const int64_t end = start + (action.op == Op::Forward ? 1 : 2);
-    events.push_back({action, start, end, 0});
-    ends_[{action.op, action.stage.value, action.micro_batch.value}] = end;
-    return true;
-  }
-
-  std::optional<int64_t> ready_at(const Action& action) const {
-    const bool forward = action.op == Op::Forward;
-    int64_t ready = 0;
-    const auto wait_for = [&](Op op, int32_t stage) {
-      const auto found = ends_.find({op, stage, action.micro_batch.value});
-      if (found == ends_.end()) return false;
-      ready = std::max(ready, found->second);
-      return true;
-    };
-    if (forward) {
-      if (action.stage.value > 0 && !wait_for(Op::Forward, action.stage.value - 1)) return std::nullopt;
-      return ready;
-    }
-    if (!wait_for(Op::Forward, action.stage.value)) return std::nullopt;
-    if (action.stage.value + 1 < schedule_.shape.num_stages() && !wait_for(Op::Backward, action.stage.value + 1)) return std::nullopt;
-    return ready;
-  }
-
-  const Schedule& schedule_;
-  const int64_t horizon_;
-  std::map<Key, int64_t> ends_;
-};
-
-}  // namespace
-
-std::string text_grid(const Timeline& timeline, int max_columns) {
-  check_columns(max_columns);
+std::string grid_of(const Timeline& timeline, const ActionLabels& labels, int max_columns) {
   int64_t origin_ns = INT64_MAX;
   int64_t end_ns = INT64_MIN;
   for (const auto& events : timeline.workers) {
@@ -190,16 +132,22 @@ std::string text_grid(const Timeline& timeline, int max_columns) {
     end_ns = std::max(end_ns, events.back().end_ns);
   }
   const int64_t shortest_ns = shortest_compute_ns(timeline);
-  if (shortest_ns == 0 || end_ns <= origin_ns) return draw_grid(timeline, max_columns, 0, 0, 0);
+  if (shortest_ns == 0 || end_ns <= origin_ns) return draw_grid(timeline, labels, max_columns, 0, 0, 0);
   const double columns_per_ns =
-      static_cast<double>(label_columns(timeline, static_cast<size_t>(max_columns))) / static_cast<double>(shortest_ns);
-  return draw_grid(timeline, max_columns, columns_per_ns, origin_ns, end_ns);
+      static_cast<double>(label_columns(timeline, labels, static_cast<size_t>(max_columns))) / static_cast<double>(shortest_ns);
+  return draw_grid(timeline, labels, max_columns, columns_per_ns, origin_ns, end_ns);
+}
+
+}  // namespace
+
+std::string text_grid(const Timeline& timeline, int max_columns) {
+  check_columns(max_columns);
+  return grid_of(timeline, ActionLabels(timeline), max_columns);
 }
 
 std::string text_grid(const Schedule& schedule, int max_columns) {
   check_columns(max_columns);
-  const Timeline timeline = UnitTime(schedule, max_columns).run();
-  return text_grid(timeline, max_columns);
+  return grid_of(unit_timeline(schedule, max_columns), ActionLabels(schedule), max_columns);
 }
 
 }  // namespace penstock::report

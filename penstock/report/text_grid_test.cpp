@@ -4,6 +4,7 @@
 
 #include "penstock/report/report.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
 
 namespace penstock::report {
@@ -30,6 +31,31 @@ TEST(TextGrid, DrawsOneFOneB) {
 w0  F0 F1 ......B0--- F2 B1--- F3 B2--- ...B3---
 w1  ...F0 B0--- F1 B1--- F2 B2--- F3 B3--- ......
 )"[1]);
+}
+
+TEST(TextGrid, WritesTheSecondStageOfAWorkerInLowerCase) {
+  EXPECT_EQ(text_grid(schedule::parse_schedule("0F0,0F1,3F0,3I0,3W0,3F1,3I1,3W1,0B0,0B1\n1F0,2F0,1F1,2F1,2I0,1I0,2I1,1I1,2W0,2W1,1W0,1W1\n",
+                                               "s")),
+            &R"(
+w0  F0 F1 ...f0 i0 w0 f1 i1 w1 B0--- B1--- ...
+w1  ...F0 f0 F1 f1 i0 I0 ...i1 I1 w0 w1 W0 W1
+f, b: second stage
+)"[1]);
+}
+
+TEST(TextGrid, NamesTheStagesWhereAWorkerHasThree) {
+  EXPECT_EQ(text_grid(schedule::parse_schedule("0F0,2F0,4F0,4B0,2B0,0B0\n1F0,3F0,3B0,1B0\n", "s")), &R"(
+w0  0F0 ....2F0 ....4F0 4B0---- ........2B0---- ........0B0----
+w1  ....1F0 ....3F0 ............3B0---- ........1B0---- ........
+)"[1]);
+}
+
+TEST(TextGrid, RecomputationTakesAForwardAndNormIsShown) {
+  schedule::Schedule schedule = schedule::parse_schedule("0F0,0B0\n", "s");
+  schedule.workers[0].insert(schedule.workers[0].begin() + 1, {.op = Op::Recompute});
+  EXPECT_EQ(text_grid(schedule), "w0  F0 R0 B0---\n");
+  const schedule::Timeline timeline{"measured", {{{{.op = Op::Forward}, 0, 100, 0}, {{.op = Op::NormGradients}, 100, 200, 0}}}};
+  EXPECT_EQ(text_grid(timeline), "w0  F0 ~~~\n");
 }
 
 TEST(TextGrid, NeverPassesItsWidth) {

@@ -108,12 +108,9 @@ TEST(Delays, StashEqualsSerialReplay) {
 }
 
 TEST(Delays, StashWithAdamEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::OneFOneB,
-                           .replicas = {1, 1, 1},
-                           .policy = WeightPolicy::Stash,
-                           .optimizer = {.name = "adam", .epsilon = 1e-3},
-                           .learning_rate = 0.01},
-                          {stashed, stashed});
+  expect_equals_reference(
+      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .optimizer = gentle_adam(), .learning_rate = 0.01},
+      {stashed, stashed});
 }
 
 TEST(Delays, VerticalSyncEqualsSerialReplay) {

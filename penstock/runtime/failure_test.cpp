@@ -96,7 +96,38 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
   EXPECT_THROW(pipeline.run(compute, batches, options), ConfigError);
   EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options), ConfigError);
   EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {}), ConfigError);
+  // Clipping without NORM; stages on other workers; a message too many, one too few.
+  EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {.learning_rate = options.learning_rate, .max_grad_norm = 1}),
+               ConfigError);
+  schedule::ScheduleShape elsewhere = three;
+  elsewhere.hosts = {0, 2, 1};
+  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, elsewhere), pipeline.links()), batches, options), ConfigError);
+  schedule::Schedule damaged = lower(compute, pipeline.links());
+  auto& list = damaged.workers[1];
+  const auto message = std::find_if(list.begin(), list.end(), [](const auto& action) { return schedule::is_receive(action.op); });
+  list.insert(message, *message);
+  EXPECT_THROW(pipeline.run(damaged, batches, options), ConfigError);
+  damaged = lower(compute, pipeline.links());
+  std::erase_if(damaged.workers[0], [](const auto& action) { return action.op == schedule::Op::RecvBackward; });
+  std::erase_if(damaged.workers[1], [](const auto& action) { return action.op == schedule::Op::SendBackward; });
+  EXPECT_THROW(pipeline.run(damaged, batches, options), ConfigError);
   EXPECT_NO_THROW(pipeline.run(lower(compute, pipeline.links()), batches, options));
+}
+
+TEST(Failure, AnImpossiblePipelineIsRefused) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  const auto make = [&](std::vector<int> replicas, const PipelineOptions& options) {
+    Pipeline(model, cut(model, 2), std::move(replicas), *optimizer, options);
+  };
+  EXPECT_THROW(make({2, 3}, {.gradient_groups = 4}), ConfigError);
+  EXPECT_THROW(make({2, 1}, {.gradient_groups = -2}), ConfigError);
+  EXPECT_NO_THROW(make({2, 3}, {.gradient_groups = 12}));
+  EXPECT_THROW(make({1, 1}, {.hosts = {0}}), ConfigError);
+  EXPECT_THROW(make({1, 1}, {.hosts = {0, 2}}), ConfigError);
+  EXPECT_THROW(make({2, 1}, {.hosts = {0, 0, 1}}), ConfigError);
+  EXPECT_NO_THROW(make({1, 1}, {.hosts = {0, 0}}));
+  EXPECT_THROW(Pipeline(model, cut(model, 1), {1, 1}, *optimizer, {}), ConfigError);  // a stage without layers
 }
 
 TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
@@ -115,6 +146,25 @@ TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
     EXPECT_LT(result.mini_batches.size(), 20u);
     EXPECT_EQ(pipeline.steps(), static_cast<int64_t>(result.mini_batches.size()));
     for (const auto& stats : result.mini_batches) EXPECT_EQ(stats.samples, 12);
+  }
+}
+
+TEST(EarlyStop, SplitSchedulesWithNormsEndTogether) {
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  for (const Kind kind : {Kind::ZbV, Kind::Interleaved, Kind::ZbH2}) {
+    const Case setup{.kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 50, .norm = true};
+    const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+    Pipeline pipeline(model, cut(model, 4), setup.replicas, *optimizer, {.hosts = shape_of(setup, 1).hosts});
+    std::atomic<bool> stop{false};
+    const auto schedule = make_schedule(setup, batches, pipeline);
+    RunOptions options{.learning_rate = [](int64_t) { return 0.05; }, .stop = &stop, .credits = verify::min_credits(schedule) + 4};
+    options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) { stop = t.value >= 7; };
+    const RunResult result = pipeline.run(schedule, batches, options);
+    EXPECT_GE(result.mini_batches.size(), 8u);
+    EXPECT_LT(result.mini_batches.size(), 20u);
+    EXPECT_EQ(pipeline.steps(), static_cast<int64_t>(result.mini_batches.size()));
+    for (const auto& stats : result.mini_batches) EXPECT_GT(stats.gradient_norm, 0.0);
   }
 }
 

@@ -5,22 +5,25 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <numeric>
 #include <set>
 #include <thread>
 
+#include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
 
-using schedule::Action;
 using schedule::Schedule;
 
-/// A replica with its stage's module shared among the stage's replicas.
-struct Pipeline::Worker {
-  std::shared_ptr<const StageModule> module;
-  Replica replica;
+/// Modules and ties are shared among a stage's replicas.
+struct Pipeline::Stages {
+  std::vector<std::unique_ptr<StageModule>> modules;
+  TiedWeights ties;
+  std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage
+  std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
 };
 
 namespace {
@@ -41,38 +44,23 @@ model::Tensors initial_buffers(const model::Model& model, const StageModule& mod
   return all;
 }
 
-bool trains(const Schedule& schedule) {
-  for (const auto& actions : schedule.workers) {
-    for (const Action& action : actions) {
-      if (action.op == schedule::Op::Backward) return true;
-    }
+int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
+  int64_t common = 1;
+  for (const int r : replicas) common = saturating_mul(common / std::gcd<int64_t>(common, r), r);
+  if (wanted == 0) return common;
+  if (wanted < 0 || wanted % common != 0) {
+    throw ConfigError(
+        fmt::format("gradient_groups must be a multiple of all numbers of replicas, that is of {}, found {}", common, wanted));
   }
-  return false;
+  return wanted;
 }
 
-/// All messages must run along the links of the model's split, and every link must be used: otherwise a stage would compute without its
-/// inputs.
-void check_messages(const Schedule& schedule, const std::vector<schedule::StageLink>& links) {
-  std::set<schedule::StageLink> used;
-  for (const auto& actions : schedule.workers) {
-    for (const Action& action : actions) {
-      if (action.op == schedule::Op::RecvForward) used.insert({action.peer, action.stage});
-    }
-  }
-  const std::set<schedule::StageLink> expected(links.begin(), links.end());
-  if (schedule.shape.micro_batches == 0 || used == expected) return;
-  for (const auto& link : expected) {
-    if (!used.contains(link)) {
-      throw ConfigError(fmt::format("the model sends tensors from stage {} to stage {}, but the schedule has no message for it",
-                                    link.from.value, link.to.value));
-    }
-  }
-  for (const auto& link : used) {
-    if (!expected.contains(link)) {
-      throw ConfigError(
-          fmt::format("the schedule has messages from stage {} to stage {}, but no tensor flows there", link.from.value, link.to.value));
-    }
-  }
+/// The workers of the replicas, spelled out.
+std::vector<int> spelled_out(const std::vector<int>& hosts, const std::vector<int>& replicas) {
+  if (!hosts.empty()) return hosts;
+  std::vector<int> result(static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
+  std::iota(result.begin(), result.end(), 0);
+  return result;
 }
 
 }  // namespace
@@ -83,28 +71,39 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       optimizer_(&optimizer),
       options_(options),
       stage_of_layer_(std::move(stage_of_layer)),
-      replicas_(std::move(replicas)) {
+      replicas_(std::move(replicas)),
+      stages_(std::make_unique<Stages>()) {
   if (model.graph().outputs().size() != 1) {
     throw ConfigError(
         fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
   }
-  if (!options.recompute.empty() && options.recompute.size() != replicas_.size()) {
-    throw ConfigError(
-        fmt::format("recompute says something about {} stages, the pipeline has {}", options.recompute.size(), replicas_.size()));
-  }
-  int32_t next_worker = 0;
+  const schedule::ScheduleShape shape{.replicas = replicas_, .micro_batches = 0, .hosts = options.hosts};
+  schedule::validate(shape);
+  gradient_groups_ = choose_groups(replicas_, options.gradient_groups);
+  const schedule::WorkerTable table(shape);
+  stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
+  std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
-    const auto module = std::make_shared<const StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)});
-    if (module->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
+    stages_->modules.push_back(std::make_unique<StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)}));
+    modules.push_back(stages_->modules.back().get());
+    if (modules.back()->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
+  }
+  stages_->ties = find_tied_weights(model, stage_of_layer_, modules);
+  for (size_t s = 0; s < replicas_.size(); ++s) {
+    auto& stage = stages_->replicas.emplace_back();
     for (int r = 0; r < replicas_[s]; ++r) {
-      workers_.push_back(std::make_unique<Worker>(Worker{
-          module, Replica{WorkerId{next_worker++}, r, module.get(), WeightStore(initial_weights(model, *module, options.seed), optimizer),
-                          initial_buffers(model, *module), !options.recompute.empty() && options.recompute[s]}}));
+      const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      stage.push_back(std::make_unique<Replica>(Replica{worker, r, modules[s], &stages_->ties.stages[s],
+                                                        WeightStore(initial_weights(model, *modules[s], options.seed), optimizer),
+                                                        initial_buffers(model, *modules[s])}));
+      stages_->held_by[worker.index()].push_back(stage.back().get());
     }
   }
 }
 
 Pipeline::~Pipeline() = default;
+
+Replica& Pipeline::replica(size_t stage, int number) const { return *stages_->replicas[stage][static_cast<size_t>(number)]; }
 
 std::vector<schedule::StageLink> Pipeline::links() const {
   std::set<schedule::StageLink> links;
@@ -112,38 +111,63 @@ std::vector<schedule::StageLink> Pipeline::links() const {
   return {links.begin(), links.end()};
 }
 
-RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, const RunOptions& options) {
-  if (schedule.shape.replicas != replicas_ || schedule.workers.size() != workers_.size()) {
+bool Pipeline::needs_norm() const { return !stages_->ties.copies.empty(); }
+
+void Pipeline::check(const Schedule& schedule, const RunOptions& options) const {
+  const schedule::ScheduleShape& shape = schedule.shape;
+  if (shape.replicas != replicas_ || schedule.workers.size() != stages_->held_by.size()) {
     throw ConfigError(fmt::format("the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
-                                  schedule.shape.num_stages(), schedule.workers.size(), replicas_.size(), workers_.size()));
+                                  shape.num_stages(), schedule.workers.size(), replicas_.size(), stages_->held_by.size()));
+  }
+  if (spelled_out(shape.hosts, replicas_) != spelled_out(options_.hosts, replicas_)) {
+    throw ConfigError(fmt::format("the schedule puts the stages on workers {}, the pipeline on {}",
+                                  fmt::join(spelled_out(shape.hosts, replicas_), " "),
+                                  fmt::join(spelled_out(options_.hosts, replicas_), " ")));
   }
   if (!schedule.lowered) throw ConfigError("the schedule has no messages and steps yet: lower() it first");
   check_messages(schedule, links());
+  if (!trains(schedule)) return;
+  if (!options.learning_rate) throw ConfigError("a training run needs a learning rate");
+  if (options.max_grad_norm > 0 && !shape.global_norm) {
+    throw ConfigError("clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
+  }
+  if (needs_norm() && (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush)) {
+    throw ConfigError(fmt::format(
+        "stages of '{}' share weights: the schedule needs NORM, where their gradients are added up, and the weight policy flush",
+        model_->name()));
+  }
+}
 
-  std::vector<StageId> stage_of_worker;
-  for (const auto& worker : workers_) stage_of_worker.push_back(worker->module->stage());
-  RunState state(schedule, source, options, stage_of_worker);
+RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, const RunOptions& options) {
+  check(schedule, options);
+  std::vector<size_t> weights_of_stage;
+  for (const auto& module : stages_->modules) weights_of_stage.push_back(module->weight_offsets().back());
+  RunState state(schedule, source, options, weights_of_stage);
   state.training = trains(schedule);
-  if (state.training && !options.learning_rate) throw ConfigError("a training run needs a learning rate");
+  state.gradient_groups = gradient_groups_;
+  if (schedule.shape.global_norm) {
+    state.global = std::make_unique<GlobalGradients>(static_cast<int>(schedule.workers.size()), stages_->ties.copies,
+                                                     stages_->modules.front()->num_model_weights());
+  }
 
-  std::vector<std::unique_ptr<StageWorker>> stage_workers;
-  for (const auto& worker : workers_) {
-    worker->replica.weights.begin_run();
-    stage_workers.push_back(std::make_unique<StageWorker>(worker->replica, state, options_, steps_));
+  std::vector<std::unique_ptr<StageWorker>> workers;
+  for (size_t w = 0; w < stages_->held_by.size(); ++w) {
+    for (Replica* held : stages_->held_by[w]) held->weights.begin_run();
+    workers.push_back(std::make_unique<StageWorker>(WorkerId{static_cast<int32_t>(w)}, stages_->held_by[w], state, options_, steps_));
   }
   const auto start = std::chrono::steady_clock::now();
   {
     std::vector<std::jthread> threads;
-    threads.reserve(stage_workers.size());
+    threads.reserve(workers.size());
     try {
-      for (const auto& worker : stage_workers) threads.emplace_back([&worker]() { worker->run(); });
+      for (const auto& worker : workers) threads.emplace_back([&worker]() { worker->run(); });
     } catch (const std::system_error& error) {
       state.fail(std::make_exception_ptr(
-          RuntimeError(fmt::format("cannot start thread {} of {}: {}", threads.size(), stage_workers.size(), error.what()))));
+          RuntimeError(fmt::format("cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
     }
   }
   const auto end = std::chrono::steady_clock::now();
-  if (state.training) steps_ += workers_.front()->replica.weights.latest().value;
+  if (state.training) steps_ += replica(0, 0).weights.latest().value;
   state.rethrow_failure();
 
   RunResult result;
@@ -151,7 +175,7 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, con
   result.mini_batches = state.losses.take(state.gate.last_started() + 1);
   result.timeline.source = "measured";
   const int64_t origin = std::chrono::duration_cast<std::chrono::nanoseconds>(start.time_since_epoch()).count();
-  for (const auto& worker : stage_workers) {
+  for (const auto& worker : workers) {
     auto& events = result.timeline.workers.emplace_back(worker->take_events());
     for (auto& event : events) {
       event.start_ns -= origin;
@@ -163,44 +187,44 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, con
   return result;
 }
 
+namespace {
+
+/// Buffer `b` averaged over the replicas of a stage.
+at::Tensor mean_buffer(const std::vector<std::unique_ptr<Replica>>& replicas, size_t b) {
+  if (replicas.size() == 1) return replicas.front()->buffers[b];
+  at::Tensor sum = replicas.front()->buffers[b].clone();
+  for (size_t r = 1; r < replicas.size(); ++r) sum += replicas[r]->buffers[b];
+  return sum / static_cast<double>(replicas.size());
+}
+
+}  // namespace
+
 void Pipeline::average_buffers() {
   const at::NoGradGuard no_grad;
-  size_t first = 0;
-  for (const int replicas : replicas_) {
-    const auto count = static_cast<size_t>(replicas);
-    model::Tensors& target = workers_[first]->replica.buffers;
-    for (size_t b = 0; count > 1 && b < target.size(); ++b) {
-      at::Tensor sum = target[b].clone();
-      for (size_t r = 1; r < count; ++r) sum += workers_[first + r]->replica.buffers[b];
-      sum /= static_cast<double>(count);
-      for (size_t r = 0; r < count; ++r) workers_[first + r]->replica.buffers[b].copy_(sum);
+  for (const auto& replicas : stages_->replicas) {
+    for (size_t b = 0; replicas.size() > 1 && b < replicas.front()->buffers.size(); ++b) {
+      const at::Tensor mean = mean_buffer(replicas, b);
+      for (const auto& replica : replicas) replica->buffers[b].copy_(mean);
     }
-    first += count;
   }
 }
 
 std::vector<LayerSnapshot> Pipeline::snapshot() const {
+  const at::NoGradGuard no_grad;
   std::vector<LayerSnapshot> layers(stage_of_layer_.size());
-  size_t first = 0;
-  for (const int replicas : replicas_) {
-    const Worker& worker = *workers_[first];
-    const StageModule& module = *worker.module;
-    const WeightStore& store = worker.replica.weights;
-    const model::Tensors& weights = store.newest();
+  for (const auto& replicas : stages_->replicas) {
+    const StageModule& module = *replicas.front()->module;
+    const WeightStore& store = replicas.front()->weights;
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot& layer = layers[module.layers()[i].index()];
       layer.optimizer_state.resize(store.state().size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-        layer.weights.push_back(weights[w].detach());
+        layer.weights.push_back(store.newest()[w].detach());
         for (size_t s = 0; s < store.state().size(); ++s) layer.optimizer_state[s].push_back(store.state()[s][w]);
       }
-      for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b) {
-        at::Tensor sum = worker.replica.buffers[b];
-        for (int r = 1; r < replicas; ++r) sum = sum + workers_[first + static_cast<size_t>(r)]->replica.buffers[b];
-        layer.buffers.push_back(replicas > 1 ? sum / static_cast<double>(replicas) : sum);
-      }
+      for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
+        layer.buffers.push_back(mean_buffer(replicas, b));
     }
-    first += static_cast<size_t>(replicas);
   }
   return layers;
 }
@@ -208,11 +232,11 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
 void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
   PENSTOCK_CHECK(layers.size() == stage_of_layer_.size(), layers.size(), stage_of_layer_.size());
   const size_t num_states = optimizer_->state_names().size();
-  for (const auto& worker : workers_) {
+  for (const auto& replicas : stages_->replicas) {
     model::Tensors weights;
     model::Tensors buffers;
     std::vector<model::Tensors> state(num_states);
-    for (const LayerId id : worker->module->layers()) {
+    for (const LayerId id : replicas.front()->module->layers()) {
       const LayerSnapshot& layer = layers[id.index()];
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
       buffers.insert(buffers.end(), layer.buffers.begin(), layer.buffers.end());
@@ -220,9 +244,11 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
       for (size_t s = 0; s < num_states; ++s)
         state[s].insert(state[s].end(), layer.optimizer_state[s].begin(), layer.optimizer_state[s].end());
     }
-    worker->replica.weights.load(weights, state);
-    PENSTOCK_CHECK(buffers.size() == worker->replica.buffers.size(), buffers.size());
-    for (size_t b = 0; b < buffers.size(); ++b) worker->replica.buffers[b].copy_(buffers[b]);
+    for (const auto& replica : replicas) {
+      replica->weights.load(weights, state);
+      PENSTOCK_CHECK(buffers.size() == replica->buffers.size(), buffers.size());
+      for (size_t b = 0; b < buffers.size(); ++b) replica->buffers[b].copy_(buffers[b]);
+    }
   }
   steps_ = steps;
 }

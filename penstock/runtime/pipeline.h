@@ -24,9 +24,12 @@ struct PipelineOptions {
   uint64_t seed = 1;                            ///< initial weights
   int threads_per_worker = 1;                   ///< intra-op threads
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
-  /// Per stage: keep only the inputs of a micro-batch and run its forward pass again right before its backward pass (docs/weights.md).
-  /// Empty: no stage does.
-  std::vector<bool> recompute = {};
+  /// ScheduleShape::hosts: the worker of every replica, stage by stage; empty: one each, in that order.
+  std::vector<int> hosts = {};
+  /// Gradients of a mini-batch are summed in so many groups of micro-batches (gradient_buffer.h), a multiple of every stage's number of
+  /// replicas; 0: the least common one. Runs with the same number have the same sums bit for bit, however many replicas their stages have.
+  /// A replica of a stage with r keeps groups / r sets of gradients, but no more than it has micro-batches.
+  int64_t gradient_groups = 0;
 };
 
 /// Sums over the samples of one mini-batch.
@@ -34,6 +37,9 @@ struct MiniBatchStats {
   double loss_sum = 0;
   int64_t correct = 0;
   int64_t samples = 0;
+  /// L2 norm of the mini-batch's gradient over all weights, before clipping; 0 where the schedule has no NORM. Not known yet in
+  /// RunOptions::on_mini_batch.
+  double gradient_norm = 0;
   double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
 };
 
@@ -41,6 +47,9 @@ struct RunOptions {
   /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the schedule is forward-only. Called from
   /// worker threads.
   std::function<double(int64_t step)> learning_rate = {};
+  /// Gradients whose norm over the whole model is larger are scaled down to it; 0: no clipping. Otherwise the schedule must have NORM
+  /// (ScheduleShape::global_norm).
+  double max_grad_norm = 0;
   /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones are left out.
   const std::atomic<bool>* stop = nullptr;
   /// Called when all samples of a mini-batch have gone through the loss; from a worker thread, one call at a time.
@@ -66,10 +75,12 @@ struct LayerSnapshot {
   std::vector<model::Tensors> optimizer_state;
 };
 
+struct Replica;
+
 class Pipeline {
  public:
-  /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws ConfigError when a stage has no layer
-  /// or options.recompute has another number of stages.
+  /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws ConfigError when a stage has no layer,
+  /// options.hosts do not fit (schedule::validate) or options.gradient_groups is no common multiple of the replicas.
   Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas, const model::Optimizer& optimizer,
            const PipelineOptions& options);
   ~Pipeline();
@@ -77,10 +88,17 @@ class Pipeline {
   /// The pairs of stages between which tensors flow; what lower() needs.
   std::vector<schedule::StageLink> links() const;
 
+  /// Whether stages share weights (graph::tie_groups), so that the schedule must have NORM (ScheduleShape::global_norm), where the shared
+  /// gradients are added up; then only the flush policy is supported.
+  bool needs_norm() const;
+  /// The number in use (PipelineOptions::gradient_groups).
+  int64_t gradient_groups() const { return gradient_groups_; }
+
   /// Runs the whole schedule and returns when all workers are done. A schedule with backwards trains; one without evaluates (no dropout, no
-  /// gradient). The schedule must be lowered, verified and of this pipeline's shape. On the first failure all workers stop and that failure
-  /// is thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for what. Stages may then have taken
-  /// different numbers of steps: load() a checkpoint before running again. Not reentrant.
+  /// gradient). The schedule must be lowered, verified and of this pipeline's shape: its stages, replicas and hosts, with messages exactly
+  /// where tensors cross from worker to worker, and NORM where it is needed; ConfigError says what does not fit. On the first failure all
+  /// workers stop and that failure is thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for what.
+  /// Stages may then have taken different numbers of steps: load() a checkpoint before running again. Not reentrant.
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options);
 
   /// Optimiser steps taken so far.
@@ -95,13 +113,18 @@ class Pipeline {
   void average_buffers();
 
  private:
-  struct Worker;
+  struct Stages;
+  /// Refuses a schedule that does not fit.
+  void check(const schedule::Schedule& schedule, const RunOptions& options) const;
+  Replica& replica(size_t stage, int number) const;
+
   const model::Model* model_;
   const model::Optimizer* optimizer_;
   PipelineOptions options_;
   std::vector<StageId> stage_of_layer_;
   std::vector<int> replicas_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  int64_t gradient_groups_ = 1;
+  std::unique_ptr<Stages> stages_;
   int64_t steps_ = 0;
 };
 

@@ -3,14 +3,18 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/global_gradients.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/shared_reduce.h"
 #include "penstock/runtime/status_board.h"
 #include "penstock/runtime/tensor_exchange.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
@@ -31,23 +35,33 @@ class StopGate {
   int64_t limit_ GUARDED_BY(mutex_) = INT64_MAX;
 };
 
-/// Collects losses from the workers of the output stage.
+/// Collects losses from the workers of the output stage. Those of a mini-batch are added up in the order of its micro-batches.
 class LossCollector {
  public:
   LossCollector(const schedule::ScheduleShape& shape, const BatchSource& source, const RunOptions& options);
-  void add(MiniBatchId mini_batch, const MiniBatchStats& part);
+  void add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
+  void set_norm(MiniBatchId mini_batch, double norm);
   /// The first `count` mini-batches.
   std::vector<MiniBatchStats> take(int64_t count);
 
  private:
+  struct Open {
+    std::map<MicroBatchId, MiniBatchStats> parts;
+    int64_t samples = 0;
+  };
+  void add_up(MiniBatchId mini_batch, const Open& open) REQUIRES(mutex_);
+
   const BatchSource& source_;
   const RunOptions& options_;
   Mutex mutex_;
   std::vector<MiniBatchStats> stats_ GUARDED_BY(mutex_);
+  std::map<MiniBatchId, Open> open_ GUARDED_BY(mutex_);  ///< not all samples are there
 };
 
 struct RunState {
-  RunState(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options, std::vector<StageId> stage_of_worker);
+  /// `weights_of_stage`: number of weight tensors of each stage.
+  RunState(const schedule::Schedule& schedule, const BatchSource& source, const RunOptions& options,
+           const std::vector<size_t>& weights_of_stage);
 
   /// Keeps the first failure and wakes everybody.
   void fail(std::exception_ptr failure);
@@ -55,11 +69,15 @@ struct RunState {
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
   const schedule::Schedule& schedule;
+  const schedule::WorkerTable table;
   const BatchSource& source;
   const RunOptions& options;
   bool training = true;
+  int64_t gradient_groups = 1;
+  std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
   TensorExchange exchange;
   std::vector<std::unique_ptr<SharedReduce>> reduces;  ///< per stage; null without replicas
+  std::unique_ptr<GlobalGradients> global;             ///< null unless the schedule has NORM
   StatusBoard board;
   StopGate gate;
   LossCollector losses;

@@ -1,37 +1,34 @@
-// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first replica's tensors (each replica sums its
-// own slice, in replica order, so that results do not depend on timing), then everybody reads them by reference. 2 barriers; each replica
-// reads (r-1)/r and writes 1/r of the gradient bytes.
+// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first group's tensors (each replica sums its
+// own slice, in the order of the groups, so that results depend neither on timing nor on the number of replicas), then everybody reads them
+// by reference. 2 barriers; with G groups over r replicas each replica reads G / r and writes 1 / r of the gradient's bytes.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "penstock/runtime/tensor_exchange.h"
-#include "penstock/util/mutex.h"
+#include "penstock/runtime/barrier.h"
+#include "penstock/runtime/gradient_buffer.h"
 
 namespace penstock::runtime {
 
 /// Thread-safe; one object per replicated stage.
 class SharedReduce {
  public:
-  explicit SharedReduce(int replicas) : replicas_(replicas), contributions_(static_cast<size_t>(replicas)) {}
+  /// `count` tensors.
+  SharedReduce(int replicas, size_t count)
+      : replicas_(replicas), count_(count), barrier_(replicas), contributions_(static_cast<size_t>(replicas)) {}
 
-  /// Replaces `gradients` by the sum over all replicas; undefined tensors count as zero and stay undefined if undefined everywhere. The
-  /// sum is shared between the replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for
-  /// them to `waiting_ns`.
-  WaitResult run(int replica, model::Tensors& gradients, CondVar::Deadline deadline, int64_t& waiting_ns);
-  void close();
+  /// Sets `sums` to the sum over the groups of all replicas, ascending; undefined tensors count as zero and stay undefined if undefined
+  /// everywhere. `partials` must be exclusive to the caller (GradientBuffer::take_exclusive) and is used up. The sum is shared between the
+  /// replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for them to `waiting_ns`.
+  WaitResult run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline, int64_t& waiting_ns);
+  void close() { barrier_.close(); }
 
  private:
-  WaitResult barrier(CondVar::Deadline deadline, int64_t& waiting_ns);
-
   int replicas_;
-  Mutex mutex_;
-  CondVar changed_;
-  int arrived_ GUARDED_BY(mutex_) = 0;
-  int64_t generation_ GUARDED_BY(mutex_) = 0;
-  bool closed_ GUARDED_BY(mutex_) = false;
-  std::vector<model::Tensors*> contributions_;  ///< written before the first barrier, read after it
+  size_t count_;
+  Barrier barrier_;
+  std::vector<const Partials*> contributions_;  ///< written before the first barrier, read after it
 };
 
 }  // namespace penstock::runtime

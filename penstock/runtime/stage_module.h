@@ -15,6 +15,28 @@ using model::MutableTensorSpan;
 using model::Tensors;
 using model::TensorSpan;
 
+/// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its place in the stage's table of values,
+/// `position` the part's turn in the sum. A value made elsewhere: `slot` is its place in inputs(), `part` which of the parts that the
+/// stage sends for it, `position` the turn in that part.
+struct GradientPlace {
+  size_t slot = 0;
+  size_t position = 0;
+  size_t part = 0;
+};
+
+/// How one layer of a stage fits in. Values live in one flat table: the stage's inputs, then every layer's outputs.
+struct LayerPlace {
+  std::vector<size_t> sources;                 ///< distinct values that the layer reads: positions in the table
+  std::vector<size_t> arguments;               ///< per argument: position in `sources`
+  std::vector<GradientPlace> gradient_places;  ///< per source
+  std::vector<size_t> frees;                   ///< values that nobody reads after it
+  size_t first_output = 0;                     ///< in the table
+  size_t num_outputs = 1;
+  /// The layer of the stage (position in layers()) at the end of the chain that this one belongs to: a layer whose only output is read by
+  /// one layer of the stage and nobody else belongs to its reader's chain. No gradient is added up inside a chain.
+  size_t chain_end = 0;
+};
+
 /// Immutable; thread-safe; keeps a reference to the model, which must outlive it.
 class StageModule {
  public:
@@ -41,11 +63,41 @@ class StageModule {
   const std::vector<size_t>& weight_offsets() const { return weight_offsets_; }
   const std::vector<size_t>& buffer_offsets() const { return buffer_offsets_; }
 
-  /// outputs(), each [batch, ...]. `context.seed` is that of the micro-batch; each layer gets one derived from it and its name.
-  /// Throws RuntimeError naming the layer when an operator fails.
+  /// The position of the first weight of layer `i` of layers() in the flat list of the whole model's weights, layer by layer; and the
+  /// length of that list.
+  size_t first_model_weight(size_t i) const { return model_weights_[i]; }
+  size_t num_model_weights() const { return num_model_weights_; }
+
+  const std::vector<LayerPlace>& places() const { return places_; }
+  size_t num_slots() const { return num_slots_; }
+  /// The layer (position in layers()) that makes the value of the table; only values made here.
+  size_t maker_of(size_t slot) const { return maker_of_[slot - inputs_.size()]; }
+  /// Per value of the table that is made here: how many parts its gradient has (gradient_order.h).
+  size_t num_parts(size_t slot) const { return num_parts_[slot]; }
+  /// Per value of inputs(), for each part of its gradient that the stage sends: how many of its layers add to it. Empty for model inputs.
+  const std::vector<size_t>& parts_sent(size_t input) const { return parts_sent_[input]; }
+  /// Whether a weight takes part in making the value; if not, nobody wants its gradient. Model inputs: no.
+  bool input_needs_gradient(size_t input) const { return input_needs_gradient_[input]; }
+  /// What stage `from`, which reads our outputs, sends back: value by value as outputs_to(from), the parts of each in the order of its sum.
+  const std::vector<GradientPlace>& gradients_from(StageId from) const;
+  /// Where the gradient of the loss goes; only on the stage that makes the model's output.
+  GradientPlace loss_place() const { return {output_slots_[model_outputs_.front()], 0, 0}; }
+
+  /// One layer's forward pass. Throws RuntimeError naming the layer when an operator fails.
+  Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers, TensorSpan arguments,
+                        const model::ForwardContext& context) const;
+  /// The values of outputs() out of the table.
+  Tensors outputs_of(TensorSpan values) const;
+  /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs. `context.seed` is that of the
+  /// micro-batch; each layer gets one derived from it and its name. Throws RuntimeError naming the layer when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) const;
 
  private:
+  void find_boundary(const std::vector<StageId>& stage_of_layer);
+  void lay_out_values();
+  void order_gradients(const std::vector<StageId>& stage_of_layer);
+  void find_chains();
+
   const model::Model* model_;
   StageId stage_;
   std::vector<LayerId> layers_;
@@ -56,11 +108,15 @@ class StageModule {
   std::map<StageId, std::vector<size_t>> outputs_to_;
   std::vector<size_t> weight_offsets_;
   std::vector<size_t> buffer_offsets_;
-  /// Values live in one flat table: the stage's inputs, then every layer's outputs.
-  std::vector<std::vector<size_t>> layer_inputs_;  ///< per layer: positions in the table
-  std::vector<std::vector<size_t>> layer_frees_;   ///< per layer: positions that nobody reads after it
-  std::vector<size_t> layer_outputs_;              ///< per layer: first position of its outputs
-  std::vector<size_t> output_slots_;               ///< per stage output
+  std::vector<size_t> model_weights_;
+  size_t num_model_weights_ = 0;
+  std::vector<LayerPlace> places_;
+  std::vector<size_t> output_slots_;  ///< per stage output: its place in the table
+  std::vector<size_t> maker_of_;
+  std::vector<size_t> num_parts_;  ///< per value of the table
+  std::vector<std::vector<size_t>> parts_sent_;
+  std::vector<bool> input_needs_gradient_;
+  std::map<StageId, std::vector<GradientPlace>> gradients_from_;
   size_t num_slots_ = 0;
 };
 

@@ -15,13 +15,13 @@ std::string describe_wait(const Action& action) {
   const std::string text = schedule::to_text(action);
   if (schedule::is_receive(action.op)) return fmt::format("for {} from stage {}", text, action.peer.value);
   if (schedule::is_send(action.op)) return fmt::format("for room to {} (stage {} has not taken earlier messages)", text, action.peer.value);
+  if (action.op == Op::NormGradients) return fmt::format("for all other workers in {}", text);
   return fmt::format("for the other replicas in {}", text);
 }
 
 }  // namespace
 
-StatusBoard::StatusBoard(std::vector<StageId> stage_of_worker)
-    : stage_of_worker_(std::move(stage_of_worker)), entries_(stage_of_worker_.size()) {}
+StatusBoard::StatusBoard(std::vector<std::string> labels) : labels_(std::move(labels)), entries_(labels_.size()) {}
 
 void StatusBoard::set(WorkerId worker, State state, const Action& action) {
   MutexLock lock(mutex_);
@@ -41,7 +41,7 @@ std::string StatusBoard::report() const {
   for (size_t w = 0; w < entries_.size(); ++w) {
     const Entry& entry = entries_[w];
     const double seconds = std::chrono::duration<double>(now - entry.since).count();
-    text += fmt::format("\n  worker {} (stage {}): ", w, stage_of_worker_[w].value);
+    text += fmt::format("\n  worker {} ({}): ", w, labels_[w]);
     switch (entry.state) {
       case State::Idle:
         text += "has not started";

@@ -16,7 +16,8 @@ class StatusBoard {
  public:
   enum class State : uint8_t { Idle, Computing, Waiting, Done, Failed };
 
-  explicit StatusBoard(std::vector<StageId> stage_of_worker);
+  /// `labels`: what each worker holds, "stage 1".
+  explicit StatusBoard(std::vector<std::string> labels);
 
   void set(WorkerId worker, State state, const schedule::Action& action);
   void set(WorkerId worker, State state);
@@ -30,7 +31,7 @@ class StatusBoard {
     schedule::Action action;
     std::chrono::steady_clock::time_point since;
   };
-  std::vector<StageId> stage_of_worker_;
+  std::vector<std::string> labels_;
   mutable Mutex mutex_;
   std::vector<Entry> entries_ GUARDED_BY(mutex_);
 };

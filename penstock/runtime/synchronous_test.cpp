@@ -62,9 +62,8 @@ TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
 }
 
 TEST(Synchronous, AdamEqualsSerial) {
-  expect_equals_serial(
-      skip_model(),
-      {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = {.name = "adam", .epsilon = 1e-3}, .learning_rate = 0.01});
+  expect_equals_serial(skip_model(),
+                       {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = gentle_adam(), .learning_rate = 0.01});
 }
 
 TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
@@ -95,26 +94,16 @@ TEST(Synchronous, RecomputationChangesNothingButMemory) {
   }
 }
 
-/// The same samples as images.
-class RandomImages : public RandomBatches {
- public:
-  using RandomBatches::RandomBatches;
-  model::Tensors inputs(MicroBatchId b) const override { return {RandomBatches::inputs(b)[0].reshape({-1, 2, 2, 2})}; }
-};
-
 TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
   model::ModelBuilder net("normed");
   model::Value x = net.input({2, 2, 2});
   x = net.relu(net.batch_norm2d(net.conv2d(x, {.channels = 4, .kernel = 1})));
   const model::Model model = net.build(net.linear(net.flatten(x), {.features = 4}));
-  const auto optimizer = model::make_optimizer({});
-  const Case setup{.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3};
-  const RandomImages batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
   std::vector<std::vector<LayerSnapshot>> states;
   for (const bool recompute : {false, true}) {
-    Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer, {.seed = 3, .recompute = {recompute, recompute}});
-    pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.05; }});
-    states.push_back(pipeline.snapshot());
+    states.push_back(
+        train(model, {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3, .recompute = {recompute, recompute}, .sample = {2, 2, 2}})
+            .layers);
   }
   EXPECT_EQ(weight_difference(states[0], states[1]), 0.0);
   size_t buffers = 0;

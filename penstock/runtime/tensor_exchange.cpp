@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -10,10 +11,11 @@ using schedule::Action;
 
 TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credits)
     : credits_(static_cast<size_t>(std::max<int64_t>(credits, 1))) {
+  const schedule::WorkerTable table(schedule.shape);
   for (size_t w = 0; w < schedule.workers.size(); ++w) {
     for (const Action& action : schedule.workers[w]) {
       if (!schedule::is_send(action.op)) continue;
-      const Key key{WorkerId{static_cast<int32_t>(w)}, schedule.shape.worker_of(action.peer, action.micro_batch),
+      const Key key{WorkerId{static_cast<int32_t>(w)}, table.worker_of(action.peer, action.micro_batch),
                     action.op == schedule::Op::SendBackward};
       auto& slot = channels_[key];
       if (!slot) slot = std::make_unique<Channel>();

@@ -9,13 +9,11 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/runtime/barrier.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
-
-/// Why a wait ended without what it waited for.
-enum class WaitResult : uint8_t { Ready, TimedOut, Closed };
 
 struct MessageName {
   StageId from;

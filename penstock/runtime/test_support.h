@@ -21,13 +21,18 @@ namespace penstock::runtime::testing {
 /// Random samples in memory, cut into mini-batches of `mini_batch` samples, each into `parts` micro-batches of nearly equal size.
 class RandomBatches : public BatchSource {
  public:
-  RandomBatches(int64_t samples, int64_t mini_batch, int64_t parts, int64_t features, int64_t classes, uint64_t seed = 7)
+  RandomBatches(int64_t samples, int64_t mini_batch, int64_t parts, int64_t features, int64_t classes, model::Shape sample = {},
+                uint64_t seed = 7)
       : mini_batch_(mini_batch), parts_(parts), samples_(samples) {
     Rng rng(seed);
     inputs_ = at::zeros({samples, features});
     targets_ = at::zeros({samples}, at::kLong);
     for (int64_t i = 0; i < inputs_.numel(); ++i) inputs_.data_ptr<float>()[i] = static_cast<float>(rng.uniform() * 2 - 1);
     targets_.copy_(inputs_.slice(1, 0, classes).argmax(1));  // something to learn
+    if (!sample.empty()) {
+      sample.insert(sample.begin(), samples);
+      inputs_ = inputs_.reshape(sample);
+    }
   }
   int64_t num_micro_batches() const {
     const int64_t rest = samples_ % mini_batch_;
@@ -85,6 +90,9 @@ struct Trained {
   RunResult run;
 };
 
+inline model::OptimizerSpec momentum_sgd() { return {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3}; }
+inline model::OptimizerSpec gentle_adam() { return {.name = "adam", .epsilon = 1e-3}; }
+
 struct Case {
   schedule::Kind kind = schedule::Kind::Serial;
   std::vector<int> replicas = {1};
@@ -92,33 +100,67 @@ struct Case {
   int64_t mini_batch = 12;
   int64_t parts = 1;
   int64_t samples = 12 * 20;
-  model::OptimizerSpec optimizer = {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3};
+  model::OptimizerSpec optimizer = momentum_sgd();
   double learning_rate = 0.05;
   std::vector<bool> recompute = {};
+  int chunks = 0;      ///< stages per worker where the kind puts several on one; 0: its own number
+  int64_t slack = 0;   ///< eager-1f1b
+  int64_t groups = 0;  ///< PipelineOptions::gradient_groups
+  bool norm = false;
+  double max_grad_norm = 0;
+  /// Of the layers; empty: cut().
+  std::vector<StageId> stage_of_layer = {};
+  model::Shape sample = {8};
 };
 
+inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches) {
+  schedule::ScheduleShape shape{.replicas = setup.replicas,
+                                .micro_batches = micro_batches,
+                                .accumulate = setup.parts,
+                                .policy = setup.policy,
+                                .slack = setup.slack,
+                                .recompute = setup.recompute,
+                                .global_norm = setup.norm};
+  return schedule::with_hosts(setup.kind, shape, setup.chunks == 0 ? schedule::default_chunks(setup.kind) : setup.chunks);
+}
+
 inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches, const Pipeline& pipeline) {
-  const schedule::Schedule full = lower(
-      generate(
-          setup.kind,
-          {.replicas = setup.replicas, .micro_batches = batches.num_micro_batches(), .accumulate = setup.parts, .policy = setup.policy}),
-      pipeline.links());
-  const auto violations = verify::verify(full, {.credits = 4});
+  const schedule::Schedule full = lower(generate(setup.kind, shape_of(setup, batches.num_micro_batches())), pipeline.links());
+  const int64_t credits = std::max<int64_t>(4, verify::min_credits(full));
+  const auto violations = verify::verify(full, {.credits = credits});
   EXPECT_TRUE(violations.empty()) << violations.front().message;
   return full;
 }
 
 inline Trained train(const model::Model& model, const Case& setup) {
   const auto optimizer = model::make_optimizer(setup.optimizer);
-  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
-  Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer,
-                    {.seed = 3, .deadline = std::chrono::seconds(30), .recompute = setup.recompute});
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4, setup.sample);
+  const auto stages = setup.stage_of_layer.empty() ? cut(model, static_cast<int>(setup.replicas.size())) : setup.stage_of_layer;
+  Pipeline pipeline(model, stages, setup.replicas, *optimizer,
+                    {.seed = 3, .deadline = std::chrono::seconds(30), .hosts = shape_of(setup, 1).hosts, .gradient_groups = setup.groups});
   Trained trained;
-  trained.run =
-      pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [&](int64_t) { return setup.learning_rate; }});
+  const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
+  trained.run = pipeline.run(schedule, batches,
+                             {.learning_rate = [&](int64_t) { return setup.learning_rate; },
+                              .max_grad_norm = setup.max_grad_norm,
+                              .credits = std::max<int64_t>(4, verify::min_credits(schedule))});
   for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());
   trained.layers = pipeline.snapshot();
   return trained;
+}
+
+/// Losses, norms and weights, bit for bit.
+inline void expect_same_bits(const Trained& a, const Trained& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.run.mini_batches.size(), b.run.mini_batches.size());
+  for (size_t t = 0; t < a.run.mini_batches.size(); ++t)
+    EXPECT_EQ(a.run.mini_batches[t].gradient_norm, b.run.mini_batches[t].gradient_norm) << t;
+  ASSERT_EQ(a.layers.size(), b.layers.size());
+  for (size_t l = 0; l < a.layers.size(); ++l) {
+    ASSERT_EQ(a.layers[l].weights.size(), b.layers[l].weights.size());
+    for (size_t w = 0; w < a.layers[l].weights.size(); ++w)
+      EXPECT_TRUE(a.layers[l].weights[w].equal(b.layers[l].weights[w])) << "layer " << l << " weight " << w;
+  }
 }
 
 /// Largest difference relative to the largest magnitude, over all weights.

@@ -8,6 +8,12 @@ std::string_view to_string(Op op) {
       return "F";
     case Op::Backward:
       return "B";
+    case Op::BackwardInput:
+      return "I";
+    case Op::BackwardWeight:
+      return "W";
+    case Op::Recompute:
+      return "R";
     case Op::SendForward:
       return "SEND_F";
     case Op::RecvForward:
@@ -18,6 +24,8 @@ std::string_view to_string(Op op) {
       return "RECV_B";
     case Op::SyncGradients:
       return "SYNC";
+    case Op::NormGradients:
+      return "NORM";
     case Op::Step:
       return "STEP";
     case Op::FreeWeights:

@@ -11,10 +11,11 @@
 namespace penstock::schedule {
 namespace {
 
-constexpr std::array kOps = {Op::Forward,      Op::Backward,      Op::SendForward, Op::RecvForward, Op::SendBackward,
-                             Op::RecvBackward, Op::SyncGradients, Op::Step,        Op::FreeWeights};
-/// Words of PyTorch's notation that have a meaning there and none here so far.
-constexpr std::array<std::string_view, 6> kUnsupported = {"I", "W", "UNSHARD", "RESHARD", "REDUCE_GRAD", "OVERLAP_F_B"};
+constexpr std::array kOps = {Op::Forward,       Op::Backward,    Op::BackwardInput, Op::BackwardWeight, Op::Recompute,
+                             Op::SendForward,   Op::RecvForward, Op::SendBackward,  Op::RecvBackward,   Op::SyncGradients,
+                             Op::NormGradients, Op::Step,        Op::FreeWeights};
+/// Words that only PyTorch's notation has.
+constexpr std::array<std::string_view, 4> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD", "OVERLAP_F_B"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -24,7 +25,7 @@ class ActionReader {
   ActionReader(std::string_view text, const TextPlace& place, int64_t cell) : text_(text), rest_(text), place_(place), cell_(cell) {}
 
   Action read() {
-    if (text_.find("OVERLAP") != std::string_view::npos) fail("OVERLAP_F_B is not supported yet");
+    if (text_.starts_with('(')) fail(only_pytorch("OVERLAP_F_B"));
     Action action;
     action.stage = StageId{stage("a stage number first")};
     action.op = op();
@@ -41,6 +42,9 @@ class ActionReader {
   }
 
  private:
+  static std::string only_pytorch(std::string_view name) {
+    return fmt::format("{} belongs to PyTorch's CSV, which has no '# penstock schedule' header", name);
+  }
   [[noreturn]] void fail(std::string_view message) const { place_.fail(fmt::format("action {} {}: {}", cell_, quoted(text_), message)); }
 
   int64_t number(std::string_view expected) {
@@ -68,8 +72,9 @@ class ActionReader {
         return op;
       }
     }
-    if (std::find(kUnsupported.begin(), kUnsupported.end(), name) != kUnsupported.end()) fail(fmt::format("{} is not supported yet", name));
-    fail(fmt::format("unknown operation {}, expected F, B, SEND_F, RECV_F, SEND_B, RECV_B, SYNC, STEP or FREE", quoted(name)));
+    if (std::find(kPyTorchOnly.begin(), kPyTorchOnly.end(), name) != kPyTorchOnly.end()) fail(only_pytorch(name));
+    fail(fmt::format("unknown operation {}, expected F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, SYNC, NORM, STEP or FREE",
+                     quoted(name)));
   }
 
   StageId peer(const Action& action) {
@@ -86,7 +91,7 @@ class ActionReader {
 
   void version(Action& action) {
     if (!is_compute(action.op) && action.op != Op::Step && action.op != Op::FreeWeights) {
-      fail("only F, B, STEP and FREE carry a weight version");
+      fail("only F, B, I, W, R, STEP and FREE carry a weight version");
     }
     rest_.remove_prefix(1);
     action.version = WeightVersion{number("a weight version after '@'")};
@@ -125,6 +130,8 @@ std::optional<int64_t> parse_count(std::string_view text) {
   return value;
 }
 
+Action parse_action(std::string_view text, const TextPlace& place, int64_t cell) { return ActionReader(text, place, cell).read(); }
+
 std::vector<Action> parse_actions(std::string_view line, const TextPlace& place, int64_t max_actions) {
   std::vector<Action> actions;
   int64_t cell = 0;
@@ -135,7 +142,7 @@ std::vector<Action> parse_actions(std::string_view line, const TextPlace& place,
     ++cell;
     if (text.empty()) continue;
     if (static_cast<int64_t>(actions.size()) >= max_actions) place.fail(fmt::format("more than {} actions", max_actions));
-    actions.push_back(ActionReader(text, place, cell).read());
+    actions.push_back(parse_action(text, place, cell));
   }
   return actions;
 }

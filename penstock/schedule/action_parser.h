@@ -27,8 +27,11 @@ std::string quoted(std::string_view text);
 /// The whole of `text` as a decimal number >= 0, or nothing.
 std::optional<int64_t> parse_count(std::string_view text);
 
-/// The actions of one line; empty cells are skipped. For F, B and messages the mini-batch is left 0, to be filled in from the
-/// shape. Throws ParseError, also when more than `max_actions` are found.
+/// The action that is the whole of `text`; `cell` is its number in the line, from 1, for messages. The mini-batch of compute actions and
+/// messages is left 0, to be filled in from the shape. Throws ParseError.
+Action parse_action(std::string_view text, const TextPlace& place, int64_t cell);
+
+/// The actions of one line; empty cells are skipped. Throws ParseError as parse_action() does, and when more than `max_actions` are found.
 std::vector<Action> parse_actions(std::string_view line, const TextPlace& place, int64_t max_actions);
 
 }  // namespace penstock::schedule

@@ -1,30 +1,39 @@
 // What all generators share: one list of compute actions per worker, filled from the worker's own micro-batches (replica k of r runs k, k +
-// r, k + 2r, ...).
+// r, k + 2r, ...). A worker with several stages has several ComputeLists that write to the same actions.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/arithmetic.h"
 
 namespace penstock::schedule {
 
-/// One worker's list while a generator fills it.
+/// One stage's part of a worker's list while a generator fills it.
 class ComputeList {
  public:
   ComputeList(const ScheduleShape& shape, StageId stage, int replica, std::vector<Action>& actions)
-      : accumulate_(shape.accumulate), stage_(stage), replica_(replica), stride_(shape.replicas[stage.index()]), actions_(actions) {}
+      : accumulate_(shape.accumulate), stage_(stage), replica_(replica), stride_(shape.replicas[stage.index()]), actions_(&actions) {}
 
   StageId stage() const { return stage_; }
   /// Number of this worker's micro-batches below `end`; their local indices are 0 .. result - 1.
   int64_t count_below(int64_t end) const { return end <= replica_ ? 0 : ceil_div(end - replica_, stride_); }
   /// The micro-batch with this local index.
   MicroBatchId micro_batch(int64_t local) const { return MicroBatchId{replica_ + local * stride_}; }
+  void add(Op op, int64_t local) {
+    const MicroBatchId b = micro_batch(local);
+    actions_->push_back({.op = op, .stage = stage_, .micro_batch = b, .mini_batch = MiniBatchId{b.value / accumulate_}, .peer = stage_});
+  }
   void forward(int64_t local) { add(Op::Forward, local); }
   void backward(int64_t local) { add(Op::Backward, local); }
+  void backward_input(int64_t local) { add(Op::BackwardInput, local); }
+  void backward_weight(int64_t local) { add(Op::BackwardWeight, local); }
   /// 1F1B over the local indices [begin, end): `depth` forwards, then backward and forward in turn, then the remaining backwards.
   void one_forward_one_backward(int64_t begin, int64_t end, int64_t depth) {
     int64_t next_forward = begin;
@@ -34,35 +43,52 @@ class ComputeList {
       if (next_forward < end) forward(next_forward++);
     }
   }
-
- private:
-  void add(Op op, int64_t local) {
-    const MicroBatchId b = micro_batch(local);
-    actions_.push_back({.op = op, .stage = stage_, .micro_batch = b, .mini_batch = MiniBatchId{b.value / accumulate_}, .peer = stage_});
+  /// The same with split backwards: W(b) stands right after I(b + delay), the last `delay` of them at the end.
+  void one_forward_one_split_backward(int64_t begin, int64_t end, int64_t depth, int64_t delay) {
+    int64_t next_forward = begin;
+    int64_t next_weight = begin;
+    while (next_forward < std::min(end, begin + depth - 1)) forward(next_forward++);
+    for (int64_t local = begin; local < end; ++local) {
+      if (next_forward < end) forward(next_forward++);
+      backward_input(local);
+      if (local - begin >= delay) backward_weight(next_weight++);
+    }
+    while (next_weight < end) backward_weight(next_weight++);
   }
 
+ private:
   int64_t accumulate_;
   StageId stage_;
   int64_t replica_;
   int64_t stride_;
-  std::vector<Action>& actions_;
+  std::vector<Action>* actions_;
 };
 
-/// Calls fill(ComputeList&) for every worker. `kind` is the schedule's name.
+/// Calls fill(chunks) for every worker, with one list for each stage that it holds, ascending. `kind` is the schedule's name, `passes` the
+/// number of compute actions per stage and micro-batch.
 template <class Fill>
-Schedule make_compute_schedule(std::string_view kind, const ScheduleShape& shape, Fill fill) {
+Schedule make_chunked_schedule(std::string_view kind, const ScheduleShape& shape, int passes, Fill fill) {
+  const WorkerTable table(shape);
   Schedule schedule{.kind = std::string(kind), .shape = shape, .workers = {}};
-  schedule.workers.resize(static_cast<size_t>(shape.num_workers()));
-  size_t worker = 0;
-  for (int s = 0; s < shape.num_stages(); ++s) {
-    for (int replica = 0; replica < shape.replicas[static_cast<size_t>(s)]; ++replica) {
-      auto& actions = schedule.workers[worker++];
-      ComputeList list(shape, StageId{s}, replica, actions);
-      actions.reserve(static_cast<size_t>(2 * list.count_below(shape.micro_batches)));
-      fill(list);
+  schedule.workers.resize(static_cast<size_t>(table.num_workers()));
+  std::vector<ComputeList> chunks;
+  for (size_t w = 0; w < schedule.workers.size(); ++w) {
+    chunks.clear();
+    int64_t count = 0;
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      chunks.emplace_back(shape, held.stage, held.replica, schedule.workers[w]);
+      count += chunks.back().count_below(shape.micro_batches);
     }
+    schedule.workers[w].reserve(static_cast<size_t>(passes * count));
+    fill(std::span<ComputeList>(chunks));
   }
   return schedule;
+}
+
+/// The same for kinds whose workers hold one stage each: fill(list).
+template <class Fill>
+Schedule make_compute_schedule(std::string_view kind, const ScheduleShape& shape, Fill fill, int passes = 2) {
+  return make_chunked_schedule(kind, shape, passes, [&](std::span<ComputeList> chunks) { fill(chunks.front()); });
 }
 
 /// Calls visit(begin, end) with the worker's local indices of each mini-batch in which it has any, in turn.

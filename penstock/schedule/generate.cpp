@@ -5,13 +5,22 @@
 #include <numeric>
 #include <optional>
 
+#include "penstock/schedule/chimera.h"
 #include "penstock/schedule/data_parallel.h"
+#include "penstock/schedule/dualpipe_v.h"
+#include "penstock/schedule/eager_one_f_one_b.h"
 #include "penstock/schedule/forward_only.h"
 #include "penstock/schedule/gpipe.h"
+#include "penstock/schedule/interleaved.h"
 #include "penstock/schedule/model_parallel.h"
 #include "penstock/schedule/one_f_one_b.h"
 #include "penstock/schedule/one_f_one_b_flush.h"
+#include "penstock/schedule/placement.h"
 #include "penstock/schedule/serial.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/schedule/zb_h1.h"
+#include "penstock/schedule/zb_h2.h"
+#include "penstock/schedule/zb_v.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -27,6 +36,67 @@ int64_t common_multiple(const ScheduleShape& shape) {
     multiple = *next;
   }
   return multiple;
+}
+
+bool is_v(Kind kind) { return kind == Kind::ZbV || kind == Kind::DualPipeV; }
+bool is_split(Kind kind) { return kind == Kind::ZbH1 || kind == Kind::ZbH2 || is_v(kind); }
+/// Workers hold several stages.
+bool is_chunked(Kind kind) { return kind == Kind::Interleaved || kind == Kind::Chimera || is_v(kind); }
+
+/// All stages have the same number of replicas, one per copy of the pipeline, two for chimera.
+void check_copies(Kind kind, const ScheduleShape& shape) {
+  const int replicas = shape.replicas.front();
+  for (int s = 0; s < shape.num_stages(); ++s) {
+    const int found = shape.replicas[static_cast<size_t>(s)];
+    if (found == replicas) continue;
+    throw ConfigError(
+        fmt::format("schedule {} needs the same number of replicas of every stage (copies of the whole pipeline), found {} of "
+                    "stage 0 and {} of stage {}",
+                    to_string(kind), replicas, found, s));
+  }
+  if (kind == Kind::Chimera && replicas % 2 != 0) {
+    throw ConfigError(fmt::format(
+        "schedule chimera runs every stage in two directions: it needs an even number of replicas of each, found {}", replicas));
+  }
+}
+
+/// Whether the worker holds what one worker of the kind's placement holds (placement.h), whatever the workers' numbers.
+bool fits(Kind kind, std::span<const WorkerTable::Held> held, int num_stages, int num_chunks) {
+  if (static_cast<int>(held.size()) != num_chunks) return false;
+  const int first = held.front().stage.value;
+  const int per_loop = num_stages / num_chunks;
+  for (int c = 0; c < num_chunks; ++c) {
+    const WorkerTable::Held& unit = held[static_cast<size_t>(c)];
+    const int copies = kind == Kind::Chimera ? 2 : 1;
+    if (unit.replica / copies != held.front().replica / copies) return false;
+    if (kind == Kind::Interleaved ? unit.stage.value != first + c * per_loop : c == 1 && unit.stage.value != num_stages - 1 - first) {
+      return false;
+    }
+  }
+  return kind != Kind::Chimera || held[0].replica != held[1].replica;
+}
+
+void check_placement(Kind kind, const ScheduleShape& shape) {
+  const auto num_units = std::accumulate(shape.replicas.begin(), shape.replicas.end(), int64_t{0});
+  if (!is_chunked(kind)) {
+    if (num_units == shape.num_workers()) return;
+    throw ConfigError(fmt::format("schedule {} runs one stage per worker, found {} stages and replicas on {} workers", to_string(kind),
+                                  num_units, shape.num_workers()));
+  }
+  check_copies(kind, shape);
+  if (kind != Kind::Interleaved && shape.num_stages() % 2 != 0) {
+    throw ConfigError(fmt::format("schedule {} needs an even number of stages, found {}", to_string(kind), shape.num_stages()));
+  }
+  const WorkerTable table(shape);
+  const int64_t chunks = kind == Kind::Interleaved ? num_units / table.num_workers() : 2;
+  for (int32_t w = 0; w < table.num_workers(); ++w) {
+    const auto held = table.held_by(WorkerId{w});
+    if (shape.num_stages() % chunks == 0 && fits(kind, held, shape.num_stages(), static_cast<int>(chunks))) continue;
+    throw ConfigError(
+        fmt::format("schedule {} cannot run with these hosts: worker {} holds {} stages from stage {} on; with_hosts() makes "
+                    "the placement that it needs",
+                    to_string(kind), w, held.size(), held.front().stage.value));
+  }
 }
 
 }  // namespace
@@ -47,6 +117,20 @@ std::string_view to_string(Kind kind) {
       return "1f1b-flush";
     case Kind::TwoBuffered:
       return "2bw";
+    case Kind::EagerOneFOneB:
+      return "eager-1f1b";
+    case Kind::Interleaved:
+      return "interleaved";
+    case Kind::ZbH1:
+      return "zb-h1";
+    case Kind::ZbH2:
+      return "zb-h2";
+    case Kind::ZbV:
+      return "zb-v";
+    case Kind::DualPipeV:
+      return "dualpipe-v";
+    case Kind::Chimera:
+      return "chimera";
     case Kind::ForwardOnly:
       return "forward-only";
   }
@@ -54,8 +138,9 @@ std::string_view to_string(Kind kind) {
 }
 
 std::vector<Kind> all_kinds() {
-  return {Kind::Serial,   Kind::DataParallel,  Kind::ModelParallel, Kind::GPipe,
-          Kind::OneFOneB, Kind::OneFOneBFlush, Kind::TwoBuffered,   Kind::ForwardOnly};
+  return {Kind::Serial,        Kind::DataParallel, Kind::ModelParallel, Kind::GPipe,       Kind::OneFOneB,
+          Kind::OneFOneBFlush, Kind::TwoBuffered,  Kind::EagerOneFOneB, Kind::Interleaved, Kind::ZbH1,
+          Kind::ZbH2,          Kind::ZbV,          Kind::DualPipeV,     Kind::Chimera,     Kind::ForwardOnly};
 }
 
 Kind parse_kind(std::string_view name) {
@@ -94,6 +179,20 @@ std::string_view describe(Kind kind) {
       return "one forward, one backward, flushed before each step (PipeDream-Flush, ICML 2021)";
     case Kind::TwoBuffered:
       return "one forward, one backward on double-buffered weights (PipeDream-2BW, ICML 2021)";
+    case Kind::EagerOneFOneB:
+      return "1f1b-flush with more micro-batches in flight, to hide latency (JaxPP, 2024)";
+    case Kind::Interleaved:
+      return "1f1b-flush with several stages per worker (Megatron-LM, SC 2021)";
+    case Kind::ZbH1:
+      return "backward split in two to fill the bubble, with 1F1B's memory (Zero Bubble, ICLR 2024)";
+    case Kind::ZbH2:
+      return "the same with twice the memory and hardly a bubble (Zero Bubble, ICLR 2024)";
+    case Kind::ZbV:
+      return "split backward, two stages per worker in a V (Qi et al., NeurIPS 2024)";
+    case Kind::DualPipeV:
+      return "two stages per worker in a V, forwards paired with backwards (DeepSeek, 2025)";
+    case Kind::Chimera:
+      return "two pipelines in opposite directions over the same workers (Li and Hoefler, SC 2021)";
     case Kind::ForwardOnly:
       return "forwards alone, for evaluation";
   }
@@ -120,8 +219,36 @@ int64_t default_accumulate(Kind kind, const ScheduleShape& shape) {
   return *accumulate;
 }
 
+int default_chunks(Kind kind) { return kind == Kind::Interleaved || is_v(kind) ? 2 : 1; }
+
+ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
+  if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
+  const int stages = shape.num_stages();
+  if (kind == Kind::Interleaved ? chunks < 1 : chunks != default_chunks(kind)) {
+    throw ConfigError(kind == Kind::Interleaved ? fmt::format("schedule interleaved needs at least 1 chunk per worker, found {}", chunks)
+                                                : fmt::format("schedule {} has {} stages per worker, found {} chunks", to_string(kind),
+                                                              default_chunks(kind), chunks));
+  }
+  if (!is_chunked(kind)) return shape;
+  check_copies(kind, shape);
+  const int replicas = shape.replicas.front();
+  if (kind == Kind::Chimera) {
+    shape.hosts = bidirectional_hosts(stages, replicas / 2);
+  } else if (is_v(kind)) {
+    shape.hosts = v_hosts(stages, replicas);
+  } else {
+    if (stages % chunks != 0) {
+      throw ConfigError(fmt::format("schedule interleaved needs a number of stages divisible by the {} chunks per worker, found {} stages",
+                                    chunks, stages));
+    }
+    shape.hosts = loop_hosts(stages, stages / chunks, replicas);
+  }
+  return shape;
+}
+
 void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions) {
-  validate(shape, max_actions);
+  // Splitting makes three actions of two.
+  validate(shape, is_split(kind) ? max_actions / 3 * 2 : max_actions);
   if (!supports(kind, shape.policy)) {
     throw ConfigError(fmt::format("schedule {} cannot run with weight policy {}; its own is {}", to_string(kind), to_string(shape.policy),
                                   to_string(default_policy(kind))));
@@ -133,6 +260,10 @@ void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions) {
   if (kind == Kind::DataParallel && shape.num_stages() != 1) {
     throw ConfigError(fmt::format("schedule dp runs 1 stage on many workers, found {} stages", shape.num_stages()));
   }
+  if (shape.slack != 0 && kind != Kind::EagerOneFOneB) {
+    throw ConfigError(fmt::format("only schedule eager-1f1b has slack, found {} for {}", shape.slack, to_string(kind)));
+  }
+  check_placement(kind, shape);
 }
 
 Schedule generate(Kind kind, const ScheduleShape& shape) {
@@ -151,6 +282,20 @@ Schedule generate(Kind kind, const ScheduleShape& shape) {
       return one_f_one_b(to_string(kind), shape);
     case Kind::OneFOneBFlush:
       return one_f_one_b_flush(shape);
+    case Kind::EagerOneFOneB:
+      return eager_one_f_one_b(shape);
+    case Kind::Interleaved:
+      return interleaved(shape);
+    case Kind::ZbH1:
+      return zb_h1(shape);
+    case Kind::ZbH2:
+      return zb_h2(shape);
+    case Kind::ZbV:
+      return zb_v(shape);
+    case Kind::DualPipeV:
+      return dualpipe_v(shape);
+    case Kind::Chimera:
+      return chimera(shape);
     case Kind::ForwardOnly:
       return forward_only(shape);
   }

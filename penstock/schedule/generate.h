@@ -19,10 +19,18 @@ enum class Kind : uint8_t {
   OneFOneB,       ///< PipeDream: one forward, one backward, no flush; round-robin over replicas where a stage has several
   OneFOneBFlush,  ///< the same order inside each mini-batch, with a flush (PipeDream-Flush)
   TwoBuffered,    ///< 1F1B order with double-buffered weights (PipeDream-2BW)
+  EagerOneFOneB,  ///< 1f1b-flush with `slack` more micro-batches in flight per stage that follows, to hide latency
+  Interleaved,    ///< 1f1b-flush with several stages per worker (Megatron-LM, SC 2021)
+  ZbH1,           ///< split backward, 1F1B's memory (Qi et al., Zero Bubble, ICLR 2024)
+  ZbH2,           ///< split backward, twice the memory, no bubble with enough micro-batches (same paper)
+  ZbV,            ///< split backward, two stages per worker in a V (Qi et al., 2024)
+  DualPipeV,      ///< DualPipe cut in half: two stages per worker in a V, forwards paired with backwards (DeepSeek, 2025)
+  Chimera,        ///< two pipelines in opposite directions over the same workers (Li and Hoefler, SC 2021)
   ForwardOnly,    ///< evaluation: forwards alone
 };
 
-/// "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw", "forward-only".
+/// "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw", "eager-1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v",
+/// "chimera", "forward-only".
 std::string_view to_string(Kind kind);
 /// Throws ConfigError listing the names.
 Kind parse_kind(std::string_view name);
@@ -40,11 +48,19 @@ bool supports(Kind kind, WeightPolicy policy);
 /// replica counts for 1f1b, and for 2bw the smallest multiple of that which reaches the depth.
 int64_t default_accumulate(Kind kind, const ScheduleShape& shape);
 
-/// Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it (dp with 2 stages, serial with 2 workers, an
-/// unsupported policy). O(stages).
+/// Stages that a worker holds when nothing is said: 2 for interleaved, zb-v and dualpipe-v, otherwise 1 (chimera: one stage in each
+/// direction).
+int default_chunks(Kind kind);
+/// The shape with the hosts that the kind expects (placement.h), `chunks` stages per worker. Where workers hold several stages, replicas
+/// must be alike (copies of the pipeline), and even for chimera, whose two directions are replicas; otherwise the shape is returned as it
+/// is. Throws ConfigError saying what the kind needs.
+ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks);
+
+/// Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it: dp with 2 stages, serial with 2 workers, an
+/// unsupported policy, slack without eager-1f1b, hosts that are not with_hosts()'s up to the workers' numbers. O(replicas).
 void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
-/// Compute actions only. Throws ConfigError as check_runs().
+/// Compute actions only, without R. Throws ConfigError as check_runs(). O(actions + workers).
 Schedule generate(Kind kind, const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -24,7 +24,25 @@ std::vector<Golden> golden_schedules() {
   const auto shape = [](std::vector<int> replicas, int64_t micro_batches, int64_t accumulate, WeightPolicy policy = WeightPolicy::Flush) {
     return ScheduleShape{.replicas = std::move(replicas), .micro_batches = micro_batches, .accumulate = accumulate, .policy = policy};
   };
+  const auto placed = [&](Kind kind, std::vector<int> replicas, int64_t micro_batches, int64_t accumulate, int chunks) {
+    return with_hosts(kind, shape(std::move(replicas), micro_batches, accumulate), chunks);
+  };
+  ScheduleShape eager = shape(four, 8, 8);
+  eager.slack = 1;
+  ScheduleShape recomputing = placed(Kind::ZbV, four, 5, 5, 2);
+  recomputing.recompute = {true, false, false, true};
+  recomputing.global_norm = true;
   return {
+      {"eager-1f1b", Kind::EagerOneFOneB, eager},
+      {"interleaved", Kind::Interleaved, placed(Kind::Interleaved, four, 8, 4, 2)},
+      {"interleaved-copies", Kind::Interleaved, placed(Kind::Interleaved, {2, 2, 2, 2}, 7, 7, 2)},
+      {"zb-h1", Kind::ZbH1, shape(four, 8, 8)},
+      {"zb-h1-replicas", Kind::ZbH1, shape({2, 1, 3, 1}, 12, 12)},
+      {"zb-h2", Kind::ZbH2, shape(four, 8, 8)},
+      {"zb-v", Kind::ZbV, placed(Kind::ZbV, four, 5, 5, 2)},
+      {"zb-v-recompute-norm", Kind::ZbV, recomputing},
+      {"dualpipe-v", Kind::DualPipeV, placed(Kind::DualPipeV, four, 6, 6, 2)},
+      {"chimera", Kind::Chimera, placed(Kind::Chimera, {2, 2, 2, 2}, 8, 8, 1)},
       {"serial", Kind::Serial, shape({1}, 4, 2)},
       {"dp", Kind::DataParallel, shape({4}, 8, 8)},
       {"mp", Kind::ModelParallel, shape(four, 4, 2)},

@@ -1,9 +1,12 @@
 #include "penstock/schedule/lazy_schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 
 namespace penstock::schedule {
 namespace {
@@ -12,64 +15,98 @@ namespace {
 constexpr int64_t kMaxLazyActions = 1'000'000'000'000;
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
+bool has_pattern(Kind kind) {
+  switch (kind) {
+    case Kind::Serial:
+    case Kind::DataParallel:
+    case Kind::ModelParallel:
+    case Kind::GPipe:
+    case Kind::OneFOneB:
+    case Kind::OneFOneBFlush:
+    case Kind::TwoBuffered:
+    case Kind::EagerOneFOneB:
+    case Kind::ForwardOnly:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::vector<int64_t> depths_of(Kind kind, const ScheduleShape& shape) {
   switch (kind) {
     case Kind::OneFOneB:
     case Kind::OneFOneBFlush:
     case Kind::TwoBuffered:
+    case Kind::EagerOneFOneB:
       return warmup_depths(shape);
     case Kind::GPipe:
     case Kind::ForwardOnly:
       return std::vector<int64_t>(shape.replicas.size(), kUnbounded);
-    case Kind::Serial:
-    case Kind::DataParallel:
-    case Kind::ModelParallel:
-      break;
+    default:
+      return std::vector<int64_t>(shape.replicas.size(), 1);
   }
-  return std::vector<int64_t>(shape.replicas.size(), 1);
+}
+
+void check_makes(Kind kind, const ScheduleShape& shape) {
+  check_runs(kind, shape, kMaxLazyActions);
+  if (LazySchedule::can_make(kind, shape)) return;
+  throw ConfigError(fmt::format("schedule {} {} cannot be made action by action while it runs: generate it and simulate it in memory",
+                                to_string(kind), has_pattern(kind) ? "with several stages on one worker" : "has no simple pattern and"));
 }
 
 }  // namespace
 
+bool LazySchedule::can_make(Kind kind, const ScheduleShape& shape) {
+  return has_pattern(kind) && (shape.hosts.empty() || static_cast<size_t>(shape.num_workers()) == shape.hosts.size());
+}
+
 LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links)
     : kind_(kind),
-      shape_((check_runs(kind, shape, kMaxLazyActions), shape)),
+      shape_((check_makes(kind, shape), shape)),
       table_(shape),
       neighbours_(neighbours_of(links, shape.num_stages())),
-      depths_(depths_of(kind, shape)),
-      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush),
+      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush || kind == Kind::EagerOneFOneB),
       num_steps_(kind == Kind::ForwardOnly ? 0 : shape.num_mini_batches()) {
+  const std::vector<int64_t> depths = depths_of(kind, shape);
   // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many micro-batches lie between the steps
   // that have been made and the mini-batch of b.
-  const auto in_flight = [&](size_t s) { return saturating_mul(depths_[s] - 1, shape.replicas[s]); };
+  const auto in_flight = [&](size_t s) { return saturating_mul(depths[s] - 1, shape.replicas[s]); };
   for (size_t s = 0; s < shape.replicas.size(); ++s) {
-    Delays delays;
+    StagePattern pattern{
+        .depth = depths[s], .delays = {}, .replicas = shape.replicas[s], .recomputes = shape.recomputes(StageId{static_cast<int32_t>(s)})};
+    pattern.first_source = static_cast<uint32_t>(peers_.size());
+    peers_.insert(peers_.end(), neighbours_.sources[s].begin(), neighbours_.sources[s].end());
+    pattern.first_target = static_cast<uint32_t>(peers_.size());
+    peers_.insert(peers_.end(), neighbours_.targets[s].begin(), neighbours_.targets[s].end());
+    pattern.end_target = static_cast<uint32_t>(peers_.size());
     if (kind == Kind::ForwardOnly) {
-      delays = {kUnbounded, kUnbounded};
+      pattern.delays = {kUnbounded, kUnbounded};
     } else if (shape.policy == WeightPolicy::TwoBuffered) {
-      delays = {shape.accumulate, shape.accumulate};
+      pattern.delays = {shape.accumulate, shape.accumulate};
     } else if (shape.policy == WeightPolicy::Stash) {
-      delays = {in_flight(s), in_flight(s)};
+      pattern.delays = {in_flight(s), in_flight(s)};
     } else if (shape.policy == WeightPolicy::VerticalSync) {
-      delays = {in_flight(0), in_flight(0)};
+      pattern.delays = {in_flight(0), in_flight(0)};
     } else if (shape.policy == WeightPolicy::Latest) {
-      delays = {in_flight(s), 0};
+      pattern.delays = {in_flight(s), 0};
     }
-    delays_.push_back(delays);
+    patterns_.push_back(pattern);
   }
+  most_in_flight_ = std::min(*std::max_element(depths.begin(), depths.end()), shape.micro_batches);
+  if (by_mini_batch_) most_in_flight_ = std::min(most_in_flight_, shape.accumulate);
 }
 
 LazySchedule::Cursor LazySchedule::cursor(WorkerId worker) const {
   PENSTOCK_CHECK(worker.value >= 0 && worker.value < table_.num_workers(), worker);
   Cursor cursor;
-  const StageId stage = table_.stage_of(worker);
+  const StageId stage = table_.first_stage_of(worker);
   const int64_t replicas = shape_.replicas[stage.index()];
   cursor.stage = stage.value;
-  cursor.replica = worker.value - table_.first_worker(stage).value;
+  cursor.replica = table_.replica_on(worker, stage);
   cursor.count = shape_.micro_batches <= cursor.replica ? 0 : ceil_div(shape_.micro_batches - cursor.replica, replicas);
   cursor.segment_end = segment_end(cursor);
   if (shape_.policy != WeightPolicy::Flush) {
-    const int64_t depth = depths_[stage.index()];
+    const int64_t depth = patterns_[stage.index()].depth;
     cursor.first_position = cursor.count >= depth ? depth - 1 : cursor.count;
   }
   return cursor;
@@ -79,7 +116,7 @@ int64_t LazySchedule::segment_end(const Cursor& cursor) const {
   if (!by_mini_batch_ || cursor.next_forward == cursor.count) return cursor.count;
   const int64_t next_mini_batch = mini_batch(micro_batch(cursor, cursor.next_forward)) + 1;
   const int64_t end = std::min(saturating_mul(next_mini_batch, shape_.accumulate), shape_.micro_batches);
-  return ceil_div(end - cursor.replica, shape_.replicas[static_cast<size_t>(cursor.stage)]);
+  return ceil_div(end - cursor.replica, pattern(cursor).replicas);
 }
 
 // Sets the next F or B; false when there is none.
@@ -88,8 +125,8 @@ bool LazySchedule::choose_compute(Cursor& cursor) const {
     if (cursor.segment_end == cursor.count) return false;
     cursor.segment_end = segment_end(cursor);
   }
-  const auto stage = static_cast<size_t>(cursor.stage);
-  const bool forward = cursor.next_forward < cursor.segment_end && cursor.next_forward - cursor.next_backward < depths_[stage];
+  const StagePattern& stage = pattern(cursor);
+  const bool forward = cursor.next_forward < cursor.segment_end && cursor.next_forward - cursor.next_backward < stage.depth;
   if (!forward && forward_only()) return false;
   const int64_t b = micro_batch(cursor, forward ? cursor.next_forward++ : cursor.next_backward++);
   const StageId id{cursor.stage};
@@ -98,20 +135,21 @@ bool LazySchedule::choose_compute(Cursor& cursor) const {
                     .micro_batch = MicroBatchId{b},
                     .mini_batch = MiniBatchId{mini_batch(b)},
                     .peer = id,
-                    .version = WeightVersion{version(b, forward ? delays_[stage].forward : delays_[stage].backward)}};
+                    .version = WeightVersion{version(b, forward ? stage.delays.forward : stage.delays.backward)}};
   return true;
 }
 
 bool LazySchedule::next_message(Cursor& cursor, Action& action, Op forward, Op backward, bool from_sources) const {
-  const auto stage = static_cast<size_t>(cursor.stage);
-  const auto& peers = from_sources ? neighbours_.sources[stage] : neighbours_.targets[stage];
-  if (cursor.message >= peers.size()) {
+  const StagePattern& stage = pattern(cursor);
+  const uint32_t peer = (from_sources ? stage.first_source : stage.first_target) + cursor.message;
+  if (peer >= (from_sources ? stage.first_target : stage.end_target)) {
     cursor.message = 0;
     return false;
   }
   action = cursor.compute;
   action.op = cursor.compute.op == Op::Forward ? forward : backward;
-  action.peer = peers[cursor.message++];
+  action.peer = peers_[peer];
+  ++cursor.message;
   action.version = WeightVersion{-1};
   return true;
 }
@@ -126,37 +164,32 @@ Action LazySchedule::step_action(const Cursor& cursor, Op op, int64_t version) c
           .version = WeightVersion{version}};
 }
 
-// SYNC where the stage is replicated, FREE where nothing later uses the version, STEP.
-bool LazySchedule::next_step(Cursor& cursor, Action& action) const {
-  if (!cursor.synced) {
-    cursor.synced = true;
-    cursor.at = Cursor::At::Free;
-    if (shape_.replicas[static_cast<size_t>(cursor.stage)] > 1) {
-      action = step_action(cursor, Op::SyncGradients, -1);
-      return true;
-    }
+// SYNC where the stage is replicated, NORM where the shape wants it, FREE where nothing later uses the version, STEP.
+void LazySchedule::next_step(Cursor& cursor, Action& action) const {
+  using At = Cursor::At;
+  if (cursor.at == At::Begin) {
+    cursor.at = At::Norm;
+    if (pattern(cursor).replicas > 1) return void(action = step_action(cursor, Op::SyncGradients, -1));
   }
-  if (cursor.at == Cursor::At::Free) {
-    cursor.at = Cursor::At::Step;
-    if (!used_later(cursor, cursor.next_step)) {
-      action = step_action(cursor, Op::FreeWeights, cursor.next_step);
-      return true;
-    }
+  if (cursor.at == At::Norm) {
+    cursor.at = At::Free;
+    if (shape_.global_norm) return void(action = step_action(cursor, Op::NormGradients, -1));
+  }
+  if (cursor.at == At::Free) {
+    cursor.at = At::Step;
+    if (!used_later(cursor, cursor.next_step)) return void(action = step_action(cursor, Op::FreeWeights, cursor.next_step));
   }
   action = step_action(cursor, Op::Step, cursor.next_step);
   ++cursor.next_step;
-  cursor.synced = false;
-  cursor.at = Cursor::At::Begin;
-  return true;
+  cursor.at = At::Begin;
 }
 
 // Whether a backward that has not been read yet uses the version; its forward may have been.
 bool LazySchedule::used_later(const Cursor& cursor, int64_t wanted) const {
-  const auto stage = static_cast<size_t>(cursor.stage);
-  const int64_t delay = delays_[stage].backward;
+  const int64_t delay = pattern(cursor).delays.backward;
   const int64_t first = wanted == 0 ? 0 : saturating_add(delay, saturating_mul(wanted, shape_.accumulate));
   int64_t local = cursor.next_backward;
-  if (first > cursor.replica) local = std::max(local, ceil_div(first - cursor.replica, shape_.replicas[stage]));
+  if (first > cursor.replica) local = std::max(local, ceil_div(first - cursor.replica, pattern(cursor).replicas));
   return local < cursor.count && version(micro_batch(cursor, local), delay) == wanted;
 }
 
@@ -165,8 +198,7 @@ bool LazySchedule::frees_after(const Cursor& cursor) const {
   const Action& compute = cursor.compute;
   if (compute.op != Op::Backward || compute.version.value >= compute.mini_batch.value) return false;
   if (cursor.next_backward >= cursor.count) return true;
-  const auto stage = static_cast<size_t>(cursor.stage);
-  return version(micro_batch(cursor, cursor.next_backward), delays_[stage].backward) != compute.version.value;
+  return version(micro_batch(cursor, cursor.next_backward), pattern(cursor).delays.backward) != compute.version.value;
 }
 
 bool LazySchedule::next(Cursor& cursor, Action& action) const {
@@ -177,17 +209,28 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
         if (cursor.count > 0 && cursor.next_forward + cursor.next_backward == cursor.first_position && !forward_only()) {
           cursor.steps_due = std::max(cursor.steps_due, mini_batch(micro_batch(cursor, 0)));
         }
-        if (cursor.next_step < cursor.steps_due) return next_step(cursor, action);
+        if (cursor.next_step < cursor.steps_due) {
+          next_step(cursor, action);
+          return true;
+        }
         if (choose_compute(cursor)) {
-          cursor.at = At::Receives;
+          cursor.at = At::Recompute;
           break;
         }
         if (cursor.steps_due == num_steps_) return false;
         cursor.steps_due = num_steps_;
         break;
+      case At::Norm:
       case At::Free:
       case At::Step:
-        return next_step(cursor, action);
+        next_step(cursor, action);
+        return true;
+      case At::Recompute:
+        cursor.at = At::Receives;
+        if (cursor.compute.op == Op::Forward || !pattern(cursor).recomputes) break;
+        action = cursor.compute;
+        action.op = Op::Recompute;
+        return true;
       case At::Receives:
         if (next_message(cursor, action, Op::RecvForward, Op::RecvBackward, cursor.compute.op == Op::Forward)) return true;
         cursor.at = At::Compute;
@@ -216,10 +259,11 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
 int64_t LazySchedule::num_actions() const {
   int64_t links = 0;
   for (const auto& sources : neighbours_.sources) links += static_cast<int64_t>(sources.size());
-  // A forward and its messages, the same back, and for each step a STEP, a FREE, and a SYNC on replicated stages.
+  // A forward and its messages, the same back with R before it, and for each step a STEP, a FREE, a SYNC on replicated stages and a NORM.
   const int64_t passes = forward_only() ? 1 : 2;
-  const int64_t per_micro_batch = saturating_mul(passes, shape_.num_stages() + 2 * links);
-  int64_t per_step = 0;
+  int64_t per_micro_batch = saturating_mul(passes, shape_.num_stages() + 2 * links);
+  if (!forward_only()) per_micro_batch += std::count(shape_.recompute.begin(), shape_.recompute.end(), true);
+  int64_t per_step = shape_.global_norm ? table_.num_workers() : 0;
   for (const int64_t count : shape_.replicas) per_step += count * (count > 1 ? 3 : 2);
   return saturating_add(saturating_mul(per_micro_batch, shape_.micro_batches), saturating_mul(per_step, num_steps_));
 }

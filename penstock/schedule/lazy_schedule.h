@@ -6,10 +6,10 @@
 //   Action action;
 //   while (lazy.next(cursor, action)) use(action);
 //
-// All of today's kinds are one pattern: a worker goes through its micro-batches segment by segment (a mini-batch under flush, otherwise
-// everything), runs a forward while fewer than `depth` of them are in flight and a backward otherwise. The version that micro-batch b uses
-// is max(0, b - delay) / accumulate under every policy; only the delay differs. So nothing needs to be remembered but where the worker
-// stands.
+// The kinds with one stage per worker and whole backwards are one pattern: a worker goes through its micro-batches segment by segment (a
+// mini-batch under flush, otherwise everything), runs a forward while fewer than `depth` of them are in flight and a backward otherwise.
+// The version that micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the delay differs. So nothing needs to be
+// remembered but where the worker stands. The other kinds have no such rule: can_make() says which they are.
 //
 // Immutable after construction, so thread-safe; cursors belong to their readers.
 #pragma once
@@ -28,7 +28,10 @@ namespace penstock::schedule {
 
 class LazySchedule {
  public:
-  /// Throws ConfigError as generate() and lower(), but knows no kMaxActions. O(workers + links).
+  /// Whether the kind has the pattern above, and no worker of the shape holds several stages. O(replicas).
+  static bool can_make(Kind kind, const ScheduleShape& shape);
+
+  /// Throws ConfigError as generate() and lower(), but knows no kMaxActions, and where can_make() is false. O(workers + links).
   LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links);
 
   /// Where one worker stands in its list. Micro-batches are counted locally: number n of replica k of r is k + n r.
@@ -42,8 +45,7 @@ class LazySchedule {
     int64_t next_step = 0;
     int64_t steps_due = 0;       ///< steps below this one stand before the next compute action
     int64_t first_position = 0;  ///< compute action before which the steps stand that come before the first backward
-    enum class At : uint8_t { Begin, Receives, Compute, Sends, AfterCompute, Free, Step } at = At::Begin;
-    bool synced = false;  ///< the SYNC of next_step has been read
+    enum class At : uint8_t { Begin, Recompute, Receives, Compute, Sends, AfterCompute, Norm, Free, Step } at = At::Begin;
     uint32_t message = 0;
     Action compute;  ///< the compute action whose messages are being read
   };
@@ -56,7 +58,9 @@ class LazySchedule {
   const ScheduleShape& shape() const { return shape_; }
   const WorkerTable& table() const { return table_; }
   const Neighbours& neighbours() const { return neighbours_; }
-  bool forward_only() const { return num_steps_ == 0; }
+  bool forward_only() const { return kind_ == Kind::ForwardOnly; }
+  /// No worker is ever more forwards ahead of its backwards than that.
+  int64_t most_in_flight() const { return most_in_flight_; }
   /// Of all workers together, saturating.
   int64_t num_actions() const;
   /// The whole list of a worker; for tests and small schedules.
@@ -69,15 +73,25 @@ class LazySchedule {
     int64_t backward = 0;
   };
 
-  int64_t micro_batch(const Cursor& cursor, int64_t local) const {
-    return cursor.replica + local * shape_.replicas[static_cast<size_t>(cursor.stage)];
-  }
+  /// What the workers of one stage have in common.
+  struct StagePattern {
+    int64_t depth = 1;  ///< micro-batches in flight
+    Delays delays;
+    int32_t replicas = 1;
+    bool recomputes = false;
+    uint32_t first_source = 0;  ///< in peers_, its targets behind its sources
+    uint32_t first_target = 0;
+    uint32_t end_target = 0;
+  };
+
+  const StagePattern& pattern(const Cursor& cursor) const { return patterns_[static_cast<size_t>(cursor.stage)]; }
+  int64_t micro_batch(const Cursor& cursor, int64_t local) const { return cursor.replica + local * pattern(cursor).replicas; }
   int64_t mini_batch(int64_t b) const { return b / shape_.accumulate; }
   int64_t version(int64_t b, int64_t delay) const { return b <= delay ? 0 : (b - delay) / shape_.accumulate; }
   int64_t segment_end(const Cursor& cursor) const;
   bool choose_compute(Cursor& cursor) const;
   bool next_message(Cursor& cursor, Action& action, Op forward, Op backward, bool from_sources) const;
-  bool next_step(Cursor& cursor, Action& action) const;
+  void next_step(Cursor& cursor, Action& action) const;
   bool frees_after(const Cursor& cursor) const;
   bool used_later(const Cursor& cursor, int64_t version) const;
   Action step_action(const Cursor& cursor, Op op, int64_t version) const;
@@ -86,10 +100,11 @@ class LazySchedule {
   ScheduleShape shape_;
   WorkerTable table_;
   Neighbours neighbours_;
-  std::vector<int64_t> depths_;  ///< per stage: micro-batches in flight
-  std::vector<Delays> delays_;   ///< per stage
-  bool by_mini_batch_ = false;   ///< segments are mini-batches
+  std::vector<StagePattern> patterns_;  ///< per stage
+  std::vector<StageId> peers_;
+  bool by_mini_batch_ = false;  ///< segments are mini-batches
   int64_t num_steps_ = 0;
+  int64_t most_in_flight_ = 0;
 };
 
 }  // namespace penstock::schedule

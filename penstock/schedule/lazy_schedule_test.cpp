@@ -1,6 +1,11 @@
 #include "penstock/schedule/lazy_schedule.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
@@ -22,6 +27,9 @@ void expect_same(Kind kind, const ScheduleShape& shape, const std::vector<StageL
   std::string where = std::string(to_string(kind)) + " " + std::string(to_string(shape.policy)) + " micro-batches " +
                       std::to_string(shape.micro_batches) + " accumulate " + std::to_string(shape.accumulate) + " replicas";
   for (const int count : shape.replicas) where += " " + std::to_string(count);
+  if (shape.slack > 0) where += " slack " + std::to_string(shape.slack);
+  if (shape.global_norm) where += " norm";
+  for (size_t s = 0; s < shape.recompute.size(); ++s) where += shape.recompute[s] ? " R" : " -";
   for (size_t w = 0; w < full.workers.size(); ++w) {
     const std::vector<Action> list = lazy.list(WorkerId{static_cast<int32_t>(w)});
     ASSERT_EQ(list == full.workers[w], true) << where << ", worker " << w << "\n" << text_of(list) << "\n" << text_of(full.workers[w]);
@@ -38,6 +46,21 @@ std::vector<WeightPolicy> policies_of(Kind kind) {
   return policies;
 }
 
+std::vector<Kind> lazy_kinds() {
+  std::vector<Kind> kinds;
+  for (const Kind kind : all_kinds()) {
+    if (LazySchedule::can_make(kind, {.replicas = {1}})) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+std::vector<int> permuted_workers(const ScheduleShape& shape, Rng& rng) {
+  std::vector<int> workers(static_cast<size_t>(shape.num_workers()));
+  std::iota(workers.begin(), workers.end(), 0);
+  rng.shuffle(std::span<int>(workers));
+  return workers;
+}
+
 std::vector<StageLink> with_skips(int num_stages) {
   std::vector<StageLink> links = chain_links(num_stages);
   for (int s = 0; s + 2 < num_stages; s += 2) links.push_back({StageId{s}, StageId{s + 2}});
@@ -50,7 +73,7 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringOverAGridOfShapes) {
   const std::vector<std::vector<int>> replicas = {{1},    {2},          {5},       {1, 1},    {2, 1},   {1, 3},
                                                   {3, 2}, {1, 1, 1, 1}, {2, 1, 2}, {1, 3, 1}, {4, 2, 1}};
   int64_t shapes = 0;
-  for (const Kind kind : all_kinds()) {
+  for (const Kind kind : lazy_kinds()) {
     for (const WeightPolicy policy : policies_of(kind)) {
       for (const auto& counts : replicas) {
         if (kind == Kind::Serial && (counts.size() > 1 || counts[0] > 1)) continue;
@@ -73,7 +96,8 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
   for (uint64_t seed = 0; seed < 1'500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
-    Kind kind = all_kinds()[rng.below(all_kinds().size())];
+    const std::vector<Kind> kinds = lazy_kinds();
+    Kind kind = kinds[rng.below(kinds.size())];
     if (kind == Kind::Serial) kind = Kind::OneFOneB;
     const int stages = kind == Kind::DataParallel ? 1 : static_cast<int>(1 + rng.below(6));
     ScheduleShape shape;
@@ -83,6 +107,10 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
     shape.micro_batches = static_cast<int64_t>(rng.below(120));
     shape.accumulate = static_cast<int64_t>(1 + rng.below(30));
     if (shape.policy == WeightPolicy::TwoBuffered) shape.accumulate += pipeline_depth(shape);
+    if (kind == Kind::EagerOneFOneB) shape.slack = static_cast<int64_t>(rng.below(5));
+    shape.global_norm = rng.below(3) == 0;
+    for (int s = 0; s < stages && seed % 2 == 0; ++s) shape.recompute.push_back(rng.below(2) == 0);
+    if (seed % 4 == 0) shape.hosts = permuted_workers(shape, rng);
     ASSERT_NO_FATAL_FAILURE(expect_same(kind, shape, rng.below(2) == 0 ? chain_links(stages) : with_skips(stages)));
   }
 }
@@ -106,6 +134,41 @@ TEST(LazySchedule, RefusesWhatTheGeneratorsAndTheLoweringRefuse) {
   EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .policy = WeightPolicy::Stash}, {}), ConfigError);
   EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1, 1}}, {{StageId{1}, StageId{0}}}), ConfigError);
   EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .micro_batches = INT64_MAX}, {}), ConfigError);
+}
+
+TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
+  for (const Kind kind : {Kind::Interleaved, Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
+    EXPECT_FALSE(LazySchedule::can_make(kind, {.replicas = {1}})) << to_string(kind);
+  }
+  const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4};
+  try {
+    LazySchedule(Kind::ZbH1, shape, chain_links(4));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("simulate it in memory"));
+  }
+  ScheduleShape shared = shape;
+  shared.hosts = {0, 1, 1, 0};
+  EXPECT_FALSE(LazySchedule::can_make(Kind::GPipe, shared));
+  EXPECT_THROW(LazySchedule(Kind::GPipe, shared, chain_links(4)), ConfigError);
+}
+
+TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::ModelParallel}) {
+    const ScheduleShape shape{
+        .replicas = {2, 1, 3}, .micro_batches = 40, .accumulate = 10, .policy = default_policy(kind), .slack = kind == Kind::EagerOneFOneB};
+    const LazySchedule lazy(kind, shape, chain_links(3));
+    int64_t most = 0;
+    for (int32_t w = 0; w < shape.num_workers(); ++w) {
+      int64_t ahead = 0;
+      for (const Action& action : lazy.list(WorkerId{w})) {
+        if (action.op == Op::Forward) most = std::max(most, ++ahead);
+        if (action.op == Op::Backward) --ahead;
+      }
+    }
+    EXPECT_LE(most, lazy.most_in_flight()) << to_string(kind);
+    EXPECT_EQ(kind == Kind::GPipe ? 10 : most, lazy.most_in_flight()) << to_string(kind);
+  }
 }
 
 TEST(LazySchedule, EnormousNumbersOfAccumulatedMicroBatchesDoNotOverflow) {

@@ -2,6 +2,9 @@
 // written.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "penstock/schedule/neighbours.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/step_placement.h"
@@ -14,6 +17,15 @@
 namespace penstock::schedule {
 namespace {
 
+/// The workers by their first stage.
+std::vector<WorkerId> by_stage(const WorkerTable& table) {
+  std::vector<WorkerId> workers;
+  for (int32_t w = 0; w < table.num_workers(); ++w) workers.push_back(WorkerId{w});
+  std::stable_sort(workers.begin(), workers.end(),
+                   [&](WorkerId a, WorkerId b) { return table.first_stage_of(a) < table.first_stage_of(b); });
+  return workers;
+}
+
 /// Refuses lists that the shape does not describe; returns whether no backward occurs.
 bool check_compute(const Schedule& compute, const WorkerTable& table) {
   const ScheduleShape& shape = compute.shape;
@@ -23,69 +35,92 @@ bool check_compute(const Schedule& compute, const WorkerTable& table) {
   }
   bool forward_only = true;
   for (size_t w = 0; w < compute.workers.size(); ++w) {
-    const StageId stage = table.stage_of(WorkerId{static_cast<int32_t>(w)});
+    const WorkerId worker{static_cast<int32_t>(w)};
     for (const Action& action : compute.workers[w]) {
-      const bool fits = is_compute(action.op) && action.stage == stage && action.micro_batch.value >= 0 &&
+      const bool fits = is_compute(action.op) && table.replica_on(worker, action.stage) >= 0 && action.micro_batch.value >= 0 &&
                         action.micro_batch.value < shape.micro_batches && action.mini_batch == shape.mini_batch_of(action.micro_batch);
-      if (!fits) throw ConfigError(fmt::format("worker {} of stage {} cannot hold {} before lowering", w, stage.value, to_text(action)));
-      forward_only = forward_only && action.op != Op::Backward;
+      if (!fits) {
+        const StageId stage = table.first_stage_of(worker);
+        throw ConfigError(fmt::format("worker {} of stage {} cannot hold {} before lowering", w, stage.value, to_text(action)));
+      }
+      forward_only = forward_only && (action.op == Op::Forward);
     }
   }
   return forward_only;
 }
 
 void check_size(const Schedule& compute, const Neighbours& neighbours, bool forward_only) {
+  const ScheduleShape& shape = compute.shape;
   int64_t links = 0;
   for (const auto& sources : neighbours.sources) links += static_cast<int64_t>(sources.size());
-  const int64_t messages = saturating_mul(links * (forward_only ? 2 : 4), compute.shape.micro_batches);
-  int64_t steps = 0;  // STEP and FREE everywhere, SYNC on replicated stages
+  const int64_t messages = saturating_mul(links * (forward_only ? 2 : 4), shape.micro_batches);
+  int64_t per_step = 0;  // STEP and FREE everywhere, SYNC on replicated stages, NORM on every worker
+  int64_t recomputed = 0;
   if (!forward_only) {
-    for (const int64_t count : compute.shape.replicas) steps += count * (count > 1 ? 3 : 2);
+    for (const int64_t count : shape.replicas) per_step += count * (count > 1 ? 3 : 2);
+    if (shape.global_norm) per_step += shape.num_workers();
+    recomputed = saturating_mul(std::count(shape.recompute.begin(), shape.recompute.end(), true), shape.micro_batches);
   }
-  steps = saturating_mul(steps, compute.shape.num_mini_batches());
-  const int64_t total = saturating_add(compute.num_actions(), saturating_add(messages, steps));
+  const int64_t steps = saturating_mul(per_step, shape.num_mini_batches());
+  const int64_t total = saturating_add(saturating_add(compute.num_actions(), recomputed), saturating_add(messages, steps));
   if (total > kMaxActions) {
     throw ConfigError(fmt::format("lowered, the schedule would hold {} actions, at most {} are supported; use fewer or larger mini-batches",
                                   total, kMaxActions));
   }
 }
 
-void append_messages(std::vector<Action>& list, Op op, const Action& compute, const std::vector<StageId>& peers) {
-  for (const StageId peer : peers) {
-    list.push_back({.op = op, .stage = compute.stage, .micro_batch = compute.micro_batch, .mini_batch = compute.mini_batch, .peer = peer});
-  }
-}
+/// Writes one worker's final list.
+class ListWriter {
+ public:
+  ListWriter(const Neighbours& neighbours, const WorkerTable& table, WorkerId worker)
+      : neighbours_(neighbours), table_(table), worker_(worker) {}
 
-void append_with_messages(std::vector<Action>& list, const Action& action, const Neighbours& neighbours) {
-  const auto& sources = neighbours.sources[action.stage.index()];
-  const auto& targets = neighbours.targets[action.stage.index()];
-  if (action.op == Op::Forward) append_messages(list, Op::RecvForward, action, sources);
-  if (action.op == Op::Backward) append_messages(list, Op::RecvBackward, action, targets);
-  list.push_back(action);
-  if (action.op == Op::Forward) append_messages(list, Op::SendForward, action, targets);
-  if (action.op == Op::Backward) append_messages(list, Op::SendBackward, action, sources);
-}
+  std::vector<Action> complete(const std::vector<Action>& actions, int64_t num_steps) {
+    const std::vector<FreePlace> frees = place_frees(actions, table_.held_by(worker_), num_steps);
+    size_t size = actions.size() + frees.size();
+    for (const Action& action : actions) {
+      if (!is_compute(action.op)) continue;
+      size += neighbours_.sources[action.stage.index()].size() + neighbours_.targets[action.stage.index()].size();
+    }
+    list_.reserve(size);
+    size_t next_free = 0;
+    const auto append_frees = [&](int64_t after) {
+      for (; next_free < frees.size() && frees[next_free].after <= after; ++next_free) list_.push_back(frees[next_free].action);
+    };
+    append_frees(-1);
+    for (size_t i = 0; i < actions.size(); ++i) {
+      append_with_messages(actions[i]);
+      append_frees(static_cast<int64_t>(i));
+    }
+    return std::move(list_);
+  }
 
-std::vector<Action> complete_list(const std::vector<Action>& actions, const Neighbours& neighbours, int64_t num_steps) {
-  const std::vector<FreePlace> frees = place_frees(actions, num_steps);
-  size_t size = actions.size() + frees.size();
-  for (const Action& action : actions) {
-    if (!is_compute(action.op)) continue;
-    size += neighbours.sources[action.stage.index()].size() + neighbours.targets[action.stage.index()].size();
+ private:
+  void append_with_messages(const Action& action) {
+    const auto& sources = neighbours_.sources[action.stage.index()];
+    const auto& targets = neighbours_.targets[action.stage.index()];
+    const bool forward = action.op == Op::Forward;
+    const bool backward = makes_input_gradients(action.op);
+    if (forward) append_messages(Op::RecvForward, action, sources);
+    if (backward) append_messages(Op::RecvBackward, action, targets);
+    list_.push_back(action);
+    if (forward) append_messages(Op::SendForward, action, targets);
+    if (backward) append_messages(Op::SendBackward, action, sources);
   }
-  std::vector<Action> list;
-  list.reserve(size);
-  size_t next_free = 0;
-  const auto append_frees = [&](int64_t after) {
-    for (; next_free < frees.size() && frees[next_free].after <= after; ++next_free) list.push_back(frees[next_free].action);
-  };
-  append_frees(-1);
-  for (size_t i = 0; i < actions.size(); ++i) {
-    append_with_messages(list, actions[i], neighbours);
-    append_frees(static_cast<int64_t>(i));
+
+  void append_messages(Op op, const Action& compute, const std::vector<StageId>& peers) {
+    for (const StageId peer : peers) {
+      if (table_.worker_of(peer, compute.micro_batch) == worker_) continue;
+      list_.push_back(
+          {.op = op, .stage = compute.stage, .micro_batch = compute.micro_batch, .mini_batch = compute.mini_batch, .peer = peer});
+    }
   }
-  return list;
-}
+
+  const Neighbours& neighbours_;
+  const WorkerTable& table_;
+  WorkerId worker_;
+  std::vector<Action> list_;
+};
 
 }  // namespace
 
@@ -101,13 +136,12 @@ Schedule lower(const Schedule& compute, const std::vector<StageLink>& links) {
   const int64_t num_steps = forward_only ? 0 : shape.num_mini_batches();
   VersionAssigner versions(shape, forward_only);
   Schedule full{.kind = compute.kind, .shape = shape, .lowered = true, .workers = {}};
-  full.workers.reserve(compute.workers.size());
-  for (size_t w = 0; w < compute.workers.size(); ++w) {
-    const StageId stage = table.stage_of(WorkerId{static_cast<int32_t>(w)});
-    std::vector<Action> actions =
-        forward_only ? compute.workers[w] : place_steps(compute.workers[w], shape, stage, depths[stage.index()], table.replicas(stage) > 1);
+  full.workers.resize(compute.workers.size());
+  for (const WorkerId worker : by_stage(table)) {
+    const std::vector<Action>& list = compute.workers[worker.index()];
+    std::vector<Action> actions = forward_only ? list : place_steps(list, shape, table, worker, depths);
     versions.assign(actions);
-    full.workers.push_back(complete_list(actions, neighbours, num_steps));
+    full.workers[worker.index()] = ListWriter(neighbours, table, worker).complete(actions, num_steps);
   }
   return full;
 }

@@ -45,6 +45,60 @@ TEST(Lower, StashFreesAVersionAfterTheBackwardThatUsesItLast) {
                           "1RECV_F2,1F2@2,1B2@2,1SEND_B2,1FREE2@2,1STEP2@2"));
 }
 
+/// A compute-only schedule of one mini-batch, from actions such as {Op::Forward, stage, micro-batch}.
+struct Step {
+  Op op;
+  int32_t stage;
+  int64_t micro_batch;
+};
+Schedule by_hand(const ScheduleShape& shape, const std::vector<std::vector<Step>>& lists) {
+  Schedule schedule{.kind = "custom", .shape = shape, .workers = {}};
+  for (const auto& list : lists) {
+    auto& actions = schedule.workers.emplace_back();
+    for (const Step& step : list) {
+      const MicroBatchId b{step.micro_batch};
+      actions.push_back({.op = step.op,
+                         .stage = StageId{step.stage},
+                         .micro_batch = b,
+                         .mini_batch = shape.mini_batch_of(b),
+                         .peer = StageId{step.stage}});
+    }
+  }
+  return schedule;
+}
+
+TEST(Lower, StagesOfOneWorkerHandOverWithoutMessagesAndStepTogether) {
+  // A V on two workers: stages 1 and 2 are neighbours on worker 1.
+  const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 1, 1, 0}};
+  const Schedule compute = by_hand(
+      shape, {{{Op::Forward, 0, 0}, {Op::Forward, 3, 0}, {Op::Backward, 3, 0}, {Op::BackwardInput, 0, 0}, {Op::BackwardWeight, 0, 0}},
+              {{Op::Forward, 1, 0}, {Op::Forward, 2, 0}, {Op::Backward, 2, 0}, {Op::Backward, 1, 0}}});
+  EXPECT_THAT(lists_of(lower(compute, chain_links(4))),
+              ElementsAre("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3B0@0,3SEND_B0,0RECV_B0,0I0@0,0W0@0,0FREE0@0,0STEP0@0,3FREE0@0,3STEP0@0",
+                          "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2B0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0,2FREE0@0,2STEP0@0"));
+}
+
+TEST(Lower, SyncsAndNormsOfSharedWorkersStandInOneOrder) {
+  // Two stages in both directions.
+  const ScheduleShape shape{
+      .replicas = {2, 2}, .micro_batches = 2, .accumulate = 2, .hosts = {0, 1, 1, 0}, .recompute = {false, true}, .global_norm = true};
+  const Schedule compute = by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Forward, 1, 1}, {Op::Backward, 1, 1}, {Op::Backward, 0, 0}},
+                                           {{Op::Forward, 0, 1}, {Op::Forward, 1, 0}, {Op::Backward, 1, 0}, {Op::Backward, 0, 1}}});
+  EXPECT_THAT(lists_of(lower(compute, chain_links(2))), ElementsAre("0F0@0,0SEND_F0,1RECV_F1,1F1@0,1R1@0,1B1@0,1SEND_B1,0RECV_B0,0B0@0,"
+                                                                    "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0",
+                                                                    "0F1@0,0SEND_F1,1RECV_F0,1F0@0,1R0@0,1B0@0,1SEND_B0,0RECV_B1,0B1@0,"
+                                                                    "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0"));
+}
+
+TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListSaysWhen) {
+  const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
+  const std::vector<Step> last = {{Op::Forward, 1, 0}, {Op::Backward, 1, 0}};
+  const std::string expected = "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0";
+  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Backward, 0, 0}}, last}), chain_links(2)))[0], expected);
+  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Recompute, 0, 0}, {Op::Backward, 0, 0}}, last}), chain_links(2)))[0],
+            expected);
+}
+
 TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
   const Schedule full =
       lower(generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::VerticalSync}),

@@ -13,7 +13,8 @@ namespace penstock::schedule {
 namespace {
 
 constexpr std::string_view kMagic = "# penstock schedule";
-constexpr std::string_view kKeys[] = {"kind", "replicas", "micro-batches", "accumulate", "weights", "lowered"};
+constexpr std::string_view kKeys[] = {"kind",    "replicas", "hosts",     "micro-batches", "accumulate",
+                                      "weights", "slack",    "recompute", "norm",          "lowered"};
 
 /// The "key: value" pairs of the comment lines at the top, as text with their places.
 class Header {
@@ -30,7 +31,7 @@ class Header {
         key = word.substr(0, word.size() - 1);
         if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
           if (!begun) return;
-          here.fail(fmt::format("unknown key {}, expected kind, replicas, micro-batches, accumulate, weights or lowered", quoted(key)));
+          here.fail(fmt::format("unknown key {}, expected {}", quoted(key), fmt::join(kKeys, ", ")));
         }
         if (!values_.emplace(key, Value{{}, number}).second) here.fail(fmt::format("{} is given twice", key));
         begun = true;
@@ -48,15 +49,22 @@ class Header {
     return value.words[0];
   }
   int64_t count(std::string_view key) const { return number(key, find(key), word(key)); }
-  std::vector<int> replicas() const {
-    const Value& value = find("replicas");
+  /// Numbers that count workers or stages.
+  std::vector<int> counts(std::string_view key) const {
+    const Value& value = find(key);
     std::vector<int> counts;
+    counts.reserve(value.words.size());
     for (const std::string_view word : value.words) {
-      const int64_t count = number("replicas", value, word);
-      if (count > kMaxWorkers) at(value).fail(fmt::format("replicas: at most {} workers are supported, found {}", kMaxWorkers, count));
+      const int64_t count = number(key, value, word);
+      if (count > kMaxWorkers) at(value).fail(fmt::format("{}: at most {} workers are supported, found {}", key, kMaxWorkers, count));
       counts.push_back(static_cast<int>(count));
     }
     return counts;
+  }
+  bool yes(std::string_view key) const {
+    const std::string_view answer = word(key);
+    if (answer != "yes" && answer != "no") place_of(key).fail(fmt::format("{}: expected yes or no, found {}", key, quoted(answer)));
+    return answer == "yes";
   }
   bool has(std::string_view key) const { return values_.count(std::string(key)) > 0; }
   TextPlace place_of(std::string_view key) const { return at(find(key)); }
@@ -100,26 +108,40 @@ std::string read_kind(const Header& header) {
   return std::string(kind);
 }
 
+std::vector<bool> read_recompute(const Header& header, int num_stages) {
+  std::vector<bool> recompute;
+  for (const int stage : header.counts("recompute")) {
+    recompute.resize(static_cast<size_t>(num_stages));
+    if (stage >= num_stages) header.place_of("recompute").fail(fmt::format("recompute: there is no stage {}, only {}", stage, num_stages));
+    if (recompute[static_cast<size_t>(stage)]) header.place_of("recompute").fail(fmt::format("recompute: stage {} is given twice", stage));
+    recompute[static_cast<size_t>(stage)] = true;
+  }
+  return recompute;
+}
+
 ScheduleShape read_shape(const Header& header) {
   ScheduleShape shape{
-      .replicas = header.replicas(), .micro_batches = header.count("micro-batches"), .accumulate = header.count("accumulate")};
+      .replicas = header.counts("replicas"), .micro_batches = header.count("micro-batches"), .accumulate = header.count("accumulate")};
+  if (header.has("hosts")) {
+    shape.hosts = header.counts("hosts");
+    if (shape.hosts.empty()) header.place_of("hosts").fail("hosts: expected the worker of each replica, found nothing");
+  }
+  if (header.has("slack")) shape.slack = header.count("slack");
+  if (header.has("recompute")) shape.recompute = read_recompute(header, shape.num_stages());
+  if (header.has("norm")) shape.global_norm = header.yes("norm");
   const std::string_view policy = header.word("weights");
   try {
     shape.policy = parse_weight_policy(policy);
     validate(shape);
   } catch (const ConfigError& error) {
-    header.place_of("replicas").fail(error.what());
+    header.place_of(shape.hosts.empty() ? "replicas" : "hosts").fail(error.what());
   }
   return shape;
 }
 
 bool read_lowered(const Header& header, const std::vector<std::vector<Action>>& workers) {
-  if (header.has("lowered")) {
-    const std::string_view word = header.word("lowered");
-    if (word != "yes" && word != "no") header.place_of("lowered").fail(fmt::format("lowered: expected yes or no, found {}", quoted(word)));
-    return word == "yes";
-  }
-  const auto is_full = [](const Action& action) { return !is_compute(action.op) || action.version.value >= 0; };
+  if (header.has("lowered")) return header.yes("lowered");
+  const auto is_full = [](const Action& a) { return !is_compute(a.op) || a.op == Op::Recompute || a.version.value >= 0; };
   return std::any_of(workers.begin(), workers.end(), [&](const auto& list) { return std::any_of(list.begin(), list.end(), is_full); });
 }
 
@@ -159,8 +181,11 @@ Schedule parse_with_header(std::string_view text, std::string_view place) {
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, std::string_view place) {
-  return trimmed(text.substr(0, text.find('\n'))).starts_with(kMagic) ? parse_with_header(text, place) : parse_pytorch_csv(text, place);
+Schedule parse_schedule(std::string_view text, std::string_view place, std::vector<std::string>* notes) {
+  if (trimmed(text.substr(0, text.find('\n'))).starts_with(kMagic)) return parse_with_header(text, place);
+  ParsedCsv parsed = parse_pytorch_csv(text, place);
+  if (notes) *notes = std::move(parsed.notes);
+  return std::move(parsed.schedule);
 }
 
 }  // namespace penstock::schedule

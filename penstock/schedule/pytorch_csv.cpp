@@ -3,103 +3,189 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "penstock/schedule/action_parser.h"
-#include "penstock/schedule/text_format.h"
-#include "penstock/schedule/text_lines.h"
+#include "penstock/schedule/pytorch_cells.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 
 namespace penstock::schedule {
 namespace {
 
-struct Row {
-  int64_t line = 0;
-  std::vector<Action> actions;
+using Rows = std::vector<PyTorchRow>;
 
-  StageId stage() const { return actions.front().stage; }
+/// Finds out which stages and replicas the rows hold. Row w is worker w.
+class ShapeInference {
+ public:
+  ShapeInference(const Rows& rows, std::string_view place) : rows_(rows), place_(place) {}
+
+  ScheduleShape infer() {
+    ScheduleShape shape{.replicas = {}, .micro_batches = count_micro_batches()};
+    shape.accumulate = std::max<int64_t>(shape.micro_batches, 1);
+    find_parts();
+    for (const auto& [stage, parts] : parts_of_) {
+      if (stage != shape.num_stages()) at(parts[0].row).fail(fmt::format("stage {} has no row", shape.num_stages()));
+      shape.replicas.push_back(static_cast<int>(parts.size()));
+      for (const size_t row : rows_in_turn(stage, parts)) shape.hosts.push_back(static_cast<int>(row));
+    }
+    const auto is_own_index = [&](const int& host) { return host == &host - shape.hosts.data(); };
+    if (std::all_of(shape.hosts.begin(), shape.hosts.end(), is_own_index)) shape.hosts.clear();
+    try {
+      validate(shape);
+    } catch (const ConfigError& error) {
+      at(fullest_row_).fail(error.what());
+    }
+    return shape;
+  }
+
+ private:
+  /// A row's share of a stage.
+  struct Part {
+    size_t row;
+    int64_t first;       ///< one of its micro-batches of the stage
+    int64_t stride = 0;  ///< largest number that divides the distances between them, 0 when there is only one
+  };
+
+  TextPlace at(size_t row) const { return {place_, rows_[row].line}; }
+
+  int64_t count_micro_batches() {
+    int64_t count = 0;
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      for (const Action& action : rows_[r].actions) {
+        if (action.micro_batch.value < count) continue;
+        if (action.micro_batch.value >= kMaxActions) {
+          at(r).fail(fmt::format("micro-batch {} is beyond the supported {} actions", action.micro_batch.value, kMaxActions));
+        }
+        count = action.micro_batch.value + 1;
+        fullest_row_ = r;
+      }
+    }
+    return count;
+  }
+
+  void find_parts() {
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      Part* part = nullptr;
+      StageId stage{-1};
+      for (const Action& action : rows_[r].actions) {
+        if (action.op == Op::SyncGradients) continue;
+        if (action.stage != stage) {
+          stage = action.stage;
+          std::vector<Part>& parts = parts_of_[stage.value];
+          if (parts.empty() || parts.back().row != r) parts.push_back({r, action.micro_batch.value});
+          part = &parts.back();
+        }
+        part->stride = std::gcd(part->stride, action.micro_batch.value - part->first);
+      }
+    }
+  }
+
+  /// The rows that hold a stage, as replicas 0, 1, ...; refuses what is not certain.
+  std::vector<size_t> rows_in_turn(int32_t stage, const std::vector<Part>& parts) const {
+    const auto count = static_cast<int64_t>(parts.size());
+    std::vector<size_t> in_turn(parts.size(), rows_.size());
+    for (const Part& part : parts) {
+      if (part.stride % count != 0) {
+        at(part.row).fail(fmt::format(
+            "stage {} is in {} rows; replicas take turns, so that a row's micro-batches of it should differ by multiples of {}, found {}",
+            stage, count, count, part.stride));
+      }
+      size_t& replica = in_turn[static_cast<size_t>(part.first % count)];
+      if (replica != rows_.size()) {
+        at(part.row).fail(fmt::format("stage {} is in {} rows; replicas take turns, but this row has the turn of line {}", stage, count,
+                                      rows_[replica].line));
+      }
+      replica = part.row;
+    }
+    return in_turn;
+  }
+
+  const Rows& rows_;
+  std::string_view place_;
+  std::map<int32_t, std::vector<Part>> parts_of_;  ///< by stage
+  size_t fullest_row_ = 0;
 };
 
-std::vector<Row> read_rows(std::string_view text, std::string_view place) {
-  std::vector<Row> rows;
-  int64_t budget = kMaxActions;
-  for (TextLines lines(text); lines.next();) {
-    if (lines.line().starts_with('#')) continue;
-    const TextPlace here{place, lines.number()};
-    Row row{lines.number(), parse_actions(lines.line(), here, budget)};
-    if (row.actions.empty()) continue;
-    budget -= static_cast<int64_t>(row.actions.size());
-    for (const Action& action : row.actions) {
-      if (action.stage != row.stage()) {
-        here.fail(fmt::format("the row holds actions of stages {} and {}; several stages on one worker are not supported yet",
-                              row.stage().value, action.stage.value));
-      }
-      if (!is_compute(action.op) && !is_message(action.op)) {
-        here.fail(fmt::format("{} needs the header of a penstock schedule ('# penstock schedule 1')", to_text(action)));
-      }
-      if (action.version.value >= 0) {
-        here.fail(fmt::format("{}: weight versions need the header of a penstock schedule ('# penstock schedule 1')", to_text(action)));
-      }
-    }
-    rows.push_back(std::move(row));
-  }
-  if (rows.empty()) throw ParseError(place, 0, "expected a schedule, found no action");
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.stage() < b.stage(); });
-  return rows;
+bool has_any(const Rows& rows, bool (*fits)(const Action&)) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const PyTorchRow& row) { return std::any_of(row.actions.begin(), row.actions.end(), fits); });
 }
 
-ScheduleShape infer_shape(const std::vector<Row>& rows, std::string_view place) {
-  ScheduleShape shape{.replicas = {}, .micro_batches = 0};
-  for (const Row& row : rows) {
-    const int32_t stage = row.stage().value;
-    if (stage > shape.num_stages()) TextPlace{place, row.line}.fail(fmt::format("stage {} has no row", shape.num_stages()));
-    if (stage == shape.num_stages()) shape.replicas.push_back(0);
-    ++shape.replicas.back();
-    for (const Action& action : row.actions) {
-      if (action.micro_batch.value >= kMaxActions) {
-        TextPlace{place, row.line}.fail(
-            fmt::format("micro-batch {} is beyond the supported {} actions", action.micro_batch.value, kMaxActions));
-      }
-      shape.micro_batches = std::max(shape.micro_batches, action.micro_batch.value + 1);
-    }
-  }
-  shape.accumulate = std::max<int64_t>(shape.micro_batches, 1);
-  return shape;
+bool is_replicated(const ScheduleShape& shape, StageId stage) {
+  return stage.value < shape.num_stages() && shape.replicas[stage.index()] > 1;
 }
 
-/// Version 0 throughout and one step at the end of each list: what flush means for a single mini-batch.
-void add_step(Schedule& schedule) {
-  const auto has_backward = [](const std::vector<Action>& list) {
-    return std::any_of(list.begin(), list.end(), [](const Action& a) { return a.op == Op::Backward; });
-  };
-  const bool trains = std::any_of(schedule.workers.begin(), schedule.workers.end(), has_backward);
+/// Leaves out the SYNCs that do nothing: of stages without replicas, and all of them where nothing is trained. Returns how many.
+int64_t drop_syncs(Schedule& schedule, bool trains) {
+  int64_t dropped = 0;
   for (auto& list : schedule.workers) {
-    const StageId stage = list.front().stage;
+    dropped += static_cast<int64_t>(std::erase_if(
+        list, [&](const Action& a) { return a.op == Op::SyncGradients && !(trains && is_replicated(schedule.shape, a.stage)); }));
+  }
+  return dropped;
+}
+
+/// Version 0 throughout and, if the schedule trains, one step at the end of each list: what flush means for a single mini-batch.
+void add_steps(Schedule& schedule, bool trains) {
+  const WorkerTable table(schedule.shape);
+  for (size_t w = 0; w < schedule.workers.size(); ++w) {
+    auto& list = schedule.workers[w];
+    std::vector<StageId> synced;
     for (Action& action : list) {
       if (is_compute(action.op)) action.version = WeightVersion{0};
+      if (action.op == Op::SyncGradients) synced.push_back(action.stage);
     }
     if (!trains) continue;
-    Action action{.op = Op::SyncGradients, .stage = stage, .micro_batch = {}, .mini_batch = {}, .peer = stage};
-    if (schedule.shape.replicas[stage.index()] > 1) list.push_back(action);
-    action.version = WeightVersion{0};
-    for (const Op op : {Op::FreeWeights, Op::Step}) {
-      action.op = op;
-      list.push_back(action);
+    std::sort(synced.begin(), synced.end());
+    const auto append = [&](Op op, StageId stage, int64_t version) {
+      list.push_back({.op = op, .stage = stage, .micro_batch = {}, .mini_batch = {}, .peer = stage, .version = WeightVersion{version}});
+    };
+    const auto held = table.held_by(WorkerId{static_cast<int32_t>(w)});
+    for (const WorkerTable::Held& each : held) {
+      const bool is_synced = std::binary_search(synced.begin(), synced.end(), each.stage);
+      if (table.replicas(each.stage) > 1 && !is_synced) append(Op::SyncGradients, each.stage, -1);
+    }
+    for (const WorkerTable::Held& each : held) {
+      append(Op::FreeWeights, each.stage, 0);
+      append(Op::Step, each.stage, 0);
     }
   }
+}
+
+std::vector<std::string> notes_of(const PyTorchCells& cells) {
+  std::vector<std::string> notes;
+  if (cells.first_empty_line > 0) {
+    notes.push_back(fmt::format("line {} holds no action and is no worker; the rows below count one less", cells.first_empty_line));
+  }
+  if (cells.shards > 0) notes.push_back(fmt::format("left out {} UNSHARD and RESHARD: parameters are not sharded here", cells.shards));
+  if (cells.overlaps > 0) notes.push_back(fmt::format("read {} OVERLAP_F_B as their actions one after the other", cells.overlaps));
+  if (has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardWeight; }) &&
+      !has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardInput; })) {
+    notes.push_back("there is W but no I: PyTorch 2.5 wrote B for what is I now; rename it if this file is as old");
+  }
+  return notes;
 }
 
 }  // namespace
 
-Schedule parse_pytorch_csv(std::string_view text, std::string_view place) {
-  std::vector<Row> rows = read_rows(text, place);
-  Schedule schedule{.kind = "custom", .shape = infer_shape(rows, place), .workers = {}};
-  for (Row& row : rows) {
-    schedule.lowered =
-        schedule.lowered || std::any_of(row.actions.begin(), row.actions.end(), [](const Action& a) { return is_message(a.op); });
-    schedule.workers.push_back(std::move(row.actions));
+ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place) {
+  PyTorchCells cells = read_pytorch_cells(text, place);
+  const bool trains = has_any(cells.rows, [](const Action& a) { return makes_weight_gradients(a.op); });
+  ParsedCsv parsed;
+  parsed.notes = notes_of(cells);
+  Schedule& schedule = parsed.schedule;
+  schedule = {.kind = "custom", .shape = ShapeInference(cells.rows, place).infer(), .workers = {}};
+  for (PyTorchRow& row : cells.rows) schedule.workers.push_back(std::move(row.actions));
+  if (const int64_t dropped = drop_syncs(schedule, trains); dropped > 0) {
+    parsed.notes.push_back(fmt::format("left out {} REDUCE_GRAD of stages without replicas", dropped));
   }
-  if (schedule.lowered) add_step(schedule);
-  return schedule;
+  schedule.lowered = std::any_of(schedule.workers.begin(), schedule.workers.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [](const Action& a) { return !is_compute(a.op); });
+  });
+  if (schedule.lowered) add_steps(schedule, trains);
+  return parsed;
 }
 
 }  // namespace penstock::schedule

@@ -10,33 +10,50 @@
 namespace penstock::schedule {
 
 int ScheduleShape::num_workers() const {
-  int64_t sum = 0;
-  for (const int count : replicas) sum += count;
-  return static_cast<int>(std::min<int64_t>(sum, INT32_MAX));
-}
-
-WorkerId ScheduleShape::first_worker(StageId stage) const {
-  PENSTOCK_CHECK(stage.value >= 0 && stage.value < num_stages(), stage, num_stages());
-  int first = 0;
-  for (int s = 0; s < stage.value; ++s) first += replicas[static_cast<size_t>(s)];
-  return WorkerId{first};
-}
-
-StageId ScheduleShape::stage_of(WorkerId worker) const {
-  PENSTOCK_CHECK(worker.value >= 0, worker);
-  int end = 0;
-  for (int s = 0; s < num_stages(); ++s) {
-    end += replicas[static_cast<size_t>(s)];
-    if (worker.value < end) return StageId{s};
+  int64_t count = 0;
+  if (hosts.empty()) {
+    for (const int replica_count : replicas) count += replica_count;
+  } else {
+    count = int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1;
   }
-  PENSTOCK_CHECK(false, worker, end);
-  return StageId{-1};
+  return static_cast<int>(std::min<int64_t>(count, INT32_MAX));
 }
 
-WorkerId ScheduleShape::worker_of(StageId stage, MicroBatchId b) const {
-  const WorkerId first = first_worker(stage);
-  return WorkerId{first.value + static_cast<int32_t>(b.value % replicas[stage.index()])};
+namespace {
+
+/// The hosts number the workers without gaps, and no worker holds a stage twice.
+void validate_hosts(const ScheduleShape& shape, int64_t num_replicas) {
+  const std::vector<int>& hosts = shape.hosts;
+  if (static_cast<int64_t>(hosts.size()) != num_replicas) {
+    throw ConfigError(fmt::format("hosts names {} workers, the stages have {} replicas together", hosts.size(), num_replicas));
+  }
+  std::vector<int32_t> last_stage(hosts.size(), -1);
+  size_t next = 0;
+  int64_t num_workers = 0;
+  for (int32_t s = 0; s < shape.num_stages(); ++s) {
+    for (int k = 0; k < shape.replicas[static_cast<size_t>(s)]; ++k, ++next) {
+      const int worker = hosts[next];
+      if (worker < 0 || static_cast<size_t>(worker) >= hosts.size()) {
+        throw ConfigError(fmt::format("hosts puts replica {} of stage {} on worker {}; {} replicas need workers from 0 to at most {}", k, s,
+                                      worker, hosts.size(), hosts.size() - 1));
+      }
+      int32_t& last = last_stage[static_cast<size_t>(worker)];
+      if (last == s) throw ConfigError(fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
+      if (last >= 0 && shape.policy != WeightPolicy::Flush) {
+        throw ConfigError(fmt::format("worker {} holds stages {} and {}: several stages on one worker need weight policy flush, found {}",
+                                      worker, last, s, to_string(shape.policy)));
+      }
+      if (last < 0) ++num_workers;
+      last = s;
+    }
+  }
+  const auto gap = std::find(last_stage.begin(), last_stage.begin() + num_workers, -1);
+  if (gap != last_stage.begin() + num_workers) {
+    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(), shape.num_workers()));
+  }
 }
+
+}  // namespace
 
 void validate(const ScheduleShape& shape, int64_t max_actions) {
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
@@ -50,6 +67,13 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
     }
   }
   if (shape.micro_batches < 0) throw ConfigError(fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
+  if (!shape.hosts.empty()) validate_hosts(shape, workers);
+  if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
+    throw ConfigError(fmt::format("recompute says something about {} stages, there are {}", shape.recompute.size(), shape.num_stages()));
+  }
+  if (shape.slack < 0 || shape.slack > kMaxActions) {
+    throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}", kMaxActions, shape.slack));
+  }
   if (shape.accumulate < 1) throw ConfigError(fmt::format("accumulate must be at least 1 micro-batch, found {}", shape.accumulate));
   const int64_t actions = saturating_mul(saturating_mul(2, shape.num_stages()), shape.micro_batches);
   if (actions > max_actions) {
@@ -75,19 +99,13 @@ std::vector<StageLink> chain_links(int num_stages) {
   return links;
 }
 
-int64_t warmup_depth(const ScheduleShape& shape, StageId stage) {
-  PENSTOCK_CHECK(stage.value >= 0 && stage.value < shape.num_stages(), stage, shape.num_stages());
-  int64_t workers = 0;
-  for (size_t s = stage.index(); s < shape.replicas.size(); ++s) workers += shape.replicas[s];
-  return ceil_div(workers, shape.replicas[stage.index()]);
-}
-
 std::vector<int64_t> warmup_depths(const ScheduleShape& shape) {
   std::vector<int64_t> depths(shape.replicas.size());
   int64_t workers = 0;
   for (size_t s = depths.size(); s-- > 0;) {
+    const int64_t behind = workers;
     workers += shape.replicas[s];
-    depths[s] = ceil_div(workers, shape.replicas[s]);
+    depths[s] = ceil_div(workers + shape.slack * behind, shape.replicas[s]);
   }
   return depths;
 }

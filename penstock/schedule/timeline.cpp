@@ -26,7 +26,7 @@ int64_t Timeline::busy_ns(WorkerId worker) const {
   int64_t busy = 0;
   for (const TimelineEvent& event : workers[worker.index()]) {
     const Op op = event.action.op;
-    if (is_compute(op) || op == Op::SyncGradients || op == Op::Step) {
+    if (is_compute(op) || op == Op::SyncGradients || op == Op::NormGradients || op == Op::Step) {
       busy = saturating_add(busy, event.end_ns - event.start_ns - event.waiting_ns);
     }
   }

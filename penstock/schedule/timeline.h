@@ -14,7 +14,7 @@ struct TimelineEvent {
   Action action;
   int64_t start_ns = 0;  ///< since the timeline's beginning
   int64_t end_ns = 0;
-  /// Part of the span spent waiting for another worker (receive, send without credit, sync).
+  /// Part of the span spent waiting for another worker (receive, send without credit, SYNC, NORM).
   int64_t waiting_ns = 0;
 
   bool operator==(const TimelineEvent&) const = default;
@@ -26,7 +26,7 @@ struct Timeline {
 
   /// End of the last event minus start of the first, over all workers; 0 when empty.
   int64_t makespan_ns() const;
-  /// Time in F, B, SYNC, STEP without waiting.
+  /// Time in computations (F, B, I, W, R), SYNC, NORM and STEP without waiting.
   int64_t busy_ns(WorkerId worker) const;
   /// 1 - (sum of busy) / (workers * makespan); 0 when empty.
   double idle_share() const;

@@ -10,7 +10,7 @@ VersionAssigner::VersionAssigner(const ScheduleShape& shape, bool forward_only) 
   if (policy_ == WeightPolicy::Stash || policy_ == WeightPolicy::VerticalSync) used_.resize(static_cast<size_t>(shape.micro_batches));
 }
 
-WeightVersion VersionAssigner::version_of(const Action& action, int64_t steps_before) {
+WeightVersion VersionAssigner::version_of(const Action& action) {
   if (forward_only_) return WeightVersion{0};
   switch (policy_) {
     case WeightPolicy::Flush:
@@ -18,49 +18,58 @@ WeightVersion VersionAssigner::version_of(const Action& action, int64_t steps_be
     case WeightPolicy::TwoBuffered:
       return WeightVersion{std::max<int64_t>(action.mini_batch.value - 1, 0)};
     case WeightPolicy::Latest:
-      return WeightVersion{steps_before};
+      return WeightVersion{steps_before_};
     case WeightPolicy::Stash:
     case WeightPolicy::VerticalSync:
       break;
   }
   int64_t& used = used_[action.micro_batch.index()];
-  if (action.op == Op::Forward && (policy_ == WeightPolicy::Stash || at_input_stage_)) used = steps_before;
+  if (action.op == Op::Forward && (policy_ == WeightPolicy::Stash || action.stage.value == 0)) used = steps_before_;
   return WeightVersion{used};
 }
 
 void VersionAssigner::assign(std::vector<Action>& actions) {
-  int64_t steps = 0;
+  steps_before_ = 0;
   for (Action& action : actions) {
-    at_input_stage_ = action.stage.value == 0;
-    if (is_compute(action.op)) action.version = version_of(action, steps);
-    if (action.op == Op::Step) ++steps;
+    if (is_compute(action.op)) action.version = version_of(action);
+    if (action.op == Op::Step) ++steps_before_;
   }
 }
 
-std::vector<FreePlace> place_frees(const std::vector<Action>& actions, int64_t num_steps) {
-  // Where each version is used last, and where the step stands that replaces it. The version after the last step is never freed.
-  std::vector<int64_t> last_use(static_cast<size_t>(num_steps), -1);
-  std::vector<int64_t> replaced_at(static_cast<size_t>(num_steps), -1);
+std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span<const WorkerTable::Held> held, int64_t num_steps) {
+  // Where each version of each stage is used last, and where the step stands that replaces it. The version after the last step is never
+  // freed.
+  struct Ends {
+    int64_t last_use = -1;
+    int64_t replaced_at = -1;
+  };
+  std::vector<Ends> ends(held.size() * static_cast<size_t>(num_steps));
+  const auto ends_of = [&](const Action& action) -> Ends& {
+    const auto unit =
+        std::lower_bound(held.begin(), held.end(), action.stage, [](const auto& h, StageId stage) { return h.stage < stage; });
+    return ends[static_cast<size_t>(unit - held.begin()) * static_cast<size_t>(num_steps) + action.version.index()];
+  };
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
     if (action.version.value < 0 || action.version.value >= num_steps) continue;
-    if (is_compute(action.op)) last_use[action.version.index()] = static_cast<int64_t>(i);
-    if (action.op == Op::Step) replaced_at[action.version.index()] = static_cast<int64_t>(i);
+    if (is_compute(action.op)) ends_of(action).last_use = static_cast<int64_t>(i);
+    if (action.op == Op::Step) ends_of(action).replaced_at = static_cast<int64_t>(i);
   }
 
   std::vector<FreePlace> places;
-  places.reserve(last_use.size());
-  for (size_t v = 0; v < last_use.size(); ++v) {
-    PENSTOCK_DCHECK(replaced_at[v] >= 0, v);
-    const bool in_place = last_use[v] < replaced_at[v];
-    const Action& neighbour = actions[static_cast<size_t>(in_place ? replaced_at[v] : last_use[v])];
-    places.push_back({.after = in_place ? replaced_at[v] - 1 : last_use[v],
+  places.reserve(ends.size());
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const auto [last_use, replaced_at] = ends[i];
+    PENSTOCK_DCHECK(replaced_at >= 0, i);
+    const bool in_place = last_use < replaced_at;
+    const Action& neighbour = actions[static_cast<size_t>(in_place ? replaced_at : last_use)];
+    places.push_back({.after = in_place ? replaced_at - 1 : last_use,
                       .action = {.op = Op::FreeWeights,
                                  .stage = neighbour.stage,
                                  .micro_batch = {},
                                  .mini_batch = neighbour.mini_batch,
                                  .peer = neighbour.stage,
-                                 .version = WeightVersion{static_cast<int64_t>(v)}}});
+                                 .version = WeightVersion{static_cast<int64_t>(i) % num_steps}}});
   }
   // Two versions can end at one place: the older by its last use, the newer by the step right behind it. In-place frees must stand next to
   // their step, hence last; the stable sort keeps the order of versions.

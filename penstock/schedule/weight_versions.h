@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
 
 namespace penstock::schedule {
 
-/// Fills in the versions by the shape's policy, worker by worker. Workers must come in order, stage 0's first: vertical-sync takes the
-/// versions of the later stages from there.
+/// Fills in the versions by the shape's policy, worker by worker. Where no worker holds several stages they must come in the order of their
+/// stages: vertical-sync takes the versions of the later stages from stage 0.
 class VersionAssigner {
  public:
   VersionAssigner(const ScheduleShape& shape, bool forward_only);
@@ -17,11 +19,11 @@ class VersionAssigner {
   void assign(std::vector<Action>& actions);
 
  private:
-  WeightVersion version_of(const Action& action, int64_t steps_before);
+  WeightVersion version_of(const Action& action);
 
   WeightPolicy policy_;
   bool forward_only_;
-  bool at_input_stage_ = true;
+  int64_t steps_before_ = 0;  ///< by the worker at hand, of its only stage; flush does not look
   /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the same at the input stage.
   std::vector<int64_t> used_;
 };
@@ -31,8 +33,8 @@ struct FreePlace {
   int64_t after = -1;
   Action action;
 };
-/// Where the versions of one worker's list are freed, by position. `actions` has its versions and steps, `num_steps` of them, and no
-/// messages.
-std::vector<FreePlace> place_frees(const std::vector<Action>& actions, int64_t num_steps);
+/// Where the versions of one worker's list are freed, by position. `actions` has its versions and steps, `num_steps` of each of its stages
+/// (`held`), and no messages.
+std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span<const WorkerTable::Held> held, int64_t num_steps);
 
 }  // namespace penstock::schedule

@@ -1,8 +1,8 @@
-// Which stage a worker belongs to and which worker runs a micro-batch, as tables: ScheduleShape's functions of the same names cost
-// O(stages) a call. Made for a valid shape (validate()).
+// Who runs what, as tables. Made for a valid shape (validate()).
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "penstock/schedule/schedule.h"
@@ -11,28 +11,37 @@ namespace penstock::schedule {
 
 class WorkerTable {
  public:
-  explicit WorkerTable(const ScheduleShape& shape) : replicas_(shape.replicas) {
-    first_.reserve(replicas_.size());
-    int32_t next = 0;
-    for (int s = 0; s < shape.num_stages(); ++s) {
-      first_.push_back(next);
-      next += replicas_[static_cast<size_t>(s)];
-      stage_of_.insert(stage_of_.end(), static_cast<size_t>(replicas_[static_cast<size_t>(s)]), s);
-    }
-  }
+  /// O(replicas).
+  explicit WorkerTable(const ScheduleShape& shape);
 
-  int32_t num_workers() const { return static_cast<int32_t>(stage_of_.size()); }
-  StageId stage_of(WorkerId worker) const { return StageId{stage_of_[worker.index()]}; }
-  WorkerId first_worker(StageId stage) const { return WorkerId{first_[stage.index()]}; }
-  int replicas(StageId stage) const { return replicas_[stage.index()]; }
-  WorkerId worker_of(StageId stage, MicroBatchId b) const {
-    return WorkerId{first_[stage.index()] + static_cast<int32_t>(b.value % replicas_[stage.index()])};
+  int32_t num_workers() const { return static_cast<int32_t>(first_stage_.size()) - 1; }
+  int replicas(StageId stage) const { return first_replica_[stage.index() + 1] - first_replica_[stage.index()]; }
+  /// The worker that runs micro-batch b of the stage: round-robin, replica b mod r (SOSP 2019, 3.2).
+  WorkerId worker_of(StageId stage, MicroBatchId b) const { return worker_of_replica(stage, static_cast<int>(b.value % replicas(stage))); }
+  WorkerId worker_of_replica(StageId stage, int replica) const {
+    return WorkerId{hosts_[static_cast<size_t>(first_replica_[stage.index()] + replica)]};
   }
+  /// What a worker holds, ascending by stage: at least one.
+  struct Held {
+    StageId stage;
+    int replica = 0;
+  };
+  std::span<const Held> held_by(WorkerId worker) const {
+    const auto first = static_cast<size_t>(first_stage_[worker.index()]);
+    return std::span(held_).subspan(first, static_cast<size_t>(first_stage_[worker.index() + 1]) - first);
+  }
+  /// Which replica of the stage the worker holds, -1 when none. O(log stages of the worker).
+  int replica_on(WorkerId worker, StageId stage) const;
+  /// The first of the stages that the worker holds; its only one where no worker holds several.
+  StageId first_stage_of(WorkerId worker) const { return held_[static_cast<size_t>(first_stage_[worker.index()])].stage; }
+  /// Whether some worker holds several stages.
+  bool has_shared_workers() const { return static_cast<int32_t>(held_.size()) > num_workers(); }
 
  private:
-  std::vector<int> replicas_;
-  std::vector<int32_t> first_;
-  std::vector<int32_t> stage_of_;
+  std::vector<int32_t> first_replica_;  ///< by stage, and one more: into hosts_
+  std::vector<int32_t> hosts_;
+  std::vector<int32_t> first_stage_;  ///< by worker, and one more: into held_
+  std::vector<Held> held_;
 };
 
 }  // namespace penstock::schedule

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "penstock/schedule/generate.h"
-#include "penstock/simulate/places.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -17,11 +15,11 @@ Costs costs_of(const plan::Plan& plan) {
   for (const plan::Stage& stage : plan.stages) {
     costs.stages.push_back({.forward_ns = stage.forward_ns,
                             .backward_ns = stage.backward_ns,
+                            .backward_weight_ns = stage.backward_weight_ns,
                             .step_ns = stage.step_ns,
                             .sync_ns = stage.sync_ns,
                             .stash_bytes = stage.stash_bytes,
                             .weight_bytes = stage.weight_bytes,
-                            .recompute = stage.recompute,
                             .first_worker = stage.first_worker});
   }
   costs.links.reserve(plan.links.size());
@@ -39,19 +37,6 @@ Costs costs_of(const plan::Plan& plan) {
   return costs;
 }
 
-schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches) {
-  const schedule::Kind kind = schedule::parse_kind(plan.strategy);
-  const schedule::ScheduleShape shape{
-      .replicas = plan.replicas(),
-      .micro_batches = saturating_mul(mini_batches, plan.micro_batches),
-      .accumulate = plan.micro_batches,
-      .policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights)};
-  std::vector<schedule::StageLink> links;
-  links.reserve(plan.links.size());
-  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
-  return {kind, shape, links};
-}
-
 namespace detail {
 
 void check_costs(const Costs& costs, int num_stages) {
@@ -60,9 +45,13 @@ void check_costs(const Costs& costs, int num_stages) {
   }
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
-    if (std::min({stage.forward_ns, stage.backward_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes, stage.weight_bytes,
-                  stage.input_bytes}) < 0) {
+    if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
+                  stage.weight_bytes, stage.input_bytes}) < 0) {
       throw ConfigError(fmt::format("the costs of stage {} hold a negative time or size", s));
+    }
+    if (stage.backward_weight_ns > stage.backward_ns) {
+      throw ConfigError(fmt::format("the costs of stage {} say that the weights' gradients take {} ns of a backward pass of {} ns", s,
+                                    stage.backward_weight_ns, stage.backward_ns));
     }
   }
   for (const LinkCost& link : costs.links) {

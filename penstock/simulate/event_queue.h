@@ -2,7 +2,6 @@
 // simulator.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -10,70 +9,91 @@
 namespace penstock::simulate::detail {
 
 /// Ties in time are broken by what and who it is, so that the result does not depend on the order of insertion: messages under way before
-/// workers, then by worker.
+/// workers, then by worker. Times are not negative. None is later than all.
 struct Event {
-  int64_t time_ns = 0;
-  uint64_t order = 0;
+  uint64_t order = UINT64_MAX;
+  uint64_t time = UINT64_MAX;
 
-  static Event of_worker(int64_t time_ns, int32_t worker) { return {time_ns, kWorker | static_cast<uint64_t>(worker)}; }
+  /// `receiver`: whom the worker will send to; it breaks no tie, because no worker has two events.
+  static Event of_worker(int64_t time_ns, int32_t worker, int32_t receiver) {
+    return {kWorker | static_cast<uint64_t>(worker) << 31 | static_cast<uint64_t>(receiver), static_cast<uint64_t>(time_ns)};
+  }
   /// `slot`: where the message is kept meanwhile.
-  static Event of_message(int64_t time_ns, int32_t sender, uint32_t slot) { return {time_ns, static_cast<uint64_t>(sender) << 32 | slot}; }
+  static Event of_message(int64_t time_ns, int32_t sender, uint32_t slot) {
+    return {static_cast<uint64_t>(sender) << 32 | slot, static_cast<uint64_t>(time_ns)};
+  }
+  int64_t time_ns() const { return static_cast<int64_t>(time); }
+  bool is_none() const { return order == UINT64_MAX; }
   bool is_worker() const { return (order & kWorker) != 0; }
-  int32_t worker() const { return static_cast<int32_t>(order & INT32_MAX); }
+  int32_t worker() const { return static_cast<int32_t>(order >> 31 & INT32_MAX); }
+  int32_t receiver() const { return static_cast<int32_t>(order & INT32_MAX); }
   size_t slot() const { return order & UINT32_MAX; }
-  bool before(const Event& other) const { return time_ns != other.time_ns ? time_ns < other.time_ns : order < other.order; }
+  bool before(const Event& other) const { return key() < other.key(); }
 
  private:
   static constexpr uint64_t kWorker = uint64_t{1} << 63;
-  Event(int64_t time, uint64_t rank) : time_ns(time), order(rank) {}
+  /// One number, so that comparing needs no branch.
+  unsigned __int128 key() const { return static_cast<unsigned __int128>(time) << 64 | order; }
 };
 
-/// A heap of four children per node: half as deep as a binary one, and a node's children lie in one cache line.
+/// A heap of four children per node: half as deep as a binary one, and a node's children are one cache line. Places without an event hold
+/// one later than all.
 class EventQueue {
  public:
-  bool empty() const { return events_.empty(); }
-  const Event& first() const { return events_.front(); }
+  bool empty() const { return size_ == 0; }
+  const Event& first() const { return at(0); }
+  /// The one that will be first when the first is gone; later than all when there is none.
+  const Event& second() const { return size_ > 1 ? at(1 + least_child(0)) : last_; }
 
   void push(const Event& event) {
-    size_t hole = events_.size();
-    events_.push_back(event);
-    while (hole > 0) {
-      const size_t parent = (hole - 1) / 4;
-      if (!event.before(events_[parent])) break;
-      events_[hole] = events_[parent];
-      hole = parent;
-    }
-    events_[hole] = event;
+    if (quads_.size() * 4 < size_ + 4) quads_.emplace_back();
+    sift_up(size_++, event);
   }
 
   Event pop() {
-    const Event popped = events_.front();
-    const Event moved = events_.back();
-    events_.pop_back();
-    if (!events_.empty()) sift_down(moved);
+    const Event popped = at(0);
+    const Event moved = at(--size_);
+    at(size_) = {};
+    if (size_ == 0) return popped;
+    // The event that stood last mostly belongs far down again: the hole goes to the bottom without looking at it.
+    size_t hole = 0;
+    while (4 * hole + 1 < size_) {
+      const size_t child = 4 * hole + 1 + least_child(hole);
+      at(hole) = at(child);
+      hole = child;
+    }
+    sift_up(hole, moved);
     return popped;
   }
 
  private:
-  void sift_down(const Event& moved) {
-    const size_t size = events_.size();
-    size_t hole = 0;
-    for (;;) {
-      const size_t begin = 4 * hole + 1;
-      if (begin >= size) break;
-      size_t least = begin;
-      const size_t end = std::min(begin + 4, size);
-      for (size_t child = begin + 1; child < end; ++child) {
-        if (events_[child].before(events_[least])) least = child;
-      }
-      if (!events_[least].before(moved)) break;
-      events_[hole] = events_[least];
-      hole = least;
-    }
-    events_[hole] = moved;
+  struct alignas(64) Quad {
+    Event events[4];
+  };
+  // Event 0 stands last in its quad, so that the children of event i are the quad i + 1.
+  Event& at(size_t i) { return quads_[(i + 3) / 4].events[(i + 3) % 4]; }
+  const Event& at(size_t i) const { return quads_[(i + 3) / 4].events[(i + 3) % 4]; }
+
+  size_t least_child(size_t parent) const {
+    const Event* children = quads_[parent + 1].events;
+    const size_t low = children[1].before(children[0]) ? 1 : 0;
+    const size_t high = children[3].before(children[2]) ? 3 : 2;
+    return children[high].before(children[low]) ? high : low;
   }
 
-  std::vector<Event> events_;
+  void sift_up(size_t hole, const Event& event) {
+    while (hole > 0) {
+      const size_t parent = (hole - 1) / 4;
+      if (!event.before(at(parent))) break;
+      at(hole) = at(parent);
+      hole = parent;
+    }
+    at(hole) = event;
+  }
+
+  std::vector<Quad> quads_;
+  size_t size_ = 0;
+  Event last_;
 };
 
 }  // namespace penstock::simulate::detail

@@ -4,7 +4,7 @@
 
 namespace penstock::simulate::detail {
 
-LinkTable::LinkTable(const std::vector<schedule::StageLink>& links, const Costs& costs, int num_stages) {
+LinkTable::LinkTable(const std::vector<schedule::StageLink>& links, const Costs& costs, int num_stages) : links_(links) {
   first_.assign(static_cast<size_t>(num_stages) + 1, 0);
   for (const schedule::StageLink& link : links) {
     ++first_[link.from.index() + 1];

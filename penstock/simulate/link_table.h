@@ -23,12 +23,14 @@ class LinkTable {
     const auto end = targets_.begin() + first_[link.from.index() + 1];
     return static_cast<size_t>(std::lower_bound(begin, end, link.to) - targets_.begin());
   }
+  schedule::StageLink at(size_t link) const { return links_[link]; }
   /// Per link, bytes of one message.
   const std::vector<int64_t>& bytes() const { return bytes_; }
 
  private:
   std::vector<int64_t> first_;  ///< per stage, its first link
   std::vector<StageId> targets_;
+  std::vector<schedule::StageLink> links_;
   std::vector<int64_t> bytes_;
 };
 

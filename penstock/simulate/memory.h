@@ -10,13 +10,26 @@
 
 namespace penstock::simulate::detail {
 
-/// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer, the optimiser's state, and the stashes
-/// of micro-batches between their F and their B. A worker without any B keeps weights alone. It does not depend on times. Saturates.
+/// What the actions of one stage allocate and release.
+struct StageMemory {
+  StageMemory(const StageCost& stage, bool recomputes)
+      : kept_bytes(recomputes ? stage.input_bytes : stage.stash_bytes),
+        remade_bytes(recomputes ? stage.stash_bytes : 0),
+        weight_bytes(stage.weight_bytes) {}
+
+  int64_t kept_bytes;    ///< from F on
+  int64_t remade_bytes;  ///< from R on
+  int64_t weight_bytes;
+};
+
+/// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer and the optimiser's state of each
+/// stage, and the stashes of micro-batches from their F (or R) to their B or W. A worker without any B or W of a stage keeps that stage's
+/// weights alone. It does not depend on times. Saturates.
 class MemoryMeter {
  public:
-  /// Before the worker's first action, once for each stage that it holds.
+  /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has a B or W of the stage.
   void add_stage(const StageCost& stage, bool trains, double optimizer_state_per_weight) {
-    trains_ = trains;
+    trains_ = trains_ || trains;
     now_ = saturating_add(now_, stage.weight_bytes);
     if (trains) {
       const double state = static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight;
@@ -26,15 +39,16 @@ class MemoryMeter {
     peak_ = now_;
   }
 
-  void on(schedule::Op op, const StageCost& stage) {
-    const int64_t kept = stage.recompute ? stage.input_bytes : stage.stash_bytes;
+  void on(schedule::Op op, const StageMemory& stage) {
     switch (op) {
       case schedule::Op::Forward:
-        if (trains_) change(kept);
+        if (trains_) change(stage.kept_bytes);
         return;
+      case schedule::Op::Recompute:
+        return change(stage.remade_bytes);
       case schedule::Op::Backward:
-        if (stage.recompute) peak_ = std::max(peak_, saturating_add(now_, stage.stash_bytes));
-        return change(-kept);
+      case schedule::Op::BackwardWeight:
+        return change(-saturating_add(stage.kept_bytes, stage.remade_bytes));
       // A FREE right before the STEP that replaces its version makes the step work in place: minus one, plus one, no higher peak.
       case schedule::Op::Step:
         return change(stage.weight_bytes);

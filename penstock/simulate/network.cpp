@@ -15,79 +15,110 @@ int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s) {
   return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
 }
 
-Network::Network(const Costs& costs, const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes) {
-  const std::vector<int> places = places_of(costs, table);
-  if (!costs.cluster) {
-    add_joint(places, 1, link_bytes, costs.bandwidth_bytes_per_s, costs.bandwidth_bytes_per_s, costs.latency_ns);
-    return;
-  }
-  const cluster::Topology topology(*costs.cluster);
-  for (int level = 1; level <= topology.num_levels(); ++level) {
-    const cluster::Level& joining = costs.cluster->levels[static_cast<size_t>(level - 1)];
-    if (joining.count == 1) continue;
-    const cluster::Path& path = topology.path(level);
-    add_joint(places, topology.unit_size(level - 1), link_bytes, joining.by_reference ? 0 : joining.bandwidth_bytes_per_s,
-              path.by_reference ? 0 : path.bandwidth_bytes_per_s, path.latency_ns);
-  }
+namespace {
+
+int ceil_log2(int64_t n) {
+  int log = 0;
+  while ((int64_t{1} << log) < n) ++log;
+  return log;
 }
 
-void Network::add_joint(const std::vector<int>& places, int unit_size, const std::vector<int64_t>& link_bytes,
-                        int64_t bandwidth_bytes_per_s, int64_t path_bandwidth_bytes_per_s, int64_t latency_ns) {
-  Joint joint;
-  joint.latency_ns = latency_ns;
+/// Of the used units (ascending), the largest number that lies in one group of `units_per_group`; 0: all are one group.
+int64_t most_in_a_group(const std::vector<int32_t>& units, int units_per_group) {
+  if (units_per_group == 0) return static_cast<int64_t>(units.size());
+  int64_t most = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const bool same = i > 0 && units[i] / units_per_group == units[i - 1] / units_per_group;
+    count = same ? count + 1 : 1;
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+}  // namespace
+
+Network::Network(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table,
+                 const std::vector<int64_t>& link_bytes) {
+  const std::vector<int> places = places_of(costs, shape, table);
+  std::vector<Level> levels;
+  if (costs.cluster) {
+    const cluster::Topology topology(*costs.cluster);
+    for (int level = 1; level <= topology.num_levels(); ++level) {
+      const cluster::Level& joining = costs.cluster->levels[static_cast<size_t>(level - 1)];
+      if (joining.count == 1) continue;
+      const cluster::Path& path = topology.path(level);
+      levels.push_back({.unit_size = topology.unit_size(level - 1),
+                        .joint_size = topology.unit_size(level),
+                        .bandwidth_bytes_per_s = joining.by_reference ? 0 : joining.bandwidth_bytes_per_s,
+                        .path_bandwidth_bytes_per_s = path.by_reference ? 0 : path.bandwidth_bytes_per_s,
+                        .latency_ns = path.latency_ns});
+    }
+  } else {
+    levels.push_back({.bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
+                      .path_bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
+                      .latency_ns = costs.latency_ns});
+  }
+  latency_ns_.reserve(levels.size());
+  up_.resize(places.size() * levels.size());
+  tolls_.resize(link_bytes.size() * levels.size());
+  for (const Level& level : levels) latency_ns_.push_back(level.latency_ns);
+  for (size_t i = 0; i < levels.size(); ++i) add_level(i, levels[i], places, link_bytes);
+}
+
+void Network::add_level(size_t number, const Level& level, const std::vector<int>& places, const std::vector<int64_t>& link_bytes) {
+  const size_t num_levels = latency_ns_.size();
   // Only units in use are kept: a small plan on an enormous cluster costs nothing.
   std::vector<int32_t> used;
   used.reserve(places.size());
-  for (const int place : places) used.push_back(place / unit_size);
+  for (const int place : places) used.push_back(place / level.unit_size);
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
-  joint.up.reserve(places.size());
-  const size_t first_wire = free_ns_.size();
-  for (const int place : places) {
-    const auto unit = static_cast<size_t>(std::lower_bound(used.begin(), used.end(), place / unit_size) - used.begin());
-    joint.up.push_back(static_cast<int32_t>(first_wire + 2 * unit));
+  const size_t first_wire = wires_.size();
+  for (size_t w = 0; w < places.size(); ++w) {
+    const auto unit = static_cast<size_t>(std::lower_bound(used.begin(), used.end(), places[w] / level.unit_size) - used.begin());
+    up_[w * num_levels + number] = static_cast<int32_t>(first_wire + 2 * unit);
   }
-  free_ns_.resize(first_wire + 2 * used.size());
-  for (const int64_t bytes : link_bytes) {
-    joint.busy_ns.push_back(transfer_ns(bytes, bandwidth_bytes_per_s));
-    joint.whole_ns.push_back(transfer_ns(bytes, path_bandwidth_bytes_per_s));
+  wires_.resize(first_wire + 2 * used.size());
+  for (size_t link = 0; link < link_bytes.size(); ++link) {
+    tolls_[link * num_levels + number] = {.busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
+                                          .whole_ns = transfer_ns(link_bytes[link], level.path_bandwidth_bytes_per_s)};
   }
-  joints_.push_back(std::move(joint));
+  const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));
+  sum_ns_ = saturating_add(sum_ns_, saturating_mul(rounds, level.latency_ns));
 }
 
-Transit Network::start(int32_t sender, int32_t receiver, int32_t link) const {
-  Transit message{.sender = sender, .receiver = receiver, .link = link};
+int16_t Network::levels_between(int32_t sender, int32_t receiver) const {
   // Workers share a unit of level k when they are in the same unit below level k + 1; all share one of the last.
-  if (sender == receiver) return message;
-  const auto from = static_cast<size_t>(sender);
-  const auto to = static_cast<size_t>(receiver);
+  if (sender == receiver) return 0;
   size_t levels = 1;
-  while (levels < joints_.size() && joints_[levels].up[from] != joints_[levels].up[to]) ++levels;
-  message.levels = static_cast<int32_t>(levels);
-  return message;
+  while (levels < latency_ns_.size() && up_wire(sender, levels) != up_wire(receiver, levels)) ++levels;
+  return static_cast<int16_t>(levels);
 }
 
 bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
   when_ns = now_ns;
   if (message.levels == 0) return true;
-  const Joint& highest = joints_[static_cast<size_t>(message.levels - 1)];
-  const auto link = static_cast<size_t>(message.link);
-  const int64_t whole_ns = highest.whole_ns[link];
+  const size_t num_levels = latency_ns_.size();
+  const Toll* tolls = &tolls_[static_cast<size_t>(message.link) * num_levels];
+  const auto highest = static_cast<size_t>(message.levels - 1);
+  const int64_t whole_ns = tolls[highest].whole_ns;
   if (whole_ns == 0) {
-    when_ns = saturating_add(now_ns, highest.latency_ns);
+    when_ns = saturating_add(now_ns, latency_ns_[highest]);
     return true;
   }
-  const int32_t hops = 2 * message.levels;
+  const int hops = 2 * message.levels;
   while (message.hop < hops) {
     const bool up = message.hop < message.levels;
-    const Joint& joint = joints_[static_cast<size_t>(up ? message.hop : hops - 1 - message.hop)];
-    message.wire = joint.up[static_cast<size_t>(up ? message.sender : message.receiver)] + (up ? 0 : 1);
-    int64_t& free_ns = free_ns_[static_cast<size_t>(message.wire)];
+    const auto level = static_cast<size_t>(up ? message.hop : hops - 1 - message.hop);
+    message.wire = up ? up_wire(message.sender, level) : up_wire(message.receiver, level) + 1;
+    int64_t& free_ns = wires_[static_cast<size_t>(message.wire)].free_ns;
     const int64_t begin_ns = std::max(now_ns, free_ns);
-    if (joint.busy_ns[link] > 0) free_ns = saturating_add(begin_ns, joint.busy_ns[link]);
-    message.end_ns = std::max(message.end_ns, saturating_add(begin_ns, joint.busy_ns[link]));
+    const int64_t end_ns = saturating_add(begin_ns, tolls[level].busy_ns);
+    if (tolls[level].busy_ns > 0) free_ns = end_ns;
+    message.end_ns = std::max(message.end_ns, end_ns);
     if (++message.hop == hops) {
-      when_ns = saturating_add(std::max(message.end_ns, saturating_add(begin_ns, whole_ns)), highest.latency_ns);
+      when_ns = saturating_add(std::max(message.end_ns, saturating_add(begin_ns, whole_ns)), latency_ns_[highest]);
       return true;
     }
     if (begin_ns > now_ns) {

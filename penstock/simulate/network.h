@@ -19,42 +19,69 @@ namespace penstock::simulate::detail {
 /// How long `bytes` take at `bandwidth_bytes_per_s`, rounded up; 0 when the bandwidth is 0 (by reference). Saturates.
 int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s);
 
-/// A message on its way. `link` is its number in the list that the network was made with.
+/// A message on its way. `link` is its number in the list that the network was made with; the network reads neither `micro_batch` nor
+/// `replica` nor `backward`.
 struct Transit {
+  int64_t micro_batch = 0;
+  int64_t end_ns = 0;  ///< when its last byte leaves the wires passed so far
   int32_t sender = 0;
   int32_t receiver = 0;
   int32_t link = 0;
-  int32_t levels = 0;  ///< between the two workers
-  int32_t hop = 0;     ///< wires passed or reserved: 0 .. levels up, then down
-  int32_t wire = 0;    ///< the last of them
-  int64_t end_ns = 0;  ///< when its last byte leaves the wires passed so far
+  int32_t replica = 0;  ///< of the stage that receives
+  int32_t wire = 0;     ///< the last one passed or reserved
+  int16_t levels = 0;   ///< between the two workers
+  int16_t hop = 0;      ///< wires passed or reserved: 0 .. levels up, then down
+  bool backward = false;
 };
 
 class Network {
  public:
-  /// `link_bytes`: bytes of a message of each link. Throws ConfigError when the stages do not fit on the cluster or overlap.
-  Network(const Costs& costs, const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes);
+  static constexpr uint32_t kNobody = UINT32_MAX;
 
-  /// A message of the link that has not reached its first wire.
-  Transit start(int32_t sender, int32_t receiver, int32_t link) const;
-  size_t num_wires() const { return free_ns_.size(); }
+  /// `link_bytes`: bytes of a message of each link. Throws ConfigError when the stages do not fit on the cluster or overlap.
+  Network(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table,
+          const std::vector<int64_t>& link_bytes);
+
+  /// Wires between the two workers, in each direction.
+  int16_t levels_between(int32_t sender, int32_t receiver) const;
   /// Takes the message on from `now_ns`, when its first byte stands before its next wire. Returns true when `when_ns` is its arrival, false
   /// when `message.wire` begins to serve it later, at `when_ns`: call again then. Calls must come in the order of their times. O(levels).
   bool advance(Transit& message, int64_t now_ns, int64_t& when_ns);
 
- private:
-  /// One level that joins anything.
-  struct Joint {
-    std::vector<int32_t> up;        ///< per worker, the wire up of its unit below this level; the one down is the next number
-    std::vector<int64_t> busy_ns;   ///< per link, how long a message occupies a wire
-    std::vector<int64_t> whole_ns;  ///< per link, from first to last byte for messages that come no higher; 0: nothing is moved
-    int64_t latency_ns = 0;         ///< of messages that come no higher
-  };
-  void add_joint(const std::vector<int>& places, int unit_size, const std::vector<int64_t>& link_bytes, int64_t bandwidth_bytes_per_s,
-                 int64_t path_bandwidth_bytes_per_s, int64_t latency_ns);
+  /// The last of the messages that wait for the wire (WaitingMessages).
+  uint32_t& last_waiting(int32_t wire) { return wires_[static_cast<size_t>(wire)].last_waiting; }
 
-  std::vector<Joint> joints_;     ///< innermost first
-  std::vector<int64_t> free_ns_;  ///< per wire, when it has served all that has reached it
+  /// How long all workers take to learn the sum of a number that each of them has: 2 sum over the levels of ceil(log2 n) latency, where n
+  /// is the largest number of used units that one unit of the level joins, and the latency that of a message through the level. (Trees of
+  /// messages of 8 bytes: up to one worker, and back.)
+  int64_t sum_ns() const { return sum_ns_; }
+
+ private:
+  /// What a level that joins anything asks of messages of one link.
+  struct Toll {
+    int64_t busy_ns = 0;   ///< how long a message occupies a wire of the level
+    int64_t whole_ns = 0;  ///< from first to last byte for messages that come no higher; 0: nothing is moved
+  };
+  struct Level {
+    int unit_size = 1;   ///< workers in a unit below the level
+    int joint_size = 0;  ///< workers in one of its own; 0: it joins all
+    int64_t bandwidth_bytes_per_s = 0;
+    int64_t path_bandwidth_bytes_per_s = 0;
+    int64_t latency_ns = 0;  ///< of messages that come no higher
+  };
+  void add_level(size_t number, const Level& level, const std::vector<int>& places, const std::vector<int64_t>& link_bytes);
+  int32_t up_wire(int32_t worker, size_t level) const { return up_[static_cast<size_t>(worker) * latency_ns_.size() + level]; }
+
+  // Levels that join nothing are left out.
+  std::vector<int64_t> latency_ns_;  ///< per level, innermost first
+  std::vector<int32_t> up_;          ///< per worker and level, the wire up of its unit below the level; the one down is the next number
+  std::vector<Toll> tolls_;          ///< per link and level
+  struct Wire {
+    int64_t free_ns = 0;  ///< when it has served all that has reached it
+    uint32_t last_waiting = kNobody;
+  };
+  std::vector<Wire> wires_;
+  int64_t sum_ns_ = 0;
 };
 
 }  // namespace penstock::simulate::detail

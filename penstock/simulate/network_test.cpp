@@ -213,7 +213,7 @@ TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
   plan.cluster = two_levels(4, 2);
   plan.micro_batch_size = 32;
   plan.optimizer_state_per_weight = 2;
-  plan.stages = {{.layers = {"a"}, .forward_ns = 1, .backward_ns = 2, .weight_bytes = 3, .first_worker = 4},
+  plan.stages = {{.layers = {"a"}, .forward_ns = 1, .backward_ns = 2, .backward_weight_ns = 1, .weight_bytes = 3, .first_worker = 4},
                  {.layers = {"b"}, .stash_bytes = 4, .first_worker = 0, .recompute = true}};
   plan.links = {{StageId{0}, StageId{1}, 99}};
   const Costs costs = costs_of(plan);
@@ -221,7 +221,7 @@ TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
   EXPECT_EQ(costs.stages[0].backward_ns, 2);
   EXPECT_EQ(costs.stages[0].first_worker, 4);
   EXPECT_EQ(costs.stages[1].stash_bytes, 4);
-  EXPECT_TRUE(costs.stages[1].recompute);
+  EXPECT_EQ(costs.stages[0].backward_weight_ns, 1);
   EXPECT_EQ(costs.stages[1].input_bytes, 99);
   ASSERT_EQ(costs.links.size(), 1u);
   EXPECT_EQ(costs.links[0].bytes, 99);

@@ -3,15 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "penstock/util/error.h"
 
 namespace penstock::simulate::detail {
 
-std::vector<int> places_of(const Costs& costs, const schedule::WorkerTable& table) {
+std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table) {
   const int64_t workers = costs.cluster ? costs.cluster->num_workers() : int64_t{INT32_MAX};
   std::vector<int> places;
   places.reserve(static_cast<size_t>(table.num_workers()));
+  if (!shape.hosts.empty()) {
+    if (table.num_workers() > workers) {
+      throw ConfigError(fmt::format("the schedule has {} workers, the cluster {}", table.num_workers(), workers));
+    }
+    places.resize(static_cast<size_t>(table.num_workers()));
+    std::iota(places.begin(), places.end(), 0);
+    return places;
+  }
   std::vector<std::pair<int64_t, int64_t>> ranges;
   int64_t next = 0;
   for (size_t s = 0; s < costs.stages.size(); ++s) {

@@ -33,7 +33,7 @@ void check_price(double price_per_worker_hour) {
 }
 
 template <class Source>
-Result simulate_source(Source source, const Costs& costs, const Options& options) {
+Result simulate_source(const Source& source, const Costs& costs, const Options& options) {
   detail::check_failures(options.failures);
   check_price(options.price_per_worker_hour);
   detail::Engine<Source> engine(source, costs, options);
@@ -68,9 +68,9 @@ Result simulate_source(Source source, const Costs& costs, const Options& options
 }  // namespace
 
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options) {
-  detail::InMemorySource source(schedule);
+  const detail::InMemorySource source(schedule);
   detail::check_costs(costs, schedule.shape.num_stages());
-  return simulate_source(std::move(source), costs, options);
+  return simulate_source(source, costs, options);
 }
 
 Result simulate(const schedule::Schedule& schedule, const Costs& costs) { return simulate(schedule, costs, {.keep_timeline = true}); }

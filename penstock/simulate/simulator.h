@@ -3,12 +3,12 @@
 //
 //   Costs costs = costs_of(plan);
 //   Result result = simulate(schedule, costs);                             // a schedule in memory, with its timeline
-//   Result large = simulate(lazy_schedule_of(plan, 10'000), costs, {});     // the plan's own, never written down
+//   Result large = simulate_plan(plan, 10'000, {});                         // the plan's own (simulate_plan.h)
 //
 // Model: each worker runs its list in order. A message leaves when its send starts and a credit is free, passes the links between the two
 // workers, each of which serves its messages in the order in which they reach it, and arrives latency later; the sender goes on at once,
-// the receiver waits for the arrival. SYNC starts when the last replica is there. docs/simulator.md lists the assumptions and the known
-// error.
+// the receiver waits for the arrival. SYNC starts when the last replica is there, NORM when the last worker is. docs/simulator.md lists the
+// assumptions and the known error.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,16 @@ namespace penstock::simulate {
 
 struct StageCost {
   int64_t forward_ns = 0;
-  int64_t backward_ns = 0;
+  int64_t backward_ns = 0;         ///< B; I takes backward_ns - backward_weight_ns
+  int64_t backward_weight_ns = 0;  ///< W
   int64_t step_ns = 0;
   int64_t sync_ns = 0;
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
-  int64_t input_bytes = 0;  ///< kept from F to B where the stage recomputes
-  bool recompute = false;   ///< B makes the stash again, for its own duration; F keeps the inputs alone
-  int first_worker = -1;    ///< replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before
+  int64_t input_bytes = 0;  ///< kept from F to B or W where the schedule recomputes the stage: F then keeps these alone, R the stash
+  /// Replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before. Where the schedule says who hosts what,
+  /// its worker w is the cluster's, and this is not read.
+  int first_worker = -1;
 };
 
 struct LinkCost {
@@ -57,13 +59,14 @@ struct Costs {
 /// refuses stages that do not fit on the cluster or share a worker.
 Costs costs_of(const plan::Plan& plan);
 
-/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown strategy or policy, or as LazySchedule.
+/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown strategy or policy, or as LazySchedule;
+/// simulate_plan.h takes the kinds that LazySchedule does not.
 schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches);
 
 /// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn by the seed.
 struct Stragglers {
   double share = 0;   ///< 0 to 1
-  double factor = 1;  ///< by which F, B and STEP take longer
+  double factor = 1;  ///< by which computations (F, B, I, W, R) and STEP take longer
 };
 
 /// A failure of any worker stops all; work since the last checkpoint is done again.
@@ -71,30 +74,31 @@ struct Failures {
   int64_t worker_mtbf_ns = 0;    ///< mean time between failures of one worker, exponentially distributed; 0: none fails
   int64_t restart_ns = 0;        ///< from a failure until all workers begin again
   int64_t checkpoint_every = 0;  ///< mini-batches; 0: never, so a failure starts the schedule over
-  int64_t checkpoint_ns = 0;     ///< each worker pauses that long after the step
+  int64_t checkpoint_ns = 0;     ///< each worker pauses that long, once for all of its stages
 };
 
 struct Options {
   bool keep_timeline = false;
   uint64_t seed = 1;
   Stragglers stragglers = {};
-  double compute_spread = 0;  ///< every F, B and STEP is multiplied by a lognormal number of mean 1; this is the sigma of its logarithm
+  double compute_spread = 0;  ///< every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its logarithm
   Failures failures = {};
   double price_per_worker_hour = 0;
   /// Called now and then with the actions begun and their total.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
+/// Busy time is that in computations, SYNC, NORM and STEP, without waiting.
 struct Result {
-  schedule::Timeline timeline;  ///< without failures; empty unless Options::keep_timeline
-  int64_t makespan_ns = 0;      ///< failures included
-  double idle_share = 0;        ///< of the schedule without failures: 1 - time in F, B, SYNC and STEP / (workers * schedule_ns)
+  schedule::Timeline timeline;                  ///< without failures; empty unless Options::keep_timeline
+  int64_t makespan_ns = 0;                      ///< failures included
+  double idle_share = 0;                        ///< of the schedule without failures: 1 - busy time / (workers * schedule_ns)
   std::vector<int64_t> peak_memory_bytes = {};  ///< per worker: weight versions, gradients, optimiser state, stashed activations
   int64_t micro_batches = 0;
   double throughput_samples_per_s = 0;  ///< samples / makespan_ns: fill, drain and failures included
   int64_t num_actions = 0;
   int64_t schedule_ns = 0;  ///< of the schedule without failures, checkpoints included
-  double useful_share = 0;  ///< time in F, B, SYNC and STEP that was not done again / (workers * makespan_ns)
+  double useful_share = 0;  ///< busy time that was not done again / (workers * makespan_ns)
   int64_t num_failures = 0;
   int64_t redone_ns = 0;  ///< time whose work was lost
   int64_t down_ns = 0;    ///< from failures until everyone began again
@@ -107,9 +111,9 @@ inline constexpr int kMaxSimulatedWorkers = 1'000'000;
 inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
 inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
-/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when it sends or receives a message twice, and when
-/// it deadlocks (verify it first); for options out of range, and when the mean time between failures is so short that no checkpoint is
-/// reached. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
+/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a message stands on a worker that does not run
+/// its micro-batch or is sent twice, and when it deadlocks (verify it first); for options out of range, and when the mean time between
+/// failures is so short that no checkpoint is reached. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
 /// Without variation or failures, the timeline kept.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);

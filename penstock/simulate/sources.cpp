@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_set>
 
 #include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
@@ -39,37 +42,79 @@ Op other_op(Op op) {
 
 }  // namespace
 
+/// The links of the messages seen.
+class InMemorySource::LinkSet {
+ public:
+  void add(const Action& message) {
+    const schedule::StageLink link = link_of(message);
+    schedule::StageLink& last = last_[static_cast<size_t>(message.op)];
+    if (link == last) return;  // neighbours in a list mostly are of one link
+    last = link;
+    links_.insert(static_cast<uint64_t>(link.from.value) << 32 | static_cast<uint64_t>(link.to.value));
+  }
+
+  std::vector<schedule::StageLink> sorted() const {
+    std::vector<schedule::StageLink> links;
+    links.reserve(links_.size());
+    for (const uint64_t link : links_) {
+      links.push_back({StageId{static_cast<int32_t>(link >> 32)}, StageId{static_cast<int32_t>(link & INT32_MAX)}});
+    }
+    std::sort(links.begin(), links.end());
+    return links;
+  }
+
+ private:
+  static constexpr size_t kOps = static_cast<size_t>(Op::FreeWeights) + 1;
+  std::array<schedule::StageLink, kOps> last_ = filled();
+  std::unordered_set<uint64_t> links_;
+
+  static std::array<schedule::StageLink, kOps> filled() {
+    std::array<schedule::StageLink, kOps> none;
+    none.fill({StageId{-1}, StageId{-1}});
+    return none;
+  }
+};
+
 InMemorySource::InMemorySource(const schedule::Schedule& schedule) : schedule_(checked(schedule)), table_(schedule.shape) {
   stages_.resize(schedule.workers.size());
-  trains_.resize(schedule.workers.size());
-  positions_.resize(schedule.workers.size());
-  for (size_t w = 0; w < schedule.workers.size(); ++w) scan_worker(w);
+  LinkSet links;
+  for (size_t w = 0; w < schedule.workers.size(); ++w) scan_worker(w, links);
+  links_ = links.sorted();
 }
 
-void InMemorySource::scan_worker(size_t worker) {
+void InMemorySource::check_action(size_t worker, const Action& action) const {
   const int num_stages = shape().num_stages();
-  std::vector<StageId>& stages = stages_[worker];
-  std::vector<schedule::StageLink> links;  // of this worker: few, so they are searched
+  const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("worker {}: {} {}", worker, to_text(action), why)); };
+  const bool known = action.stage.value >= 0 && action.stage.value < num_stages && action.peer.value >= 0 && action.peer.value < num_stages;
+  if (!known) refuse(fmt::format("names a stage that does not exist; there are {} stages", num_stages));
+  if (action.micro_batch.value < 0 || action.mini_batch.value < 0) refuse("has a negative number");
+  if (!schedule::is_message(action.op)) return;
+  const int32_t owner = table_.worker_of(action.stage, action.micro_batch).value;
+  if (static_cast<size_t>(owner) != worker) {
+    refuse(fmt::format("belongs to worker {}, which runs micro-batch {} of stage {}", owner, action.micro_batch.value, action.stage.value));
+  }
+}
+
+void InMemorySource::scan_worker(size_t worker, LinkSet& links) {
+  const auto held = table_.held_by(WorkerId{static_cast<int32_t>(worker)});
+  std::vector<HeldStage> stages;
+  for (const auto& unit : held) stages.push_back({.stage = unit.stage});
+  std::vector<bool> occurs(stages.size());
   for (const Action& action : schedule_.workers[worker]) {
-    const bool known =
-        action.stage.value >= 0 && action.stage.value < num_stages && action.peer.value >= 0 && action.peer.value < num_stages;
-    if (!known) {
-      throw ConfigError(
-          fmt::format("worker {}: {} names a stage that does not exist; there are {} stages", worker, to_text(action), num_stages));
+    check_action(worker, action);
+    const auto place =
+        std::lower_bound(held.begin(), held.end(), action.stage, [](const auto& unit, StageId stage) { return unit.stage < stage; });
+    if (place == held.end() || place->stage != action.stage) {
+      throw ConfigError(fmt::format("worker {}: {} is of a stage that it does not hold", worker, to_text(action)));
     }
-    if (action.micro_batch.value < 0 || action.mini_batch.value < 0) {
-      throw ConfigError(fmt::format("worker {}: {} has a negative number", worker, to_text(action)));
-    }
-    if (std::find(stages.begin(), stages.end(), action.stage) == stages.end()) stages.push_back(action.stage);
-    if (action.op == Op::Backward) trains_[worker] = true;
-    if (!schedule::is_message(action.op)) continue;
-    const schedule::StageLink link = link_of(action);
-    if (std::find(links.begin(), links.end(), link) == links.end()) links.push_back(link);
+    const auto number = static_cast<size_t>(place - held.begin());
+    occurs[number] = true;
+    if (schedule::makes_weight_gradients(action.op)) stages[number].trains = true;
+    if (schedule::is_message(action.op)) links.add(action);
   }
   num_actions_ += static_cast<int64_t>(schedule_.workers[worker].size());
-  for (const schedule::StageLink& link : links) {
-    const auto place = std::lower_bound(links_.begin(), links_.end(), link);
-    if (place == links_.end() || *place != link) links_.insert(place, link);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    if (occurs[i]) stages_[worker].push_back(stages[i]);
   }
 }
 
@@ -90,22 +135,13 @@ LazySource::LazySource(const schedule::LazySchedule& schedule) : schedule_(sched
   for (size_t s = 0; s < targets.size(); ++s) {
     for (const StageId target : targets[s]) links_.push_back({StageId{static_cast<int32_t>(s)}, target});
   }
-  cursors_.reserve(static_cast<size_t>(table().num_workers()));
-  for (int32_t w = 0; w < table().num_workers(); ++w) cursors_.push_back(schedule.cursor(WorkerId{w}));
 }
 
-// A worker is never more forwards ahead of its backwards than its warm-up, that is the workers of the pipeline, or a mini-batch under
-// gpipe.
-int64_t LazySource::most_in_channel() const {
-  if (schedule_.forward_only()) return shape().micro_batches;
-  const int64_t ahead = schedule_.kind() == schedule::Kind::GPipe ? shape().accumulate : table().num_workers();
-  return std::min(shape().micro_batches, ahead);
-}
-
-std::vector<StageId> LazySource::stages_of(int32_t worker) const {
-  const bool idle = schedule_.forward_only() && cursors_[static_cast<size_t>(worker)].count == 0;
-  if (idle) return {};
-  return {table().stage_of(WorkerId{worker})};
+std::vector<HeldStage> LazySource::stages_of(int32_t worker) const {
+  const bool works = cursor(worker).count > 0;
+  const bool steps = !schedule_.forward_only() && shape().micro_batches > 0;
+  if (!works && !steps) return {};
+  return {{.stage = table().first_stage_of(WorkerId{worker}), .trains = works && steps}};
 }
 
 }  // namespace penstock::simulate::detail

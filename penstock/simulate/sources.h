@@ -2,7 +2,6 @@
 // offer the same functions, and the engine is compiled for each.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,16 +12,14 @@
 
 namespace penstock::simulate::detail {
 
-/// Begins to bring an object into the cache.
-template <class T>
-void prefetch(const T& object) {
-  constexpr size_t kCacheLine = 64;
-  for (size_t offset = 0; offset < sizeof(T); offset += kCacheLine) __builtin_prefetch(reinterpret_cast<const char*>(&object) + offset);
-}
+struct HeldStage {
+  StageId stage;
+  bool trains = false;  ///< the worker has a B or W of it
+};
 
 class InMemorySource {
  public:
-  /// Throws ConfigError when the schedule is not lowered or does not fit its shape. O(actions).
+  /// Throws ConfigError when the schedule is not lowered or does not fit its shape. O(actions * log stages of a worker).
   explicit InMemorySource(const schedule::Schedule& schedule);
 
   const schedule::ScheduleShape& shape() const { return schedule_.shape; }
@@ -33,28 +30,33 @@ class InMemorySource {
   /// Messages from one worker to another in one direction that may be under way together, at most.
   int64_t most_in_channel() const { return saturating_mul(shape().micro_batches, static_cast<int64_t>(links_.size())); }
   /// Stages whose weights the worker holds.
-  const std::vector<StageId>& stages_of(int32_t worker) const { return stages_[static_cast<size_t>(worker)]; }
-  bool trains(int32_t worker) const { return trains_[static_cast<size_t>(worker)]; }
-  bool next(int32_t worker, schedule::Action& action) {
+  const std::vector<HeldStage>& stages_of(int32_t worker) const { return stages_[static_cast<size_t>(worker)]; }
+
+  struct Cursor {
+    const schedule::Action* next = nullptr;
+    const schedule::Action* end = nullptr;
+  };
+  Cursor cursor(int32_t worker) const {
     const auto& actions = schedule_.workers[static_cast<size_t>(worker)];
-    size_t& position = positions_[static_cast<size_t>(worker)];
-    if (position == actions.size()) return false;
-    action = actions[position++];
+    return {actions.data(), actions.data() + actions.size()};
+  }
+  bool next(Cursor& cursor, schedule::Action& action) const {
+    if (cursor.next == cursor.end) return false;
+    action = *cursor.next++;
     return true;
   }
-  void prefetch_worker(int32_t) const {}
   /// The worker that holds the other end of a message, -1 when none does. O(actions).
   int32_t other_end(const schedule::Action& message) const;
 
  private:
-  void scan_worker(size_t worker);
+  void check_action(size_t worker, const schedule::Action& action) const;
+  class LinkSet;
+  void scan_worker(size_t worker, LinkSet& links);
 
   const schedule::Schedule& schedule_;
   schedule::WorkerTable table_;
   std::vector<schedule::StageLink> links_;
-  std::vector<std::vector<StageId>> stages_;
-  std::vector<bool> trains_;
-  std::vector<size_t> positions_;
+  std::vector<std::vector<HeldStage>> stages_;
   int64_t num_actions_ = 0;
 };
 
@@ -66,17 +68,16 @@ class LazySource {
   const schedule::WorkerTable& table() const { return schedule_.table(); }
   const std::vector<schedule::StageLink>& links() const { return links_; }
   int64_t num_actions() const { return schedule_.num_actions(); }
-  int64_t most_in_channel() const;
-  std::vector<StageId> stages_of(int32_t worker) const;
-  bool trains(int32_t worker) const { return !schedule_.forward_only() && cursors_[static_cast<size_t>(worker)].count > 0; }
-  bool next(int32_t worker, schedule::Action& action) { return schedule_.next(cursors_[static_cast<size_t>(worker)], action); }
-  void prefetch_worker(int32_t worker) const { prefetch(cursors_[static_cast<size_t>(worker)]); }
+  int64_t most_in_channel() const { return schedule_.most_in_flight(); }
+  std::vector<HeldStage> stages_of(int32_t worker) const;
+  using Cursor = schedule::LazySchedule::Cursor;
+  Cursor cursor(int32_t worker) const { return schedule_.cursor(WorkerId{worker}); }
+  bool next(Cursor& cursor, schedule::Action& action) const { return schedule_.next(cursor, action); }
   int32_t other_end(const schedule::Action& message) const { return table().worker_of(message.peer, message.micro_batch).value; }
 
  private:
   const schedule::LazySchedule& schedule_;
   std::vector<schedule::StageLink> links_;
-  std::vector<schedule::LazySchedule::Cursor> cursors_;
 };
 
 /// The link of a message as activations travel it: a forward send or a backward receive stands at its start.

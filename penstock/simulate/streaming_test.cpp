@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -30,8 +31,8 @@ struct Case {
 Case random_case(uint64_t seed) {
   Rng rng(seed);
   Case result;
-  const std::vector<Kind> kinds = {Kind::ModelParallel, Kind::GPipe,       Kind::OneFOneB,
-                                   Kind::OneFOneBFlush, Kind::TwoBuffered, Kind::ForwardOnly};
+  const std::vector<Kind> kinds = {Kind::ModelParallel, Kind::GPipe,         Kind::OneFOneB,   Kind::OneFOneBFlush,
+                                   Kind::TwoBuffered,   Kind::EagerOneFOneB, Kind::ForwardOnly};
   result.kind = kinds[rng.below(kinds.size())];
   const auto stages = static_cast<int>(1 + rng.below(5));
   for (int s = 0; s < stages; ++s) {
@@ -42,9 +43,11 @@ Case random_case(uint64_t seed) {
                                    .sync_ns = static_cast<int64_t>(rng.below(30)),
                                    .stash_bytes = static_cast<int64_t>(rng.below(100)),
                                    .weight_bytes = static_cast<int64_t>(rng.below(100)),
-                                   .input_bytes = static_cast<int64_t>(rng.below(50)),
-                                   .recompute = rng.below(3) == 0});
+                                   .input_bytes = static_cast<int64_t>(rng.below(50))});
+    result.shape.recompute.push_back(rng.below(3) == 0);
   }
+  if (result.kind == Kind::EagerOneFOneB) result.shape.slack = static_cast<int64_t>(rng.below(4));
+  result.shape.global_norm = rng.below(3) == 0;
   result.shape.policy = default_policy(result.kind);
   result.shape.micro_batches = static_cast<int64_t>(rng.below(60));
   result.shape.accumulate = static_cast<int64_t>(1 + rng.below(10));
@@ -107,19 +110,23 @@ std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Cos
           return Key{backward, sends ? action.stage.value : action.peer.value, sends ? action.peer.value : action.stage.value,
                      action.micro_batch.value};
         };
-        if (action.op == Op::Forward) now += cost.forward_ns;
+        if (action.op == Op::Forward || action.op == Op::Recompute) now += cost.forward_ns;
         if (action.op == Op::Backward) now += cost.backward_ns;
+        if (action.op == Op::BackwardInput) now += cost.backward_ns - cost.backward_weight_ns;
+        if (action.op == Op::BackwardWeight) now += cost.backward_weight_ns;
         if (action.op == Op::Step) now += cost.step_ns;
         if (schedule::is_send(action.op)) sent[key(true)] = now;
         if (schedule::is_receive(action.op)) {
           const auto found = sent.find(key(false));
           if (found != sent.end()) now = std::max(now, found->second + costs.latency_ns);
         }
-        if (action.op == Op::SyncGradients) {
-          const std::pair<int32_t, int64_t> group{action.stage.value, action.mini_batch.value};
+        if (action.op == Op::SyncGradients || action.op == Op::NormGradients) {
+          const bool sync = action.op == Op::SyncGradients;
+          const std::pair<int32_t, int64_t> group{sync ? action.stage.value : -1, action.mini_batch.value};
           standing[group].push_back(now);
           for (const int64_t other : at_sync[group]) now = std::max(now, other);
-          now += cost.sync_ns;
+          const double rounds = std::ceil(std::log2(static_cast<double>(ends.size())));
+          now += sync ? cost.sync_ns : 2 * static_cast<int64_t>(rounds) * costs.latency_ns;
         }
         mine.push_back(now);
       }
@@ -169,6 +176,37 @@ TEST(Streaming, WithoutContentionEveryActionEndsWhenItsLastPredecessorAllows) {
       ASSERT_EQ(ends, expected[w]) << "seed " << seed << ", worker " << w;
     }
   }
+}
+
+// Every kind, with whatever it can be combined with.
+TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
+  std::map<Kind, int> runs;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    Rng rng(seed);
+    const Kind kind = schedule::all_kinds()[rng.below(schedule::all_kinds().size())];
+    Case test = random_case(seed);
+    ScheduleShape& shape = test.shape;
+    shape.policy = default_policy(kind);
+    shape.slack = kind == Kind::EagerOneFOneB ? 1 : 0;
+    shape.replicas.assign(2 * (1 + rng.below(3)), kind == Kind::Chimera ? 2 : 1);
+    if (kind == Kind::Serial || kind == Kind::DataParallel) shape.replicas = {kind == Kind::Serial ? 1 : 3};
+    if (kind == Kind::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;
+    shape.recompute.resize(shape.replicas.size());
+    shape = with_hosts(kind, shape, schedule::default_chunks(kind));
+    test.costs.stages.resize(shape.replicas.size(), {.forward_ns = 13, .backward_ns = 31});
+    for (StageCost& stage : test.costs.stages) stage.backward_weight_ns = static_cast<int64_t>(rng.below(32)) * stage.backward_ns / 31;
+    const Schedule full = lower(generate(kind, shape), schedule::chain_links(shape.num_stages()));
+    test.costs.links.clear();
+    const Result result = simulate(full, test.costs);
+    const auto expected = swept_ends(full, test.costs);
+    for (size_t w = 0; w < expected.size(); ++w) {
+      std::vector<int64_t> ends;
+      for (const auto& event : result.timeline.workers[w]) ends.push_back(event.end_ns);
+      ASSERT_EQ(ends, expected[w]) << to_string(kind) << ", seed " << seed << ", worker " << w;
+    }
+    ++runs[kind];
+  }
+  EXPECT_EQ(runs.size(), schedule::all_kinds().size());
 }
 
 TEST(Streaming, ContentionNeverMakesASerialChainOfMessagesFaster) {

@@ -11,23 +11,17 @@
 
 namespace penstock::simulate::detail {
 
-/// A message on its way, and where it goes in the end.
-struct Underway {
-  Transit transit;
-  int64_t micro_batch = 0;
-  size_t mailbox = 0;
-};
-
 class WaitingMessages {
  public:
-  explicit WaitingMessages(size_t num_wires) : last_(num_wires, kNone) {}
+  /// `network`: holds the end of each wire's queue.
+  explicit WaitingMessages(Network& network) : network_(network) {}
 
   /// The message's wire begins to serve it at `when_ns`, not before those that were added earlier. Its event is put into the queue when it
   /// is the first of its wire.
-  void add(const Underway& message, int64_t when_ns, EventQueue& events) {
+  void add(const Transit& message, int64_t when_ns, EventQueue& events) {
     const uint32_t slot = new_slot();
     slots_[slot] = {message, when_ns, kNone};
-    uint32_t& last = last_[static_cast<size_t>(message.transit.wire)];
+    uint32_t& last = network_.last_waiting(message.wire);
     if (last == kNone) {
       push(slot, events);
     } else {
@@ -36,12 +30,15 @@ class WaitingMessages {
     last = slot;
   }
 
+  /// Begins to bring the message into the cache.
+  void prefetch(size_t slot) const { __builtin_prefetch(&slots_[slot]); }
+
   /// The message whose event has come; the next one of its wire takes its place in the queue.
-  Underway take(size_t slot, EventQueue& events) {
-    const Underway message = slots_[slot].message;
+  Transit take(size_t slot, EventQueue& events) {
+    const Transit message = slots_[slot].message;
     const uint32_t next = slots_[slot].next;
     if (next == kNone) {
-      last_[static_cast<size_t>(message.transit.wire)] = kNone;
+      network_.last_waiting(message.wire) = kNone;
     } else {
       push(next, events);
     }
@@ -50,9 +47,9 @@ class WaitingMessages {
   }
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint32_t kNone = Network::kNobody;
   struct Slot {
-    Underway message;
+    Transit message;
     int64_t when_ns = 0;
     uint32_t next = kNone;
   };
@@ -67,10 +64,10 @@ class WaitingMessages {
     return slot;
   }
   void push(uint32_t slot, EventQueue& events) const {
-    events.push(Event::of_message(slots_[slot].when_ns, slots_[slot].message.transit.sender, slot));
+    events.push(Event::of_message(slots_[slot].when_ns, slots_[slot].message.sender, slot));
   }
 
-  std::vector<uint32_t> last_;  ///< per wire
+  Network& network_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
 };

@@ -10,6 +10,7 @@
 #include "penstock/train/manifest.h"
 #include "penstock/train/model_match.h"
 #include "penstock/train/state_dict.h"
+#include "penstock/train/tied_state.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -25,11 +26,11 @@ void write_contents(const fs::path& folder, const model::Model& model, const Che
   manifest.graph = graph_hash(model);
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     const graph::LayerNode& node = model.graph().layer(LayerId{i});
-    const LayerState& state = checkpoint.layers[static_cast<size_t>(i)];
+    const LayerState state = own_state(model, LayerId{i}, checkpoint.layers[static_cast<size_t>(i)]);
     ManifestLayer layer{.name = node.name, .kind = node.kind, .file = {}, .optimizer_states = {}};
     for (const auto& [name, tensors] : state.optimizer) layer.optimizer_states.push_back(name);
     if (!state.weights.empty() || !state.buffers.empty()) {
-      layer.file = write_layer_file(folder, layer_file_name(i, node.name), model.layer(LayerId{i}), state);
+      layer.file = write_layer_file(folder, layer_file_name(i, node.name), own_specs(model, LayerId{i}), state);
     }
     manifest.layers.push_back(std::move(layer));
   }
@@ -61,7 +62,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model) {
       const ManifestLayer& layer = manifest.layers[i];
       const bool has_state = !layer.file.name.empty();
       checkpoint.layers.push_back(
-          has_state ? read_layer_file(folder, layer.file, model.layer(LayerId{static_cast<int32_t>(i)}), layer.optimizer_states)
+          has_state ? read_layer_file(folder, layer.file, own_specs(model, LayerId{static_cast<int32_t>(i)}), layer.optimizer_states)
                     : LayerState{});
     }
     if (manifest.graph != graph_hash(model)) {
@@ -69,6 +70,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model) {
           "{}: the checkpoint belongs to another model: the layers have the same names but other connections or shapes", folder.string()));
     }
     verify_file(folder, manifest.state_dict);
+    restore_ties(model, checkpoint.layers);
     return checkpoint;
   } catch (const ParseError& error) {
     throw CheckpointError(error.what());

@@ -100,6 +100,48 @@ void forge_manifest(const fs::path& path, const std::string& from, const std::st
   write_test_file(path, text);
 }
 
+/// fc2 borrows the weight of fc1 and has a bias of its own; fc3 has nothing of its own.
+model::Model tied_model() {
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  x = net.linear(x, {.features = 4, .bias = false, .name = "fc3"});
+  net.tie("fc2", "weight", "fc1", "weight");
+  net.tie("fc3", "weight", "fc1", "weight");
+  return net.build(x);
+}
+
+/// Every tied tensor equal to its owner's, as a run leaves them.
+Checkpoint tied_checkpoint(const model::Model& model) {
+  Checkpoint result = make_checkpoint(model, 3);
+  for (const size_t layer : {1, 2}) {
+    result.layers[layer].weights[0] = result.layers[0].weights[0].clone();
+    for (auto& [name, tensors] : result.layers[layer].optimizer) tensors[0] = result.layers[0].optimizer.at(name)[0].clone();
+  }
+  return result;
+}
+
+TEST(Checkpoint, TiedWeightsAreStoredOnceAndLoadedEverywhere) {
+  const TestFolder folder;
+  const model::Model model = tied_model();
+  const Checkpoint saved = tied_checkpoint(model);
+  const fs::path path = save_checkpoint(folder.path(), model, saved);
+  EXPECT_THAT(names_in(path),
+              testing::ElementsAre("layer-00000-fc1.safetensors", "layer-00001-fc2.safetensors", "manifest.json", "weights.pt"));
+  EXPECT_THAT(read_test_file(path / "layer-00001-fc2.safetensors"), testing::Not(HasSubstr("weights.weight")));
+  expect_same(load_checkpoint(folder.path(), model), saved);
+}
+
+TEST(Checkpoint, OfTiedWeightsDoesNotFitAModelWithoutTies) {
+  const TestFolder folder;
+  save_checkpoint(folder.path(), tied_model(), tied_checkpoint(tied_model()));
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  const model::Model untied = net.build(net.linear(x, {.features = 4, .bias = false, .name = "fc3"}));
+  EXPECT_THAT(refusal(folder.path(), untied), HasSubstr("another model"));
+}
+
 TEST(Checkpoint, ReadsBackWhatWasSaved) {
   const TestFolder folder;
   const model::Model model = make_model();

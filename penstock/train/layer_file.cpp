@@ -96,11 +96,10 @@ LayerState read_tensors(FileReader& file, const FileRecord& record, const Specs&
 
 }  // namespace
 
-FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name, const model::Layer& layer,
-                            const LayerState& state) {
+FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name, const OwnSpecs& specs, const LayerState& state) {
   std::vector<std::string> optimizer_states;
   for (const auto& [state_name, values] : state.optimizer) optimizer_states.push_back(state_name);
-  std::vector<TensorInfo> infos = expected_tensors(layer.parameters(), layer.buffers(), optimizer_states);
+  std::vector<TensorInfo> infos = expected_tensors(specs.weights, specs.buffers, optimizer_states);
   const std::vector<at::Tensor> tensors = all_tensors(state);
   PENSTOCK_CHECK(tensors.size() == infos.size(), tensors.size(), infos.size(), name);
   FileWriter file(folder / name);
@@ -115,12 +114,12 @@ FileRecord write_layer_file(const std::filesystem::path& folder, const std::stri
   return {name, file.bytes(), file.crc32()};
 }
 
-LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord& record, const model::Layer& layer,
+LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord& record, const OwnSpecs& specs,
                            const std::vector<std::string>& optimizer_states) {
   FileReader file(folder / record.name);
   check_size(file, record);
   try {
-    return read_tensors(file, record, layer.parameters(), layer.buffers(), optimizer_states);
+    return read_tensors(file, record, specs.weights, specs.buffers, optimizer_states);
   } catch (const ParseError& error) {
     throw CheckpointError(error.what());
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "penstock/train/tied_state.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
@@ -31,6 +32,9 @@ std::string graph_hash(const model::Model& model) {
     const graph::LayerNode& node = model.graph().layer(LayerId{i});
     text += fmt::format("\n{} {}", node.name, node.kind);
     for (const graph::ValueRef& input : node.inputs) text += fmt::format(" {}:{}", input.layer.value, input.output);
+    for (const graph::WeightTie& tie : node.ties) {
+      text += fmt::format(" {}={}:{}", tie.parameter, tie.owner.layer.value, tie.owner.parameter);
+    }
     text += describe_shapes(model.output_shapes(LayerId{i}));
     text += describe_specs(model.layer(LayerId{i}).parameters()) + "|" + describe_specs(model.layer(LayerId{i}).buffers());
   }
@@ -59,8 +63,7 @@ void check_same_model(const Manifest& manifest, const model::Model& model, std::
     if (have != want) refuse(fmt::format("layer {}: expected {}, found {}", i, want, have));
   }
   for (int64_t i = 0; i < expected; ++i) {
-    const model::Layer& layer = model.layer(LayerId{static_cast<int32_t>(i)});
-    const bool has_state = !layer.parameters().empty() || !layer.buffers().empty();
+    const bool has_state = !own_specs(model, LayerId{static_cast<int32_t>(i)}).empty();
     if (has_state == manifest.layers[static_cast<size_t>(i)].file.name.empty()) {
       refuse(fmt::format("layer {} {} {}", i, describe_expected(i),
                          has_state ? "has weights in the model but not here" : "has weights here only"));

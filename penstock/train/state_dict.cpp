@@ -21,14 +21,28 @@ namespace {
 
 using StateDict = c10::Dict<std::string, at::Tensor>;
 
-void insert_all(StateDict& dict, const std::string& layer, const std::vector<model::ParameterSpec>& specs,
-                const std::vector<at::Tensor>& tensors) {
+/// On the CPU, contiguous, and alone in its storage: a view would drag the whole of it into the file.
+at::Tensor for_file(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
+  return plain.storage().nbytes() != plain.nbytes() ? plain.clone() : plain;
+}
+
+void insert_buffers(StateDict& dict, const std::string& layer, const std::vector<model::ParameterSpec>& specs,
+                    const std::vector<at::Tensor>& tensors) {
   PENSTOCK_CHECK(specs.size() == tensors.size(), layer, specs.size(), tensors.size());
-  for (size_t i = 0; i < specs.size(); ++i) {
-    at::Tensor tensor = tensors[i].detach().to(at::kCPU).contiguous();
-    // A view would drag its whole storage into the file.
-    if (tensor.storage().nbytes() != tensor.nbytes()) tensor = tensor.clone();
-    dict.insert(layer + "." + specs[i].name, tensor);
+  for (size_t i = 0; i < specs.size(); ++i) dict.insert(layer + "." + specs[i].name, for_file(tensors[i]));
+}
+
+/// A tied weight gets the tensor of its owner under another key, so that the archive holds it once and torch.load makes one tensor of it.
+void insert_weights(StateDict& dict, const model::Model& model, LayerId id, const std::vector<at::Tensor>& tensors) {
+  const auto key = [&](const graph::ParameterRef& ref) {
+    return model.graph().layer(ref.layer).name + "." + model.layer(ref.layer).parameters().at(static_cast<size_t>(ref.parameter)).name;
+  };
+  PENSTOCK_CHECK(model.layer(id).parameters().size() == tensors.size(), id, tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const graph::ParameterRef ref{id, static_cast<int>(i)};
+    const graph::ParameterRef owner = model.graph().owner(ref);
+    dict.insert(key(ref), owner == ref ? for_file(tensors[i]) : dict.at(key(owner)));
   }
 }
 
@@ -70,8 +84,8 @@ FileRecord write_state_dict(const std::filesystem::path& folder, const std::stri
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     const LayerState& state = layers[static_cast<size_t>(i)];
     const std::string& layer = model.graph().layer(LayerId{i}).name;
-    insert_all(dict, layer, model.layer(LayerId{i}).parameters(), state.weights);
-    insert_all(dict, layer, model.layer(LayerId{i}).buffers(), state.buffers);
+    insert_weights(dict, model, LayerId{i}, state.weights);
+    insert_buffers(dict, layer, model.layer(LayerId{i}).buffers(), state.buffers);
   }
   FileWriter file(folder / name);
   write_archive(file, dict);

@@ -92,6 +92,29 @@ print(net.load_state_dict(weights))
   EXPECT_EQ(output.text, expected + "<All keys matched successfully>\n");
 }
 
+TEST(StateDict, ATiedWeightIsOneTensorUnderTwoNames) {
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({100}), {.features = 100, .name = "fc1"});
+  x = net.linear(x, {.features = 100, .name = "fc2", .transposed = true});
+  net.tie("fc2", "weight", "fc1", "weight");
+  const model::Model model = net.build(x);
+  std::vector<LayerState> states = make_states(model);
+  states[1].weights[0] = states[0].weights[0].clone();  // each stage has a copy of its own
+  const TestFolder folder;
+  save_state_dict(folder / "weights.pt", model, states);
+  EXPECT_LT(std::filesystem::file_size(folder / "weights.pt"), 60'000U) << "the weight of 40,000 bytes is there twice";
+  const std::string python = python_with_torch();
+  if (python.empty()) GTEST_SKIP() << "no python3 with torch";
+  write_test_file(folder / "check.py", fmt::format(R"(
+import torch
+weights = torch.load(r"{}")
+print(sorted(weights), weights["fc1.weight"].data_ptr() == weights["fc2.weight"].data_ptr())
+)",
+                                                   (folder / "weights.pt").string()));
+  EXPECT_EQ(run(fmt::format("{} {}", python, (folder / "check.py").string())).text,
+            "['fc1.bias', 'fc1.weight', 'fc2.bias', 'fc2.weight'] True\n");
+}
+
 TEST(StateDict, AFailureLeavesTheOldFile) {
   const TestFolder folder;
   const model::Model model = make_model();

@@ -7,16 +7,15 @@
 #include <numeric>
 
 #include "penstock/runtime/pipeline.h"
-#include "penstock/schedule/generate.h"
 #include "penstock/train/checkpoint.h"
 #include "penstock/train/checkpoint_folders.h"
 #include "penstock/train/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
+#include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/log.h"
 #include "penstock/util/rng.h"
-#include "penstock/verify/verify.h"
 
 namespace penstock::train {
 
@@ -24,8 +23,6 @@ using schedule::Schedule;
 
 namespace {
 
-/// Messages per channel; a schedule that needs more gets more.
-constexpr int64_t kLeastCredits = 4;
 constexpr size_t kFinalLosses = 50;
 
 constexpr int64_t kMaxThreads = 1024;
@@ -57,22 +54,6 @@ void check_data(const model::Model& model, const DataSplit& data) {
   }
 }
 
-/// Refuses to run what the verifier objects to; returns the channels' capacity.
-int64_t check_schedule(const Schedule& schedule) {
-  const int64_t credits = std::max(kLeastCredits, verify::min_credits(schedule));
-  const auto violations = verify::verify(schedule, {.credits = credits, .max_violations = 1});
-  if (!violations.empty()) {
-    throw ConfigError(fmt::format("the schedule is not sound ({}): {}", violations.front().rule, violations.front().message));
-  }
-  return credits;
-}
-
-std::vector<bool> recomputing_stages(const plan::Plan& plan) {
-  std::vector<bool> result;
-  for (const plan::Stage& stage : plan.stages) result.push_back(stage.recompute);
-  return result;
-}
-
 double samples_per_second(int64_t samples, int64_t ns) { return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0; }
 
 /// One call of train().
@@ -88,12 +69,22 @@ class Run {
                   {.seed = options.seed,
                    .threads_per_worker = options.threads_per_worker,
                    .deadline = options.deadline,
-                   .recompute = recomputing_stages(options.plan)}),
+                   .hosts = options.plan.hosts,
+                   .gradient_groups = options.gradient_groups}),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
   TrainResult run();
 
  private:
+  Schedule schedule_of(int64_t samples) const {
+    return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size, has_norm());
+  }
+  /// Weights that stages share are added up where the norm is taken, so the norm is known then, too.
+  bool has_norm() const { return options_.max_grad_norm > 0 || pipeline_.needs_norm(); }
+  double rate(int64_t step) const {
+    const int64_t length = options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps_;
+    return learning_rate(options_.learning_rate, step, length);
+  }
   bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
   void resume();
   void count_steps();
@@ -210,6 +201,9 @@ TrainResult Run::run() {
   result_.throughput_samples_per_s = samples_per_second(measured_samples_, measured_ns_);
   result_.idle_share = worker_ns_ > 0 ? idle_ns_ / worker_ns_ : 0;
   result_.steps = pipeline_.steps();
+  if (options_.keep_weights) {
+    for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) result_.weights.push_back(std::move(layer.weights));
+  }
   const size_t last = std::min(kFinalLosses, result_.losses.size());
   if (last > 0)
     result_.final_loss =
@@ -221,6 +215,7 @@ void Run::run_epoch() {
   const std::vector<int64_t> order = epoch_order(data_.train->size(), seed_, epoch_, options_.shuffle);
   EpochSummary summary;
   summary.epoch = epoch_;
+  const size_t steps_before = result_.losses.size();
   epoch_correct_ = 0;
   epoch_samples_ = 0;
   const auto remaining = [&]() { return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps()); };
@@ -231,6 +226,11 @@ void Run::run_epoch() {
   }
   if (!result_.interrupted && remaining() > 0) run_segment(order, remaining(), /*measured=*/true, summary);
 
+  const auto epoch_steps = static_cast<std::ptrdiff_t>(result_.losses.size() - steps_before);
+  if (has_norm() && epoch_steps > 0) {
+    summary.grad_norm =
+        std::accumulate(result_.grad_norms.end() - epoch_steps, result_.grad_norms.end(), 0.0) / static_cast<double>(epoch_steps);
+  }
   if (epoch_samples_ > 0) {
     summary.loss /= static_cast<double>(epoch_samples_);
     summary.train_accuracy = static_cast<double>(epoch_correct_) / static_cast<double>(epoch_samples_);
@@ -252,11 +252,10 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const int64_t first = next_mini_batch_ * options_.mini_batch_size;
   const int64_t samples = std::min(count * options_.mini_batch_size, data_.train->size() - first);
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
-  const Schedule schedule = training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size);
+  const Schedule schedule = schedule_of(samples);
   const int64_t credits = check_schedule(schedule);
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
 
-  const int64_t total = total_steps_;
   std::atomic<bool> diverged{false};
   std::atomic<bool> halt{false};
   const auto start = std::chrono::steady_clock::now();
@@ -265,7 +264,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t correct = epoch_correct_;
   runtime::RunOptions run_options;
   run_options.credits = credits;
-  run_options.learning_rate = [this, total](int64_t step) { return learning_rate(options_.learning_rate, step, total); };
+  run_options.learning_rate = [this](int64_t step) { return rate(step); };
+  if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   run_options.stop = &halt;
   run_options.on_mini_batch = [&](MiniBatchId, const runtime::MiniBatchStats& stats) {
     done_samples += stats.samples;
@@ -303,15 +303,17 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   result_.segments.push_back(finished_samples);
   if (longest) {
     result_.timeline = std::move(run.timeline);
-    result_.schedule =
-        result_.interrupted ? training_schedule(options_.plan, pipeline_.links(), finished_samples, options_.mini_batch_size) : schedule;
+    result_.schedule = result_.interrupted ? schedule_of(finished_samples) : schedule;
     result_.peak_versions = std::move(run.peak_versions);
   }
 }
 
 void Run::account(const runtime::RunResult& run, int64_t samples, bool measured, EpochSummary& summary) {
+  int64_t step = pipeline_.steps() - static_cast<int64_t>(run.mini_batches.size());
   for (const auto& stats : run.mini_batches) {
     result_.losses.push_back(stats.mean_loss());
+    result_.learning_rates.push_back(rate(step++));
+    if (has_norm()) result_.grad_norms.push_back(stats.gradient_norm);
     summary.loss += stats.loss_sum;
     epoch_correct_ += stats.correct;
   }
@@ -330,9 +332,7 @@ void Run::evaluate(EpochSummary& summary) {
   if (size == 0) return;
   const int64_t batch = ceil_div(options_.mini_batch_size, std::min(options_.plan.micro_batches, options_.mini_batch_size));
   const BatchCut cut(size, batch, 1);
-  const Schedule schedule =
-      lower(generate(schedule::Kind::ForwardOnly, {.replicas = options_.plan.replicas(), .micro_batches = cut.num_micro_batches()}),
-            pipeline_.links());
+  const Schedule schedule = evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
   const int64_t credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
   runtime::RunOptions run_options;
@@ -358,32 +358,29 @@ void Run::evaluate(EpochSummary& summary) {
 
 }  // namespace
 
-Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples,
-                           int64_t mini_batch_size) {
-  const BatchCut cut(samples, mini_batch_size, plan.micro_batches);
-  const schedule::Kind kind = schedule::parse_kind(plan.strategy);
-  const schedule::WeightPolicy policy = plan.weights.empty() ? schedule::default_policy(kind) : schedule::parse_weight_policy(plan.weights);
-  return lower(
-      generate(kind,
-               {.replicas = plan.replicas(), .micro_batches = cut.num_micro_batches(), .accumulate = cut.micro_batches, .policy = policy}),
-      links);
-}
-
 void validate(const TrainOptions& options) {
   check_range("the mini-batch size", options.mini_batch_size, 1);
   check_range("the number of epochs", options.epochs, 0);
   check_range("the number of steps", options.max_steps, 0);
   check_range("the number of warm-up steps", options.warmup_steps, 0);
   check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
+  check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
+  if (!(options.max_grad_norm >= 0)) {
+    throw ConfigError(fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}", options.max_grad_norm));
+  }
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
 }
 
-TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   validate(options);
   check_data(model, data);
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
+}
+
+TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+  check_trainable(model, data, options);
   return Run(model, data, options).run();
 }
 

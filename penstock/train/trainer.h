@@ -39,6 +39,7 @@ struct EpochSummary {
   double train_accuracy = 0;  ///< while training
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
+  std::optional<double> grad_norm;  ///< mean over the epoch's steps, before clipping; where it was taken
   double samples_per_s = 0;
   int64_t train_ns = 0;
 };
@@ -62,6 +63,15 @@ struct TrainOptions {
   LearningRateSpec learning_rate = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
+  /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu et al. 2013), under every schedule;
+  /// infinity: its norm is recorded only; 0: neither.
+  double max_grad_norm = 0;
+  /// Steps over which the learning rate's schedule extends; 0: those of this run.
+  int64_t learning_rate_steps = 0;
+  /// Gradients are added up in so many groups of micro-batches, whatever the number of replicas, so that runs on different numbers of
+  /// workers agree bit for bit; a multiple of every stage's replicas. 0: the fewest.
+  int64_t gradient_groups = 0;
+  bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;
   bool evaluate = true;
@@ -72,7 +82,9 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  std::vector<double> losses;  ///< mean of every mini-batch, in order
+  std::vector<double> losses;          ///< mean of every mini-batch, over its real number of samples, in order
+  std::vector<double> learning_rates;  ///< as losses
+  std::vector<double> grad_norms;      ///< as losses, before clipping; where they were taken (max_grad_norm, or stages share weights)
   std::vector<EpochSummary> epochs;
   double final_loss = 0;  ///< mean over the last (at most) 50 mini-batches
   std::optional<double> test_accuracy;
@@ -83,20 +95,19 @@ struct TrainResult {
   bool interrupted = false;
   /// Samples of each stretch that was trained in one go, without a drained pipeline in between, and counts for throughput.
   std::vector<int64_t> segments;
-  schedule::Timeline timeline;         ///< measured; of the longest segment
-  schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
-  std::vector<int64_t> peak_versions;  ///< per worker
+  schedule::Timeline timeline;          ///< measured; of the longest segment
+  schedule::Schedule schedule;          ///< that segment's schedule, as far as it was run
+  std::vector<int64_t> peak_versions;   ///< per worker
+  std::vector<model::Tensors> weights;  ///< per layer, at the end; empty unless TrainOptions::keep_weights
 };
 
 /// Checks everything but the plan. Throws ConfigError naming what was found and expected.
 void validate(const TrainOptions& options);
+/// validate(), and whether data, model and the plan's numbers fit each other.
+void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 /// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model), CheckpointError, RuntimeError (a layer
 /// failed, the loss became infinite: the last checkpoint stays), TimeoutError.
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options);
-
-/// The schedule that train() runs for `samples` samples in a row; the same one is to be simulated for a prediction.
-schedule::Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples,
-                                     int64_t mini_batch_size);
 
 }  // namespace penstock::train

@@ -7,22 +7,24 @@ namespace penstock::verify {
 namespace {
 
 constexpr uint8_t kForward = 1;
-constexpr uint8_t kBackward = 2;
+constexpr uint8_t kInputGradients = 2;  // B or I
 
 }  // namespace
 
 Execution::Execution(const Facts& facts, const MessageIndex& index, int64_t credits)
-    : facts_(facts), index_(index), credits_(credits), position_(facts.workers().size(), 0) {
+    : facts_(facts), index_(index), credits_(credits), position_(facts.workers().size(), 0), is_queued_(facts.workers().size(), 0) {
   if (!facts.schedule.lowered) {
     computed_.resize(facts.num_cells(), 0);
     return;
   }
-  arrived_.resize(index.num_messages(), 0);
-  waiting_.resize(index.num_messages(), -1);
-  in_flight_.resize(index.num_channels(), 0);
-  no_credit_.resize(index.num_channels(), -1);
+  messages_.resize(index.num_messages());
+  if (credits > 0) {
+    in_flight_.resize(index.num_channels(), 0);
+    no_credit_.resize(index.num_channels(), -1);
+  }
   at_sync_.resize(static_cast<size_t>(facts.num_stages * facts.mini_batches), 0);
-  in_sync_.resize(facts.workers().size(), 0);
+  at_norm_.resize(static_cast<size_t>(facts.mini_batches), 0);
+  in_barrier_.resize(facts.workers().size(), 0);
 }
 
 bool Execution::run() {
@@ -30,6 +32,7 @@ bool Execution::run() {
   while (!runnable_.empty()) {
     const WorkerId worker = runnable_.back();
     runnable_.pop_back();
+    is_queued_[worker.index()] = 0;
     advance(worker);
   }
   for (size_t w = 0; w < position_.size(); ++w) {
@@ -48,68 +51,66 @@ bool Execution::attempt(WorkerId worker, const Action& action) {
   if (is_compute(action.op)) return attempt_compute(action);
   if (is_send(action.op)) return attempt_send(worker, action);
   if (is_receive(action.op)) return attempt_receive(worker, action);
-  if (action.op == Op::SyncGradients) return attempt_sync(worker, action);
+  if (action.op == Op::SyncGradients || action.op == Op::NormGradients) return attempt_barrier(worker, action);
   return true;
+}
+
+bool Execution::has_data(const Action& action) const {
+  const size_t own = facts_.cell(action.stage, action.micro_batch);
+  const auto stride = static_cast<size_t>(facts_.micro_batches);
+  if (action.op == Op::Forward) return action.stage.value == 0 || (computed_[own - stride] & kForward) != 0;
+  if (action.op == Op::BackwardWeight) return (computed_[own] & kInputGradients) != 0;
+  if ((computed_[own] & kForward) == 0) return false;
+  return action.op == Op::Recompute || action.stage.value + 1 == facts_.num_stages || (computed_[own + stride] & kInputGradients) != 0;
 }
 
 bool Execution::attempt_compute(const Action& action) {
   if (facts_.schedule.lowered) return true;
+  if (!has_data(action)) return false;
   const StageId stage = action.stage;
   const size_t own = facts_.cell(stage, action.micro_batch);
-  const auto stride = static_cast<size_t>(facts_.micro_batches);
-  const bool is_last = stage.value + 1 == facts_.num_stages;
   if (action.op == Op::Forward) {
-    if (stage.value > 0 && (computed_[own - stride] & kForward) == 0) return false;
     computed_[own] |= kForward;
-    if (!is_last) wake(facts_.table.worker_of(StageId{stage.value + 1}, action.micro_batch));
-  } else {
-    if ((computed_[own] & kForward) == 0) return false;
-    if (!is_last && (computed_[own + stride] & kBackward) == 0) return false;
-    computed_[own] |= kBackward;
-    if (stage.value > 0) wake(facts_.table.worker_of(StageId{stage.value - 1}, action.micro_batch));
+    if (stage.value + 1 < facts_.num_stages) wake(facts_.owner(StageId{stage.value + 1}, action.micro_batch));
+  } else if (makes_input_gradients(action.op)) {
+    computed_[own] |= kInputGradients;
+    if (stage.value > 0) wake(facts_.owner(StageId{stage.value - 1}, action.micro_batch));
   }
   return true;
 }
 
-bool Execution::attempt_send(WorkerId worker, const Action& action) {
-  const size_t message = index_.message(action);
-  int32_t& waiting = waiting_[message];
-  if (credits_ == 0) {
-    // Rendezvous: whoever comes second completes both ends.
-    if (waiting < 0 || waiting == worker.value) {
-      waiting = worker.value;
-      return false;
-    }
-    finish_action_of(WorkerId{std::exchange(waiting, -1)});
-    return true;
+/// Rendezvous: whoever comes second completes both ends.
+bool Execution::meet(WorkerId worker, int32_t& waiting) {
+  if (waiting < 0 || waiting == worker.value) {
+    waiting = worker.value;
+    return false;
   }
+  finish_action_of(WorkerId{std::exchange(waiting, -1)});
+  return true;
+}
+
+bool Execution::attempt_send(WorkerId worker, const Action& action) {
+  Message& message = messages_[index_.message(action)];
+  if (credits_ == 0) return meet(worker, message.waiting);
   const size_t channel = index_.channel(action);
   if (in_flight_[channel] >= credits_) {
     no_credit_[channel] = worker.value;
     return false;
   }
   most_in_flight_ = std::max(most_in_flight_, ++in_flight_[channel]);
-  ++arrived_[message];
-  if (waiting >= 0) wake(WorkerId{std::exchange(waiting, -1)});
+  ++message.arrived;
+  if (message.waiting >= 0) wake(WorkerId{std::exchange(message.waiting, -1)});
   return true;
 }
 
 bool Execution::attempt_receive(WorkerId worker, const Action& action) {
-  const size_t message = index_.message(action);
-  int32_t& waiting = waiting_[message];
-  if (credits_ == 0) {
-    if (waiting < 0 || waiting == worker.value) {
-      waiting = worker.value;
-      return false;
-    }
-    finish_action_of(WorkerId{std::exchange(waiting, -1)});
-    return true;
-  }
-  if (arrived_[message] == 0) {
-    waiting = worker.value;
+  Message& message = messages_[index_.message(action)];
+  if (credits_ == 0) return meet(worker, message.waiting);
+  if (message.arrived == 0) {
+    message.waiting = worker.value;
     return false;
   }
-  --arrived_[message];
+  --message.arrived;
   const size_t channel = index_.channel(action);
   --in_flight_[channel];
   int32_t& sender = no_credit_[channel];
@@ -117,23 +118,23 @@ bool Execution::attempt_receive(WorkerId worker, const Action& action) {
   return true;
 }
 
-bool Execution::attempt_sync(WorkerId worker, const Action& action) {
-  uint8_t& counted = in_sync_[worker.index()];
-  if (counted != 0) return false;  // woken for nothing: the last replica to arrive moves the others on
-  const int replicas = facts_.table.replicas(action.stage);
-  int32_t& arrived = at_sync_[sync_cell(action)];
-  if (arrived >= replicas) return true;  // a sync too many; the rules complete and order say so
-  if (++arrived < replicas) {
+bool Execution::attempt_barrier(WorkerId worker, const Action& action) {
+  uint8_t& counted = in_barrier_[worker.index()];
+  if (counted != 0) return false;  // woken for nothing: the last to arrive moves the others on
+  const bool is_norm = action.op == Op::NormGradients;
+  const int32_t expected = is_norm ? facts_.table.num_workers() : facts_.table.replicas(action.stage);
+  const size_t sync = action.stage.index() * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index();
+  int32_t& arrived = is_norm ? at_norm_[action.mini_batch.index()] : at_sync_[sync];
+  if (arrived >= expected) return true;  // one too many; the rules complete and order say so
+  if (++arrived < expected) {
     counted = 1;
     return false;
   }
-  const WorkerId first = facts_.table.first_worker(action.stage);
-  for (int32_t w = first.value; w < first.value + replicas; ++w) {
-    const WorkerId other{w};
-    if (in_sync_[other.index()] == 0 || blocked_at(other).mini_batch != action.mini_batch) continue;
-    in_sync_[other.index()] = 0;
+  barrier_members(action, [&](WorkerId other) {
+    if (other == worker || in_barrier_[other.index()] == 0 || !is_at(other, action)) return;
+    in_barrier_[other.index()] = 0;
     finish_action_of(other);
-  }
+  });
   return true;
 }
 
@@ -142,28 +143,19 @@ void Execution::finish_action_of(WorkerId worker) {
   wake(worker);
 }
 
-void Execution::wake(WorkerId worker) { runnable_.push_back(worker); }
-
-std::vector<WorkerId> Execution::waits_for(WorkerId worker) const {
-  const Action& action = blocked_at(worker);
-  if (is_message(action.op)) return {facts_.table.worker_of(action.peer, action.micro_batch)};
-  std::vector<WorkerId> others;
-  if (action.op == Op::SyncGradients) {
-    const WorkerId first = facts_.table.first_worker(action.stage);
-    for (int32_t w = first.value; w < first.value + facts_.table.replicas(action.stage); ++w) {
-      const WorkerId other{w};
-      const bool arrived = is_blocked(other) && in_sync_[other.index()] != 0 && blocked_at(other).mini_batch == action.mini_batch;
-      if (!arrived) others.push_back(other);
-    }
-    return others;
-  }
-  if (action.op == Op::Backward && (computed_[facts_.cell(action.stage, action.micro_batch)] & kForward) == 0) return {worker};
-  return {facts_.table.worker_of(StageId{action.stage.value + (action.op == Op::Forward ? -1 : 1)}, action.micro_batch)};
+void Execution::wake(WorkerId worker) {
+  uint8_t& queued = is_queued_[worker.index()];
+  if (queued == 0) runnable_.push_back(worker);
+  queued = 1;
 }
 
-int64_t Execution::wait_search_cost(WorkerId worker) const {
+WorkerId Execution::waits_for(WorkerId worker) const {
   const Action& action = blocked_at(worker);
-  return action.op == Op::SyncGradients ? facts_.table.replicas(action.stage) : 1;
+  if (is_message(action.op)) return facts_.owner(action.peer, action.micro_batch);
+  if (action.op == Op::Forward) return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
+  const bool has_forward = (computed_[facts_.cell(action.stage, action.micro_batch)] & kForward) != 0;
+  if (action.op == Op::BackwardWeight || !has_forward) return worker;
+  return facts_.owner(StageId{action.stage.value + 1}, action.micro_batch);
 }
 
 }  // namespace penstock::verify

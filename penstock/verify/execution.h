@@ -1,8 +1,10 @@
 // Runs a schedule in the abstract: no times, only who may go on. Each worker walks its list; a send waits for a credit of its channel (or,
-// with 0 credits, for the receive itself), a receive for its message, a sync for the other replicas. Since every wait is for one named
-// event, the outcome does not depend on the order in which workers are tried, and each action is tried at most twice.
+// with 0 credits, for the receive itself), a receive for its message, a sync for the other replicas, a norm for all workers. Since every
+// wait is for named events, the outcome does not depend on the order in which workers are tried, and an action is tried again only
+// when something that it waits for has happened.
 //
-// A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b) and B(s,b) for F(s,b) and B(s+1,b) instead.
+// A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b); B(s,b) and I(s,b) for F(s,b) and for B or I(s+1,b); W(s,b) for
+// I(s,b); R(s,b) for F(s,b) instead.
 #pragma once
 
 #include <cstdint>
@@ -22,40 +24,59 @@ class Execution {
 
   /// After run(): whether the worker stands in the middle of its list, and at which action.
   bool is_blocked(WorkerId worker) const { return position_[worker.index()] < list(worker).size(); }
+  size_t position(WorkerId worker) const { return position_[worker.index()]; }
   const Action& blocked_at(WorkerId worker) const { return list(worker)[position_[worker.index()]]; }
-  /// The workers that the blocked one waits for; itself when its own list is in the wrong order.
-  std::vector<WorkerId> waits_for(WorkerId worker) const;
-  /// Number of workers that waits_for() looks at.
-  int64_t wait_search_cost(WorkerId worker) const;
+  /// After run(): the worker that the blocked one waits for; itself when its own list is in the wrong order. Not for SYNC and NORM, which
+  /// wait for all workers of barrier_members() that do not stand at the same barrier.
+  WorkerId waits_for(WorkerId worker) const;
+  /// Calls visit(worker) for each worker that takes part in the SYNC or NORM.
+  template <class Visit>
+  void barrier_members(const Action& barrier, Visit visit) const {
+    if (barrier.op == Op::NormGradients) {
+      for (int32_t w = 0; w < facts_.table.num_workers(); ++w) visit(WorkerId{w});
+    } else {
+      for (int k = 0; k < facts_.table.replicas(barrier.stage); ++k) visit(facts_.table.worker_of_replica(barrier.stage, k));
+    }
+  }
+  /// Whether the blocked worker stands at the same SYNC or NORM.
+  bool is_at(WorkerId worker, const Action& barrier) const { return is_blocked(worker) && same_barrier(blocked_at(worker), barrier); }
   /// The largest number of messages that were in one channel at once.
   int64_t most_in_flight() const { return most_in_flight_; }
 
  private:
   const std::vector<Action>& list(WorkerId worker) const { return facts_.workers()[worker.index()]; }
+  static bool same_barrier(const Action& a, const Action& b) {
+    return a.op == b.op && a.mini_batch == b.mini_batch && (a.op == Op::NormGradients || a.stage == b.stage);
+  }
   void advance(WorkerId worker);
   bool attempt(WorkerId worker, const Action& action);
   bool attempt_compute(const Action& action);
+  bool has_data(const Action& action) const;
   bool attempt_send(WorkerId worker, const Action& action);
   bool attempt_receive(WorkerId worker, const Action& action);
-  bool attempt_sync(WorkerId worker, const Action& action);
+  bool meet(WorkerId worker, int32_t& waiting);
+  bool attempt_barrier(WorkerId worker, const Action& action);
   void finish_action_of(WorkerId worker);
   void wake(WorkerId worker);
-  size_t sync_cell(const Action& action) const {
-    return action.stage.index() * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index();
-  }
 
   const Facts& facts_;
   const MessageIndex& index_;
   int64_t credits_;
   std::vector<size_t> position_;    // by worker
-  std::vector<WorkerId> runnable_;  // a stack; a worker may stand in it twice, which is harmless
-  std::vector<uint8_t> computed_;   // by cell: bit 0 forward, bit 1 backward (only when not lowered)
-  std::vector<int32_t> arrived_;    // by message: sent and not received
-  std::vector<int32_t> waiting_;    // by message: the worker that waits for it to arrive (0 credits: at either end), or -1
-  std::vector<int64_t> in_flight_;  // by channel
-  std::vector<int32_t> no_credit_;  // by channel: the worker that waits to send, or -1
-  std::vector<int32_t> at_sync_;    // by (stage, mini-batch): replicas that arrived
-  std::vector<uint8_t> in_sync_;    // by worker: it has been counted in at_sync_
+  std::vector<WorkerId> runnable_;  // a stack
+  std::vector<uint8_t> is_queued_;  // by worker: it stands in runnable_
+  std::vector<uint8_t> computed_;   // by cell: a bit per compute action (only when not lowered)
+  /// By message: sent and not received, and the worker that waits for it to arrive (0 credits: at either end), or -1.
+  struct Message {
+    int32_t waiting = -1;
+    int32_t arrived = 0;
+  };
+  std::vector<Message> messages_;
+  std::vector<int64_t> in_flight_;   // by channel
+  std::vector<int32_t> no_credit_;   // by channel: the worker that waits to send, or -1
+  std::vector<int32_t> at_sync_;     // by (stage, mini-batch): replicas that arrived
+  std::vector<int32_t> at_norm_;     // by mini-batch: workers that arrived
+  std::vector<uint8_t> in_barrier_;  // by worker: it has been counted in at_sync_ or at_norm_
   int64_t most_in_flight_ = 0;
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <vector>
 
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
@@ -22,18 +22,48 @@ struct Facts {
   int64_t num_stages;
   int64_t micro_batches;
   int64_t mini_batches;
+  /// The most stages that a worker holds.
+  int64_t most_held;
   /// No backward, step or sync is expected (evaluation).
   bool forward_only;
 
   const std::vector<std::vector<Action>>& workers() const { return schedule.workers; }
+  WorkerId owner(StageId stage, MicroBatchId b) const {
+    const int replicas = table.replicas(stage);
+    return table.worker_of_replica(stage, replicas == 1 ? 0 : static_cast<int>(b.value % replicas));
+  }
   /// Index of (stage, micro-batch) in a dense table with num_cells() entries.
   size_t cell(StageId stage, MicroBatchId b) const { return stage.index() * static_cast<size_t>(micro_batches) + b.index(); }
   size_t num_cells() const { return static_cast<size_t>(num_stages * micro_batches); }
 };
 
+/// One T for each stage that the worker at hand holds, found in constant time. Made once for all workers; moving on costs O(stages of the
+/// next worker).
+template <class T>
+class HeldStages {
+ public:
+  explicit HeldStages(const Facts& facts) : table_(facts.table), place_(static_cast<size_t>(facts.num_stages), 0) {}
+
+  void move_to(WorkerId worker) {
+    const auto held = table_.held_by(worker);
+    state_.assign(held.size(), T{});
+    for (size_t i = 0; i < held.size(); ++i) place_[held[i].stage.index()] = static_cast<int32_t>(i);
+  }
+  size_t size() const { return state_.size(); }
+  /// Position of the stage among those of the worker; the worker holds it.
+  size_t place(StageId stage) const { return static_cast<size_t>(place_[stage.index()]); }
+  T& operator[](StageId stage) { return state_[place(stage)]; }
+  T& at(size_t place) { return state_[place]; }
+
+ private:
+  const schedule::WorkerTable& table_;
+  std::vector<int32_t> place_;  // by stage
+  std::vector<T> state_;        // by place
+};
+
 /// Whether the other rules can index their tables with the schedule's numbers: the shape is valid, there is one list per worker, the number
 /// of actions is not absurdly small for the shape, and every action names a stage, micro-batch and mini-batch of the shape and stands on
-/// the worker that runs it. Reports what is wrong under "complete" and "pairing" (messages to stages that cannot be).
+/// the worker that runs it. Reports what is wrong under "complete" and "pairing" (messages to stages that cannot be, or to the own worker).
 bool check_placement(const schedule::Schedule& schedule, Report& report);
 
 }  // namespace penstock::verify

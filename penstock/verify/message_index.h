@@ -13,36 +13,58 @@ namespace penstock::verify {
 inline StageId sender_of(const Action& action) { return is_send(action.op) ? action.stage : action.peer; }
 inline StageId receiver_of(const Action& action) { return is_send(action.op) ? action.peer : action.stage; }
 
-/// Numbers the links (sending stage, receiving stage), the messages (link, micro-batch) and the channels (sending worker, receiving worker)
-/// of a well placed schedule. Links between neighbours are found by arithmetic, others in a hash table; where those carry so few messages
-/// that a table over all micro-batches would be waste, their messages and channels are hashed too. Memory is linear in the actions.
+/// Numbers the links (sending stage, receiving stage), the messages (link, micro-batch) and the channels (sending worker, receiving worker,
+/// direction) of a well placed schedule. Links between neighbours are found by arithmetic, others in a hash table; where those carry so few
+/// messages that a table over all micro-batches would be waste, their messages and channels are hashed too. Memory is linear in the
+/// actions.
 class MessageIndex {
  public:
   explicit MessageIndex(const Facts& facts);
 
   /// `action` is a message of the schedule, here and below.
   size_t link(const Action& action) const;
-  size_t message(const Action& action) const;
+  size_t message(const Action& action) const { return message(action, link(action)); }
   size_t channel(const Action& action) const;
+  /// As message(), for a message that may not be there, on a link of the schedule: then num_messages(), or the number of one that does not
+  /// occur.
+  size_t find(const Action& action) const;
 
-  size_t num_links() const { return lanes_.size(); }
+  size_t num_links() const { return ends_.size(); }
   size_t num_messages() const { return num_messages_; }
   size_t num_channels() const { return num_channels_; }
 
+  struct Ends {
+    StageId from;
+    StageId to;
+  };
+  Ends ends_of(size_t link) const { return ends_[link]; }
+  /// The link in the other direction, or num_links() when it carries nothing and its stages are no neighbours.
+  size_t reverse(size_t link) const;
+
  private:
+  size_t message(const Action& action, size_t link) const {
+    if (link >= first_hashed_link_) return hashed_messages_.at(key(link, action.micro_batch.value));
+    return link * static_cast<size_t>(facts_.micro_batches) + action.micro_batch.index();
+  }
   void add_link(StageId from, StageId to);
-  void number_hashed_messages();
+  void number_channels(size_t dense_links);
+  void number_hashed(size_t dense_links);
+  size_t channel_between(WorkerId from, WorkerId to, bool backward);
+  size_t number_of(StageId from, StageId to) const;
   uint64_t key(size_t link, int64_t number) const {
     return link * static_cast<uint64_t>(facts_.micro_batches) + static_cast<uint64_t>(number);
   }
-  bool is_hashed(size_t link) const { return link >= first_hashed_link_; }
 
   const Facts& facts_;
   std::unordered_map<uint64_t, size_t> distant_links_;
-  /// By link: how many channels its messages use in turn (micro-batch b uses lane b mod lanes), and the first one's number.
+  std::vector<Ends> ends_;  // by link
+  /// By link: how many channels its messages use in turn (micro-batch b uses lane b mod lanes), and the first lane's number.
   std::vector<int64_t> lanes_;
-  std::vector<size_t> first_channel_;
+  std::vector<size_t> first_lane_;
   size_t first_hashed_link_ = SIZE_MAX;
+  /// Only where workers hold several stages, so that several lanes lead from one worker to another: the channel of each lane.
+  std::vector<size_t> channel_of_lane_;
+  std::unordered_map<uint64_t, size_t> shared_channels_;  // by workers and direction
   std::unordered_map<uint64_t, size_t> hashed_messages_;
   std::unordered_map<uint64_t, size_t> hashed_channels_;
   size_t num_messages_ = 0;

@@ -1,12 +1,14 @@
 // Shapes and schedules for the tests of this folder.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/text_format.h"
+#include "penstock/util/error.h"
 
 namespace penstock::verify::testing {
 
@@ -59,11 +61,15 @@ inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
   return result;
 }
 
-/// Whether generate() accepts the combination.
-inline bool can_run(Kind kind, const ScheduleShape& shape) {
-  if (kind == Kind::Serial) return shape.replicas == std::vector<int>{1};
-  if (kind == Kind::DataParallel) return shape.num_stages() == 1;
-  return kind != Kind::TwoBuffered || shape.accumulate >= schedule::pipeline_depth(shape);
+/// The shape with the hosts of the kind, two stages per worker for interleaved; nothing when generate() refuses it.
+inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& shape) {
+  try {
+    const ScheduleShape hosted = schedule::with_hosts(kind, shape, schedule::default_chunks(kind));
+    schedule::check_runs(kind, hosted);
+    return hosted;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
 }
 
 inline Schedule full_schedule(Kind kind, const ScheduleShape& shape) {
@@ -74,6 +80,8 @@ inline std::string describe(Kind kind, const ScheduleShape& shape) {
   std::string text(to_string(kind));
   text += "/";
   text += to_string(shape.policy);
+  if (shape.global_norm) text += " norm";
+  if (!shape.recompute.empty()) text += " recompute";
   text += " replicas";
   for (const int count : shape.replicas) text += " " + std::to_string(count);
   return text + ", " + std::to_string(shape.micro_batches) + " micro-batches, accumulate " + std::to_string(shape.accumulate);

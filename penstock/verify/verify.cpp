@@ -6,14 +6,36 @@
 #include <limits>
 
 #include "penstock/util/error.h"
+#include "penstock/verify/counterexample.h"
 #include "penstock/verify/execution.h"
-#include "penstock/verify/list_walk.h"
+#include "penstock/verify/memory_walk.h"
 #include "penstock/verify/rules/rules.h"
 
 namespace penstock::verify {
+namespace {
+
+void require_credits(int64_t credits) {
+  if (credits < 0) throw ConfigError(fmt::format("credits must be at least 0, found {}", credits));
+}
+
+bool is_well_placed(const schedule::Schedule& schedule) {
+  Report report(1);
+  return check_placement(schedule, report);
+}
+
+bool has_valid_lists(const schedule::Schedule& schedule) {
+  try {
+    validate(schedule.shape);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return schedule.workers.size() == static_cast<size_t>(schedule.shape.num_workers());
+}
+
+}  // namespace
 
 std::vector<Violation> verify(const schedule::Schedule& schedule, const Options& options) {
-  if (options.credits < 0) throw ConfigError(fmt::format("credits must be at least 0, found {}", options.credits));
+  require_credits(options.credits);
   Report report(std::max<int64_t>(options.max_violations, 1));
   if (!check_placement(schedule, report)) return report.take();
   const Facts facts(schedule);
@@ -26,18 +48,26 @@ std::vector<Violation> verify(const schedule::Schedule& schedule, const Options&
   return report.take();
 }
 
+std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule, int64_t credits) {
+  require_credits(credits);
+  if (!is_well_placed(schedule)) return std::nullopt;
+  return find_deadlock(Facts(schedule), credits);
+}
+
 int64_t min_credits(const schedule::Schedule& schedule) {
-  Report report(1);
-  if (!check_placement(schedule, report)) return -1;
+  if (!is_well_placed(schedule)) return -1;
   const Facts facts(schedule);
   const MessageIndex index(facts);
   const auto runs_with = [&](int64_t credits) { return Execution(facts, index, credits).run(); };
 
-  Execution unlimited(facts, index, std::numeric_limits<int64_t>::max());
-  if (!unlimited.run()) return -1;
-  // The unlimited run is also one with as many credits as it used, so those suffice; more never hurt.
+  int64_t enough = 0;
+  {
+    Execution unlimited(facts, index, std::numeric_limits<int64_t>::max());
+    if (!unlimited.run()) return -1;
+    // The unlimited run is also one with as many credits as it used, so those suffice; more never hurt.
+    enough = unlimited.most_in_flight();
+  }
   int64_t too_few = -1;
-  int64_t enough = unlimited.most_in_flight();
   while (enough - too_few > 1) {
     const int64_t middle = too_few + (enough - too_few) / 2;
     (runs_with(middle) ? enough : too_few) = middle;
@@ -45,19 +75,18 @@ int64_t min_credits(const schedule::Schedule& schedule) {
   return enough;
 }
 
-std::vector<WorkerPeaks> peaks(const schedule::Schedule& schedule) {
-  const bool trains = std::any_of(schedule.workers.begin(), schedule.workers.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [](const schedule::Action& a) { return a.op == schedule::Op::Backward; });
-  });
-  std::vector<WorkerPeaks> result;
-  result.reserve(schedule.workers.size());
-  for (const auto& list : schedule.workers) {
-    WorkerPeaks peak;
-    walk_memory(list, !trains, [&](const schedule::Action*, int64_t versions, int64_t stashed) {
-      peak.versions = std::max(peak.versions, versions);
-      peak.stashed_micro_batches = std::max(peak.stashed_micro_batches, stashed);
+std::vector<WorkerPeaks> peaks(const schedule::Schedule& schedule, const Options& bytes) {
+  std::vector<WorkerPeaks> result(schedule.workers.size());
+  if (!has_valid_lists(schedule)) return result;
+  const Facts facts(schedule);
+  MemoryWalk walk(facts, bytes);
+  for (size_t w = 0; w < result.size(); ++w) {
+    WorkerPeaks& peak = result[w];
+    walk.walk(WorkerId{static_cast<int32_t>(w)}, [&](const Action*, const MemoryWalk::Held& held) {
+      peak.versions = std::max(peak.versions, held.versions);
+      peak.stashed_micro_batches = std::max(peak.stashed_micro_batches, held.stashed);
+      peak.bytes = std::max(peak.bytes, clamped(held.bytes));
     });
-    result.push_back(peak);
   }
   return result;
 }

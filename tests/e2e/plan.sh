@@ -67,6 +67,16 @@ for model in penstock sosp2019 released report2018; do
 done
 for method in ring parameter-server summation; do run 0 $plan --sync $method --strategy dp --json; done
 for choice in never always auto; do run 0 $plan --recompute $choice --json; done
+for kind in gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
+  run 0 $plan --strategy $kind --json -o $kind.json
+  grep -q "\"strategy\":\"$kind\"" out || fail "--strategy $kind gives another plan"
+  run 0 plan --profile net.graph.txt --price $kind.json --json
+  run 0 simulate --plan $kind.json --json
+done
+run 0 $plan --strategy interleaved --chunks 2 --micro-batches 8 --json
+run 0 $plan --strategy eager-1f1b --slack 3 --json
+grep -q '"slack":3' out || fail "--slack 3 is not in the plan: $(cat out)"
+run 0 $plan --all-workers --json
 run 0 $plan --optimizer adam --mini-batch 64 --json
 grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the plan: $(cat out)"
 
@@ -91,6 +101,10 @@ refused 'expected' $plan --sync nope
 refused 'expected' $plan --recompute nope
 refused 'expected sgd or adam' $plan --optimizer nope
 refused 'mini-batch' $plan --mini-batch -1
+refused 'expected --chunks of 1' $plan --strategy interleaved --chunks 0
+refused 'only strategy interleaved' $plan --strategy zb-v --chunks 3
+refused 'expected --slack of at least 0' $plan --strategy eager-1f1b --slack -1
+refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused 'expected two files' $plan --svg same --html same
 refused '--svg expected a file name' $plan --svg -
 refused 'found --compare with it' $plan --price plan.json --compare

@@ -1,8 +1,40 @@
-// Schedules, ours and PyTorch's: whatever is accepted can be judged and lowered without a crash, and survives being written and read again.
+// Schedules, ours and PyTorch's: whatever is accepted can be judged, drawn and lowered without a crash, and survives being written and read
+// again, in both forms where PyTorch's can hold it.
+#include "penstock/report/report.h"
+#include "penstock/schedule/pytorch_csv.h"
 #include "penstock/schedule/text_format.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/verify/verify.h"
+
+namespace penstock {
+namespace {
+
+void judge(const schedule::Schedule& schedule) {
+  const bool sound = verify::verify(schedule).empty();
+  verify::min_credits(schedule);
+  PENSTOCK_CHECK(verify::peaks(schedule).size() == schedule.workers.size());
+  const auto deadlock = verify::find_deadlock(schedule, 0);
+  if (!deadlock) return;
+  std::vector<report::BlockedAction> blocked;
+  for (const auto& stop : deadlock->blocked) blocked.push_back({stop.worker, stop.position});
+  PENSTOCK_CHECK(!sound || !blocked.empty());
+  report::blocked_grid(schedule, blocked);
+}
+
+void rewrite(const schedule::Schedule& schedule) {
+  PENSTOCK_CHECK(schedule::parse_schedule(schedule::to_text(schedule), "again") == schedule);
+  std::string csv;
+  try {
+    csv = schedule::to_pytorch_csv(schedule);
+  } catch (const ConfigError&) {
+    return;
+  }
+  PENSTOCK_CHECK(schedule::to_pytorch_csv(schedule::parse_pytorch_csv(csv, "again").schedule) == csv);
+}
+
+}  // namespace
+}  // namespace penstock
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace penstock;
@@ -12,12 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const ParseError&) {
     return 0;
   }
-  const bool sound = verify::verify(parsed).empty();
-  verify::min_credits(parsed);
-  PENSTOCK_CHECK(verify::peaks(parsed).size() == parsed.workers.size());
-  if (sound) PENSTOCK_CHECK(schedule::parse_schedule(schedule::to_text(parsed), "again") == parsed);
+  judge(parsed);
+  report::text_grid(parsed);
+  if (verify::verify(parsed).empty()) rewrite(parsed);
   try {
-    schedule::lower(parsed, schedule::chain_links(parsed.shape.num_stages()));
+    const schedule::Schedule lowered = schedule::lower(parsed, schedule::chain_links(parsed.shape.num_stages()));
+    judge(lowered);
+    rewrite(lowered);
   } catch (const ConfigError&) {
   }
   return 0;

@@ -25,6 +25,9 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
   model::ProfilerOptions options;
   options.batch_size = ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
   options.samples = request.profile_samples;
+  constexpr int64_t kShareOfTraining = 10;
+  options.least_time = std::chrono::milliseconds(1000);
+  options.most_samples = static_cast<int>(std::clamp<int64_t>(request.training_samples / options.batch_size / kShareOfTraining, 0, 1000));
   options.threads = request.threads_per_worker;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.concurrency = std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(request.workers, 1));
@@ -43,6 +46,13 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
       return request.workers;
     case Kind::GPipe:
     case Kind::OneFOneBFlush:
+    case Kind::EagerOneFOneB:
+    case Kind::Interleaved:
+    case Kind::ZbH1:
+    case Kind::ZbH2:
+    case Kind::ZbV:
+    case Kind::DualPipeV:
+    case Kind::Chimera:
       return saturating_mul(4, request.workers);
     case Kind::TwoBuffered:
       return request.workers;
@@ -63,6 +73,10 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                                   model.graph().num_layers()));
   }
   planner::PlanOptions options{.strategy = request.strategy, .weights = request.weights, .micro_batches = request.micro_batches};
+  // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not know.
+  options.synchronous_pipelines = false;
+  options.chunks = request.chunks;
+  options.slack = request.slack;
   options.optimizer_state_per_weight = static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   const auto cluster = [&]() { return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s); };
   planner::PlanResult result = planner::make_plan(profile, cluster(), options);
@@ -72,8 +86,9 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     profile = measure(model, request, micro_batches);
     options.strategy = result.plan->strategy;
     options.micro_batches = micro_batches;
+    if (options.strategy == "eager-1f1b") options.slack = result.plan->slack;
     std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
-    result.plan = planner::price_plan(profile, cluster(), result.plan->stages, options);
+    result.plan = planner::price_hosted_plan(profile, cluster(), result.plan->stages, result.plan->hosts, options);
     if (result.plan->alternatives.empty()) result.plan->alternatives = std::move(alternatives);
   }
   return scale_plan(std::move(*result.plan), request.mini_batch_size);
@@ -87,6 +102,7 @@ plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size) {
   for (plan::Stage& stage : plan.stages) {
     scale(stage.forward_ns);
     scale(stage.backward_ns);
+    scale(stage.backward_weight_ns);
     scale(stage.stash_bytes);
   }
   for (plan::Link& link : plan.links) scale(link.bytes);

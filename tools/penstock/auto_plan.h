@@ -18,8 +18,12 @@ struct AutoPlanRequest {
   int threads_per_worker = 1;
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;  ///< per mini-batch; 0: chosen
+  int chunks = 0;             ///< stages per worker of interleaved; 0: chosen
+  int64_t slack = -1;         ///< of eager-1f1b; -1: chosen
   std::string profile_path;   ///< measured before; empty: measure now
   int profile_samples = 5;
+  /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes less than about a tenth of the training.
+  int64_t training_samples = 0;
   uint64_t seed = 1;
   model::OptimizerSpec optimizer;
 };

@@ -36,6 +36,7 @@ Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command train_command(CLI::App& parent);
+Command report_command(CLI::App& parent);
 
 /// parse(text), with the option's name before whatever it objects to.
 template <class Parse>

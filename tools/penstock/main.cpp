@@ -63,8 +63,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   app.footer("Exit codes: 0 done or yes, 1 a well-formed no, 2 bad input, 3 failure at run time.\nTry `penstock train --help`.");
-  const std::vector<Command> commands = {models_command(app),   profile_command(app), probe_command(app),    plan_command(app),
-                                         schedule_command(app), verify_command(app),  simulate_command(app), train_command(app)};
+  const std::vector<Command> commands = {models_command(app),   profile_command(app),  probe_command(app),
+                                         plan_command(app),     schedule_command(app), verify_command(app),
+                                         simulate_command(app), train_command(app),    report_command(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

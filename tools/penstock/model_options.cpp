@@ -32,8 +32,8 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   std::string names;
   for (const auto& entry : model::zoo()) names += (names.empty() ? "" : ", ") + entry.name;
   app.add_option("--model", options.spec.name, "One of: " + names)->required();
-  app.add_option("--width", options.spec.width, "mlp: width of the hidden layers");
-  app.add_option("--depth", options.spec.depth, "mlp: number of hidden layers");
+  app.add_option("--width", options.spec.width, "mlp, tied_mlp: width of the hidden layers");
+  app.add_option("--depth", options.spec.depth, "mlp, tied_mlp: number of hidden layers");
   app.add_option("--classes", options.spec.classes, "Number of classes (default: the model's own)");
   app.add_option("--input", options.input, "Shape of one sample, e.g. 3x32x32 (default: the model's own)");
 }

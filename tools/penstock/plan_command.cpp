@@ -31,6 +31,8 @@ struct Options : CommonOptions {
   std::string memory_limit;
   std::string optimizer = "sgd";
   planner::PlanOptions plan;
+  std::optional<int64_t> chunks;
+  std::optional<int64_t> slack;
   bool what_if = false;
   std::string price;
   std::vector<CLI::Option*> not_when_pricing;
@@ -131,9 +133,23 @@ int say_no(const Options& options, const std::string& reason) {
   return kExitNo;
 }
 
+void check_schedule_options(Options& options) {
+  if (options.chunks) {
+    if (*options.chunks < 1 || *options.chunks > planner::kMaxChunks) {
+      throw ConfigError(fmt::format("expected --chunks of 1 to {}, found {}", planner::kMaxChunks, *options.chunks));
+    }
+    options.plan.chunks = static_cast<int>(*options.chunks);
+  }
+  if (options.slack) {
+    if (*options.slack < 0) throw ConfigError(fmt::format("expected --slack of at least 0, found {}", *options.slack));
+    options.plan.slack = *options.slack;
+  }
+}
+
 int run(Options& options) {
   check_files(options);
   check_price(options);
+  check_schedule_options(options);
   options.plan.optimizer_state_per_weight = optimizer_state_of(options.optimizer);
   if (!options.memory_limit.empty()) options.plan.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
   const profile::Profile profile = profile::load_profile(options.profile);
@@ -185,7 +201,8 @@ void add_choices(CLI::App& app, Options& options) {
     options.not_when_pricing.push_back(app.add_option(name, value, text));
     return options.not_when_pricing.back();
   };
-  choice("--strategy", options.plan.strategy, "auto, or a kind: serial, dp, mp, hybrid, gpipe, 1f1b, 1f1b-flush, 2bw, interleaved")
+  choice("--strategy", options.plan.strategy,
+         "auto, or serial, dp, mp, hybrid, gpipe, 1f1b, 2bw, 1f1b-flush, eager-1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, chimera")
       ->capture_default_str();
   choice("--weights", options.plan.weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   choice("--sync", options.plan.sync, "How replicas add their gradients: ring, parameter-server, summation")->capture_default_str();
@@ -195,7 +212,11 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--optimizer", options.optimizer, "sgd or adam: whose state takes memory")->capture_default_str();
   choice("--micro-batches", options.plan.micro_batches, "Micro-batches per optimiser step (default: chosen)");
   choice("--mini-batch", options.plan.mini_batch, "Most samples per optimiser step (default: free)");
+  choice("--chunks", options.chunks, "interleaved: stages per worker (default: chosen from 2, 3 and 4)");
+  choice("--slack", options.slack,
+         "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind (default: chosen from 1, 2, 4, 8)");
   options.not_when_pricing.push_back(app.add_flag("--straight", options.plan.straight, "One worker per stage"));
+  options.not_when_pricing.push_back(app.add_flag("--all-workers", options.plan.use_all_workers, "No worker may idle"));
 }
 
 void add_explanation(CLI::App& app, Options& options) {

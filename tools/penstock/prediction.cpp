@@ -4,10 +4,12 @@
 #include <map>
 
 #include "penstock/simulate/simulator.h"
+#include "penstock/train/training_schedule.h"
 
 namespace penstock::tool {
 
-std::optional<Prediction> predict(const plan::Plan& plan, int64_t mini_batch_size, const train::TrainResult& result) {
+std::optional<Prediction> predict(const train::TrainOptions& options, const train::TrainResult& result) {
+  const plan::Plan& plan = options.plan;
   if (result.segments.empty()) return std::nullopt;
   std::vector<schedule::StageLink> links;
   for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
@@ -22,7 +24,10 @@ std::optional<Prediction> predict(const plan::Plan& plan, int64_t mini_batch_siz
   for (const int64_t segment : result.segments) {
     const auto [entry, is_new] = simulated.try_emplace(segment);
     simulate::Result& simulation = entry->second;
-    if (is_new) simulation = simulate::simulate(train::training_schedule(plan, links, segment, mini_batch_size), costs);
+    if (is_new) {
+      const bool global_norm = result.schedule.shape.global_norm;
+      simulation = simulate::simulate(train::training_schedule(plan, links, segment, options.mini_batch_size, global_norm), costs);
+    }
     if (segment == longest && !simulation.timeline.workers.empty()) prediction.timeline = std::move(simulation.timeline);
     if (is_new) simulation.timeline.workers.clear();  // only one timeline is looked at
     samples += static_cast<double>(segment);

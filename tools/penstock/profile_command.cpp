@@ -73,7 +73,15 @@ void list_devices(bool as_json) {
 
 void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI::Option& analytic) {
   profiler.concurrency = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 2u));
-  app.add_option("--samples", profiler.samples, "Timed passes; medians are reported")->capture_default_str()->excludes(&analytic);
+  profiler.least_time = std::chrono::milliseconds(1000);
+  app.add_option_function<int>(
+         "--samples",
+         [&profiler](int samples) {
+           profiler.samples = samples;
+           profiler.least_time = {};
+         },
+         "Timed passes; medians are reported (default: at least 10, and for a second)")
+      ->excludes(&analytic);
   app.add_option("--warmup", profiler.warmup, "Untimed passes before them")->capture_default_str()->excludes(&analytic);
   app.add_option("--threads", profiler.threads, "Threads per worker")->capture_default_str()->excludes(&analytic);
   app.add_option("--concurrency", profiler.concurrency,

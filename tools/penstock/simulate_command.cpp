@@ -1,12 +1,16 @@
-// penstock simulate: runs a plan's schedule in simulated time.
+// penstock simulate: runs a plan's schedule, or one from a file, in simulated time.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "penstock/report/html_report.h"
 #include "penstock/report/report.h"
 #include "penstock/schedule/text_format.h"
+#include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -28,23 +32,53 @@ constexpr int64_t kProgressFrom = 20'000'000;
 
 void check_drawable(int64_t actions) {
   if (actions <= kMaxDrawnActions) return;
-  throw ConfigError(
-      fmt::format("--trace and --grid draw at most {} actions, this run has {}: use fewer --mini-batches", kMaxDrawnActions, actions));
+  throw ConfigError(fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use fewer --mini-batches",
+                                kMaxDrawnActions, actions));
 }
 
-simulate::Result simulate_file(const SimulateOptions& options, const plan::Plan& plan) {
-  const schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
+/// What has been simulated, in words and numbers for people.
+struct Run {
+  std::string strategy;
+  schedule::ScheduleShape shape;
+  int64_t micro_batch_size = 1;
+  simulate::Result result;
+
+  /// Replica counts joined by '-'.
+  std::string config() const { return fmt::format("{}", fmt::join(shape.replicas, "-")); }
+  int64_t peak_bytes() const {
+    const auto& peaks = result.peak_memory_bytes;
+    return peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end());
+  }
+};
+
+/// The schedule of a file, complete: what holds compute actions alone gets the messages of the plan's links, or of neighbouring stages.
+schedule::Schedule read_schedule(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
+  schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
+  if (!schedule.lowered) {
+    std::vector<schedule::StageLink> links = schedule::chain_links(schedule.shape.num_stages());
+    if (plan) {
+      links.clear();
+      for (const plan::Link& link : plan->links) links.push_back({link.from, link.to});
+    }
+    schedule = schedule::lower(schedule, links);
+  }
   const auto violations = verify::verify(schedule);
-  if (!violations.empty())
-    throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+  if (violations.empty()) return schedule;
+  throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+}
+
+Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
+  const schedule::Schedule schedule = read_schedule(options, plan);
   const simulate::Options run = run_options(options);
   if (run.keep_timeline) check_drawable(schedule.num_actions());
-  return simulate::simulate(schedule, simulate::costs_of(plan), run);
+  simulate::Costs costs = plan ? simulate::costs_of(*plan) : costs_of(options.costs, schedule);
+  if (options.credits >= 0) costs.credits = options.credits;
+  return {schedule.kind, schedule.shape, costs.samples_per_micro_batch, simulate::simulate(schedule, costs, run)};
 }
 
-simulate::Result simulate_plan(const SimulateOptions& options, const plan::Plan& plan) {
+Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
-  const schedule::LazySchedule schedule = simulate::lazy_schedule_of(plan, options.mini_batches);
+  const simulate::PlannedSchedule schedule = simulate::planned_schedule(plan, options.mini_batches);
   simulate::Options run = run_options(options);
   if (run.keep_timeline) check_drawable(schedule.num_actions());
   std::optional<ProgressBar> bar;
@@ -52,18 +86,21 @@ simulate::Result simulate_plan(const SimulateOptions& options, const plan::Plan&
     bar.emplace("simulating");
     run.progress = [&bar](int64_t done, int64_t total) { bar->update(done, total, "actions"); };
   }
-  return simulate::simulate(schedule, simulate::costs_of(plan), run);
+  simulate::Costs costs = simulate::costs_of(plan);
+  if (options.credits >= 0) costs.credits = options.credits;
+  return {plan.strategy, schedule.shape(), plan.micro_batch_size, schedule.simulate(costs, run)};
 }
 
-Json json_of(const SimulateOptions& options, const plan::Plan& plan, const simulate::Result& result, int64_t peak_bytes) {
+Json json_of(const SimulateOptions& options, const Run& run) {
+  const simulate::Result& result = run.result;
   return {{"makespan_ns", result.makespan_ns},
           {"idle_share", result.idle_share},
           {"throughput_samples_per_s", result.throughput_samples_per_s},
-          {"peak_memory_bytes", peak_bytes},
+          {"peak_memory_bytes", run.peak_bytes()},
           {"peak_memory_bytes_per_worker", result.peak_memory_bytes},
           {"micro_batches", result.micro_batches},
-          {"strategy", plan.strategy},
-          {"config", plan.config()},
+          {"strategy", run.strategy},
+          {"config", run.config()},
           {"workers", result.peak_memory_bytes.size()},
           {"actions", result.num_actions},
           {"schedule_ns", result.schedule_ns},
@@ -77,18 +114,21 @@ Json json_of(const SimulateOptions& options, const plan::Plan& plan, const simul
 }
 
 /// "1-1-1-1", or how many stages and workers where that would fill the screen.
-std::string shown_config(const plan::Plan& plan) {
+std::string shown_config(const Run& run) {
   constexpr size_t kMostStages = 32;
-  if (plan.stages.size() <= kMostStages) return fmt::format("{} ({} workers)", plan.config(), plan.num_workers());
-  return fmt::format("on {} stages ({} workers)", plan.stages.size(), plan.num_workers());
+  const size_t stages = run.shape.replicas.size();
+  if (stages <= kMostStages) return fmt::format("{} ({} workers)", run.config(), run.shape.num_workers());
+  return fmt::format("on {} stages ({} workers)", stages, run.shape.num_workers());
 }
 
-std::string text_of(const SimulateOptions& options, const plan::Plan& plan, const simulate::Result& result, int64_t peak_bytes) {
+std::string text_of(const SimulateOptions& options, const Run& run) {
+  const simulate::Result& result = run.result;
   std::string text =
-      fmt::format("{} {}, {} micro-batches of {} samples, {} actions\n", plan.strategy, shown_config(plan), result.micro_batches,
-                  plan.micro_batch_size, result.num_actions) +
+      fmt::format("{} {}, {} micro-batches of {} samples, {} actions\n", run.strategy, shown_config(run), result.micro_batches,
+                  run.micro_batch_size, result.num_actions) +
       fmt::format("  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         {:.1f} %\n  peak memory  {} on one worker\n",
-                  format_duration(result.makespan_ns), result.throughput_samples_per_s, 100 * result.idle_share, format_bytes(peak_bytes));
+                  format_duration(result.makespan_ns), result.throughput_samples_per_s, 100 * result.idle_share,
+                  format_bytes(run.peak_bytes()));
   if (!options.mtbf.empty() || options.checkpoint_every > 0) {
     text += fmt::format("  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, {} down\n",
                         100 * result.useful_share, result.num_failures, format_duration(result.redone_ns), format_duration(result.down_ns));
@@ -100,20 +140,27 @@ std::string text_of(const SimulateOptions& options, const plan::Plan& plan, cons
 }
 
 int run(const SimulateOptions& options) {
-  refuse_standard_output("--trace", options.trace);
-  const plan::Plan plan = plan::load_plan(options.plan);
-  check_links(plan, options.profile);
-  const simulate::Result result = options.schedule.empty() ? simulate_plan(options, plan) : simulate_file(options, plan);
+  check_options(options);
+  std::optional<plan::Plan> plan;
+  if (!options.plan.empty()) {
+    plan = plan::load_plan(options.plan);
+    check_links(*plan, options.profile);
+  }
+  const Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);
+  const simulate::Result& result = run.result;
   if (!options.trace.empty()) write_output(options.trace, report::chrome_trace({&result.timeline}));
-  const int64_t peak_bytes =
-      result.peak_memory_bytes.empty() ? 0 : *std::max_element(result.peak_memory_bytes.begin(), result.peak_memory_bytes.end());
+  if (!options.html.empty()) {
+    const report::ReportInput page{.plan = *plan, .timelines = {result.timeline}, .peak_memory_bytes = result.peak_memory_bytes};
+    write_output(options.html, report::html_report(page));
+  }
   if (options.json) {
-    write_output("", json_of(options, plan, result, peak_bytes).dump() + "\n");
+    write_output("", json_of(options, run).dump() + "\n");
     return kExitYes;
   }
-  std::string text = text_of(options, plan, result, peak_bytes);
+  std::string text = text_of(options, run);
   if (options.grid) text += report::text_grid(result.timeline);
   if (!options.trace.empty()) text += fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
+  if (!options.html.empty()) text += fmt::format("  page         {}\n", options.html);
   write_output("", text);
   return kExitYes;
 }
@@ -122,8 +169,8 @@ int run(const SimulateOptions& options) {
 
 Command simulate_command(CLI::App& parent) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* app =
-      parent.add_subcommand("simulate", "Run a plan in simulated time: throughput, idle share, memory, failures, cost, timeline");
+  CLI::App* app = parent.add_subcommand(
+      "simulate", "Run a plan or a schedule in simulated time: throughput, idle share, memory, failures, cost, timeline");
   add_simulate_options(*app, *options);
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};

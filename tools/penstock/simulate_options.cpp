@@ -69,10 +69,13 @@ void check_connected(const plan::Plan& plan) {
 }  // namespace
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options) {
-  app.add_option("--plan", options.plan, "Plan (penstock plan)")->required();
+  app.add_option("--plan", options.plan, "Plan (penstock plan)");
   app.add_option("--profile", options.profile, "Check the plan's stages and links against the model of this profile first");
-  app.add_option("--schedule", options.schedule, "Run this schedule (text form) with the plan's costs instead of the plan's own");
+  app.add_option("--schedule", options.schedule,
+                 "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with the plan's costs or those below");
   app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")->capture_default_str();
+  app.add_option("--credits", options.credits,
+                 "Messages that fit into a channel before a send waits; 0: rendezvous; without, no send waits");
   app.add_option("--stragglers", options.stragglers, "Share of the workers that is slower, and how much: 5%x2");
   app.add_option("--compute-spread", options.compute_spread, "Lognormal spread of each computation's time: sigma of the logarithm");
   app.add_option("--mtbf", options.mtbf, "Mean time between failures of one worker: 1000h. Each failure stops all");
@@ -81,7 +84,20 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--checkpoint-cost", options.checkpoint_cost, "Time each worker pauses for a checkpoint: 10s");
   app.add_option("--price-per-worker-hour", options.price_per_worker_hour, "For the cost per sample, in any currency");
   app.add_option("--trace", options.trace, "Write a Chrome/Perfetto trace to this file (up to a million actions)");
+  app.add_option("--html", options.html, "Write the timeline as an HTML page to this file (up to a million actions)");
   app.add_flag("--grid", options.grid, "Draw the timeline as text (up to a million actions)");
+  add_schedule_cost_options(app, options.costs);
+}
+
+void check_options(const SimulateOptions& options) {
+  refuse_standard_output("--trace", options.trace);
+  refuse_standard_output("--html", options.html);
+  if (options.plan.empty() && options.schedule.empty()) throw ConfigError("give --plan or --schedule: what is to be simulated?");
+  if (options.plan.empty() && !options.profile.empty()) throw ConfigError("--profile checks a plan: it needs --plan");
+  if (options.plan.empty() && !options.html.empty()) throw ConfigError("--html shows the plan, too: it needs --plan");
+  const std::string cost = options.costs.given();
+  if (!options.plan.empty() && !cost.empty()) throw ConfigError(cost + " is for a --schedule without --plan: the plan has its own costs");
+  if (options.credits < -1) throw ConfigError(fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
 }
 
 simulate::Stragglers parse_stragglers(std::string_view text) {
@@ -101,7 +117,7 @@ simulate::Stragglers parse_stragglers(std::string_view text) {
 
 simulate::Options run_options(const SimulateOptions& options) {
   simulate::Options run;
-  run.keep_timeline = options.grid || !options.trace.empty();
+  run.keep_timeline = options.grid || !options.trace.empty() || !options.html.empty();
   run.seed = options.seed;
   if (!options.stragglers.empty()) run.stragglers = parse_option("--stragglers", options.stragglers, parse_stragglers);
   run.compute_spread = options.compute_spread;

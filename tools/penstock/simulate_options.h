@@ -8,6 +8,7 @@
 #include "penstock/plan/plan.h"
 #include "penstock/simulate/simulator.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/schedule_costs.h"
 
 namespace penstock::tool {
 
@@ -23,11 +24,17 @@ struct SimulateOptions : CommonOptions {
   int64_t checkpoint_every = 0;
   std::string checkpoint_cost;
   double price_per_worker_hour = 0;
+  int64_t credits = -1;  ///< -1: as many as are needed
   std::string trace;
+  std::string html;
   bool grid = false;
+  ScheduleCostOptions costs;
 };
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options);
+
+/// Throws ConfigError for options that make no sense together.
+void check_options(const SimulateOptions& options);
 
 /// Throws ConfigError naming the option.
 simulate::Options run_options(const SimulateOptions& options);

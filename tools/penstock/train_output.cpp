@@ -1,10 +1,15 @@
 #include "tools/penstock/train_output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
+#include <map>
+#include <utility>
 #include <vector>
 
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 
@@ -15,60 +20,68 @@ using schedule::Timeline;
 
 namespace {
 
-/// Mean times of one worker's actions.
+/// Mean times of one worker's actions, waiting left out.
 struct WorkerTimes {
-  double forward_ns = 0;  ///< per micro-batch
-  double backward_ns = 0;
-  double step_ns = 0;  ///< per step
-  double sync_ns = 0;
+  std::map<Op, double> mean_ns;
   double idle_share = 0;
+
+  double of(Op op) const {
+    const auto found = mean_ns.find(op);
+    return found == mean_ns.end() ? 0 : found->second;
+  }
+  /// In one action or in two.
+  double backward_ns() const { return of(Op::Backward) > 0 ? of(Op::Backward) : of(Op::BackwardInput) + of(Op::BackwardWeight); }
 };
 
 WorkerTimes times_of(const Timeline& timeline, size_t worker) {
-  double sums[4] = {};
-  int64_t counts[4] = {};
+  std::map<Op, double> sums;
+  std::map<Op, int64_t> counts;
   for (const auto& event : timeline.workers[worker]) {
-    int slot = -1;
-    switch (event.action.op) {
-      case Op::Forward:
-        slot = 0;
-        break;
-      case Op::Backward:
-        slot = 1;
-        break;
-      case Op::Step:
-        slot = 2;
-        break;
-      case Op::SyncGradients:
-        slot = 3;
-        break;
-      default:
-        break;
-    }
-    if (slot < 0) continue;
-    sums[slot] += static_cast<double>(event.end_ns - event.start_ns - event.waiting_ns);
-    ++counts[slot];
+    sums[event.action.op] += static_cast<double>(event.end_ns - event.start_ns - event.waiting_ns);
+    ++counts[event.action.op];
   }
-  const auto mean = [&](int slot) { return counts[slot] > 0 ? sums[slot] / static_cast<double>(counts[slot]) : 0.0; };
+  WorkerTimes times;
+  for (const auto& [op, sum] : sums) times.mean_ns[op] = sum / static_cast<double>(counts[op]);
   const auto makespan = static_cast<double>(timeline.makespan_ns());
-  const double idle = makespan > 0 ? 1.0 - static_cast<double>(timeline.busy_ns(WorkerId{static_cast<int32_t>(worker)})) / makespan : 0.0;
-  return {mean(0), mean(1), mean(2), mean(3), idle};
+  times.idle_share = makespan > 0 ? 1.0 - static_cast<double>(timeline.busy_ns(WorkerId{static_cast<int32_t>(worker)})) / makespan : 0.0;
+  return times;
 }
 
 Json to_json(const WorkerTimes& times) {
-  return {{"forward_ns", times.forward_ns},
-          {"backward_ns", times.backward_ns},
-          {"step_ns", times.step_ns},
-          {"sync_ns", times.sync_ns},
-          {"idle_share", times.idle_share}};
+  Json json{{"forward_ns", times.of(Op::Forward)},
+            {"backward_ns", times.backward_ns()},
+            {"step_ns", times.of(Op::Step)},
+            {"sync_ns", times.of(Op::SyncGradients)},
+            {"idle_share", times.idle_share}};
+  const std::pair<Op, const char*> optional[] = {{Op::BackwardInput, "backward_input_ns"},
+                                                 {Op::BackwardWeight, "backward_weight_ns"},
+                                                 {Op::Recompute, "recompute_ns"},
+                                                 {Op::NormGradients, "norm_ns"}};
+  for (const auto& [op, key] : optional) {
+    if (times.mean_ns.contains(op)) json[key] = times.of(op);
+  }
+  return json;
+}
+
+/// None where nothing was measured.
+std::optional<schedule::WorkerTable> table_of(const train::TrainResult& result) {
+  if (result.timeline.workers.empty()) return std::nullopt;
+  return schedule::WorkerTable(result.schedule.shape);
+}
+
+/// The stages of worker w: "0", or "0, 3" where it holds several.
+std::vector<int> stages_of(const schedule::WorkerTable& table, size_t worker) {
+  std::vector<int> stages;
+  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)})) stages.push_back(held.stage.value);
+  return stages;
 }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 std::string row(const std::string& name, const WorkerTimes& t) {
   const auto time = [](double ns) { return format_duration(static_cast<int64_t>(ns)); };
-  return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name, time(t.forward_ns), time(t.backward_ns), time(t.step_ns),
-                     time(t.sync_ns), 100 * t.idle_share);
+  return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name, time(t.of(Op::Forward)), time(t.backward_ns()),
+                     time(t.of(Op::Step)), time(t.of(Op::SyncGradients)), 100 * t.idle_share);
 }
 
 }  // namespace
@@ -83,15 +96,17 @@ void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   bar_.reset();
   std::cerr << fmt::format("epoch {}: loss {:.4f}, accuracy {:.2f} %", s.epoch + 1, s.loss, 100 * s.train_accuracy);
   if (s.test_accuracy) std::cerr << fmt::format("; test loss {:.4f}, test accuracy {:.2f} %", *s.test_loss, 100 * *s.test_accuracy);
+  if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
   std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns)) << std::endl;
 }
 
 std::string to_json(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   Json workers = Json::array();
+  const std::optional<schedule::WorkerTable> table = table_of(r);
   for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
-    Json entry{{"stage", r.schedule.shape.stage_of(WorkerId{static_cast<int32_t>(w)}).value},
-               {"measured", to_json(times_of(r.timeline, w))}};
+    const std::vector<int> stages = stages_of(*table, w);
+    Json entry{{"stage", stages.front()}, {"stages", stages}, {"measured", to_json(times_of(r.timeline, w))}};
     if (outcome.predicted != nullptr) entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
@@ -103,6 +118,7 @@ std::string to_json(const Outcome& outcome) {
                       {"train_accuracy", e.train_accuracy},
                       {"test_loss", or_null(e.test_loss)},
                       {"test_accuracy", or_null(e.test_accuracy)},
+                      {"grad_norm", or_null(e.grad_norm)},
                       {"samples_per_s", e.samples_per_s},
                       {"train_ns", e.train_ns}});
   }
@@ -110,6 +126,8 @@ std::string to_json(const Outcome& outcome) {
                       {"weights", outcome.plan.weights},
                       {"config", outcome.plan.config()},
                       {"losses", r.losses},
+                      {"learning_rates", r.learning_rates},
+                      {"grad_norms", r.grad_norms},
                       {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
                       {"test_accuracy", or_null(r.test_accuracy)},
                       {"throughput_samples_per_s", r.throughput_samples_per_s},
@@ -131,6 +149,9 @@ std::string to_text(const Outcome& outcome) {
   if (r.interrupted) text += "interrupted; ";
   text += fmt::format("{} steps with {} {} ({} weights)\n", r.steps, outcome.plan.strategy, outcome.plan.config(), outcome.plan.weights);
   if (!r.losses.empty()) text += fmt::format("  final loss     {:.4f}\n", r.final_loss);
+  if (!r.grad_norms.empty())
+    text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n", r.grad_norms.back(),
+                        *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
   text += fmt::format("  peak memory    {}\n", format_bytes(r.peak_memory_bytes));
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
@@ -140,9 +161,11 @@ std::string to_text(const Outcome& outcome) {
                       predicted, predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
   text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share, 100 * outcome.predicted->idle_share);
   text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward", "backward", "step", "sync", "idle");
+  const std::optional<schedule::WorkerTable> table = table_of(r);
   for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
-    const int stage = r.schedule.shape.stage_of(WorkerId{static_cast<int32_t>(w)}).value;
-    text += row(fmt::format("worker {} (stage {}) measured", w, stage), times_of(r.timeline, w));
+    const std::vector<int> stages = stages_of(*table, w);
+    text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "", fmt::join(stages, ", ")),
+                times_of(r.timeline, w));
     text += row("                    predicted", times_of(outcome.predicted->timeline, w));
   }
   return text;

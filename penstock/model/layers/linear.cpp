@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
@@ -11,16 +12,18 @@
 namespace penstock::model::detail {
 namespace {
 
-/// weight [features, in_features], bias [features]; applied to the last dimension.
+/// weight [features, in_features] or, transposed, [in_features, features]; bias [features]; applied to the last dimension.
 class Linear final : public Layer {
  public:
   Linear(int64_t in_features, LinearOptions options) : in_features_(in_features), options_(std::move(options)) {}
 
-  std::string kind() const override { return "linear"; }
+  std::string kind() const override { return options_.transposed ? "linear_transposed" : "linear"; }
 
   std::vector<ParameterSpec> parameters() const override {
     const Init standard = Init::uniform(1.0 / std::sqrt(static_cast<double>(in_features_)));
-    std::vector<ParameterSpec> specs = {{"weight", {options_.features, in_features_}, options_.weight_init.value_or(standard)}};
+    Shape shape = {options_.features, in_features_};
+    if (options_.transposed) std::swap(shape[0], shape[1]);
+    std::vector<ParameterSpec> specs = {{"weight", shape, options_.weight_init.value_or(standard)}};
     if (options_.bias) specs.push_back({"bias", {options_.features}, options_.weight_init ? Init::constant(0) : standard});
     return specs;
   }
@@ -48,7 +51,7 @@ class Linear final : public Layer {
 
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
     const at::Tensor bias = options_.bias ? weights[1] : at::Tensor();
-    return {at::linear(inputs[0], weights[0], bias)};
+    return {at::linear(inputs[0], options_.transposed ? weights[0].t() : weights[0], bias)};
   }
 
  private:

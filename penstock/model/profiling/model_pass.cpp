@@ -103,7 +103,7 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   bytes_[id.index()].weights = total_bytes(state.weights);
 }
 
-std::vector<LayerTimes> ModelPass::run() {
+std::vector<LayerTimes> ModelPass::run(Backward how) {
   const c10::AutoGradMode with_grad(true);
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
@@ -112,7 +112,7 @@ std::vector<LayerTimes> ModelPass::run() {
   }
   loss(times);
   for (int i = count - 1; i >= 0; --i) {
-    as_layer(model_, LayerId{i}, "backward", [&] { backward(LayerId{i}, times[static_cast<size_t>(i)]); });
+    as_layer(model_, LayerId{i}, "backward", [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
   }
   ++passes_;
   for (int i = 0; i < count; ++i) {
@@ -169,36 +169,54 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
       layer_times.forward_ns += forward_watch.elapsed_ns();
       const Stopwatch backward_watch;
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
-      layer_times.backward_ns += backward_watch.elapsed_ns();
+      layer_times.backward_input_ns = backward_watch.elapsed_ns();
+      layer_times.backward_ns = layer_times.backward_input_ns;
     });
   }
 }
 
-void ModelPass::backward(LayerId id, LayerTimes& times) {
-  LayerState& state = layers_[id.index()];
-  Tensors wanted;
-  for (const at::Tensor& input : state.inputs) {
-    if (input.requires_grad()) wanted.push_back(input);
-  }
-  wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
-
-  const Stopwatch watch;
-  Tensors outputs;
-  Tensors output_gradients;
+void ModelPass::roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients) {
   for (size_t i = 0; i < state.outputs.size(); ++i) {
     const Tensors& parts = state.output_gradients[i];
     if (parts.empty() || !state.outputs[i].requires_grad()) continue;
     at::Tensor sum = parts[0];
     for (size_t k = 1; k < parts.size(); ++k) sum = sum + parts[k];
     outputs.push_back(state.outputs[i]);
-    output_gradients.push_back(std::move(sum));
+    gradients.push_back(std::move(sum));
   }
+}
+
+void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
+  LayerState& state = layers_[id.index()];
+  Tensors wanted;
+  for (const at::Tensor& input : state.inputs) {
+    if (input.requires_grad()) wanted.push_back(input);
+  }
+  const size_t inputs = wanted.size();
+  wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
+
+  const Stopwatch watch;
+  Tensors outputs;
+  Tensors output_gradients;
+  roots_of(state, outputs, output_gradients);
   Tensors gradients(wanted.size());
-  if (!outputs.empty() && !wanted.empty()) {
-    gradients =
-        torch::autograd::grad(outputs, wanted, output_gradients, /*retain_graph=*/{}, /*create_graph=*/false, /*allow_unused=*/true);
-    times.backward_ns += watch.elapsed_ns();
+  const auto make = [&](size_t begin, size_t end) {
+    const Tensors part(wanted.begin() + static_cast<std::ptrdiff_t>(begin), wanted.begin() + static_cast<std::ptrdiff_t>(end));
+    if (outputs.empty() || part.empty()) return;
+    Tensors made = torch::autograd::grad(outputs, part, output_gradients, /*retain_graph=*/end < wanted.size(), /*create_graph=*/false,
+                                         /*allow_unused=*/true);
+    std::move(made.begin(), made.end(), gradients.begin() + static_cast<std::ptrdiff_t>(begin));
+  };
+  if (how == Backward::Split) {
+    make(0, inputs);
+    if (inputs > 0 && !outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
+    const Stopwatch weight_watch;
+    make(inputs, wanted.size());
+    if (inputs < wanted.size() && !outputs.empty()) times.backward_weight_ns = weight_watch.elapsed_ns();
+  } else {
+    make(0, wanted.size());
   }
+  if (!outputs.empty() && !wanted.empty()) times.backward_ns += watch.elapsed_ns();
 
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;

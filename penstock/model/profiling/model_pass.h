@@ -12,8 +12,16 @@ namespace penstock::model::detail {
 
 struct LayerTimes {
   int64_t forward_ns = 0;
-  int64_t backward_ns = 0;
+  int64_t backward_ns = 0;  ///< for inputs and weights in one go; or the sum of the two below
+  int64_t backward_input_ns = 0;
+  int64_t backward_weight_ns = 0;
   int64_t step_ns = 0;
+};
+
+/// How the gradients of a layer are made.
+enum class Backward : uint8_t {
+  Whole,  ///< inputs and weights together, as action B does
+  Split,  ///< inputs first, then weights, as actions I and W do
 };
 
 /// Bytes of one layer that do not change from pass to pass.
@@ -31,7 +39,7 @@ class ModelPass {
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its neighbours, so its backward can be timed
   /// alone; apart from that the order of work and the life of each tensor are those of a training step. Throws RuntimeError naming the
   /// layer that failed.
-  std::vector<LayerTimes> run();
+  std::vector<LayerTimes> run(Backward how = Backward::Whole);
 
   /// Known after the first run().
   const std::vector<LayerBytes>& bytes() const { return bytes_; }
@@ -53,7 +61,9 @@ class ModelPass {
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
   void loss(std::vector<LayerTimes>& times);
-  void backward(LayerId id, LayerTimes& times);
+  void backward(LayerId id, Backward how, LayerTimes& times);
+  /// The layer's outputs that gradients arrived for, and those gradients, added up.
+  static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
   void step(LayerId id, LayerTimes& times);
 
   const Model& model_;

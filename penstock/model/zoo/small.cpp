@@ -1,6 +1,7 @@
-// Networks for small images: mlp, lenet5, vgg_small.
+// Networks for small images: mlp, tied_mlp, lenet5, vgg_small.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "penstock/model/builder.h"
@@ -24,6 +25,27 @@ Model make_mlp(const ModelSpec& spec) {
     x = net.relu(x, fmt::format("relu{}", i));
   }
   return net.build(net.linear(x, {.features = spec.classes, .name = fmt::format("fc{}", spec.depth + 1)}));
+}
+
+/// An autoencoder whose decoder uses the encoder's weights transposed (as in Hinton and Salakhutdinov, 2006, before they are let loose),
+/// and a classifier that reads the reconstruction. Whatever the cut, first and last stages share weights.
+Model make_tied_mlp(const ModelSpec& spec) {
+  ModelBuilder net(spec.name);
+  Value x = net.input(spec.input_shape);
+  if (x.shape.size() > 1) x = net.flatten(x, "flatten");
+  std::vector<int64_t> widths = {x.shape[0]};
+  for (int64_t i = 0; i < spec.depth; ++i) widths.push_back(std::max<int64_t>(1, spec.width >> std::min<int64_t>(i, 62)));
+  for (size_t i = 1; i < widths.size(); ++i) {
+    x = net.linear(x, {.features = widths[i], .name = fmt::format("encode{}", i), .weight_init = he_fan_in(widths[i - 1])});
+    x = net.relu(x, fmt::format("relu_encode{}", i));
+  }
+  for (size_t i = widths.size() - 1; i > 0; --i) {
+    const std::string name = fmt::format("decode{}", i);
+    x = net.linear(x, {.features = widths[i - 1], .name = name, .weight_init = he_fan_in(widths[i]), .transposed = true});
+    net.tie(name, "weight", fmt::format("encode{}", i), "weight");
+    x = net.relu(x, fmt::format("relu_decode{}", i));
+  }
+  return net.build(net.linear(x, {.features = spec.classes, .name = "classify"}));
 }
 
 /// LeCun, Bottou, Bengio, Haffner (1998), in its common form: fully connected second convolution, softmax output.

@@ -1,5 +1,6 @@
-// order: on every worker a micro-batch's actions follow the data (receive, forward, send, receive, backward, send), and the sync and the
-// step of a mini-batch stand in turn after all its backwards and before any backward of a later one.
+// order: on every worker a micro-batch's actions follow the data (receive, forward, send, recompute, receive, backward, send, and W after
+// I); where a worker runs several stages of a micro-batch, its forwards ascend and its backwards descend; and the sync of a stage, the
+// norm of the worker and the step of the stage stand in turn after all B and W of their mini-batch and before any of a later one.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
 #include <vector>
@@ -10,88 +11,168 @@ namespace penstock::verify {
 namespace {
 
 constexpr uint8_t kForward = 1;
-constexpr uint8_t kBackward = 2;
+constexpr uint8_t kReceivedGradients = 2;
+constexpr uint8_t kInputGradients = 4;  // B or I
 
-/// Walks one worker's list; `done` holds a bit per finished compute action, by cell (cells belong to one worker each).
+/// The order of stages on workers that hold several. A hand-over between two stages on one worker leaves no message, and neither does a
+/// skip connection between them, so all of a worker's stages count as linked.
+class LocalOrder {
+ public:
+  LocalOrder(const Facts& facts, Report& report) : report_(report) {
+    if (facts.table.has_shared_workers()) last_.resize(static_cast<size_t>(facts.micro_batches));
+  }
+
+  void visit(WorkerId worker, const Action& action) {
+    if (last_.empty()) return;
+    Last& last = last_[action.micro_batch.index()];
+    if (last.worker != worker.value) last = {.worker = worker.value};
+    if (action.op == Op::Forward) {
+      if (action.stage.value < last.forward) {
+        report_.add("order", worker, action, "stands after the forward of stage {} on the same worker, which needs its data", last.forward);
+      }
+      last.forward = action.stage.value;
+    } else if (makes_input_gradients(action.op)) {
+      if (action.stage.value > last.backward) {
+        report_.add("order", worker, action, "stands after the backward of stage {} on the same worker, which needs its data",
+                    last.backward);
+      }
+      last.backward = action.stage.value;
+    }
+  }
+
+ private:
+  struct Last {
+    int32_t worker = -1;
+    int32_t forward = -1;
+    int32_t backward = INT32_MAX;
+  };
+  Report& report_;
+  std::vector<Last> last_;  // by micro-batch: its last actions on the worker at hand
+};
+
+/// Walks the workers' lists one after another.
 class OrderWalk {
  public:
-  OrderWalk(const Facts& facts, WorkerId worker, std::vector<uint8_t>& done, Report& report)
-      : facts_(facts), worker_(worker), done_(done), report_(report) {}
+  OrderWalk(const Facts& facts, Report& report)
+      : facts_(facts), report_(report), local_(facts, report), held_(facts), done_(facts.num_cells(), 0) {}
+
+  void walk(WorkerId worker) {
+    worker_ = worker;
+    norms_ = 0;
+    held_.move_to(worker);
+    for (const Action& action : facts_.workers()[worker.index()]) visit(action);
+  }
+
+ private:
+  struct Counts {
+    int64_t syncs = 0;
+    int64_t steps = 0;
+  };
 
   void visit(const Action& action) {
     switch (action.op) {
       case Op::Forward:
         done(action) |= kForward;
-        break;
+        return local_.visit(worker_, action);
+      case Op::Recompute:
+        return recompute(action);
       case Op::Backward:
-        backward(action);
-        break;
+      case Op::BackwardInput:
+        require(action, kForward, true, "stands before its forward");
+        done(action) |= kInputGradients;
+        local_.visit(worker_, action);
+        if (action.op == Op::Backward) accumulate(action);
+        return;
+      case Op::BackwardWeight:
+        require(action, kInputGradients, true, "stands before its I");
+        return accumulate(action);
       case Op::RecvForward:
-        require(action, kForward, false, "stands after the forward that needs it");
-        break;
+        return require(action, kForward, false, "stands after the forward that needs it");
       case Op::SendForward:
-        require(action, kForward, true, "stands before the forward that makes the data");
-        break;
+        return require(action, kForward, true, "stands before the forward that makes the data");
       case Op::RecvBackward:
-        require(action, kBackward, false, "stands after the backward that needs it");
-        break;
+        require(action, kInputGradients, false, "stands after the backward that needs it");
+        done(action) |= kReceivedGradients;
+        return;
       case Op::SendBackward:
-        require(action, kBackward, true, "stands before the backward that makes the data");
-        break;
+        return require(action, kInputGradients, true, "stands before the backward that makes the data");
       case Op::SyncGradients:
-        if (action.mini_batch.value != syncs_) report_.add("order", worker_, action, "expected the sync of mini-batch {} next", syncs_);
-        ++syncs_;
-        break;
+        return sync(action);
+      case Op::NormGradients:
+        if (action.mini_batch.value != norms_) report_.add("order", worker_, action, "expected the norm of mini-batch {} next", norms_);
+        ++norms_;
+        return;
       case Op::Step:
-        step(action);
-        break;
+        return step(action);
       case Op::FreeWeights:
-        break;
+        return;
     }
   }
 
- private:
   uint8_t& done(const Action& action) { return done_[facts_.cell(action.stage, action.micro_batch)]; }
 
   void require(const Action& action, uint8_t bit, bool set, const char* message) {
     if (((done(action) & bit) != 0) != set) report_.add("order", worker_, action, "{}", message);
   }
 
-  void backward(const Action& action) {
+  void recompute(const Action& action) {
     require(action, kForward, true, "stands before its forward");
-    done(action) |= kBackward;
+    require(action, kInputGradients, false, "stands after the backward that needs it");
+    if ((done(action) & kInputGradients) == 0) require(action, kReceivedGradients, false, "stands after a receive of its gradients");
+  }
+
+  /// B and W add to the gradients.
+  void accumulate(const Action& action) {
     if (!facts_.schedule.lowered) return;
+    const Counts& counts = held_[action.stage];
     const int64_t t = action.mini_batch.value;
-    if (t < syncs_ || t < steps_) {
-      report_.add("order", worker_, action, "stands after the {} of its mini-batch {}", t < steps_ ? "step" : "sync", t);
-    } else if (t > steps_) {
-      report_.add("order", worker_, action, "belongs to mini-batch {}, but the step of mini-batch {} has not been made", t, steps_);
+    if (t < counts.steps || t < norms_ || t < counts.syncs) {
+      report_.add("order", worker_, action, "stands after the {} of its mini-batch {}",
+                  t < counts.steps ? "step"
+                  : t < norms_     ? "norm"
+                                   : "sync",
+                  t);
+    } else if (t > counts.steps) {
+      report_.add("order", worker_, action, "belongs to mini-batch {}, but the step of mini-batch {} has not been made", t, counts.steps);
     }
   }
 
+  void sync(const Action& action) {
+    int64_t& syncs = held_[action.stage].syncs;
+    const int64_t t = action.mini_batch.value;
+    if (t != syncs) report_.add("order", worker_, action, "expected the sync of mini-batch {} next", syncs);
+    if (t < norms_) report_.add("order", worker_, action, "stands after the norm of its mini-batch");
+    ++syncs;
+  }
+
   void step(const Action& action) {
-    if (action.mini_batch.value != steps_) report_.add("order", worker_, action, "expected the step of mini-batch {} next", steps_);
-    const bool synced = facts_.table.replicas(action.stage) > 1;
-    if (synced && syncs_ != steps_ + 1) report_.add("order", worker_, action, "the sync of its mini-batch does not stand before it");
-    ++steps_;
+    Counts& counts = held_[action.stage];
+    if (action.mini_batch.value != counts.steps) {
+      report_.add("order", worker_, action, "expected the step of mini-batch {} next", counts.steps);
+    }
+    ++counts.steps;
+    if (facts_.table.replicas(action.stage) > 1 && counts.syncs != counts.steps) {
+      report_.add("order", worker_, action, "the sync of its mini-batch does not stand before it");
+    }
+    if (facts_.schedule.shape.global_norm && norms_ != counts.steps) {
+      report_.add("order", worker_, action, "the norm of its mini-batch does not stand before it");
+    }
   }
 
   const Facts& facts_;
-  WorkerId worker_;
-  std::vector<uint8_t>& done_;
   Report& report_;
-  int64_t steps_ = 0;
-  int64_t syncs_ = 0;
+  LocalOrder local_;
+  WorkerId worker_{-1};
+  HeldStages<Counts> held_;
+  int64_t norms_ = 0;
+  std::vector<uint8_t> done_;  // by cell: a bit per finished action (cells belong to one worker each)
 };
 
 }  // namespace
 
 void check_order(const Facts& facts, Report& report) {
-  std::vector<uint8_t> done(facts.num_cells(), 0);
-  for (size_t w = 0; w < facts.workers().size() && !report.full(); ++w) {
-    OrderWalk walk(facts, WorkerId{static_cast<int32_t>(w)}, done, report);
-    for (const Action& action : facts.workers()[w]) walk.visit(action);
-  }
+  OrderWalk walk(facts, report);
+  for (int32_t w = 0; w < facts.table.num_workers() && !report.full(); ++w) walk.walk(WorkerId{w});
 }
 
 }  // namespace penstock::verify

@@ -1,5 +1,6 @@
-// pairing: every message that is sent is received exactly once by the stage it goes to and the other way round, and every micro-batch uses
-// the same links as its stage's other micro-batches, in each direction.
+// pairing: every message that is sent is received exactly once by the stage it goes to and the other way round; a link between two stages
+// carries every micro-batch that the two run on different workers, and where the schedule trains its gradients come back; no stage is
+// isolated. (A message to the own worker is refused before: check_placement().)
 //
 // Smallest schedule that breaks it: two stages, one micro-batch, `0F0,0SEND_F0` on worker 0 and `1F0` without `1RECV_F0` on worker 1.
 #include <vector>
@@ -12,89 +13,173 @@ namespace {
 
 /// How often a message is sent and received, counted up to 2.
 struct Ends {
-  uint8_t sends = 0;
-  uint8_t receives = 0;
+  uint8_t sends : 4 = 0;
+  uint8_t receives : 4 = 0;
 };
 
-std::vector<Ends> count_ends(const Facts& facts, const MessageIndex& index) {
-  std::vector<Ends> ends(index.num_messages());
-  for (const auto& list : facts.workers()) {
-    for (const Action& action : list) {
-      if (!is_message(action.op)) continue;
-      Ends& message = ends[index.message(action)];
-      uint8_t& count = is_send(action.op) ? message.sends : message.receives;
-      if (count < 2) ++count;
-    }
-  }
-  return ends;
-}
+constexpr uint8_t kForward = 1;
+constexpr uint8_t kBackward = 2;
 
-void report_ends(const Facts& facts, const MessageIndex& index, const std::vector<Ends>& ends, Report& report) {
-  for (size_t w = 0; w < facts.workers().size() && !report.full(); ++w) {
-    for (const Action& action : facts.workers()[w]) {
-      if (!is_message(action.op)) continue;
-      const Ends& message = ends[index.message(action)];
-      if (message.sends == 1 && message.receives == 1) continue;
-      const bool sends = is_send(action.op);
-      const WorkerId worker{static_cast<int32_t>(w)};
-      const int32_t peer = facts.table.worker_of(action.peer, action.micro_batch).value;
-      if ((sends ? message.receives : message.sends) == 0) {
-        report.add("pairing", worker, action, "worker {} never {} it", peer, sends ? "receives" : "sends");
-      } else if ((sends ? message.sends : message.receives) > 1) {
-        report.add("pairing", worker, action, "occurs more than once");
+/// The search for micro-batches that a link leaves out takes at most this many steps, and 8 for each action. Links between neighbours never
+/// need more.
+constexpr int64_t kMoreLocalSteps = 100'000'000;
+
+class PairingCheck {
+ public:
+  PairingCheck(const Facts& facts, Report& report)
+      : facts_(facts),
+        report_(report),
+        index_(facts),
+        ends_(index_.num_messages()),
+        carried_(index_.num_links(), 0),
+        most_local_steps_(8 * facts.schedule.num_actions() + kMoreLocalSteps) {}
+
+  void check() {
+    bool sound = true;
+    for (const auto& list : facts_.workers()) {
+      for (const Action& action : list) {
+        if (is_message(action.op)) sound = count(action) && sound;
+      }
+    }
+    // A message with one end alone shows only in the second walk; without any flaw there is an even number of ends for each message.
+    if (!sound || ends_found_ != 2 * messages_found_) report_ends();
+    for (size_t link = 0; link < carried_.size() && !report_.full(); ++link) check_link(link);
+    check_isolation();
+  }
+
+ private:
+  /// False when the message has such an end already.
+  bool count(const Action& action) {
+    const size_t link = index_.link(action);
+    Ends& message = ends_[index_.message(action)];
+    ++ends_found_;
+    if (message.sends + message.receives == 0) {
+      ++messages_found_;
+      ++carried_[link];
+    }
+    if (is_send(action.op)) {
+      if (message.sends == 0)
+        ++message.sends;
+      else
+        message.sends = 2;
+      return message.sends == 1;
+    }
+    if (message.receives == 0)
+      ++message.receives;
+    else
+      message.receives = 2;
+    return message.receives == 1;
+  }
+
+  void report_ends() {
+    for (size_t w = 0; w < facts_.workers().size() && !report_.full(); ++w) {
+      for (const Action& action : facts_.workers()[w]) {
+        if (!is_message(action.op)) continue;
+        const Ends& message = ends_[index_.message(action)];
+        if (message.sends == 1 && message.receives == 1) continue;
+        const bool sends = is_send(action.op);
+        const WorkerId worker{static_cast<int32_t>(w)};
+        const int32_t peer = facts_.owner(action.peer, action.micro_batch).value;
+        if ((sends ? message.receives : message.sends) == 0) {
+          report_.add("pairing", worker, action, "worker {} never {} it", peer, sends ? "receives" : "sends");
+        } else if ((sends ? message.sends : message.receives) > 1) {
+          report_.add("pairing", worker, action, "occurs more than once");
+        }
       }
     }
   }
-}
 
-/// Number of links that carry messages to a stage, by direction, and how many of them each compute action was given.
-struct Inputs {
-  std::vector<int32_t> forward;
-  std::vector<int32_t> backward;
-};
-
-/// A forward must receive along every link that any forward of its stage receives along; backwards likewise.
-void check_links(const Facts& facts, const MessageIndex& index, Report& report) {
-  Inputs of_stage{std::vector<int32_t>(static_cast<size_t>(facts.num_stages)), std::vector<int32_t>(static_cast<size_t>(facts.num_stages))};
-  Inputs of_cell{std::vector<int32_t>(facts.num_cells()), std::vector<int32_t>(facts.num_cells())};
-  std::vector<uint8_t> link_seen(index.num_links(), 0);
-  std::vector<uint8_t> stage_talks(static_cast<size_t>(facts.num_stages), 0);
-  for (const auto& list : facts.workers()) {
-    for (const Action& action : list) {
-      if (is_message(action.op)) stage_talks[action.stage.index()] = 1;
-      if (!is_receive(action.op)) continue;
-      const bool forward = action.op == Op::RecvForward;
-      uint8_t& seen = link_seen[index.link(action)];
-      if (seen == 0) ++(forward ? of_stage.forward : of_stage.backward)[action.stage.index()];
-      seen = 1;
-      ++(forward ? of_cell.forward : of_cell.backward)[facts.cell(action.stage, action.micro_batch)];
+  void check_link(size_t link) {
+    if (carried_[link] == 0) return;
+    const auto [from, to] = index_.ends_of(link);
+    if (!facts_.forward_only) {
+      const size_t reverse = index_.reverse(link);
+      if (reverse == index_.num_links() || carried_[reverse] == 0) {
+        report_.add("pairing", WorkerId{-1}, "stage {} sends {} to stage {}, {}", from.value, from < to ? "outputs" : "gradients", to.value,
+                    from < to ? "which sends no gradients back" : "which sends it no outputs");
+      }
     }
+    if (carried_[link] == facts_.micro_batches || local_steps_ > most_local_steps_) return;
+    local_steps_ += facts_.micro_batches;
+    if (local_steps_ > most_local_steps_) {
+      report_.add("pairing", WorkerId{-1},
+                  "too many links leave out micro-batches to judge why; the first not judged leads from stage {} to {}", from.value,
+                  to.value);
+      return;
+    }
+    if (computed_.empty()) find_computed();
+    for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b) check_carried(from, to, MicroBatchId{b});
   }
-  for (size_t w = 0; w < facts.workers().size() && !report.full(); ++w) {
-    for (const Action& action : facts.workers()[w]) {
-      if (!is_compute(action.op)) continue;
-      const bool forward = action.op == Op::Forward;
-      const int32_t expected = (forward ? of_stage.forward : of_stage.backward)[action.stage.index()];
-      const int32_t found = (forward ? of_cell.forward : of_cell.backward)[facts.cell(action.stage, action.micro_batch)];
-      if (found < expected) {
-        report.add("pairing", WorkerId{static_cast<int32_t>(w)}, action, "receives {} messages, the stage receives along {} links", found,
-                   expected);
+
+  void find_computed() {
+    computed_.resize(facts_.num_cells(), 0);
+    for (const auto& list : facts_.workers()) {
+      for (const Action& action : list) {
+        if (!is_compute(action.op)) continue;
+        computed_[facts_.cell(action.stage, action.micro_batch)] |= action.op == Op::Forward ? kForward : kBackward;
       }
     }
   }
-  if (facts.num_stages == 1 || facts.micro_batches == 0) return;
-  for (int32_t s = 0; s < facts.num_stages; ++s) {
-    if (stage_talks[static_cast<size_t>(s)] == 0) report.add("pairing", WorkerId{-1}, "stage {} exchanges no message with any other", s);
+
+  void check_carried(StageId from, StageId to, MicroBatchId b) {
+    const WorkerId receiver = facts_.owner(to, b);
+    const Action receive{.op = from < to ? Op::RecvForward : Op::RecvBackward,
+                         .stage = to,
+                         .micro_batch = b,
+                         .mini_batch = facts_.schedule.shape.mini_batch_of(b),
+                         .peer = from};
+    // Micro-batches that the stage leaves out altogether are no matter of messages.
+    const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForward : kBackward)) != 0;
+    if (!needed || facts_.owner(from, b) == receiver) return;
+    const size_t message = index_.find(receive);
+    if (message != index_.num_messages() && ends_[message].sends + ends_[message].receives > 0) return;
+    report_.add("pairing", receiver, receive, "is missing and not sent; other micro-batches use the link");
   }
-}
+
+  /// Stages that neither send nor receive, nor run a micro-batch on the same worker as a neighbour.
+  void check_isolation() {
+    if (facts_.num_stages == 1 || facts_.micro_batches == 0) return;
+    std::vector<uint8_t> talks(static_cast<size_t>(facts_.num_stages), 0);
+    for (size_t link = 0; link < carried_.size(); ++link) {
+      if (carried_[link] == 0) continue;
+      talks[index_.ends_of(link).from.index()] = 1;
+      talks[index_.ends_of(link).to.index()] = 1;
+    }
+    for (int32_t s = 0; s < facts_.num_stages && !report_.full(); ++s) {
+      if (talks[static_cast<size_t>(s)] == 0 && !meets_neighbour(StageId{s})) {
+        report_.add("pairing", WorkerId{-1}, "stage {} exchanges no message with any other", s);
+      }
+    }
+  }
+
+  bool meets_neighbour(StageId stage) const {
+    if (!facts_.table.has_shared_workers()) return false;
+    for (int64_t b = 0; b < facts_.micro_batches; ++b) {
+      const WorkerId worker = facts_.owner(stage, MicroBatchId{b});
+      for (const int32_t other : {stage.value - 1, stage.value + 1}) {
+        if (other >= 0 && other < facts_.num_stages && facts_.owner(StageId{other}, MicroBatchId{b}) == worker) return true;
+      }
+    }
+    return false;
+  }
+
+  const Facts& facts_;
+  Report& report_;
+  MessageIndex index_;
+  std::vector<Ends> ends_;         // by message
+  std::vector<int64_t> carried_;   // by link: different messages
+  std::vector<uint8_t> computed_;  // by cell: whether its forward and its backward occur; made when it is needed
+  int64_t ends_found_ = 0;
+  int64_t messages_found_ = 0;
+  int64_t local_steps_ = 0;
+  int64_t most_local_steps_;
+};
 
 }  // namespace
 
 void check_pairing(const Facts& facts, Report& report) {
   if (!facts.schedule.lowered) return;
-  const MessageIndex index(facts);
-  report_ends(facts, index, count_ends(facts, index), report);
-  check_links(facts, index, report);
+  PairingCheck(facts, report).check();
 }
 
 }  // namespace penstock::verify

@@ -1,0 +1,39 @@
+// Where prediction and measurement differ, by action and stage.
+//
+//   Comparison comparison = compare(predicted, measured);
+//   comparison.rows.front();   // the op and stage that cost the most time more (or less) than predicted
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule/timeline.h"
+
+namespace penstock::report {
+
+/// Sums over the actions that both timelines have. Waiting (for another worker) is counted apart: it is the others' doing.
+struct Difference {
+  schedule::Op op = schedule::Op::Forward;
+  StageId stage;
+  int64_t count = 0;
+  double predicted_ns = 0;
+  double measured_ns = 0;
+  double predicted_waiting_ns = 0;
+  double measured_waiting_ns = 0;
+
+  /// Measured minus predicted, without and with waiting.
+  double more_ns() const { return measured_ns - predicted_ns; }
+  double more_with_waiting_ns() const { return more_ns() + measured_waiting_ns - predicted_waiting_ns; }
+};
+
+struct Comparison {
+  std::vector<Difference> rows;  ///< largest |more_with_waiting_ns| first, equal ones by stage and op
+  int64_t matched = 0;
+  int64_t only_predicted = 0;
+  int64_t only_measured = 0;
+};
+
+/// Matches actions worker by worker by everything but their weight version; equal ones in their order. O(actions log actions).
+Comparison compare(const schedule::Timeline& predicted, const schedule::Timeline& measured);
+
+}  // namespace penstock::report

@@ -1,0 +1,23 @@
+// Finds out which part of a layer's backward pass can be put off (layer_tape.h). Internal to runtime.
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace penstock::runtime {
+
+/// An operation whose part for these weights can be run on its own, later.
+struct Deferred {
+  std::shared_ptr<torch::autograd::Node> operation;
+  std::vector<size_t> weights;
+};
+
+/// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are ignored). Every other weight's gradient has to
+/// be made together with the inputs'. O(nodes and edges of the layer's graph).
+std::vector<Deferred> find_deferred(const std::vector<torch::autograd::Edge>& roots, const std::vector<torch::autograd::Edge>& inputs,
+                                    const std::vector<torch::autograd::Edge>& weights);
+
+}  // namespace penstock::runtime

@@ -1,0 +1,107 @@
+#include "penstock/runtime/stage_tape.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) {
+  const at::AutoGradMode with_graph(true);
+  PENSTOCK_CHECK(inputs.size() == module_->inputs().size(), inputs.size(), module_->inputs().size());
+  PENSTOCK_CHECK(weights.size() == module_->weight_offsets().back(), weights.size(), module_->weight_offsets().back());
+  Tensors values(module_->num_slots());
+  std::vector<bool> needs_gradient(module_->num_slots(), false);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    values[i] = inputs[i];
+    needs_gradient[i] = module_->input_needs_gradient(i) && inputs[i].defined() && inputs[i].is_floating_point();
+  }
+  segments_.resize(module_->places().size());
+  Tensors entered;
+  Tensors arguments;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const LayerPlace& place = module_->places()[i];
+    Segment& segment = segments_[segment_of(i)];
+    entered.clear();
+    arguments.clear();
+    for (size_t k = 0; k < place.sources.size(); ++k) {
+      const size_t slot = place.sources[k];
+      if (slot >= inputs.size() && segment_of(module_->maker_of(slot)) == segment_of(i)) {  // nobody else reads it
+        entered.push_back(std::move(values[slot]));
+        continue;
+      }
+      entered.push_back(segment.tape.enter(values[slot], needs_gradient[slot]));
+      segment.places.push_back(place.gradient_places[k]);
+    }
+    for (const size_t k : place.arguments) arguments.push_back(entered[k]);
+    for (const size_t slot : place.frees) values[slot].reset();
+    Tensors outputs = module_->forward_layer(i, weights, buffers, arguments, context);
+    const size_t first = module_->weight_offsets()[i];
+    const size_t last = module_->weight_offsets()[i + 1];
+    segment.tape.use(weights.subspan(first, last - first));
+    for (size_t w = first; w < last; ++w) segment.weights.push_back(w);
+    const bool ends = segment_of(i) == i;
+    if (ends) segment.tape.leave(outputs);
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      needs_gradient[place.first_output + o] = outputs[o].requires_grad();
+      values[place.first_output + o] = ends ? outputs[o].variable_data() : std::move(outputs[o]);
+    }
+  }
+  if (!module_->model_outputs().empty()) output_needs_gradient_ = needs_gradient[module_->loss_place().slot];
+  return module_->outputs_of(values);
+}
+
+model::LossResult StageTape::loss(TensorSpan outputs, const at::Tensor& targets, int64_t mini_batch_samples) {
+  const at::AutoGradMode with_graph(true);
+  const at::Tensor logits = loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
+  model::LossResult result = model::cross_entropy(logits, targets, mini_batch_samples);
+  loss_tape_.leave({&result.scaled_loss, 1});
+  loss_gradient_ = at::ones_like(result.scaled_loss.detach());
+  result.scaled_loss.reset();
+  return result;
+}
+
+template <class Run>
+void StageTape::for_each_segment(ValueGradients& values, Run&& run) {
+  const at::NoGradGuard no_grad;
+  if (loss_gradient_.defined()) {
+    values.add(module_->loss_place(), loss_tape_.backward({std::move(loss_gradient_)}).inputs.front());
+  }
+  weights_.resize(module_->weight_offsets().back());
+  for (size_t i = segments_.size(); i-- > 0;) {
+    if (segment_of(i) != i) continue;
+    const LayerPlace& place = module_->places()[i];
+    Tensors outputs;
+    for (size_t o = 0; o < place.num_outputs; ++o) outputs.push_back(values.take(place.first_output + o));
+    Segment& segment = segments_[i];
+    LayerTape::Gradients made = run(segment.tape, std::move(outputs));
+    for (size_t k = 0; k < made.inputs.size(); ++k) values.add(segment.places[k], std::move(made.inputs[k]));
+    keep(segment, std::move(made.weights));
+  }
+}
+
+void StageTape::keep(const Segment& segment, Tensors made) {
+  for (size_t w = 0; w < made.size(); ++w) {
+    if (made[w].defined()) weights_[segment.weights[w]] = std::move(made[w]);
+  }
+}
+
+Tensors StageTape::backward(ValueGradients& values) {
+  for_each_segment(values, [](LayerTape& tape, Tensors outputs) { return tape.backward(std::move(outputs)); });
+  segments_.clear();
+  return std::move(weights_);
+}
+
+void StageTape::backward_inputs(ValueGradients& values) {
+  for_each_segment(values, [](LayerTape& tape, Tensors outputs) { return tape.backward_inputs(std::move(outputs)); });
+}
+
+Tensors StageTape::backward_weights() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = segments_.size(); i-- > 0;) keep(segments_[i], segments_[i].tape.backward_weights());
+  segments_.clear();
+  return std::move(weights_);
+}
+
+}  // namespace penstock::runtime

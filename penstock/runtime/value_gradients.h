@@ -1,0 +1,33 @@
+// The gradients of the values of one micro-batch in one stage, on their way from the layers that read a value to the one that made it.
+// Every sum is made in the canonical order (gradient_order.h), whoever comes first.
+#pragma once
+
+#include <vector>
+
+#include "penstock/runtime/ordered_sum.h"
+#include "penstock/runtime/stage_module.h"
+
+namespace penstock::runtime {
+
+/// Not thread-safe.
+class ValueGradients {
+ public:
+  explicit ValueGradients(const StageModule& module);
+
+  /// What a layer of this stage, or the loss, adds to a value's gradient; undefined: nothing.
+  void add(const GradientPlace& place, at::Tensor part);
+  /// What message() of stage `from`, which reads our outputs, made.
+  void receive(StageId from, Tensors parts);
+  /// The gradient of a value that is made here.
+  at::Tensor take(size_t slot) { return sums_[slot - num_inputs_].take(); }
+  /// The parts of the gradients of stage `to`'s outputs: per value, in the order of inputs_from(to), those that it wants apart.
+  Tensors message(StageId to);
+
+ private:
+  const StageModule* module_;
+  size_t num_inputs_;
+  std::vector<OrderedSum> sums_;                ///< per value made here
+  std::vector<std::vector<OrderedSum>> parts_;  ///< per value of inputs(): what will be sent
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,56 @@
+#include "penstock/schedule/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/error.h"
+
+namespace penstock::schedule {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(LoopHosts, DealStagesOutInTurn) {
+  EXPECT_THAT(loop_hosts(6, 3), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(loop_hosts(4, 2, 2), ElementsAre(0, 2, 1, 3, 0, 2, 1, 3));
+  EXPECT_THAT(loop_hosts(4, 4), IsEmpty());
+  EXPECT_THROW(loop_hosts(5, 2), ConfigError);
+  EXPECT_THROW(loop_hosts(0, 1), ConfigError);
+  EXPECT_THROW(loop_hosts(std::numeric_limits<int>::max(), 1, std::numeric_limits<int>::max()), ConfigError);
+}
+
+TEST(VHosts, LeadDownAndUpAgain) {
+  EXPECT_THAT(v_hosts(6), ElementsAre(0, 1, 2, 2, 1, 0));
+  EXPECT_THAT(v_hosts(4, 2), ElementsAre(0, 2, 1, 3, 1, 3, 0, 2));
+  EXPECT_THROW(v_hosts(3), ConfigError);
+}
+
+TEST(BidirectionalHosts, GiveEveryWorkerOneStageOfEachDirection) {
+  EXPECT_THAT(bidirectional_hosts(4), ElementsAre(0, 3, 1, 2, 2, 1, 3, 0));
+  EXPECT_THAT(bidirectional_hosts(2, 2), ElementsAre(0, 1, 2, 3, 1, 0, 3, 2));
+  EXPECT_THROW(bidirectional_hosts(3), ConfigError);
+}
+
+TEST(WorkerTable, KnowsWhoHoldsWhat) {
+  const ScheduleShape shape{.replicas = {2, 2, 2, 2}, .hosts = bidirectional_hosts(4)};
+  EXPECT_NO_THROW(validate(shape));
+  const WorkerTable table(shape);
+  EXPECT_EQ(table.num_workers(), 4);
+  EXPECT_TRUE(table.has_shared_workers());
+  EXPECT_EQ(table.worker_of(StageId{1}, MicroBatchId{4}), WorkerId{1});
+  EXPECT_EQ(table.worker_of(StageId{1}, MicroBatchId{5}), WorkerId{2});
+  const auto held = table.held_by(WorkerId{3});
+  ASSERT_EQ(held.size(), 2U);
+  EXPECT_EQ(held[0].stage, StageId{0});
+  EXPECT_EQ(held[0].replica, 1);
+  EXPECT_EQ(held[1].stage, StageId{3});
+  EXPECT_EQ(held[1].replica, 0);
+  EXPECT_EQ(table.replica_on(WorkerId{3}, StageId{0}), 1);
+  EXPECT_EQ(table.replica_on(WorkerId{3}, StageId{1}), -1);
+  EXPECT_EQ(table.first_stage_of(WorkerId{3}), StageId{0});
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,29 @@
+// Why a schedule cannot be simulated to its end, in words; internal to the simulator.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/schedule/action.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::simulate::detail {
+
+/// A worker that cannot go on.
+struct StandingWorker {
+  int32_t worker = 0;
+  schedule::Action action;
+  int32_t other_end = -1;  ///< messages: the worker that holds the other end, -1 when none does
+  int32_t arrived = 0;     ///< SYNC, NORM: how many stand there, of how many
+  int32_t expected = 0;
+};
+
+/// So many of them are described.
+inline constexpr int64_t kShownWorkers = 4;
+
+/// All of these throw ConfigError. `blocked`: how many workers cannot go on, those not in `standing` included.
+[[noreturn]] void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked, int64_t credits);
+[[noreturn]] void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward, int64_t micro_batch);
+[[noreturn]] void refuse_messages_in_flight();
+
+}  // namespace penstock::simulate::detail

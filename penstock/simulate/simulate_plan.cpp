@@ -1,0 +1,52 @@
+#include "penstock/simulate/simulate_plan.h"
+
+#include "penstock/schedule/plan_shape.h"
+
+namespace penstock::simulate {
+
+namespace {
+
+std::variant<schedule::LazySchedule, schedule::Schedule> made(schedule::Kind kind, const schedule::ScheduleShape& shape,
+                                                              const std::vector<schedule::StageLink>& links) {
+  if (schedule::LazySchedule::can_make(kind, shape)) return schedule::LazySchedule(kind, shape, links);
+  return schedule::lower(schedule::generate(kind, shape), links);
+}
+
+std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
+  std::vector<schedule::StageLink> links;
+  links.reserve(plan.links.size());
+  for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  return links;
+}
+
+}  // namespace
+
+schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches) {
+  return {schedule::kind_of(plan), schedule::shape_of(plan, mini_batches), links_of(plan)};
+}
+
+PlannedSchedule::PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape, const std::vector<schedule::StageLink>& links)
+    : schedule_(made(kind, shape, links)) {}
+
+const schedule::ScheduleShape& PlannedSchedule::shape() const {
+  const auto* lazy = std::get_if<schedule::LazySchedule>(&schedule_);
+  return lazy != nullptr ? lazy->shape() : std::get<schedule::Schedule>(schedule_).shape;
+}
+
+int64_t PlannedSchedule::num_actions() const {
+  return std::visit([](const auto& schedule) { return schedule.num_actions(); }, schedule_);
+}
+
+Result PlannedSchedule::simulate(const Costs& costs, const Options& options) const {
+  return std::visit([&](const auto& schedule) { return simulate::simulate(schedule, costs, options); }, schedule_);
+}
+
+PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches) {
+  return {schedule::kind_of(plan), schedule::shape_of(plan, mini_batches), links_of(plan)};
+}
+
+Result simulate_plan(const plan::Plan& plan, int64_t mini_batches, const Options& options) {
+  return planned_schedule(plan, mini_batches).simulate(costs_of(plan), options);
+}
+
+}  // namespace penstock::simulate

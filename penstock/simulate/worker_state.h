@@ -1,0 +1,61 @@
+// Where one worker of a simulation stands; internal to the simulator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "penstock/schedule/action.h"
+#include "penstock/simulate/memory.h"
+#include "penstock/simulate/simulator.h"
+
+namespace penstock::simulate::detail {
+
+/// Everything that an event needs of a worker lies together: on large clusters it has to come from far memory.
+template <class Cursor>
+struct alignas(64) WorkerState {
+  schedule::Action action;  ///< where it stands, if `stands`
+  int64_t now_ns = 0;       ///< end of the last action
+  int64_t ready_ns = 0;     ///< a send may not begin before
+  int32_t lane = 0;         ///< of the message it stands at: twice the link's number, plus one for gradients
+  int32_t replica = 0;      ///< that receives it, and its worker
+  int32_t receiver = 0;
+  int32_t next_at_meeting = -1;
+  bool stands = false;
+  bool awaits = false;  ///< has found that the message is not there
+  int64_t busy_ns = 0;
+  MemoryMeter memory;
+  Cursor cursor;
+
+  bool awaits_message(int32_t wanted_lane, MicroBatchId micro_batch) const {
+    return awaits && lane == wanted_lane && action.micro_batch == micro_batch;
+  }
+  /// Begins to bring it into the cache.
+  void prefetch() const {
+    constexpr size_t kCacheLine = 64;
+    for (size_t offset = 0; offset < sizeof(*this); offset += kCacheLine) {
+      __builtin_prefetch(reinterpret_cast<const char*>(this) + offset);
+    }
+  }
+};
+
+/// How long the stage's F, B, I, W, R or STEP takes; 0 for everything else.
+inline int64_t planned_work_ns(const StageCost& stage, schedule::Op op) {
+  using schedule::Op;
+  switch (op) {
+    case Op::Forward:
+    case Op::Recompute:
+      return stage.forward_ns;
+    case Op::Backward:
+      return stage.backward_ns;
+    case Op::BackwardInput:
+      return stage.backward_ns - stage.backward_weight_ns;
+    case Op::BackwardWeight:
+      return stage.backward_weight_ns;
+    case Op::Step:
+      return stage.step_ns;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace penstock::simulate::detail

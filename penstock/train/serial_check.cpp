@@ -1,0 +1,141 @@
+#include "penstock/train/serial_check.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/train/serial_replay.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+
+namespace {
+
+/// Sums in another order differ in the last bits, and every step multiplies that.
+constexpr double kTolerance = 1e-4;
+
+double relative_difference(double a, double b) {
+  if (a == b) return 0;
+  const double scale = std::max(std::abs(a), std::abs(b));
+  const double difference = std::abs(a - b) / scale;
+  return std::isfinite(difference) ? difference : INFINITY;
+}
+
+bool same_weight(const at::Tensor& a, const at::Tensor& b, double tolerance) {
+  if (tolerance == 0) return at::equal(a, b);
+  const double scale = std::max(a.abs().max().item<double>(), b.abs().max().item<double>());
+  return (a - b).abs().max().item<double>() <= tolerance * scale;
+}
+
+void compare_numbers(const std::vector<double>& ours, const std::vector<double>& theirs, SerialCheck& check) {
+  if (ours.size() != theirs.size()) {
+    throw RuntimeError(fmt::format("the reference made {} steps, the pipeline {}", theirs.size(), ours.size()));
+  }
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const double difference = relative_difference(ours[i], theirs[i]);
+    const auto step = static_cast<int64_t>(i);
+    if (difference > check.tolerance && (check.first_difference < 0 || step < check.first_difference)) check.first_difference = step;
+  }
+}
+
+void compare_weights(const model::Model& model, const std::vector<model::Tensors>& ours, const std::vector<model::Tensors>& theirs,
+                     SerialCheck& check) {
+  for (size_t l = 0; l < ours.size(); ++l) {
+    const LayerId id{static_cast<int32_t>(l)};
+    const std::vector<model::ParameterSpec> specs = model.layer(id).parameters();
+    for (size_t w = 0; w < ours[l].size(); ++w) {
+      if (same_weight(ours[l][w], theirs[l][w], check.tolerance)) continue;
+      check.first_weight = model.graph().layer(id).name + "." + specs[w].name;
+      return;
+    }
+  }
+}
+
+plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
+  plan::Plan serial;
+  serial.model = plan.model;
+  serial.strategy = "serial";
+  serial.weights = "flush";
+  serial.micro_batch_size = plan.micro_batch_size;
+  serial.micro_batches = plan.micro_batches;
+  serial.stages.resize(1);
+  for (const graph::LayerNode& layer : model.graph().layers()) serial.stages[0].layers.push_back(layer.name);
+  return serial;
+}
+
+/// The fewest groups that every stage's replicas divide.
+int64_t common_groups(const plan::Plan& plan) {
+  constexpr int64_t kMost = 1'000'000;
+  int64_t groups = 1;
+  for (const plan::Stage& stage : plan.stages) {
+    groups = std::lcm(groups, static_cast<int64_t>(stage.replicas));
+    if (groups > kMost) {
+      throw ConfigError(
+          fmt::format("the replicas {} of the plan's stages have no common multiple up to {}: one worker cannot add up gradients "
+                      "in the same order",
+                      plan.config(), kMost));
+    }
+  }
+  return groups;
+}
+
+TrainResult run(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+  TrainResult result = train(model, data, options);
+  if (result.interrupted) throw RuntimeError(fmt::format("stopped after {} steps, before there was anything to compare", result.steps));
+  return result;
+}
+
+}  // namespace
+
+SerialCheck check_against_serial(const model::Model& model, const DataSplit& data, const TrainOptions& options, int64_t steps) {
+  if (steps < 1) throw ConfigError(fmt::format("the number of steps to check must be at least 1, found {}", steps));
+  check_trainable(model, data, options);
+  const schedule::ScheduleShape shape = schedule::shape_of(options.plan, 1);
+  TrainOptions run_options = options;
+  run_options.checkpoint.clear();
+  run_options.resume = false;
+  run_options.evaluate = false;
+  run_options.observer = nullptr;
+  run_options.warmup_steps = 0;
+  run_options.keep_weights = true;
+  run_options.max_steps = options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
+
+  SerialCheck check;
+  TrainResult result;
+  std::vector<model::Tensors> reference_weights;
+  if (shape.policy == schedule::WeightPolicy::Flush) {
+    check.reference = "one worker with the same micro-batches";
+    run_options.gradient_groups = common_groups(options.plan);
+    result = run(model, data, run_options);
+    run_options.plan = on_one_worker(options.plan, model);
+    TrainResult serial = run(model, data, run_options);
+    check.reference_losses = std::move(serial.losses);
+    check.reference_grad_norms = std::move(serial.grad_norms);
+    reference_weights = std::move(serial.weights);
+  } else {
+    check.reference = "one thread that replays the same weight delays";
+    check.tolerance = kTolerance;
+    result = run(model, data, run_options);
+    Replay replay = replay_serially(model, data, run_options);
+    check.reference_losses = std::move(replay.losses);
+    check.reference_grad_norms = std::move(replay.grad_norms);
+    reference_weights = std::move(replay.weights);
+  }
+  check.losses = std::move(result.losses);
+  check.grad_norms = std::move(result.grad_norms);
+  compare_numbers(check.losses, check.reference_losses, check);
+  // Where stages share weights the pipeline knows the norm unasked, one worker does not.
+  if (check.reference_grad_norms.empty()) check.grad_norms.clear();
+  compare_numbers(check.grad_norms, check.reference_grad_norms, check);
+  for (size_t i = 0; i < check.losses.size(); ++i) {
+    check.largest_difference = std::max(check.largest_difference, relative_difference(check.losses[i], check.reference_losses[i]));
+  }
+  compare_weights(model, result.weights, reference_weights, check);
+  return check;
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,193 @@
+// Whatever the schedule, the pipeline trains as one worker does.
+#include "penstock/train/serial_check.h"
+
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "penstock/model/zoo.h"
+#include "penstock/train/serial_replay.h"
+#include "penstock/train/test_training.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+struct Case {
+  std::string strategy;
+  std::vector<int> replicas;
+  int64_t micro_batches = 4;
+  int chunks = 1;
+  std::string weights = {};
+};
+
+/// Every kind, with fewer, as many and more micro-batches than stages.
+const std::vector<Case> kFlushCases = {
+    {"serial", {1}},
+    {"dp", {2}},
+    {"dp", {3}, 6},
+    {"mp", {1, 1, 1}, 1},
+    {"gpipe", {1, 1, 1}},
+    {"gpipe", {2, 1, 2}, 5},
+    {"1f1b-flush", {1, 1, 1, 1}, 2},
+    {"1f1b-flush", {2, 1}},
+    {"1f1b-flush", {3, 2, 1}, 7},
+    {"eager-1f1b", {1, 1, 1}, 6},
+    {"interleaved", {1, 1, 1, 1}, 4, 2},
+    {"interleaved", {1, 1, 1, 1, 1, 1}, 5, 3},
+    {"zb-h1", {1, 1}, 8},
+    {"zb-h1", {1, 1, 1}, 2},
+    {"zb-h2", {1, 1, 1}, 6},
+    {"zb-v", {1, 1, 1, 1}, 6, 2},
+    {"dualpipe-v", {1, 1, 1, 1}, 6, 2},
+    {"chimera", {2, 2}, 4},
+    {"chimera", {2, 2, 2, 2}, 8},
+};
+
+TrainOptions options_for(const plan::Plan& plan) {
+  TrainOptions options;
+  options.plan = plan;
+  options.mini_batch_size = 24;  // eight whole ones and one of 8
+  options.epochs = 2;
+  options.learning_rate = {.base = 0.1, .schedule = "cosine"};
+  options.deadline = std::chrono::seconds(30);
+  return options;
+}
+
+std::string describe(const Case& c) {
+  return c.strategy + " with " + std::to_string(c.micro_batches) + " micro-batches, " + std::to_string(c.replicas.size()) + " stages";
+}
+
+void expect_equal(const SerialCheck& check, size_t steps) {
+  EXPECT_EQ(check.losses.size(), steps);
+  EXPECT_EQ(check.tolerance, 0);
+  EXPECT_EQ(check.losses, check.reference_losses);
+  EXPECT_EQ(check.grad_norms, check.reference_grad_norms);
+  EXPECT_EQ(check.first_weight, "");
+  EXPECT_TRUE(check.equal());
+}
+
+TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitAsOneWorker) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data();
+  for (const Case& c : kFlushCases) {
+    SCOPED_TRACE(describe(c));
+    expect_equal(check_against_serial(model, data, options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
+                 12);
+  }
+}
+
+TEST(SerialCheck, SoDoesTrainingWithAClippedNorm) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data();
+  for (const Case& c : kFlushCases) {
+    SCOPED_TRACE(describe(c));
+    TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+    options.max_grad_norm = 0.3;
+    const SerialCheck check = check_against_serial(model, data, options, 6);
+    expect_equal(check, 6);
+    ASSERT_EQ(check.grad_norms.size(), 6U);
+    EXPECT_GT(check.grad_norms.front(), 0.3) << "nothing was clipped, so nothing was tested";
+  }
+}
+
+TEST(SerialCheck, SoDoWeightsThatStagesShare) {
+  const model::Model model = branching_model(0.2, /*tied=*/true);
+  const DataSplit data = feature_data();
+  for (const Case& c : kFlushCases) {
+    SCOPED_TRACE(describe(c));
+    expect_equal(check_against_serial(model, data, options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6), 6);
+  }
+}
+
+TEST(SerialCheck, EvaluationGivesTheSameAccuracyOnWorkersWithSeveralStages) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data();
+  TrainOptions options = options_for(plan_for(model, "serial", {1}, 4));
+  const TrainResult serial = train(model, data, options);
+  ASSERT_TRUE(serial.test_accuracy.has_value());
+  for (const Case& c : {Case{"interleaved", {1, 1, 1, 1}, 4, 2}, Case{"zb-v", {1, 1, 1, 1}, 4, 2}, Case{"chimera", {2, 2}, 4}}) {
+    SCOPED_TRACE(describe(c));
+    options.plan = plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks);
+    const TrainResult result = train(model, data, options);
+    EXPECT_EQ(result.test_accuracy, serial.test_accuracy);
+    EXPECT_NEAR(*result.epochs.back().test_loss, *serial.epochs.back().test_loss, 1e-5);
+  }
+}
+
+TEST(SerialCheck, RecomputationChangesNothing) {
+  const model::Model model = branching_model();
+  for (const char* strategy : {"1f1b-flush", "zb-h1"}) {
+    plan::Plan plan = plan_for(model, strategy, {1, 1, 1}, 4);
+    plan.stages[0].recompute = plan.stages[2].recompute = true;
+    expect_equal(check_against_serial(model, feature_data(), options_for(plan), 6), 6);
+  }
+}
+
+TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
+  const model::Model model = branching_model(0.2);
+  const DataSplit data = feature_data();
+  const std::vector<Case> cases = {{"1f1b", {1, 1, 1}, 1, 1, "stash"},
+                                   {"1f1b", {1, 1, 1, 1}, 2, 1, "vertical-sync"},
+                                   {"1f1b", {1, 1, 1}, 1, 1, "latest"},
+                                   {"1f1b", {2, 1}, 2, 1, "stash"},
+                                   {"2bw", {1, 1, 1}, 3, 1, "2bw"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.weights + " " + describe(c));
+    TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches));
+    options.plan.weights = c.weights;
+    const SerialCheck check = check_against_serial(model, data, options, 14);  // into the second epoch
+    EXPECT_EQ(check.losses.size(), 14U);
+    EXPECT_GT(check.tolerance, 0);
+    EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " " << check.largest_difference;
+    // The delay matters, or the replay would prove nothing.
+    options.plan = plan_for(model, "serial", {1}, c.micro_batches);
+    EXPECT_GT(std::abs(replay_serially(model, data, options).losses[13] - check.losses[13]), 1e-3);
+  }
+}
+
+/// Adds a little more each time that it is called: no two runs are alike.
+class Drifting : public model::Layer {
+ public:
+  std::string kind() const override { return "drifting"; }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
+                         const model::ForwardContext&) const override {
+    return {inputs[0] + 1e-6 * static_cast<double>(++calls_)};
+  }
+
+ private:
+  mutable std::atomic<int> calls_{0};
+};
+
+TEST(SerialCheck, FindsTheFirstStepThatDiffers) {
+  model::ModelBuilder net("drifting");
+  model::Value x = net.input({6});
+  x = net.tanh(net.linear(x, {.features = 8}));
+  x = net.apply(std::make_shared<Drifting>(), {x}).front();
+  const model::Model model = net.build(net.linear(x, {.features = 3}));
+  const SerialCheck check = check_against_serial(model, feature_data(), options_for(plan_for(model, "gpipe", {1, 1}, 2)), 5);
+  EXPECT_FALSE(check.equal());
+  EXPECT_EQ(check.first_difference, 0);
+  EXPECT_NE(check.first_weight, "");
+  EXPECT_GT(check.largest_difference, 0);
+  EXPECT_LT(check.largest_difference, 1e-2);
+}
+
+TEST(SerialCheck, TiedAutoencoderOfTheZooIsCheckedToo) {
+  const model::Model model = model::make_model({.name = "tied_mlp", .input_shape = {6}, .classes = 3, .width = 16, .depth = 2});
+  expect_equal(check_against_serial(model, feature_data(), options_for(plan_for(model, "zb-h1", {1, 1, 1}, 4)), 8), 8);
+}
+
+TEST(SerialCheck, RefusesWhatItCannotCheck) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data();
+  EXPECT_THROW(check_against_serial(model, data, options_for(plan_for(model, "gpipe", {1, 1}, 2)), 0), ConfigError);
+  TrainOptions options = options_for(plan_for(model, "gpipe", {1, 1}, 2));
+  std::atomic<bool> stop{true};
+  options.stop = &stop;
+  EXPECT_THROW(check_against_serial(model, data, options, 3), RuntimeError);
+}
+
+}  // namespace
+}  // namespace penstock::train

@@ -1,0 +1,68 @@
+// Small models, data and plans shared by the tests of training.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/model/builder.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/train/dataset.h"
+#include "penstock/train/trainer.h"
+
+namespace penstock::train {
+
+/// 6 features, 3 classes; eight layers with weights, a skip connection over several of them, a layer with two outputs, dropout, and
+/// weights of the first layers that later ones borrow if `tied`.
+inline model::Model branching_model(double dropout = 0.2, bool tied = false) {
+  model::ModelBuilder net("branching");
+  model::Value x = net.input({6});
+  x = net.tanh(net.linear(x, {.features = 12, .name = "fc1"}));
+  const model::Value skip = x;
+  x = net.tanh(net.linear(x, {.features = 12, .name = "fc2"}));
+  if (dropout > 0) x = net.dropout(x, dropout);
+  const auto halves = net.split(x, 2);
+  x = net.concat({net.linear(halves[0], {.features = 6, .name = "fc3"}), halves[1]});
+  x = net.tanh(net.linear(x, {.features = 12, .name = "fc4"}));
+  x = net.add(x, skip);
+  x = net.tanh(net.linear(x, {.features = 6, .name = "fc5", .transposed = tied}));
+  x = net.tanh(net.linear(x, {.features = 12, .name = "fc6"}));
+  x = net.add(net.tanh(net.linear(x, {.features = 12, .name = "fc7"})), skip);
+  if (tied) {
+    net.tie("fc5", "weight", "fc1", "weight");
+    net.tie("fc7", "weight", "fc2", "weight");
+    net.tie("fc7", "bias", "fc2", "bias");
+  }
+  return net.build(net.linear(x, {.features = 3, .name = "fc8"}));
+}
+
+inline DataSplit feature_data(int64_t samples = 200) {
+  DataSpec spec;
+  spec.name = "synthetic";
+  spec.sample_shape = {6};
+  spec.classes = 3;
+  spec.train_samples = samples;
+  spec.test_samples = 40;
+  return load_data(spec);
+}
+
+/// The layers cut into nearly equal runs, one per entry of `replicas`; placed as the kind expects where workers hold several stages.
+inline plan::Plan plan_for(const model::Model& model, const std::string& strategy, std::vector<int> replicas, int64_t micro_batches,
+                           int chunks = 1) {
+  const schedule::Kind kind = schedule::parse_kind(strategy);
+  plan::Plan plan;
+  plan.strategy = strategy;
+  plan.weights = std::string(schedule::to_string(schedule::default_policy(kind)));
+  plan.micro_batches = micro_batches;
+  plan.stages.resize(replicas.size());
+  const int layers = model.graph().num_layers();
+  for (int l = 0; l < layers; ++l) {
+    plan.stages[static_cast<size_t>(l) * replicas.size() / static_cast<size_t>(layers)].layers.push_back(
+        model.graph().layer(LayerId{l}).name);
+  }
+  for (size_t s = 0; s < replicas.size(); ++s) plan.stages[s].replicas = replicas[s];
+  plan.hosts = schedule::with_hosts(kind, schedule::shape_of(plan, 1), chunks).hosts;
+  return plan;
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,89 @@
+// The deadlock rule against brute force, on random broken schedules.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "penstock/verify/reference_model.h"
+#include "penstock/verify/sample_schedules.h"
+#include "penstock/verify/verify.h"
+
+namespace penstock::verify::testing {
+namespace {
+
+ScheduleShape random_shape(Kind kind, WeightPolicy policy, std::mt19937& random) {
+  const auto up_to = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
+  ScheduleShape shape{.replicas = {}, .micro_batches = up_to(6), .accumulate = up_to(3), .policy = policy, .global_norm = up_to(2) == 1};
+  const int stages = up_to(6);
+  const int copies = up_to(2);
+  const bool alike = kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV || kind == Kind::Chimera;
+  for (int s = 0; s < stages; ++s) shape.replicas.push_back(alike ? copies : up_to(3));
+  return shape;
+}
+
+/// Moves a few actions within their lists, most of them those that wait. Some changes leave out or repeat an action.
+void disturb(Schedule& schedule, std::mt19937& random) {
+  const auto below = [&](size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random); };
+  for (size_t changes = 1 + below(4); changes > 0; --changes) {
+    auto& list = schedule.workers[below(schedule.workers.size())];
+    if (list.size() < 2) continue;
+    size_t from = below(list.size());
+    for (int tries = 0; tries < 5 && is_compute(list[from].op); ++tries) from = below(list.size());
+    const Action action = list[from];
+    const size_t way = below(10);
+    if (way != 0) list.erase(list.begin() + static_cast<int64_t>(from));
+    if (way != 1) list.insert(list.begin() + static_cast<int64_t>(below(list.size() + 1)), action);
+  }
+}
+
+void expect_proof(const Counterexample& found, const StuckWorkers& stuck, const std::string& text) {
+  std::map<int, int64_t> blocked;
+  for (const auto& stop : found.blocked) blocked[stop.worker.value] = stop.position;
+  ASSERT_EQ(blocked, stuck.position) << text;
+  ASSERT_TRUE(found.shortest);
+  ASSERT_EQ(found.cycle.size(), shortest_cycle_length(stuck)) << text;
+  for (size_t i = 0; i < found.cycle.size(); ++i) {
+    const Counterexample::Wait& wait = found.cycle[i];
+    ASSERT_EQ(wait.waits_for, found.cycle[(i + 1) % found.cycle.size()].worker) << text;
+    ASSERT_EQ(wait.position, stuck.position.at(wait.worker.value)) << text;
+    ASSERT_TRUE(stuck.waits_for.at(wait.worker.value).contains(wait.waits_for.value)) << text;
+    ASSERT_GE(wait.worker, found.cycle[0].worker) << text;
+  }
+  if (!found.cycle.empty()) return;
+  ASSERT_FALSE(found.abandoned.empty()) << text;
+  for (const Counterexample::Wait& wait : found.abandoned) {
+    ASSERT_TRUE(stuck.waits_for.at(wait.worker.value).contains(wait.waits_for.value)) << text;
+    ASSERT_FALSE(stuck.position.contains(wait.waits_for.value)) << text;
+  }
+}
+
+}  // namespace
+
+TEST(Counterexample, IsTheShortestCycleOfARandomBrokenSchedule) {
+  int stuck_schedules = 0;
+  std::map<size_t, int> lengths;
+  for (unsigned seed = 0; seed < 6000; ++seed) {
+    std::mt19937 random(seed);
+    const auto all = kinds_and_policies();
+    const auto [kind, policy] = all[random() % all.size()];
+    const auto shape = shape_for(kind, random_shape(kind, policy, random));
+    if (!shape) continue;
+    Schedule bad = full_schedule(kind, *shape);
+    disturb(bad, random);
+    const auto credits = static_cast<int64_t>(random() % 3);
+    const StuckWorkers stuck = ReferenceTransport(bad, credits).run();
+    const std::string text = "seed " + std::to_string(seed) + ", credits " + std::to_string(credits) + "\n" + to_text(bad);
+    const auto found = find_deadlock(bad, credits);
+    ASSERT_EQ(found.has_value(), !stuck.empty()) << text;
+    if (!found) continue;
+    ++stuck_schedules;
+    ++lengths[found->cycle.size()];
+    expect_proof(*found, stuck, text);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(stuck_schedules, 2000);
+  // Cycles of one kind of length only would prove little.
+  EXPECT_GE(lengths.size(), 5U);
+}
+
+}  // namespace penstock::verify::testing

@@ -1,0 +1,119 @@
+// What a worker holds at each moment of its list.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/verify/facts.h"
+#include "penstock/verify/verify.h"
+
+namespace penstock::verify {
+
+/// Walks the lists of a valid shape's workers one after another; the actions may be any.
+class MemoryWalk {
+ public:
+  struct Held {
+    int64_t versions = 0;
+    int64_t stashed = 0;  ///< micro-batches, of all stages
+    __int128 bytes = 0;
+  };
+
+  /// `facts`, its schedule and `bytes` must outlive the walk.
+  MemoryWalk(const Facts& facts, const Options& bytes)
+      : facts_(facts), bytes_(bytes), held_by_(static_cast<size_t>(facts.num_stages), -1), stages_(facts) {}
+
+  /// Calls visit(action, held) with what is held while and after each action that takes memory, first with a null action and what is held
+  /// at the start. A forward-only schedule stashes nothing and has no gradients.
+  template <class Visit>
+  void walk(WorkerId worker, Visit visit) {
+    begin(worker);
+    visit(static_cast<const Action*>(nullptr), now_);
+    const std::vector<Action>& list = facts_.workers()[worker.index()];
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Action& action = list[i];
+      if (action.stage.value < 0 || action.stage.value >= facts_.num_stages || held_by_[action.stage.index()] != worker.value) continue;
+      const bool in_place = action.op == Op::FreeWeights && i + 1 < list.size() && list[i + 1].op == Op::Step &&
+                            list[i + 1].stage == action.stage && list[i + 1].version == action.version;
+      if (in_place) {
+        ++i;  // the step writes into the freed version
+      } else if (take(action)) {
+        visit(&action, now_);
+      }
+    }
+  }
+
+ private:
+  struct Stage {
+    int64_t versions = 1;
+    int64_t inputs = 0;   ///< micro-batches of which the inputs alone are kept
+    int64_t stashes = 0;  ///< micro-batches of which everything is kept
+  };
+
+  static int64_t of_stage(const std::vector<int64_t>& bytes, StageId stage) {
+    return stage.index() < bytes.size() ? std::max<int64_t>(bytes[stage.index()], 0) : 0;
+  }
+
+  void begin(WorkerId worker) {
+    stages_.move_to(worker);
+    now_ = {};
+    for (const auto& held : facts_.table.held_by(worker)) {
+      held_by_[held.stage.index()] = worker.value;
+      ++now_.versions;
+      now_.bytes += of_stage(bytes_.weight_bytes, held.stage);
+      if (!facts_.forward_only) now_.bytes += of_stage(bytes_.gradient_bytes, held.stage);
+    }
+  }
+
+  /// Whether the action takes memory.
+  bool take(const Action& action) {
+    Stage& stage = stages_[action.stage];
+    switch (action.op) {
+      case Op::Forward:
+        if (facts_.forward_only) return false;
+        change(facts_.schedule.shape.recomputes(action.stage) ? stage.inputs : stage.stashes, 1, action.stage, stage);
+        return true;
+      case Op::Recompute:
+        if (stage.inputs == 0) return false;
+        change(stage.inputs, -1, action.stage, stage);
+        change(stage.stashes, 1, action.stage, stage);
+        return true;
+      case Op::Backward:
+      case Op::BackwardWeight:
+        if (stage.stashes > 0) {
+          change(stage.stashes, -1, action.stage, stage);
+        } else if (stage.inputs > 0) {
+          change(stage.inputs, -1, action.stage, stage);
+        }
+        return false;
+      case Op::Step:
+      case Op::FreeWeights: {
+        const int64_t by = action.op == Op::Step ? 1 : stage.versions > 0 ? -1 : 0;
+        stage.versions += by;
+        now_.versions += by;
+        now_.bytes += static_cast<__int128>(by) * of_stage(bytes_.weight_bytes, action.stage);
+        return by > 0;
+      }
+      default:
+        return false;
+    }
+  }
+
+  void change(int64_t& count, int64_t by, StageId id, const Stage& stage) {
+    const bool inputs = &count == &stage.inputs;
+    count += by;
+    now_.stashed += by;
+    now_.bytes += static_cast<__int128>(by) * of_stage(inputs ? bytes_.input_bytes : bytes_.stash_bytes, id);
+  }
+
+  const Facts& facts_;
+  const Options& bytes_;
+  std::vector<int32_t> held_by_;  // by stage: the last worker visited that holds it
+  HeldStages<Stage> stages_;
+  Held now_;
+};
+
+/// The walk's bytes as far as they fit.
+inline int64_t clamped(__int128 bytes) { return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes); }
+
+}  // namespace penstock::verify

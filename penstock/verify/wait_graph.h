@@ -1,0 +1,66 @@
+// Who keeps whom from going on, after an execution that got stuck.
+//
+// Most blocked workers wait for one other, so they form trees and simple cycles that are followed in linear time. A worker at a SYNC or
+// NORM waits for all who have not come. All workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
+// graph stays linear in the workers, and shortest cycles through barriers are paths between these few nodes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/verify/execution.h"
+
+namespace penstock::verify {
+
+class WaitGraph {
+ public:
+  /// `execution` has run and got stuck; it must outlive the graph.
+  WaitGraph(const Execution& execution, int32_t num_workers);
+
+  struct Cycle {
+    /// Each waits for the next, the last for the first, which is the lowest. Empty when there is none.
+    std::vector<WorkerId> workers;
+    /// False when there are so many barriers that the search was cut short.
+    bool shortest = true;
+  };
+  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut short after 20 million steps.
+  Cycle shortest_cycle() const;
+
+  struct Edge {
+    WorkerId worker;
+    WorkerId waits_for;
+  };
+  /// Waits for workers whose lists have ended, one per waiting worker, `most` at most.
+  std::vector<Edge> abandoned(size_t most) const;
+
+ private:
+  /// A SYNC or NORM at which somebody waits.
+  struct Barrier {
+    WorkerId first;      ///< the lowest worker that stands at it
+    WorkerId ended{-1};  ///< a worker that it waits for in vain
+  };
+  /// From a barrier over `first`, who has not come, to the next worker at a barrier: `length` workers.
+  struct Way {
+    int32_t to = -1;
+    int32_t length = 0;
+    WorkerId first;
+  };
+
+  void find_barriers();
+  void find_single_waits();
+  void follow_single_waits();
+  void find_ways();
+  void search_from(int32_t barrier, Cycle& best, int64_t& steps) const;
+  std::vector<WorkerId> workers_along(const std::vector<Way>& ways) const;
+
+  const Execution& execution_;
+  std::vector<int32_t> next_;        // by worker: whom it waits for; -1 at a barrier or when not blocked
+  std::vector<int32_t> barrier_of_;  // by worker: where it stands, or -1
+  std::vector<int32_t> reaches_;     // by worker: the barrier at the end of its chain of waits, or -1
+  std::vector<int32_t> length_;      // by worker: workers of that chain
+  std::vector<Barrier> barriers_;
+  std::vector<std::vector<Way>> ways_;  // by barrier
+  std::vector<WorkerId> simple_cycle_;  // the shortest without barriers, or of two workers at barriers that wait for each other
+};
+
+}  // namespace penstock::verify

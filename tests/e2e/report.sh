@@ -1,0 +1,76 @@
+# penstock report: the page and the picture without a browser, and what it says to bad input. Needs no libtorch.
+source "$(dirname "$0")/lib.sh"
+source "$here/report_plans.sh"
+
+make_plan 4 8 1f1b-flush flush >plan.json
+make_history >run.json
+run 0 report --plan plan.json --json
+json_keys html bytes actions lanes idle_share makespan_ns
+[ -s report.html ] || fail "report.html was not written"
+for part in '<canvas id="timeline"' 'samples/s, predicted' 'Strategies' '</html>'; do grep -q "$part" report.html || fail "the page lacks $part"; done
+grep -q 'Largest differences' report.html && fail "the page compares one timeline with nothing"
+grep -Eq 'href=| src=|url\([^#]|@import' report.html && fail "the page needs more than itself"
+grep -q '<b>slow' report.html && fail "a note became markup"
+
+# A measured timeline beside the prediction that the report makes itself; then both from one file, as train writes them.
+run 0 simulate --plan plan.json --mini-batches 2 --compute-spread 0.1 --trace spread.json
+sed 's/"predicted"/"measured"/' spread.json >measured.json
+run 0 report --plan plan.json --trace measured.json --history run.json -o both.html --svg both.svg --json
+[ "$(numbers actions | wc -l)" -ge 1 ] || fail "no actions are counted"
+grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out || fail "the lanes are not predicted and measured: $(cat out)"
+for part in 'Largest differences, measured against predicted' 'samples/s, measured' '<polyline class="curve' 'Accuracy'; do
+  grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
+done
+grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg || fail "both.svg is no picture of both timelines"
+cp both.svg again.svg
+run 0 report --plan plan.json --trace measured.json -o both.html --svg both.svg
+cmp -s both.svg again.svg || fail "the picture differs from one time to the next"
+run 0 simulate --plan plan.json --mini-batches 2 --html simulated.html
+grep -q '<canvas id="timeline"' simulated.html || fail "simulate --html writes no timeline"
+
+# 64 workers and 256 micro-batches, predicted and measured: below 5 MB.
+make_plan 64 256 1f1b-flush flush >large.json
+run 0 simulate --plan large.json --mini-batches 1 --compute-spread 0.1 --trace spread.json
+sed 's/"predicted"/"measured"/' spread.json >measured.json
+run 0 report --plan large.json --trace measured.json -o large.html --json
+[ "$(numbers bytes)" -lt 5000000 ] || fail "the page has $(numbers bytes) bytes"
+[ "$(grep -o '"actions":[0-9]*' out | head -n 1 | cut -d: -f2)" -gt 190000 ] || fail "the page has too few actions: $(cat out)"
+
+refused() {
+  local words=$1
+  shift
+  run 2 "$@"
+  grep -qF -- "$words" err || fail "penstock $*: '$words' is not in: $(cat err)"
+  [ ! -s out ] || fail "penstock $*: an error left this on standard output: $(head -c 100 out)"
+}
+make_plan 2 8 1f1b-flush flush >two.json
+refused 'they do not belong together' report --plan two.json --trace measured.json -o x.html
+refused '--plan' report --trace measured.json
+refused 'no_such.json' report --plan no_such.json
+refused 'expected a trace' report --plan plan.json --trace plan.json -o x.html
+refused 'penstock-history' report --plan plan.json --history plan.json -o x.html
+refused 'not valid JSON' report --plan plan.json --history "$PENSTOCK" -o x.html
+refused 'not valid JSON' report --plan plan.json --trace "$PENSTOCK" -o x.html
+printf '{"traceEvents":[{"ph":"X","cat":"F","ts":NaN}]}' >nan.json
+refused 'not valid JSON' report --plan plan.json --trace nan.json -o x.html
+printf '{"traceEvents":[{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":1000000000,"args":{"stage":0}}]}' >wide.json
+refused '"tid"' report --plan plan.json --trace wide.json -o x.html
+printf '{"traceEvents":[]}' >none.json
+refused 'the trace holds no action' report --plan plan.json --trace none.json -o x.html
+{
+  printf '['
+  yes '{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":0}},' | head -n 1000001
+  printf '{}]'
+} >many.json
+refused 'at most 1000000 actions' report --plan plan.json --trace many.json -o x.html
+yes '[' | head -c 1000000 >deep.json
+refused 'nested deeper' report --plan plan.json --trace deep.json -o x.html
+refused 'at least 1' report --plan plan.json --mini-batches -1
+refused '--svg expected a file name' report --plan plan.json --svg -
+refused 'expected two files' report --plan plan.json --svg same -o same
+[ ! -e x.html ] || fail "a refused report left a page"
+
+# A plan with more steps than can be drawn is reported without a timeline.
+run 0 report --plan plan.json --mini-batches 1000000000000 -o long.html --json
+grep -q 'No timeline' long.html || fail "the page does not say why there is no timeline"
+finish

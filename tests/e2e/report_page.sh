@@ -1,0 +1,92 @@
+# penstock report in headless Chromium: the page's script runs without errors and has drawn what it should. report_page.sh PENSTOCK
+# Exits with 77 (skipped) where there is no Chromium.
+set -u
+PENSTOCK=$1
+source "$(dirname "$0")/report_plans.sh"
+browser=
+for name in chromium chromium-browser google-chrome; do command -v "$name" >/dev/null && browser=$name && break; done
+if [ -z "$browser" ]; then
+  echo "skipped: no chromium here (scripts/install-deps.sh --dev installs it)"
+  exit 77
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/penstock-page.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+fail() {
+  echo "FAILED: $*" >&2
+  failures=$((failures + 1))
+}
+
+# load PAGE [QUERY]: the document as it stands when the script is done, into dom.
+load() {
+  timeout -k 5 100 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/browser" --window-size=1366,768 \
+    --virtual-time-budget=20000 --dump-dom "file://$work/$1${2:-}" >dom 2>browser.log
+  grep -q 'data-state="ready"' dom || fail "$1: the script did not finish: $(grep -o 'id="trouble"[^/]*' dom | head -n 1) $(tail -n 2 browser.log)"
+  [ "$(mark errors)" = 0 ] || fail "$1: $(mark errors) script error(s): $(grep -o 'id="trouble"[^/]*' dom)"
+}
+mark() { grep -o "data-$1=\"[^\"]*\"" dom | head -n 1 | cut -d'"' -f2; }
+expect() {  # expect MARK VALUE
+  [ "$(mark "$1")" = "$2" ] || fail "$page: expected $1 = $2, found '$(mark "$1")'"
+}
+report() { "$PENSTOCK" report "$@" --json >report.json || fail "penstock report $* failed"; }
+measured() { "$PENSTOCK" simulate --plan "$1" --mini-batches "$2" --compute-spread 0.1 --json --trace t.json >simulated.json && sed 's/"predicted"/"measured"/' t.json >"$3"; }
+
+# Two lanes with everything: every action is drawn, sampled bars have their colour, memory peaks where the simulator says.
+make_plan 4 8 1f1b-flush flush >plan.json
+make_history >run.json
+measured plan.json 2 measured.json
+report --plan plan.json --trace measured.json --history run.json -o full.html
+page=full.html
+load full.html '?theme=light'
+actions=$(grep -o '"actions":[0-9]*' report.json | head -n 1 | cut -d: -f2)
+expect workers 4
+expect lanes 2
+expect actions "$actions"
+expect drawn "$actions"
+expect wrong 0
+expect disorder 0
+expect curves 5
+expect strategies 2
+expect peak "$(grep -o '"peak_memory_bytes":[0-9]*' simulated.json | cut -d: -f2)"
+[ "$(mark checked)" -ge 20 ] || fail "$page: only $(mark checked) bars were looked at"
+[ "$(mark rows)" -ge 8 ] || fail "$page: only $(mark rows) rows of differences"
+load full.html '?theme=dark'
+expect wrong 0
+load full.html '?zoom=0.4-0.5'
+[ "$(mark drawn)" -lt "$actions" ] || fail "$page: zoomed in, all actions are still drawn"
+
+# Without measurements; without a timeline; versions of PipeDream's stashing; several stages per worker with a split backward.
+report --plan plan.json -o plain.html
+page=plain.html
+load plain.html
+expect lanes 1
+expect rows 0
+report --plan plan.json --mini-batches 1000000000000 -o none.html
+page=none.html
+load none.html
+expect lanes 0
+make_plan 3 1 1f1b stash >stash.json
+report --plan stash.json -o stash.html
+page=stash.html
+load stash.html
+expect workers 3
+expect wrong 0
+make_plan 4 6 zb-v flush 0,1,1,0 >v.json
+report --plan v.json -o v.html
+page=v.html
+load v.html
+expect workers 2
+expect wrong 0
+grep -q 'weights W' dom || fail "$page: the legend lacks W"
+
+# The size that has to stay smooth; frame times are in docs/reports.md.
+make_plan 64 256 1f1b-flush flush >large.json
+measured large.json 1 measured.json
+report --plan large.json --trace measured.json -o large.html
+page=large.html
+load large.html
+expect workers 64
+[ "$(mark drawn)" -gt 190000 ] || fail "$page: $(mark drawn) actions were drawn"
+
+[ "$failures" -eq 0 ]

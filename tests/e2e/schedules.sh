@@ -1,0 +1,69 @@
+# Every kind of schedule: generated, proven sound, written as PyTorch's CSV and read back; the grids in docs/schedules.md are what the tool draws.
+source "$(dirname "$0")/lib.sh"
+
+sound() {
+  run 0 schedule "$@" -o s.txt
+  run 0 verify s.txt --json
+  grep -q '"ok":true' out || fail "penstock schedule $*: not sound"
+}
+
+for kind in gpipe 1f1b 1f1b-flush 2bw mp eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
+  for micro_batches in 1 3 8 13; do sound --kind "$kind" --micro-batches "$micro_batches"; done
+  sound --kind "$kind" --stages 4 --micro-batches 9 --accumulate 4
+  sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 9 --accumulate 8
+  sound --kind "$kind" --stages 4 --recompute 0,3 --norm
+done
+sound --kind interleaved --stages 12 --chunks 3 --micro-batches 7
+sound --kind zb-h1 --replicas 3,1,2 --micro-batches 12
+run 0 schedule --kind eager-1f1b --slack 3 -o s.txt
+run 0 verify s.txt --credits 3
+run 1 verify s.txt
+
+for kind in gpipe 1f1b-flush interleaved zb-h1 zb-v dualpipe-v chimera; do
+  run 0 schedule --kind "$kind" --format pytorch --compute-only -o s.csv
+  run 0 verify s.csv --json
+  grep -q '"ok":true' out || fail "$kind: the CSV is not sound when read back"
+done
+run 2 schedule --kind 1f1b --format pytorch
+
+# refused WORDS ARGUMENTS...
+refused() {
+  local words=$1
+  shift
+  run 2 schedule "$@"
+  grep -qF -- "$words" err || fail "penstock schedule $*: '$words' is not in the message: $(tail -n 1 err)"
+  [ ! -s out ] || fail "penstock schedule $*: an error left something on standard output"
+}
+refused 'even number of stages, found 5' --kind zb-v --stages 5
+refused 'divisible by the 3 chunks per worker, found 8' --kind interleaved --stages 8 --chunks 3
+refused 'at least 1 chunk' --kind interleaved --chunks 0
+refused 'found 2 chunks' --kind gpipe --chunks 2
+refused 'only schedule eager-1f1b has slack' --kind zb-h1 --slack 1
+refused 'slack must be between' --kind eager-1f1b --slack 1000000000000
+refused 'even number of replicas' --kind chimera --replicas 1
+refused 'same number of replicas' --kind zb-v --stages 4 --replicas 1,2,1,1
+refused "found '9'" --kind zb-h1 --stages 3 --recompute 0,9
+refused '--format' --kind zb-h1 --format csv
+
+# Each "$ penstock ..." line of the document and what follows it, up to an empty line.
+grids=0
+while IFS= read -r line; do
+  case $line in
+    '    $ penstock schedule '*)
+      grids=$((grids + 1))
+      # shellcheck disable=SC2086
+      run 0 ${line#'    $ penstock '}
+      sed 's/ *$//' out | grep . >drawn
+      : >documented
+      ;;
+    '    w'[0-9]* | '    f, b'*) [ -f documented ] && echo "${line#    }" >>documented ;;
+    *)
+      if [ -f documented ]; then
+        cmp -s drawn documented || fail "docs/schedules.md: the tool draws another grid number $grids"
+        rm documented
+      fi
+      ;;
+  esac
+done <"$here/../../docs/schedules.md"
+[ "$grids" -ge 9 ] || fail "docs/schedules.md shows $grids grids, expected at least 9"
+finish

@@ -1,0 +1,40 @@
+# Every strategy trains, and --check-against-serial says that it computes what one worker computes; clipping, tied weights, history.
+source "$(dirname "$0")/lib.sh"
+
+run 0 profile --model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --batch-size 4 --samples 1 -o p.json
+grep -q '"ties"' p.json || fail "the profile does not list tied weights"
+grep -q '"backward_weight_ns"' p.json || fail "the profile does not time the weights' part of backward"
+small="--model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --json --no-eval"
+
+# 5 whole mini-batches and one of 8 samples. Weights are shared between the first and the last stages, so all of this is under flush.
+for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
+  run 0 train $small --strategy $strategy --workers 2 --check-against-serial --check-steps 6 --clip-norm 0.5
+  json_keys equal bit_for_bit losses reference_losses grad_norms first_difference first_weight largest_difference steps
+  grep -q '"equal":true,"bit_for_bit":true' out || fail "$strategy: $(head -c 300 out)"
+  [ "$(numbers losses | wc -l)" -eq 6 ] || fail "$strategy: $(numbers losses | wc -l) losses, expected 6"
+  [ "$(numbers grad_norms | wc -l)" -eq 6 ] || fail "$strategy: $(numbers grad_norms | wc -l) norms, expected 6"
+done
+
+# Delayed weights: a model without ties.
+make_profile
+steps="--model lenet5 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --workers 2 --check-against-serial --check-steps 6"
+for weights in stash vertical-sync latest; do
+  run 0 train $steps --strategy 1f1b --weights $weights
+  grep -q 'losses of 6 steps equal to 0.0001' out || fail "1f1b with $weights: $(cat out)"
+done
+run 0 train $steps --strategy 2bw
+grep -q 'and so are all weights' out || fail "2bw: $(cat out)"
+run 0 train $steps --strategy 1f1b-flush --micro-batches 4
+grep -q 'losses of 6 steps bit for bit equal' out || fail "1f1b-flush: $(cat out)"
+
+# A plan with several stages per worker, as a file.
+run 0 plan --profile p.json --workers 2 --strategy zb-v -o v.json
+grep -q '"hosts"' v.json || fail "a zb-v plan does not say which worker holds which stage"
+run 0 train --model lenet5 --data synthetic --train-samples 64 --plan v.json --history run.json --clip-norm inf --json
+json_keys losses learning_rates grad_norms stages
+for key in format version model strategy plan steps epochs throughput_samples_per_s predicted_throughput_samples_per_s loss learning_rate \
+  grad_norm train_loss train_accuracy test_accuracy; do
+  grep -q "\"$key\":" run.json || fail "the history lacks the key $key"
+done
+[ "$(grep -o '"grad_norm":[0-9]' run.json | wc -l)" -eq "$(numbers losses | wc -l)" ] || fail "the history lacks gradient norms"
+finish

@@ -1,0 +1,166 @@
+// penstock report: plan, timeline, memory and training curves as one page.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "penstock/report/html_report.h"
+#include "penstock/report/read_trace.h"
+#include "penstock/report/timeline_svg.h"
+#include "penstock/schedule/text_format.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/simulate/simulator.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+#include "penstock/util/json.h"
+#include "penstock/util/units.h"
+#include "penstock/verify/verify.h"
+#include "tools/penstock/command.h"
+#include "tools/penstock/simulate_options.h"
+
+namespace penstock::tool {
+
+namespace {
+
+struct ReportOptions : CommonOptions {
+  std::string plan;
+  std::string trace;
+  std::string history;
+  std::string schedule;
+  std::string output = "report.html";
+  std::string svg;
+  int64_t mini_batches = 0;
+};
+
+/// Enough to fill the pipeline, run it full and drain it, at least two.
+int64_t default_mini_batches(const plan::Plan& plan) {
+  const int64_t micro_batches = saturating_mul(4, std::max<int64_t>(plan.depth, static_cast<int64_t>(plan.stages.size())));
+  return std::max<int64_t>(2, ceil_div(micro_batches, std::max<int64_t>(1, plan.micro_batches)));
+}
+
+int64_t num_actions(const schedule::Timeline& timeline) {
+  int64_t count = 0;
+  for (const auto& events : timeline.workers) count += static_cast<int64_t>(events.size());
+  return count;
+}
+
+void add_timeline(report::ReportInput& input, simulate::Result result) {
+  input.timelines.insert(input.timelines.begin(), std::move(result.timeline));
+  input.peak_memory_bytes = std::move(result.peak_memory_bytes);
+}
+
+void simulate_file(const ReportOptions& options, report::ReportInput& input) {
+  const schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
+  const auto violations = verify::verify(schedule);
+  if (!violations.empty())
+    throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+  if (schedule.num_actions() > report::kMaxReportActions) {
+    throw ConfigError(fmt::format("{}: a report draws at most {} actions, found {}", options.schedule, report::kMaxReportActions,
+                                  schedule.num_actions()));
+  }
+  add_timeline(input, simulate::simulate(schedule, simulate::costs_of(input.plan), {.keep_timeline = true}));
+}
+
+/// `mini_batches` 0: as many as show the plan at work, or one where that is too much. A plan too large to draw gets a note.
+void simulate_plan(int64_t mini_batches, report::ReportInput& input) {
+  const plan::Plan& plan = input.plan;
+  if (plan.num_workers() > static_cast<int>(report::kMaxReportWorkers)) {
+    input.notes.push_back(
+        fmt::format("No timeline: a report draws at most {} workers, the plan has {}.", report::kMaxReportWorkers, plan.num_workers()));
+    return;
+  }
+  int64_t drawn = 0;
+  for (const schedule::Timeline& timeline : input.timelines) drawn += num_actions(timeline);
+  const int64_t most = report::kMaxReportActions - drawn;
+  std::vector<int64_t> lengths = {mini_batches};
+  if (mini_batches == 0) lengths = {default_mini_batches(plan), 2, 1};
+  for (const int64_t length : lengths) {
+    if (saturating_mul(2, saturating_mul(length, saturating_mul(plan.micro_batches, static_cast<int64_t>(plan.stages.size())))) > most)
+      continue;
+    const simulate::PlannedSchedule schedule = simulate::planned_schedule(plan, length);
+    if (schedule.num_actions() <= most) return add_timeline(input, schedule.simulate(simulate::costs_of(plan), {.keep_timeline = true}));
+  }
+  input.notes.push_back(
+      fmt::format("No timeline: a report draws at most {} actions, {} optimiser step(s) of this plan have more.", most, lengths.back()));
+}
+
+/// Optimiser steps that the timeline holds actions of.
+int64_t mini_batches_of(const schedule::Timeline& timeline) {
+  int64_t last = 0;
+  for (const auto& events : timeline.workers) {
+    for (const schedule::TimelineEvent& event : events) last = std::max(last, event.action.mini_batch.value);
+  }
+  return last + 1;
+}
+
+report::ReportInput gather(const ReportOptions& options) {
+  report::ReportInput input{.plan = plan::load_plan(options.plan)};
+  if (!options.history.empty()) input.history = report::load_history(options.history);
+  if (!options.trace.empty()) {
+    constexpr int64_t kMaxTraceBytes = int64_t{512} << 20;
+    input.timelines = report::parse_trace(read_file(options.trace, kMaxTraceBytes), options.trace);
+    if (input.timelines.empty()) throw ParseError(options.trace, 0, "the trace holds no action");
+    if (input.timelines.size() > 1 || input.timelines[0].source != "measured") return input;
+  }
+  check_links(input.plan, "");
+  if (!options.schedule.empty()) {
+    simulate_file(options, input);
+  } else {
+    const bool like_measured = options.mini_batches == 0 && !input.timelines.empty();
+    simulate_plan(like_measured ? mini_batches_of(input.timelines[0]) : options.mini_batches, input);
+  }
+  return input;
+}
+
+int run(const ReportOptions& options) {
+  refuse_standard_output("--svg", options.svg);
+  refuse_standard_output("--output", options.output);
+  if (options.output == options.svg) throw ConfigError(fmt::format("--output and --svg expected two files, found '{}' twice", options.svg));
+  if (options.mini_batches < 0) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
+  if (!options.schedule.empty() && options.mini_batches > 0) throw ConfigError("--schedule has its own length: leave out --mini-batches");
+  const report::ReportInput input = gather(options);
+  std::vector<const schedule::Timeline*> timelines;
+  Json lanes = Json::array();
+  int64_t actions = 0;
+  for (const schedule::Timeline& timeline : input.timelines) {
+    const int64_t count = num_actions(timeline);
+    lanes.push_back(
+        {{"source", timeline.source}, {"actions", count}, {"makespan_ns", timeline.makespan_ns()}, {"idle_share", timeline.idle_share()}});
+    timelines.push_back(&timeline);
+    actions += count;
+  }
+  const std::string page = report::html_report(input);
+  if (!options.svg.empty() && timelines.empty()) throw ConfigError("--svg: " + input.notes.front());
+  if (!options.svg.empty())
+    write_output(options.svg, report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model, input.plan.strategy)));
+  write_output(options.output, page);
+  if (options.json) {
+    const Json result = {{"html", options.output}, {"bytes", page.size()}, {"actions", actions}, {"lanes", lanes}, {"notes", input.notes}};
+    write_output("", result.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    return kExitYes;
+  }
+  std::string text = fmt::format("{}: {}, {} actions in {} timeline(s); open it in a browser\n", options.output,
+                                 format_bytes(static_cast<int64_t>(page.size())), actions, input.timelines.size());
+  for (const std::string& note : input.notes) text += note + "\n";
+  write_output("", text);
+  return kExitYes;
+}
+
+}  // namespace
+
+Command report_command(CLI::App& parent) {
+  auto options = std::make_shared<ReportOptions>();
+  CLI::App* app = parent.add_subcommand("report", "Plan, timeline, memory and training curves as one HTML page that needs no network");
+  app->add_option("--plan", options->plan, "Plan (penstock plan)")->required();
+  app->add_option("--trace", options->trace, "Timelines of a run (penstock train --trace): predicted and measured");
+  app->add_option("--history", options->history, "Losses, accuracies, learning rates of a run (penstock train --history)");
+  app->add_option("--schedule", options->schedule, "Predict this schedule (text form) instead of the plan's own");
+  app->add_option("--mini-batches", options->mini_batches, "Optimiser steps to predict; without, as many as show the pipeline at work");
+  app->add_option("-o,--output", options->output, "File to write the page to")->capture_default_str();
+  app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");
+  add_common(*app, *options);
+  return {app, [options]() { return run(*options); }};
+}
+
+}  // namespace penstock::tool

@@ -1,0 +1,143 @@
+#include "tools/penstock/schedule_costs.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/units.h"
+
+namespace penstock::tool {
+
+namespace {
+
+using Values = std::vector<int64_t>;
+using Parse = int64_t (*)(std::string_view);
+
+struct Row {
+  const char* option;
+  std::string ScheduleCostOptions::*text;
+  const char* help;
+};
+
+constexpr Row kRows[] = {
+    {"--forward", &ScheduleCostOptions::forward, "F and R: 1ms for all stages, or 1ms,2ms,1ms; 1ms when not given"},
+    {"--backward", &ScheduleCostOptions::backward, "B; when not given as long as I and W together"},
+    {"--backward-input", &ScheduleCostOptions::backward_input, "I; when not given as long as F"},
+    {"--backward-weight", &ScheduleCostOptions::backward_weight, "W; when not given as long as F"},
+    {"--step", &ScheduleCostOptions::step, "STEP; nothing when not given"},
+    {"--sync", &ScheduleCostOptions::sync, "SYNC; nothing when not given"},
+    {"--latency", &ScheduleCostOptions::latency, "Of each message, one way: 20us"},
+    {"--bandwidth", &ScheduleCostOptions::bandwidth, "Of each worker's link, per direction: 10Gbps"},
+    {"--message-bytes", &ScheduleCostOptions::message_bytes, "Each message: 4MB"},
+    {"--stash-bytes", &ScheduleCostOptions::stash_bytes, "Kept from forward to backward for each micro-batch"},
+    {"--weight-bytes", &ScheduleCostOptions::weight_bytes, "One version of a stage's weights"},
+};
+
+/// One value per stage; nothing when the option is not given.
+Values values_of(const ScheduleCostOptions& options, const char* name, Parse parse, size_t num_stages) {
+  std::string text;
+  for (const Row& row : kRows) {
+    if (std::string_view(row.option) == name) text = options.*row.text;
+  }
+  Values values;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    values.push_back(parse_option(name, text.substr(begin, end - begin), parse));
+    begin = end + 1;
+  }
+  if (values.size() == 1) values.resize(num_stages, values[0]);
+  if (!values.empty() && values.size() != num_stages) {
+    throw ConfigError(fmt::format("{} names {} values, expected one or one for each of the {} stages", name, values.size(), num_stages));
+  }
+  return values;
+}
+
+int64_t value_of(const std::string& name, const std::string& text, Parse parse) {
+  return text.empty() ? 0 : parse_option(name, text, parse);
+}
+
+/// B and W of one stage from what is given of B, I and W.
+void set_backward(simulate::StageCost& stage, const int64_t* whole, const int64_t* input, const int64_t* weight) {
+  if (whole == nullptr) {
+    stage.backward_weight_ns = weight != nullptr ? *weight : stage.forward_ns;
+    stage.backward_ns = saturating_add(input != nullptr ? *input : stage.forward_ns, stage.backward_weight_ns);
+    return;
+  }
+  stage.backward_ns = *whole;
+  stage.backward_weight_ns = weight != nullptr ? *weight : input != nullptr ? *whole - *input : *whole / 2;
+  const int64_t input_ns = stage.backward_ns - stage.backward_weight_ns;
+  if (input_ns < 0 || stage.backward_weight_ns < 0 || (input != nullptr && *input != input_ns)) {
+    throw ConfigError(fmt::format("--backward {} is not the sum of --backward-input and --backward-weight: leave one of them out",
+                                  format_duration(*whole)));
+  }
+}
+
+std::vector<simulate::LinkCost> links_of(const schedule::Schedule& schedule, int64_t bytes) {
+  std::set<std::pair<StageId, StageId>> pairs;
+  for (const auto& actions : schedule.workers) {
+    for (const schedule::Action& action : actions) {
+      if (action.op == schedule::Op::SendForward) pairs.emplace(action.stage, action.peer);
+      if (action.op == schedule::Op::SendBackward) pairs.emplace(action.peer, action.stage);
+    }
+  }
+  std::vector<simulate::LinkCost> links;
+  for (const auto& [from, to] : pairs) links.push_back({from, to, bytes});
+  return links;
+}
+
+}  // namespace
+
+std::string ScheduleCostOptions::given() const {
+  for (const Row& row : kRows) {
+    if (!(this->*row.text).empty()) return row.option;
+  }
+  return "";
+}
+
+void add_schedule_cost_options(CLI::App& app, ScheduleCostOptions& options) {
+  for (const Row& row : kRows) app.add_option(row.option, options.*row.text, row.help)->group("Costs of --schedule without --plan");
+}
+
+simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Schedule& schedule) {
+  const size_t num_stages = schedule.shape.replicas.size();
+  const auto times = [&](const char* name) { return values_of(options, name, parse_duration, num_stages); };
+  const auto sizes = [&](const char* name) { return values_of(options, name, parse_bytes, num_stages); };
+  const auto at = [](const Values& values, size_t s) { return values.empty() ? nullptr : &values[s]; };
+  const Values forward = times("--forward");
+  const Values whole = times("--backward");
+  const Values input = times("--backward-input");
+  const Values weight = times("--backward-weight");
+  const Values step = times("--step");
+  const Values sync = times("--sync");
+  const Values stash = sizes("--stash-bytes");
+  const Values weights = sizes("--weight-bytes");
+
+  simulate::Costs costs;
+  costs.latency_ns = value_of("--latency", options.latency, parse_duration);
+  costs.bandwidth_bytes_per_s = value_of("--bandwidth", options.bandwidth, parse_bandwidth);
+  costs.links = links_of(schedule, value_of("--message-bytes", options.message_bytes, parse_bytes));
+  costs.stages.resize(num_stages);
+  for (size_t s = 0; s < num_stages; ++s) {
+    constexpr int64_t kUnitNs = 1'000'000;
+    simulate::StageCost& stage = costs.stages[s];
+    stage.forward_ns = forward.empty() ? kUnitNs : forward[s];
+    set_backward(stage, at(whole, s), at(input, s), at(weight, s));
+    if (!step.empty()) stage.step_ns = step[s];
+    if (!sync.empty()) stage.sync_ns = sync[s];
+    if (!stash.empty()) stage.stash_bytes = stash[s];
+    if (!weights.empty()) stage.weight_bytes = weights[s];
+  }
+  for (const simulate::LinkCost& link : costs.links) {
+    const bool known = link.from.value >= 0 && link.to.value >= 0 && link.to.index() < num_stages;
+    if (!known) continue;  // simulate() says so
+    int64_t& input_bytes = costs.stages[link.to.index()].input_bytes;
+    input_bytes = saturating_add(input_bytes, link.bytes);
+  }
+  return costs;
+}
+
+}  // namespace penstock::tool
