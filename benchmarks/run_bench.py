@@ -34,7 +34,8 @@ MODELS = {
 }
 
 # Measured against predicted throughput: strategies that `train` profiles, plans and runs by itself.
-PREDICTED_STRATEGIES = ["dp", "mp", "gpipe", "1f1b"]
+PREDICTED_STRATEGIES = {"dp": 2, "mp": 1, "gpipe": 8, "1f1b": 1}  # micro-batches per step
+PROFILE_SAMPLES = 30
 PREDICTED_MODELS = {
     **MODELS,
     "resnet18": {
@@ -51,6 +52,7 @@ SCHEDULE_MICRO_BATCHES = 8
 SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches
 IDLE_ERROR = 0.05
 GAIN_ERROR = 0.03
+SPLIT_PAIRS = 5  # runs of zb-h1, each with one of 1f1b-flush, in a round
 
 # (row, model, numerator, denominator, factor on the denominator, least ratio or None)
 ROWS = [
@@ -162,19 +164,33 @@ class Bench:
         """name -> function that measures one strategy and returns (measured, predicted) samples per second."""
 
         def strategy(name):
-            report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1)
+            # The micro-batches that the strategy runs with; a longer profile than train's own.
+            micro_batch = max(self.options(model)["batch"] // PREDICTED_STRATEGIES[name], 1)
+            profile = self.folder / f"{model}.{name}.profile.json"
+            self.penstock("profile", *self.model_options(model), "--batch-size", micro_batch, "--threads", 1, "--concurrency", 2,
+                          "--samples", 3 if self.args.quick else PROFILE_SAMPLES, "-o", profile)
+            report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1, "--profile", profile)
             return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
 
         return {name: lambda name=name: strategy(name) for name in PREDICTED_STRATEGIES}
 
-    def scheduled(self, model, kind):
+    def profile_of_steps(self, model):
+        """One profile for all schedules of a round, so that their predictions differ by nothing but the schedule."""
+        profile = self.folder / f"{model}.schedules.profile.json"
+        micro_batch = self.options(model)["batch"] * SCHEDULE_BATCHES // SCHEDULE_MICRO_BATCHES
+        self.penstock("profile", *self.model_options(model), "--batch-size", micro_batch, "--threads", 1, "--concurrency", 2,
+                      *(["--samples", 3] if self.args.quick else []), "-o", profile)
+        return profile
+
+    def scheduled(self, model, kind, profile):
         """Measured and predicted idle share and throughput of one schedule."""
         sizes = self.options(model)
         steps = max(sizes["steps"] // SCHEDULE_BATCHES, 2)
         batch = sizes["batch"] * SCHEDULE_BATCHES
         report = self.penstock("train", *self.model_options(model), "--data", "synthetic", "--train-samples", batch * (steps + 1), "--epochs", 1,
                                "--batch-size", batch, "--micro-batches", SCHEDULE_MICRO_BATCHES, "--warmup-steps", 1, "--optimizer", "sgd",
-                               "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind, "--workers", 2, "--threads", 1)
+                               "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind, "--workers", 2, "--threads", 1,
+                               "--profile", profile)
         return {key: report[key] for key in ("idle_share", "predicted_idle_share", "throughput_samples_per_s",
                                              "predicted_throughput_samples_per_s")}
 
@@ -264,29 +280,33 @@ def measure_predictions(bench, rounds, log):
 
 
 def measure_schedules(bench, rounds, log):
-    """One row per model and schedule: idle share measured and predicted, and throughput against 1f1b-flush, one of each per round."""
+    """One row per model and schedule: idle share measured and predicted, and throughput against a run of 1f1b-flush right after it."""
     results = {}
     for number in range(rounds):
         for model in bench.args.models:
             start = number % len(FLUSHED_SCHEDULES)
+            profile = None
             for kind in FLUSHED_SCHEDULES[start:] + FLUSHED_SCHEDULES[:start]:
-                log(f"round {number + 1}/{rounds}: {model}, schedule {kind}")
-                try:
-                    result = bench.scheduled(model, kind)
-                except (Failed, KeyError) as failure:
-                    log(f"failed: {failure}")
-                    result = None
-                results.setdefault((model, kind), []).append(result)
+                for pair in range(SPLIT_PAIRS if kind == "zb-h1" and not bench.args.quick else 1):
+                    log(f"round {number + 1}/{rounds}: {model}, schedule {kind}")
+                    try:
+                        profile = profile or bench.profile_of_steps(model)
+                        result = (bench.scheduled(model, kind, profile), bench.scheduled(model, "1f1b-flush", profile))
+                    except (Failed, KeyError) as failure:
+                        log(f"failed: {failure}")
+                        result = None
+                    results.setdefault((model, kind), []).append(result)
     rows = []
-    for (model, kind), rounds_of_it in results.items():
-        pairs = [(mine, base) for mine, base in zip(rounds_of_it, results[(model, "1f1b-flush")]) if mine and base]
-        row = {"model": model, "schedule": kind, "rounds": rounds_of_it}
-        if pairs:
-            median = lambda of: statistics.median(of(mine, base) for mine, base in pairs)
+    for (model, kind), pairs in results.items():
+        row = {"model": model, "schedule": kind, "pairs": pairs}
+        good = [pair for pair in pairs if pair]
+        if good:
+            median = lambda of: statistics.median(of(mine, base) for mine, base in good)
             row["idle_share"] = median(lambda mine, base: mine["idle_share"])
             row["predicted_idle_share"] = median(lambda mine, base: mine["predicted_idle_share"])
             row["idle_error"] = median(lambda mine, base: mine["idle_share"] - mine["predicted_idle_share"])
-            row["gain"] = median(lambda mine, base: mine["throughput_samples_per_s"] / base["throughput_samples_per_s"])
+            gains = sorted(mine["throughput_samples_per_s"] / base["throughput_samples_per_s"] for mine, base in good)
+            row["gain"], row["gains"] = statistics.median(gains), gains
             row["predicted_gain"] = median(
                 lambda mine, base: mine["predicted_throughput_samples_per_s"] / base["predicted_throughput_samples_per_s"])
             row["met"] = abs(row["idle_error"]) <= IDLE_ERROR
@@ -297,13 +317,13 @@ def measure_schedules(bench, rounds, log):
 
 
 def schedule_table(rows):
-    lines = [f"{'schedule, 2 workers, 8 micro-batches':40} {'model':10} {'idle':>7} {'predicted':>9} {'points':>7} {'/ 1f1b-flush':>12} {'predicted':>9}"]
+    lines = [f"{'schedule, 2 workers, 8 micro-batches':40} {'model':10} {'idle':>7} {'predicted':>9} {'points':>7} {'/ 1f1b-flush':>12} {'lowest':>7} {'highest':>7} {'predicted':>9}"]
     for row in rows:
         if "met" not in row:
             lines.append(f"{row['schedule']:40} {row['model']:10} {'failed':>7}")
             continue
         lines.append(f"{row['schedule']:40} {row['model']:10} {100 * row['idle_share']:6.1f}% {100 * row['predicted_idle_share']:8.1f}% "
-                     f"{100 * row['idle_error']:+7.1f} {row['gain']:12.3f} {row['predicted_gain']:9.3f}  {'yes' if row['met'] else 'NO'}")
+                     f"{100 * row['idle_error']:+7.1f} {row['gain']:12.3f} {row['gains'][0]:7.3f} {row['gains'][-1]:7.3f} {row['predicted_gain']:9.3f}  {'yes' if row['met'] else 'NO'}")
     return "\n".join(lines)
 
 
@@ -410,7 +430,7 @@ def main():
 
     failed = any(not row["ratios"] for row in rows) or any(value is None for model in samples.values() for values in model.values() for value in values)
     failed = failed or any(value is None for row in predictions for value in row["ratios"])
-    failed = failed or any(result is None for row in schedules for result in row["rounds"])
+    failed = failed or any(result is None for row in schedules for result in row["pairs"])
     if failed or memory_failed:
         return 3
     missed = any(row.get("met") is False for row in rows + predictions + schedules + (memory or []))

@@ -77,7 +77,9 @@ class Estimate {
     cost.forward_ns = profile::operations_ns(work.forward, device_);
     if (flow_.runs_backward(id)) {
       cost.backward_ns = backward_ns(id, work);
-      cost.backward_weight_ns = profile::operations_ns(work.backward_weights, device_);
+      // The rest is done with the inputs' gradients, where those are wanted.
+      const bool waits = model_.layer(id).weight_gradients_can_wait() || !flow_.inputs_need(id);
+      if (waits) cost.backward_weight_ns = profile::operations_ns(work.backward_weights, device_);
     }
     add_loss(id, cost);
     cost.weight_bytes = detail::tensor_bytes(model_.parameter_count(id));

@@ -118,6 +118,19 @@ TEST(AnalyticProfile, TheFirstLayerComputesNoGradientOfItsInput) {
   EXPECT_EQ(first.backward_ns + second.forward_ns, second.backward_ns) << "the three products cost the same";
 }
 
+TEST(AnalyticProfile, WeightsOfNormalisationAreMadeWithTheInputs) {
+  ModelBuilder net("m");
+  Value x = net.batch_norm2d(net.input({2, 6, 6}), {.name = "first"});
+  x = net.batch_norm2d(net.conv2d(x, {.channels = 2, .kernel = 3, .padding = 1, .name = "conv"}), {.name = "second"});
+  const Model model = net.build(net.linear(net.flatten(x), {.features = 3}));
+  const profile::Profile profile = analytic_profile(model, find_device("v100"), {.batch_size = 64});
+  const auto cost = [&](const char* name) { return profile.costs[model.graph().find(name).index()]; };
+  EXPECT_EQ(cost("first").backward_weight_ns, cost("first").backward_ns) << "nothing else is wanted of the first layer";
+  EXPECT_EQ(cost("second").backward_weight_ns, 0);
+  EXPECT_GT(cost("second").backward_ns, cost("first").backward_ns) << "sums and the pass that uses them";
+  EXPECT_GT(cost("conv").backward_weight_ns, 0);
+}
+
 TEST(AnalyticProfile, StepsCostByTheOptimisersState) {
   profile::DeviceSpec device = find_device("cpu-core");
   device.launch_ns = 0;

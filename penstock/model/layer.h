@@ -61,6 +61,10 @@ class Layer {
   /// Mutable state that is not trained, such as running statistics; it belongs to the worker. Default: none.
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
   virtual int num_outputs() const { return 1; }
+  /// Whether the weights' gradients can be made after the inputs' (action W) without doing any work twice. No where the two share their
+  /// work (normalisation), or a weight is used more than once: then I makes both. The runtime looks at the operations themselves
+  /// (runtime/layer_tape.h); profiles rely on this. Default: yes, as for matrix products and convolutions.
+  virtual bool weight_gradients_can_wait() const { return true; }
   /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws ConfigError saying what fits when the
   /// inputs do not.
   virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;

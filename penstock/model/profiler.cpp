@@ -53,6 +53,8 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   check_at_least(options.samples, 1, 1'000'000, "number of samples");
   check_at_least(options.threads, 1, 1024, "number of threads");
   check_at_least(options.concurrency, 1, 1024, "concurrency");
+  check_at_least(options.least_time.count(), 0, 86'400'000, "least time in ms");
+  check_at_least(options.most_samples, 0, 1'000'000, "greatest number of samples");
   if (model.graph().num_layers() == 0) throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
   const auto states = static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size());
   const int64_t needed = least_memory_bytes(model, options, 3 + states);
@@ -179,7 +181,7 @@ class Measurement {
       const bool split = i >= options_.warmup + wanted;
       const auto start = std::chrono::steady_clock::now();
       Times times = pass.run(split ? detail::Backward::Split : detail::Backward::Whole);
-      if (i == options_.warmup - 1)
+      if (i == std::max(options_.warmup, 1) - 1)
         wanted = samples_to_take(options_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
       if (i >= options_.warmup) (split ? split_samples : samples).push_back(std::move(times));
       MutexLock lock(mutex_);

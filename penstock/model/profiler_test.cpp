@@ -78,6 +78,50 @@ TEST(Profiler, MeasuresLeNet5) {
   EXPECT_EQ(flatten.stash_bytes, 0) << "a view keeps nothing of its own";
 }
 
+TEST(Profiler, TakesMoreSamplesOfAFastModelUpToALimit) {
+  const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
+  for (const int warmup : {0, 2}) {
+    SCOPED_TRACE(warmup);
+    ProfilerOptions options = quick();
+    options.warmup = warmup;
+    options.least_time = std::chrono::hours(1);
+    options.most_samples = 21;
+    std::pair<int, int> last;
+    options.progress = [&](int done, int total) {
+      EXPECT_EQ(done, last.first + 1);
+      EXPECT_LE(done, total);
+      last = {done, total};
+    };
+    EXPECT_EQ(measure_profile(model, options).samples, 21);
+    EXPECT_EQ(last, std::pair(warmup + 21 + 11, warmup + 21 + 11));
+    options.progress = {};
+    options.most_samples = 1;
+    EXPECT_EQ(measure_profile(model, options).samples, 3) << "never fewer than asked for";
+    options.most_samples = 21;
+    options.least_time = {};
+    EXPECT_EQ(measure_profile(model, options).samples, 3);
+  }
+}
+
+TEST(Profiler, WeightsOfNormalisationAreMadeWithTheInputs) {
+  ModelBuilder net("m");
+  Value x = net.conv2d(net.input({2, 6, 6}), {.channels = 4, .kernel = 3, .name = "conv"});
+  x = net.batch_norm2d(x, {.name = "norm"});
+  const Model model = net.build(net.linear(net.flatten(x), {.features = 3, .name = "fc"}));
+  const profile::Profile profile = measure_profile(model, quick());
+  const auto cost = [&](const char* name) { return profile.costs[model.graph().find(name).index()]; };
+  EXPECT_GT(cost("norm").backward_ns, 0);
+  EXPECT_EQ(cost("norm").backward_weight_ns, 0);
+  EXPECT_GT(cost("conv").backward_weight_ns, 0);
+  EXPECT_GT(cost("fc").backward_weight_ns, 0);
+
+  ModelBuilder first("m");
+  const Model only_weights = first.build(first.linear(first.flatten(first.batch_norm2d(first.input({2, 3, 3}))), {.features = 3}));
+  const profile::LayerCost norm = measure_profile(only_weights, quick()).costs[0];
+  EXPECT_GT(norm.backward_weight_ns, 0) << "nothing else is wanted of the first layer";
+  EXPECT_EQ(norm.backward_weight_ns, norm.backward_ns);
+}
+
 TEST(Profiler, CoversBranchesSeveralOutputsAndUnusedValues) {
   ModelBuilder net("branches");
   const Value x = net.input({4, 6, 6});
@@ -101,7 +145,7 @@ TEST(Profiler, GradientsOfInputsAndWeightsOfALargeProductTakeAboutAsLong) {
   const Model model = net.build(net.linear(x, {.features = 4}));
   ProfilerOptions options = quick();
   options.batch_size = 256;
-  options.samples = 7;
+  options.samples = 31;  // the machine may be busy with other things
   const profile::LayerCost cost = measure_profile(model, options).costs[1];
   const double share = static_cast<double>(cost.backward_weight_ns) / static_cast<double>(cost.backward_ns);
   EXPECT_GT(share, 0.2);
@@ -173,6 +217,8 @@ TEST(Profiler, RefusesOptionsOutOfRange) {
   EXPECT_THROW(with([](ProfilerOptions& o) { o.warmup = -1; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.threads = 0; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.concurrency = 0; })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.least_time = std::chrono::milliseconds::max(); })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.most_samples = -1; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.optimizer.name = "none"; })(), ConfigError);
 }
 

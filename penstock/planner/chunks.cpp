@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "penstock/planner/chunk_cuts.h"
+#include "penstock/schedule/generate.h"
 #include "penstock/schedule/placement.h"
 
 namespace penstock::planner {
@@ -29,8 +30,6 @@ struct Layout {
 
   int stages() const { return static_cast<int>(worker_of.size()); }
 };
-
-bool is_v(Kind kind) { return kind == Kind::ZbV || kind == Kind::DualPipeV; }
 
 std::vector<int> chunk_counts(const Context& context, Kind kind) {
   if (kind != Kind::Interleaved) return {2};
@@ -165,8 +164,6 @@ int workers_of_copy(const Context& context, Kind kind, int copies, int chunks) {
 }
 
 }  // namespace
-
-bool is_chunked(Kind kind) { return kind == Kind::Interleaved || is_v(kind) || kind == Kind::Chimera; }
 
 ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Kind kind, const ChunkChoice& choice) {
   ChunkedSplits result;

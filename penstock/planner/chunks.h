@@ -16,8 +16,6 @@ namespace penstock::planner {
 inline constexpr size_t kMostCopies = 5;
 inline constexpr int kMostChunkedWorkers = 4'096;  ///< plans name the worker of every stage and replica
 
-bool is_chunked(schedule::Kind kind);
-
 /// Which of the splits to make.
 struct ChunkChoice {
   bool one_copy = false;

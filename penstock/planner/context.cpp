@@ -42,15 +42,22 @@ Recompute parse_recompute(const std::string& name) {
   throw ConfigError(fmt::format("unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
 }
 
+// Where any layer's time is known, 0 means that the layer makes its weights' gradients with the inputs'.
+bool knows_split(const profile::Profile& profile) {
+  const auto is_known = [](const profile::LayerCost& cost) { return cost.backward_weight_ns > 0; };
+  return std::any_of(profile.costs.begin(), profile.costs.end(), is_known);
+}
+
 // Products with the weights' and with the inputs' gradients are about equally large; layers without weights have none of the former.
-int64_t backward_weight_ns(const profile::LayerCost& cost) {
-  if (cost.backward_weight_ns > 0) return std::min(cost.backward_weight_ns, cost.backward_ns);
+int64_t backward_weight_ns(const profile::LayerCost& cost, bool known) {
+  if (known) return std::min(cost.backward_weight_ns, cost.backward_ns);
   return cost.weight_bytes > 0 ? cost.backward_ns / 2 : 0;
 }
 
 std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
   std::vector<PlannedLayer> layers;
   layers.reserve(profile.costs.size());
+  const bool known = knows_split(profile);
   for (const profile::LayerCost& cost : profile.costs) {
     layers.push_back({.forward_ns = cost.forward_ns,
                       .compute_ns = saturating_add(cost.forward_ns, cost.backward_ns),
@@ -58,7 +65,7 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .weight_bytes = cost.weight_bytes,
                       .stash_bytes = cost.stash_bytes,
                       .output_bytes = cost.output_bytes,
-                      .backward_weight_ns = backward_weight_ns(cost)});
+                      .backward_weight_ns = backward_weight_ns(cost, known)});
   }
   return layers;
 }
@@ -109,9 +116,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
                                   profile::samples_per_micro_batch(profile)));
   }
   layers = planned_layers(profile);
-  guesses_split = std::any_of(profile.costs.begin(), profile.costs.end(), [](const profile::LayerCost& cost) {
-    return cost.backward_weight_ns == 0 && cost.backward_ns > 0 && cost.weight_bytes > 0;
-  });
+  guesses_split = std::any_of(layers.begin(), layers.end(), [](const PlannedLayer& layer) { return layer.backward_weight_ns > 0; }) &&
+                  !knows_split(profile);
   check_totals(profile.graph, layers);
   check_times(cluster, layers);
 }

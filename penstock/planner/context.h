@@ -25,7 +25,7 @@ class Context {
   Recompute recompute = Recompute::Never;
   std::unique_ptr<CostModel> model;
   std::vector<PlannedLayer> layers;  ///< for a device of speed 1
-  bool guesses_split = false;        ///< some layers' backward_weight_ns is not measured: taken as half the backward pass
+  bool guesses_split = false;        ///< no layer's backward_weight_ns is known: half the backward pass of those with weights
 
   const cluster::Topology& topology() const { return model->topology(); }
 

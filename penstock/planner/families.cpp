@@ -1,5 +1,7 @@
 #include "penstock/planner/families.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "penstock/planner/chunks.h"
@@ -100,7 +102,37 @@ const PlanResult& Families::standard(const std::string& strategy) {
   return entry->second;
 }
 
+namespace {
+
+// Why none of the candidates fits: that of the one that needs the least memory.
+class LeastNeeded {
+ public:
+  explicit LeastNeeded(std::string reason) : reason_(std::move(reason)) {}
+
+  void add(const Tried& tried) {
+    const int64_t bytes = tried.priced.plan.stages.empty() ? INT64_MAX : alternative_of(tried.priced.plan, "").memory_bytes;
+    if (bytes < INT64_MAX) ++known_;
+    if (bytes > bytes_ || (bytes == bytes_ && known_ > 0)) return;
+    bytes_ = bytes;
+    reason_ = tried.reason;
+  }
+  void add(const ConfigError& error) {
+    if (known_ == 0) reason_ = error.what();
+  }
+  std::string text() const {
+    return known_ < 2 ? reason_ : fmt::format("{}; the other splits tried ({}) need no less", reason_, known_ - 1);
+  }
+
+ private:
+  std::string reason_;
+  int64_t bytes_ = INT64_MAX;
+  int known_ = 0;
+};
+
+}  // namespace
+
 PlanResult Families::best_of(const std::vector<Candidate>& candidates, double faster_than, std::string reason) {
+  LeastNeeded refused(std::move(reason));
   const Tried* best = nullptr;
   std::vector<Tried> all;
   all.reserve(candidates.size());
@@ -110,17 +142,17 @@ PlanResult Families::best_of(const std::vector<Candidate>& candidates, double fa
       if (most_samples_per_s(price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed) continue;
       all.push_back(tried(context_, candidate));
     } catch (const ConfigError& error) {  // the kind cannot run this split
-      if (best == nullptr) reason = error.what();
+      refused.add(error);
       continue;
     }
     Tried& last = all.back();
     if (!last.reason.empty()) {
-      if (best == nullptr) reason = last.reason;
+      refused.add(last);
     } else if (best == nullptr || last.priced.plan.throughput_samples_per_s > best->priced.plan.throughput_samples_per_s) {
       best = &last;
     }
   }
-  if (best == nullptr) return {std::nullopt, std::move(reason)};
+  if (best == nullptr) return {std::nullopt, refused.text()};
   Plan plan = price(context_, best->candidate.split, best->candidate.micro_batches);
   plan.optimality_gap = best->candidate.optimality_gap;
   std::string misfit = over_limit(context_, best->candidate.split, plan);

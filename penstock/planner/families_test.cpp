@@ -8,6 +8,7 @@
 #include "penstock/planner/hybrid.h"
 #include "penstock/planner/layer_runs.h"
 #include "penstock/planner/testing_graphs.h"
+#include "penstock/schedule/placement.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -56,6 +57,69 @@ TEST(Compare, SaysWhenDataParallelismIsBest) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000'000));
   EXPECT_EQ(plan.strategy, "dp");
   EXPECT_THAT(row(plan, "dp").note, HasSubstr("data parallelism is best"));
+}
+
+TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(16, 1'000'000), std::vector<int64_t>(16, 1'000), std::vector<int64_t>(16, 1'000));
+  PlanOptions options;
+  options.strategy = "interleaved";
+  for (const auto& [workers, copies] : {std::pair{8, 1}, std::pair{4, 2}}) {
+    plan::Plan plan = *make_plan(profile, flat_cluster(workers, 1'000'000'000'000), options).plan;
+    for (plan::Stage& stage : plan.stages) stage.replicas = copies;
+    plan.hosts = schedule::loop_hosts(static_cast<int>(plan.stages.size()), workers, copies);
+    const plan::Plan chunked =
+        price_hosted_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), plan.stages, plan.hosts, options);
+    // A line of as many workers with one stage each, and as many copies.
+    std::vector<std::vector<std::string>> stages(static_cast<size_t>(workers));
+    for (size_t l = 0; l < 16; ++l) stages[l * static_cast<size_t>(workers) / 16].push_back("l" + std::to_string(l));
+    PlanOptions flushed;
+    flushed.strategy = "1f1b-flush";
+    const plan::Plan straight = price_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), stages,
+                                           std::vector<int>(static_cast<size_t>(workers), copies), flushed);
+    EXPECT_EQ(chunked.num_workers(), 8);
+    EXPECT_EQ(chunked.micro_batches, straight.micro_batches);
+    EXPECT_EQ(straight.micro_batches, 4 * workers);
+  }
+}
+
+TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(24, 1'000'000), std::vector<int64_t>(24, 1'000), std::vector<int64_t>(24, 1'000));
+  PlanOptions options;
+  options.recompute = "never";
+  options.micro_batches = 8;
+  for (const std::string strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+    options.strategy = strategy;
+    options.memory_limit_bytes = 1'000;
+    const PlanResult refused = make_plan(profile, flat_cluster(4, 1'000'000'000'000), options);
+    ASSERT_FALSE(refused.plan.has_value());
+    const size_t at = refused.reason.find(" bytes);");
+    ASSERT_NE(at, std::string::npos) << refused.reason;
+    options.memory_limit_bytes = std::stoll(refused.reason.substr(refused.reason.rfind('(', at) + 1));
+    EXPECT_TRUE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value()) << refused.reason;
+    --options.memory_limit_bytes;
+    EXPECT_FALSE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value()) << refused.reason;
+  }
+}
+
+// Each worker of zb-h2 may begin the next step as early as it ended this one, unless all wait for each other in between.
+TEST(Families, NormsMakeWorkersWaitAtEachStep) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(8, 1'000'000), std::vector<int64_t>(8, 1'000), std::vector<int64_t>(8, 1'000));
+  PlanOptions options;
+  options.strategy = "zb-h2";
+  options.straight = true;
+  options.micro_batches = 32;
+  const cluster::Cluster cluster = flat_cluster(8, 1'000'000'000'000);
+  const plan::Plan without = *make_plan(profile, cluster, options).plan;
+  options.global_norm = true;
+  const plan::Plan with = *make_plan(profile, cluster, options).plan;
+  EXPECT_LT(without.idle_share, 0.01);
+  // (p-1) F of 32 x 3 F and that, where F = I = W.
+  EXPECT_NEAR(with.idle_share, 7.0 / (96 + 7), 0.005);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock", true).throughput_samples_per_s, with.throughput_samples_per_s);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock").throughput_samples_per_s, without.throughput_samples_per_s);
 }
 
 TEST(Compare, ChangesNothingOfThePlanItself) {
@@ -207,6 +271,15 @@ TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
   EXPECT_NEAR(zb.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
   EXPECT_EQ(zb.stages[0].backward_weight_ns, zb.stages[0].backward_ns / 2);
   EXPECT_THAT(zb.notes, testing::Contains(HasSubstr("half the backward pass")));
+}
+
+TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
+  profile::Profile profile = eight_layers();
+  profile.costs[0].backward_weight_ns = 700;
+  const plan::Plan zb = *planned(profile, flat_cluster(2, 1'000'000'000'000'000), "zb-h1").plan;
+  EXPECT_EQ(zb.stages[0].backward_weight_ns, 700) << "the others' 0 was measured";
+  EXPECT_EQ(zb.stages[1].backward_weight_ns, 0);
+  EXPECT_THAT(zb.notes, testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
 }
 
 TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {

@@ -60,18 +60,21 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
   return ceil_div(in_flight(replicas, workers_from_here) - 1, share) + 1;
 }
 
-int64_t MemoryModel::stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
-  const LayerSums& sums = stage.sums;
-  const double state = static_cast<double>(sums.weight_bytes) * optimizer_state_per_weight;
+int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions) const {
+  const double state = static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight;
   const int64_t state_bytes = state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state);
-  const int64_t weights = saturating_mul(versions(replicas, workers_from_here) + 1, sums.weight_bytes);
+  const int64_t weights = saturating_mul(versions + 1, stage.sums.weight_bytes);
+  return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
+}
+
+int64_t MemoryModel::stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
   const int64_t held = in_flight(replicas, workers_from_here);
   int64_t stashes = stash_bytes(stage, held);
   if (stage.recompute && (kind == Kind::ZbH1 || kind == Kind::ZbH2)) {
     // What R made is kept until W, which may lag as far as all that is in flight.
-    stashes = saturating_mul(held, saturating_add(sums.stash_bytes, stage.input_bytes));
+    stashes = saturating_mul(held, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
-  return saturating_add(saturating_add(weights, state_bytes), saturating_add(stashes, buffer_bytes(stage)));
+  return saturating_add(fixed_bytes(stage, versions(replicas, workers_from_here)), stashes);
 }
 
 int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {

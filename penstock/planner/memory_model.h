@@ -45,6 +45,9 @@ struct MemoryModel {
   /// Saturates.
   int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const;
 
+  /// That many versions, gradient, optimiser state and communication buffers of one worker. Saturates.
+  int64_t fixed_bytes(const StageMemory& stage, int64_t versions) const;
+
   /// Stashed activations of `in_flight` micro-batches; with recomputation their inputs, and the activations of the one that is run again.
   static int64_t stash_bytes(const StageMemory& stage, int64_t in_flight);
 

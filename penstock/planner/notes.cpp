@@ -131,6 +131,16 @@ std::string winning_reason(const Context& context, const Plan& winner, bool fast
   return slowest_part(context, winner);
 }
 
+bool ties_stages(const graph::ModelGraph& graph, const Plan& plan) {
+  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(plan, graph);
+  const std::vector<graph::TieGroup> groups = graph::tie_groups(graph);
+  return std::any_of(groups.begin(), groups.end(), [&](const graph::TieGroup& uses) {
+    return std::any_of(uses.begin(), uses.end(), [&](const graph::ParameterRef& use) {
+      return stage_of_layer[use.layer.index()] != stage_of_layer[uses.front().layer.index()];
+    });
+  });
+}
+
 std::string samples_text(int64_t samples) { return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples"); }
 
 }  // namespace
@@ -175,6 +185,9 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
                                 plan.shares_workers() ? "Cuts that suit several stages per worker are not proven to be the best"
                                                       : "The cuts are too many to try them all",
                                 plan.shares_workers() ? "worker" : "part", 100 * plan.optimality_gap));
+  }
+  if (plan.weights != to_string(schedule::WeightPolicy::Flush) && ties_stages(context.profile.graph, plan)) {
+    notes.push_back(fmt::format("Warning: stages share weights, so it cannot be trained with weights {}, only with flush.", plan.weights));
   }
   if (context.profile.batch_size == 0) {
     notes.push_back("The profile does not say its batch size: throughput counts each micro-batch as one sample.");

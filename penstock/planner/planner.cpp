@@ -9,6 +9,7 @@
 #include "penstock/planner/families.h"
 #include "penstock/planner/notes.h"
 #include "penstock/planner/reasons.h"
+#include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 
@@ -124,7 +125,9 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
   if (better) samples_per_s = kFaster * better->throughput_samples_per_s;
   if (auto synchronous = faster_synchronous(context, families, samples_per_s)) better = std::move(synchronous);
   if (!better) return plan;
-  if (!better->shares_workers()) better->optimality_gap = plan.optimality_gap;
+  // Whether something beats the partitioner's optimum is known no better than that optimum itself. The gap of workers with several stages
+  // is measured against a bound of its own.
+  if (!better->shares_workers()) better->optimality_gap = std::max(better->optimality_gap, plan.optimality_gap);
   better->notes.push_back(
       fmt::format("The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is {:.2f}x as fast.", plan.strategy,
                   short_config(plan), format_duration(plan.bottleneck_ns),
@@ -202,7 +205,10 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 
 }  // namespace
 
-PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options) {
+PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& given) {
+  PlanOptions options = given;
+  const bool keeps_to_flush = options.strategy == "auto" && options.weights.empty() && !graph::tie_groups(profile.graph).empty();
+  if (keeps_to_flush) options.weights = to_string(WeightPolicy::Flush);
   check_kind_options(options);
   const Context context(profile, cluster, options);
   SplitFinder finder(context);
@@ -212,6 +218,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  if (keeps_to_flush) plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
   std::vector<FamilyRow> rows = families.rows(options.compare ? all_families() : short_list(), plan);
   explain_rows(context, families, plan, rows);
   for (std::string& note : notes_on_rows(plan, rows, options.strategy == "auto")) plan.notes.push_back(std::move(note));
@@ -251,8 +258,10 @@ Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster
   return price_plan(profile, cluster, split, options);
 }
 
-Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model) {
+Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model,
+             bool global_norm) {
   PlanOptions options;
+  options.global_norm = global_norm;
   options.strategy = plan.strategy;
   options.weights = plan.weights;
   options.cost_model = cost_model;

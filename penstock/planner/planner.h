@@ -20,6 +20,7 @@ struct PlanOptions {
   /// under the "penstock" cost model, replaces it by serial, dp, another 1f1b, or a synchronous pipeline where the simulator finds that
   /// more than 0.5 % faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step together; those whose stages
   /// have replicas only where the step is given (`mini_batch` or `micro_batches`), since longer steps flatter them. It never picks 2bw.
+  /// Where layers share weights it keeps to the kinds that flush, unless `weights` says otherwise.
   /// Otherwise a schedule kind by name, for which the best partition of that family is found: one stage for serial and dp, one worker per
   /// stage for mp and gpipe, several stages per worker for interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of
   /// any replicas) for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose strategy is 1f1b-flush.
@@ -37,6 +38,7 @@ struct PlanOptions {
   int chunks = 0;                           ///< stages per worker of interleaved; 0: 2, 3 or 4, chosen
   int64_t slack = -1;                       ///< of eager-1f1b; -1: chosen
   bool synchronous_pipelines = true;        ///< whether "auto" may pick them, with the many micro-batches per step that they want
+  bool global_norm = false;                 ///< all workers meet before each step (NORM), as where gradients are clipped by their norm
   bool compare = false;                     ///< alternatives for every family, with more of them and the best micro-batch counts
 };
 
@@ -62,8 +64,9 @@ plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& c
                       const std::vector<int>& replicas, const PlanOptions& options);
 
 /// The plan as it is, split, places, recomputation, schedule and step, with everything predicted anew under another cost model, profile or
-/// cluster. Throws ConfigError as price_plan.
-plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model);
+/// cluster; `global_norm` as PlanOptions. Throws ConfigError as price_plan.
+plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model,
+                   bool global_norm = false);
 
 inline constexpr int64_t kMaxCutStates = 20'000;
 inline constexpr int kMaxPlannedWorkers = 1'000'000;

@@ -57,6 +57,23 @@ TEST(Planner, SplitsOffTheHeavyWeightsOnASlowNetwork) {
   EXPECT_EQ(plan.stages[0].backward_ns, 1'600'000);
 }
 
+TEST(Planner, KeepsToTheFlushWhereLayersShareWeights) {
+  profile::Profile profile = vgg_like();
+  const plan::Plan free = made(profile, flat_cluster(4, 1'000'000'000));
+  std::vector<graph::LayerNode> layers = profile.graph.layers();
+  layers[2].ties = {{0, {LayerId{0}, 0}}};
+  profile.graph = graph::ModelGraph::build(profile.graph.num_inputs(), layers, profile.graph.outputs());
+  profile.costs[2].tied_bytes = {1000};
+  ASSERT_EQ(free.weights, "stash");
+  const plan::Plan tied = made(profile, flat_cluster(4, 1'000'000'000));
+  EXPECT_EQ(tied.weights, "flush");
+  EXPECT_THAT(tied.notes, Contains(HasSubstr("Layers share weights")));
+
+  const plan::Plan asked = made(profile, flat_cluster(4, 1'000'000'000), strategy("1f1b"));
+  EXPECT_EQ(asked.weights, "stash");
+  EXPECT_THAT(asked.notes, Contains(HasSubstr("cannot be trained with weights stash")));
+}
+
 TEST(Planner, ChoosesDataParallelWhenItIsBestAndSaysSo) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000'000));
   EXPECT_EQ(plan.strategy, "dp");

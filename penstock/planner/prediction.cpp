@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/estimate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/schedule/worker_table.h"
@@ -28,17 +29,25 @@ constexpr int64_t kLatencySteps = 3;
 
 int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
 
+// Of one step that is written down, with split backward.
+int64_t actions_per_step(const Plan& plan) {
+  const int64_t per_micro_batch = 3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  return saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1));
+}
+
 // The number of micro-batches to simulate, the same for every strategy up to a whole number of steps; 0 when that would be too long.
-int64_t simulated_micro_batches(const Context& context, const Plan& plan) {
+int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool written) {
   if (plan.num_workers() > simulate::kMaxSimulatedWorkers) return 0;
   const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
   const int64_t least = std::max(kLeastSimulated, kSimulatedPerStage * most_stages);
   const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
   const auto stages = static_cast<int64_t>(plan.stages.size());
+  // Of those that are written down, only some steps are run.
+  if (written && saturating_mul(kLatencySteps, actions_per_step(plan)) <= kSimulatedActions) return wanted;
   const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
-  const int64_t actions_per_step = 3 * int64_t{plan.num_workers()};
+  const int64_t at_each_step = 3 * int64_t{plan.num_workers()};
   // Per micro-batch its own actions and its share of sync, step and free.
-  const int64_t affordable = kSimulatedActions * plan.micro_batches / (actions_each * plan.micro_batches + actions_per_step);
+  const int64_t affordable = kSimulatedActions * plan.micro_batches / (actions_each * plan.micro_batches + at_each_step);
   if (wanted <= affordable) return wanted;
   const int64_t whole_steps = affordable / plan.micro_batches * plan.micro_batches;
   return whole_steps >= 4 * stages ? whole_steps : 0;
@@ -72,49 +81,11 @@ int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape&
   return count == 0 ? 0 : rounded_ns(std::max(total_ns, 0.0) / static_cast<double>(count));
 }
 
-// Time per micro-batch of a plan too large to simulate, from its slowest part and the number of stages.
-double estimated_ns(const Plan& plan, Kind kind) {
-  const auto slowest_ns = static_cast<double>(plan.bottleneck_ns);
-  const auto stages = static_cast<double>(plan.stages.size());
-  if (kind == Kind::ModelParallel) {
-    double all_ns = 0;
-    for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
-    return std::max(all_ns, slowest_ns);
-  }
-  if (default_policy(kind) != schedule::WeightPolicy::Flush || stages == 1) return slowest_ns;
-  // Filling and draining take as long as one micro-batch for each further stage, once per step.
-  return slowest_ns * (1 + (stages - 1) / static_cast<double>(plan.micro_batches));
-}
-
-// A flushed step is over when all of it is done; without flushes a micro-batch passes every stage while the others do as much.
-double estimated_latency_ns(const Plan& plan, Kind kind, double micro_batch_ns) {
-  const bool flushed = default_policy(kind) == schedule::WeightPolicy::Flush;
-  const int64_t waits_for = flushed ? plan.micro_batches : std::max(plan.micro_batches, 2 * static_cast<int64_t>(plan.stages.size()) - 1);
-  return micro_batch_ns * static_cast<double>(waits_for);
-}
-
-void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories, Plan& plan) {
-  const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
-  plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
-  plan.latency_ns = rounded_ns(estimated_latency_ns(plan, split.kind, micro_batch_ns));
-  const MemoryModel memory = memory_model(context, split.kind, split.policy, plan.micro_batches);
-  int workers_from_here = plan.num_workers();
-  double busy_ns = 0;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    plan::Stage& stage = plan.stages[s];
-    stage.memory_bytes = memory.stage_bytes(memories[s], stage.replicas, workers_from_here);
-    workers_from_here -= stage.replicas;
-    busy_ns += static_cast<double>(stage.compute_ns());
-  }
-  plan.idle_share = std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);
-  plan.notes.push_back(
-      "This plan is too large to be simulated: its throughput is estimated from its slowest part and its number of stages.");
-}
-
 // The plan's own schedule and costs.
 struct Simulated {
-  explicit Simulated(const Plan& plan)
+  Simulated(const Context& context, const Plan& plan)
       : shape(schedule::shape_of(plan, 1)), costs(simulate::costs_of(plan)), kind(schedule::kind_of(plan)) {
+    shape.global_norm = context.options.global_norm;
     for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   }
 
@@ -157,8 +128,7 @@ Outcome repeated(const Simulated& simulation, int64_t micro_batches, int64_t ste
 
 // How many of the steps are worth running.
 int64_t steps_to_run(const Plan& plan, int64_t steps) {
-  const int64_t actions = plan.micro_batches * (3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size()));
-  return std::clamp<int64_t>(kWrittenActions / std::max<int64_t>(actions, 1), std::min<int64_t>(2, steps), steps);
+  return std::clamp<int64_t>(kWrittenActions / actions_per_step(plan), std::min<int64_t>(2, steps), steps);
 }
 
 void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome, int64_t micro_batches, Plan& plan) {
@@ -192,22 +162,13 @@ int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_
   return mean_latency_ns(simulation.run(shorter, true).timeline, shape);
 }
 
-std::vector<StageMemory> memories_of(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes) {
-  std::vector<StageMemory> memories;
-  for (size_t s = 0; s < split.stages.size(); ++s) {
-    memories.push_back(
-        stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1], s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
-  }
-  return memories;
-}
-
 }  // namespace
 
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
-  const std::vector<StageMemory> memories = memories_of(context, split, cut_bytes);
-  const Simulated simulation(plan);
+  const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
+  const Simulated simulation(context, plan);
   schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
-  const int64_t micro_batches = simulated_micro_batches(context, plan);
+  const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) {
     estimate(context, split, memories, plan);
     return;
@@ -219,10 +180,10 @@ void predict(const Context& context, const Split& split, const std::vector<int64
 }
 
 void predict_roughly(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
-  const Simulated simulation(plan);
+  const Simulated simulation(context, plan);
   schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
-  const std::vector<StageMemory> memories = memories_of(context, split, cut_bytes);
-  const int64_t micro_batches = simulated_micro_batches(context, plan);
+  const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
+  const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) return estimate(context, split, memories, plan);
   const int64_t steps = std::max<int64_t>(micro_batches / plan.micro_batches, 2);
   fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, 2), steps * plan.micro_batches, plan);

@@ -182,8 +182,10 @@ int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vecto
 
 int64_t chosen_micro_batches(const Context& context, const Split& split) {
   const std::vector<int> replicas = split.replicas();
-  if (split.hosts.empty() || context.options.mini_batch > 0) return chosen_micro_batches(context, split.kind, replicas);
-  return std::min(round_up(4 * int64_t{split.num_workers()}, unit_of(replicas)), context.most_micro_batches());
+  if (!is_chunked(split.kind) || context.options.mini_batch > 0) return chosen_micro_batches(context, split.kind, replicas);
+  const int64_t copies = std::max(split.kind == Kind::Chimera ? replicas.front() / 2 : replicas.front(), 1);
+  const int64_t wanted = round_up(4 * ceil_div(split.num_workers(), copies), unit_of(replicas));
+  return std::min(wanted, context.most_micro_batches());
 }
 
 MemoryModel memory_model(const Context& context, Kind kind, schedule::WeightPolicy policy, int64_t micro_batches, int64_t slack) {
@@ -208,6 +210,15 @@ StageMemory stage_memory(const Context& context, const std::vector<LayerId>& lay
     memory.sums.stash_bytes += layer.stash_bytes;
   }
   return memory;
+}
+
+std::vector<StageMemory> stage_memories(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes) {
+  std::vector<StageMemory> memories;
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    memories.push_back(
+        stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1], s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
+  }
+  return memories;
 }
 
 Priced price_parts(const Context& context, const Split& split, int64_t micro_batches) {

@@ -38,7 +38,8 @@ int64_t chosen_micro_batches(schedule::Kind kind, const std::vector<int>& replic
 /// The same within the user's mini-batch, all of which the synchronous kinds use.
 int64_t chosen_micro_batches(const Context& context, schedule::Kind kind, const std::vector<int>& replicas);
 
-/// The same for a split: where workers hold several stages, four per worker.
+/// The same for a split: where workers hold several stages, four per worker of one copy of the pipeline, as for stages with one worker
+/// each.
 int64_t chosen_micro_batches(const Context& context, const Split& split);
 
 /// The memory model that a search for plans of this kind uses.
@@ -48,6 +49,9 @@ MemoryModel memory_model(const Context& context, schedule::Kind kind, schedule::
 /// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers, int64_t input_bytes, int64_t output_bytes,
                          bool recompute);
+
+/// The same of every stage of a split; `cut_bytes` cross its boundaries.
+std::vector<StageMemory> stage_memories(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes);
 
 /// A plan whose prediction may still be missing.
 struct Priced {

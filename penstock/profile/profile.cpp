@@ -59,12 +59,13 @@ int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& laye
   std::set<LayerId> present(layers.begin(), layers.end());
   for (const LayerId id : present) {
     const LayerCost& cost = profile.costs.at(id.index());
-    total = saturating_add(total, cost.weight_bytes);
+    int64_t own = cost.weight_bytes;
     const std::vector<graph::WeightTie>& ties = profile.graph.layer(id).ties;
     for (size_t k = 0; k < ties.size(); ++k) {
       const bool again = present.contains(ties[k].owner.layer) || !counted.insert(ties[k].owner).second;
-      if (again) total -= cost.tied_bytes[k];
+      if (again) own -= cost.tied_bytes[k];
     }
+    total = saturating_add(total, own);
   }
   return total;
 }

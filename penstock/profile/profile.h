@@ -18,7 +18,8 @@ namespace penstock::profile {
 struct LayerCost {
   int64_t forward_ns = 0;          ///< median
   int64_t backward_ns = 0;         ///< median, for weights and inputs together
-  int64_t backward_weight_ns = 0;  ///< median, the part of backward_ns for the weights alone (action W), 0 when not measured
+  int64_t backward_weight_ns = 0;  ///< median, the part of backward_ns for the weights alone (action W); 0 in all layers when not measured,
+                                   ///< 0 in one whose weights' gradients are made together with the inputs' (normalisation)
   int64_t step_ns = 0;             ///< median of one optimiser step on this layer's weights, 0 when not measured
   int64_t forward_spread_ns = 0;   ///< interquartile range of the samples
   int64_t backward_spread_ns = 0;
@@ -46,7 +47,8 @@ struct Profile {
 
 /// Sum of forward and backward of all layers, saturating.
 int64_t total_compute_ns(const Profile& profile);
-/// Weights of these layers together, each counted once however many of them share it; saturates. O(layers * log ties).
+/// Weights of these layers together, each counted once however many of them share it, as the table of a profile shows them: a worker keeps
+/// a copy for every layer that reads it (docs/weights.md), that is the sum of weight_bytes. Saturates. O(layers * log ties).
 int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& layers);
 /// Samples that count for throughput: batch_size, or 1 when it is unknown.
 int64_t samples_per_micro_batch(const Profile& profile);

@@ -36,6 +36,18 @@ TEST(Profile, TotalComputeSaturates) {
   EXPECT_EQ(total_compute_ns(profile), INT64_MAX);
 }
 
+TEST(Profile, CountsTiedWeightsOnceAlsoBeyond64Bits) {
+  Profile profile = two_layers();
+  graph::LayerNode second{"fc2", "linear", {{LayerId{0}, 0}}, 1};
+  second.ties = {{0, {LayerId{0}, 0}}};
+  profile.graph = graph::ModelGraph::build(1, {{"fc1", "linear", {graph::ValueRef::model_input(0)}, 1}, second}, {{LayerId{1}, 0}});
+  profile.costs[1].tied_bytes = {1'500};
+  const std::vector<LayerId> all = {LayerId{0}, LayerId{1}};
+  EXPECT_EQ(weight_bytes_of(profile, all), 1'500);
+  profile.costs[0].weight_bytes = INT64_MAX - 100;
+  EXPECT_EQ(weight_bytes_of(profile, all), INT64_MAX);
+}
+
 TEST(Profile, CountsOneSampleWhenTheBatchSizeIsUnknown) {
   Profile profile = two_layers();
   EXPECT_EQ(samples_per_micro_batch(profile), 8);

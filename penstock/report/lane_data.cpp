@@ -94,6 +94,8 @@ bool same_actions(const Timeline& a, const Timeline& b) {
   });
 }
 
+}  // namespace
+
 int64_t origin_of(const Timeline& timeline) {
   int64_t origin = INT64_MAX;
   for (const auto& events : timeline.workers) {
@@ -101,8 +103,6 @@ int64_t origin_of(const Timeline& timeline) {
   }
   return origin == INT64_MAX ? 0 : origin;
 }
-
-}  // namespace
 
 LaneData lane_data(const std::vector<const Timeline*>& timelines) {
   LaneData data;

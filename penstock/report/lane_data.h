@@ -23,6 +23,9 @@ struct LaneData {
   std::string bytes;  ///< of all lanes' columns, one after the other; not yet compressed
 };
 
+/// Start of the first action on any worker, where the timeline is drawn from; 0 when there is none.
+int64_t origin_of(const schedule::Timeline& timeline);
+
 /// The tick is the least power of ten of nanoseconds that keeps numbers below 2e8: five digits of an action of a ten-thousandth of the run.
 /// O(actions).
 LaneData lane_data(const std::vector<const schedule::Timeline*>& timelines);

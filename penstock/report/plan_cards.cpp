@@ -95,9 +95,10 @@ void draw_skips(Svg& svg, const PlanView& view, size_t s, const Box& box) {
 std::string tooltip(const PlanView& view, size_t s) {
   constexpr size_t kMostNames = 100;
   const plan::Stage& stage = view.plan.stages[s];
-  std::string text = fmt::format("stage {}: forward {}, backward {}, synchronisation {}, step {}, weights {}\n", s,
-                                 format_duration(stage.forward_ns), format_duration(stage.backward_ns), format_duration(stage.sync_ns),
-                                 format_duration(stage.step_ns), format_bytes(stage.weight_bytes));
+  std::string text = fmt::format("stage {}: forward {}, backward {}, {}synchronisation {}, step {}, weights {}; ", s,
+                                 format_duration(stage.forward_ns), format_duration(stage.backward_ns),
+                                 stage.recompute ? fmt::format("recomputation {}, ", format_duration(stage.forward_ns)) : "",
+                                 format_duration(stage.sync_ns), format_duration(stage.step_ns), format_bytes(stage.weight_bytes));
   for (size_t k = 0; k < std::min(stage.layers.size(), kMostNames); ++k) {
     text += fmt::format("{}{}", k == 0 ? "" : ", ", shortened(stage.layers[k], 60));
   }

@@ -56,6 +56,23 @@ TEST(PlanPicture, OfVgg16ShowsStagesLinkAndPlaces) {
   EXPECT_EQ(count(elements, "pp-hot-stack"), 3) << "replicas are boxes behind the card";
 }
 
+TEST(PlanPicture, CardsNameTheirTimesAndLayers) {
+  plan::Plan plan = vgg_plan();
+  plan.stages[1].recompute = true;
+  std::vector<std::string> titles;
+  for (const XmlElement& element : drawn(plan)) {
+    if (element.tag == "title" && element.text.starts_with("stage ")) titles.push_back(element.text);
+  }
+  EXPECT_TRUE(
+      contains(titles,
+               "stage 0: forward 230 ms, backward 460 ms, synchronisation 40.0 ms, step 3.00 ms, weights 60.0 MB; conv1_1, relu1_1, "
+               "conv1_2, pool5"));
+  EXPECT_TRUE(
+      contains(titles,
+               "stage 1: forward 12.0 ms, backward 24.0 ms, recomputation 12.0 ms, synchronisation 0 ns, step 3.00 ms, weights 470 MB; "
+               "fc6, fc7, fc8"));
+}
+
 TEST(PlanPicture, MarksTheSlowestPartOnceAndInWords) {
   EXPECT_EQ(texts(drawn(vgg_plan()), "pp-pill-text"), std::vector<std::string>{"slowest"});
   plan::Plan slow_link = vgg_plan();

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "penstock/report/lane_data.h"
 #include "penstock/report/svg.h"
 #include "penstock/report/text.h"
 #include "penstock/report/time_axis.h"
@@ -230,14 +231,6 @@ class TimelinePicture {
     entry("#f4f4f4", "idle");
     height += 18;
     return text;
-  }
-
-  static int64_t origin_of(const Timeline& timeline) {
-    int64_t origin = INT64_MAX;
-    for (const auto& events : timeline.workers) {
-      for (const TimelineEvent& event : events) origin = std::min(origin, event.start_ns);
-    }
-    return origin == INT64_MAX ? 0 : origin;
   }
 
   const std::vector<const Timeline*>& timelines_;

@@ -18,7 +18,10 @@ WaitResult Barrier::wait(CondVar::Deadline deadline, int64_t& waiting_ns) {
   const bool ready = changed_.wait_until(mutex_, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
   waiting_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   if (generation_ != mine) return WaitResult::Ready;
-  return ready ? WaitResult::Closed : WaitResult::TimedOut;
+  if (ready) return WaitResult::Closed;
+  closed_ = true;
+  changed_.notify_all();
+  return WaitResult::TimedOut;
 }
 
 void Barrier::close() {

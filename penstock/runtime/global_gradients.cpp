@@ -31,8 +31,13 @@ double GlobalGradients::norm(int64_t round) const {
 double sum_of_squares(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   const at::NoGradGuard no_grad;
-  const double norm = at::linalg_vector_norm(tensor, 2, c10::nullopt, /*keepdim=*/false, at::kDouble).item<double>();
+  const double norm = at::linalg_vector_norm(tensor.contiguous(), 2, c10::nullopt, /*keepdim=*/false, at::kDouble).item<double>();
   return norm * norm;
+}
+
+double clip_factor(double norm, double limit) {
+  constexpr double kEpsilon = 1e-6;
+  return limit > 0 && norm > limit ? limit / (norm + kEpsilon) : 1;
 }
 
 }  // namespace penstock::runtime

@@ -2,7 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "penstock/runtime/ordered_sum.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -16,40 +19,97 @@ void add_all(model::Tensors& sums, model::Tensors&& parts) {
 
 }  // namespace
 
+GradientBuffer::MiniBatch& GradientBuffer::mini_batch_of(MicroBatchId micro_batch) {
+  const int64_t t = micro_batch.value / grouping_.accumulate;
+  const auto [entry, inserted] = mini_batches_.try_emplace(MiniBatchId{t});
+  if (inserted) {
+    entry->second.first = t * grouping_.accumulate;
+    entry->second.end = entry->second.first + std::min(grouping_.accumulate, grouping_.micro_batches - entry->second.first);
+  }
+  return entry->second;
+}
+
+int64_t GradientBuffer::first_of(const MiniBatch& mini_batch, int64_t group) const {
+  const int64_t begin = mini_batch.first % grouping_.groups;
+  return mini_batch.first + (group >= begin ? group - begin : grouping_.groups - begin + group);
+}
+
+int64_t GradientBuffer::next_present(const MiniBatch& mini_batch, int64_t group) const {
+  if (group >= grouping_.groups) return -1;
+  const int64_t size = mini_batch.end - mini_batch.first;
+  if (size >= grouping_.groups) return group;
+  // A stretch [begin, begin + size) that may reach round the end to group 0.
+  const int64_t begin = mini_batch.first % grouping_.groups;
+  const int64_t to_end = grouping_.groups - begin;
+  if (size > to_end && group < size - to_end) return group;
+  if (group < begin) return begin;
+  return group - begin < size ? group : -1;
+}
+
+void GradientBuffer::fold(MiniBatch& mini_batch) {
+  while (true) {
+    const int64_t group = next_present(mini_batch, mini_batch.next_group);
+    // The group of another replica comes in between.
+    if (group < 0 || group % grouping_.replicas != grouping_.replica) return;
+    const auto found = mini_batch.groups.find(group);
+    if (found == mini_batch.groups.end() || found->second.next < mini_batch.end) return;
+    if (mini_batch.folded)
+      add_all(mini_batch.folded->sums, std::move(found->second.sums));
+    else
+      mini_batch.folded = GroupGradients{group, std::move(found->second.sums)};
+    mini_batch.groups.erase(found);
+    mini_batch.next_group = group + 1;
+  }
+}
+
 void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
   PENSTOCK_CHECK(gradients.size() == count_, gradients.size(), count_);
-  const int64_t t = micro_batch.value / accumulate_;
-  const int64_t number = micro_batch.value % groups_;
-  const auto [entry, inserted] = mini_batches_[MiniBatchId{t}].try_emplace(number);
+  PENSTOCK_CHECK(micro_batch.value < grouping_.micro_batches, micro_batch, grouping_.micro_batches);
+  MiniBatch& mini_batch = mini_batch_of(micro_batch);
+  const int64_t number = micro_batch.value % grouping_.groups;
+  PENSTOCK_CHECK(number >= mini_batch.next_group, "gradients of micro-batch", micro_batch, "are added twice");
+  PENSTOCK_CHECK(number % grouping_.replicas == grouping_.replica, "micro-batch", micro_batch, "is not of replica", grouping_.replica);
+  const auto [entry, inserted] = mini_batch.groups.try_emplace(number);
   Group& group = entry->second;
-  if (inserted) {
-    const int64_t first = t * accumulate_;
-    group.next = first + (number - first % groups_ + groups_) % groups_;
-  }
+  if (inserted) group.next = first_of(mini_batch, number);
   PENSTOCK_CHECK(micro_batch.value >= group.next, "gradients of micro-batch", micro_batch, "are added twice");
   if (micro_batch.value != group.next) {
     group.early.emplace(micro_batch.value, std::move(gradients));
     return;
   }
+  // The number of groups may be anything up to INT64_MAX.
+  const auto advance = [&] { group.next = saturating_add(group.next, grouping_.groups); };
   add_all(group.sums, std::move(gradients));
-  group.next += groups_;
+  advance();
   while (!group.early.empty() && group.early.begin()->first == group.next) {
     add_all(group.sums, std::move(group.early.begin()->second));
     group.early.erase(group.early.begin());
-    group.next += groups_;
+    advance();
   }
+  fold(mini_batch);
 }
 
-Partials GradientBuffer::take(MiniBatchId mini_batch) {
+Partials GradientBuffer::take(MiniBatchId id) {
   Partials partials;
-  const auto found = mini_batches_.find(mini_batch);
+  const auto found = mini_batches_.find(id);
   if (found == mini_batches_.end()) return partials;
-  for (auto& [number, group] : found->second) {
-    PENSTOCK_CHECK(group.early.empty(), "a gradient of mini-batch", mini_batch, "is missing: micro-batch", group.next);
+  MiniBatch& mini_batch = found->second;
+  if (mini_batch.folded) partials.push_back(std::move(*mini_batch.folded));
+  for (auto& [number, group] : mini_batch.groups) {
+    PENSTOCK_CHECK(group.next >= mini_batch.end, "a gradient of mini-batch", id, "is missing: micro-batch", group.next);
     partials.push_back({number, std::move(group.sums)});
   }
   mini_batches_.erase(found);
   return partials;
+}
+
+int64_t GradientBuffer::num_sets() const {
+  size_t sets = 0;
+  for (const auto& [id, mini_batch] : mini_batches_) {
+    sets += mini_batch.folded ? 1 : 0;
+    for (const auto& [number, group] : mini_batch.groups) sets += (group.sums.empty() ? 0 : 1) + group.early.size();
+  }
+  return static_cast<int64_t>(sets);
 }
 
 Partials GradientBuffer::take_exclusive(MiniBatchId mini_batch) {

@@ -4,11 +4,14 @@
 // Micro-batch b belongs to group b mod G; replica k of r holds the groups k, k + r, ... (r divides G), because micro-batch b runs on
 // replica b mod r. Each group is summed over its micro-batches in ascending order, then the groups' sums are added in ascending order, here
 // or in SharedReduce. A backward that comes before its turn waits with its gradients; generators run them in turn, so that costs nothing
-// there. Memory: one set of gradients for each group that the replica holds and that has a micro-batch.
+// there. Memory: one set of gradients for each group that the replica holds and that has a micro-batch, except that a complete group is
+// added to the groups before it as soon as those are complete, too, and the replica holds them all. So a stage with one replica keeps one
+// set where no group has two micro-batches in a mini-batch, as long as they come in the order of their groups.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "penstock/model/layer.h"
@@ -24,19 +27,31 @@ struct GroupGradients {
 /// Ascending by group.
 using Partials = std::vector<GroupGradients>;
 
+/// Which micro-batches come, and how they are grouped.
+struct Grouping {
+  int64_t groups = 1;
+  int64_t accumulate = 1;             ///< micro-batches per mini-batch
+  int64_t micro_batches = INT64_MAX;  ///< in all; the last mini-batch may be shorter
+  int replica = 0;
+  int replicas = 1;  ///< divides groups
+};
+
 /// Not thread-safe: one worker owns it.
 class GradientBuffer {
  public:
-  /// `count` tensors; `accumulate` micro-batches per mini-batch.
-  GradientBuffer(size_t count, int64_t groups, int64_t accumulate) : count_(count), groups_(groups), accumulate_(accumulate) {}
+  /// `count` tensors.
+  GradientBuffer(size_t count, const Grouping& grouping) : count_(count), grouping_(grouping) {}
 
   /// Adds the gradients of one micro-batch, each once; undefined ones add nothing. Keeps references, copies nothing for the first
   /// micro-batch of a group.
   void add(MicroBatchId micro_batch, model::Tensors gradients);
-  /// The sums of the mini-batch that the first micro-batches added belong to, to be read only; that mini-batch is forgotten.
+  /// The sums of the mini-batch, all of whose micro-batches on this replica have been added, to be read only; it is forgotten. Groups that
+  /// were added up already come as the lowest of them.
   Partials take(MiniBatchId mini_batch);
   /// The same, contiguous and not shared with anybody, so that the caller may write to them.
   Partials take_exclusive(MiniBatchId mini_batch);
+  /// Sets of gradients that are held, those that wait for their turn included.
+  int64_t num_sets() const;
 
  private:
   struct Group {
@@ -44,11 +59,23 @@ class GradientBuffer {
     model::Tensors sums;
     std::map<int64_t, model::Tensors> early;
   };
-  using MiniBatch = std::map<int64_t, Group>;  ///< by group
+  struct MiniBatch {
+    int64_t first = 0;  ///< micro-batch
+    int64_t end = 0;
+    std::optional<GroupGradients> folded;  ///< the sum of the groups below `next_group`
+    int64_t next_group = 0;
+    std::map<int64_t, Group> groups;  ///< the others that have come
+  };
+
+  MiniBatch& mini_batch_of(MicroBatchId micro_batch);
+  /// The first micro-batch of the mini-batch that belongs to a group that has one.
+  int64_t first_of(const MiniBatch& mini_batch, int64_t group) const;
+  /// The lowest group >= `group` with a micro-batch in the mini-batch, on whichever replica; -1 if there is none. O(1).
+  int64_t next_present(const MiniBatch& mini_batch, int64_t group) const;
+  void fold(MiniBatch& mini_batch);
 
   size_t count_;
-  int64_t groups_;
-  int64_t accumulate_;
+  Grouping grouping_;
   std::map<MiniBatchId, MiniBatch> mini_batches_;
 };
 

@@ -66,12 +66,14 @@ class Walk {
     for (const size_t w : reach.weights) ++uses_[w];
   }
 
-  std::vector<Deferred> deferred() {
-    std::vector<Deferred> result;
-    for (auto& [node, weights] : boundary_) {
-      if (!is_separable(*node)) continue;
+  LayerSplit split() {
+    LayerSplit result;
+    for (auto& [node, weights] : above_inputs_) {
       std::erase_if(weights, [&](size_t w) { return uses_[w] != 1; });
-      if (!weights.empty()) result.push_back({node, std::move(weights)});
+      if (weights.empty() || !is_separable(*node))
+        result.done.push_back(std::move(node));
+      else
+        result.deferred.push_back({std::move(node), std::move(weights)});
     }
     return result;
   }
@@ -97,26 +99,26 @@ class Walk {
         weights.insert(weights.end(), below.weights.begin(), below.weights.end());
       }
       for (const size_t w : weights) ++uses_[w];
-      if (!weights.empty()) boundary_.emplace_back(node, std::move(weights));
+      above_inputs_.emplace_back(node, std::move(weights));
       reach.weights.clear();
     }
     reach_[node.get()] = std::move(reach);
   }
 
   std::unordered_map<const Node*, Reach> reach_;
-  std::vector<int> uses_;  ///< per weight: edges through which W could reach it
-  std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> boundary_;
+  std::vector<int> uses_;                                                            ///< per weight: edges through which W could reach it
+  std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> above_inputs_;  ///< with the weights that are theirs alone
 };
 
 }  // namespace
 
-std::vector<Deferred> find_deferred(const std::vector<Edge>& roots, const std::vector<Edge>& inputs, const std::vector<Edge>& weights) {
+LayerSplit split_layer(const std::vector<Edge>& roots, const std::vector<Edge>& inputs, const std::vector<Edge>& weights) {
   Walk walk(inputs, weights);
   for (const Edge& root : roots) {
     walk.visit(root.function);
     walk.count_direct(root);
   }
-  return walk.deferred();
+  return walk.split();
 }
 
 }  // namespace penstock::runtime

@@ -15,9 +15,15 @@ struct Deferred {
   std::vector<size_t> weights;
 };
 
-/// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are ignored). Every other weight's gradient has to
-/// be made together with the inputs'. O(nodes and edges of the layer's graph).
-std::vector<Deferred> find_deferred(const std::vector<torch::autograd::Edge>& roots, const std::vector<torch::autograd::Edge>& inputs,
-                                    const std::vector<torch::autograd::Edge>& weights);
+struct LayerSplit {
+  std::vector<Deferred> deferred;
+  /// The operations above an input that are not deferred: once the inputs' gradients are made, nobody runs them again.
+  std::vector<std::shared_ptr<torch::autograd::Node>> done;
+};
+
+/// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are ignored). The gradient of every weight that is
+/// not deferred has to be made together with the inputs'. O(nodes and edges of the layer's graph).
+LayerSplit split_layer(const std::vector<torch::autograd::Edge>& roots, const std::vector<torch::autograd::Edge>& inputs,
+                       const std::vector<torch::autograd::Edge>& weights);
 
 }  // namespace penstock::runtime

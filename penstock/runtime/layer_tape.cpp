@@ -102,10 +102,10 @@ LayerTape::Gradients LayerTape::backward_inputs(Tensors outputs) {
     places.push_back(&result.inputs[i]);
   }
   std::vector<bool> later(weights_.size(), false);
-  std::vector<Deferred> deferred;
-  if (!weights_.empty()) deferred = find_deferred(from.roots, inputs_, weights_);
-  rest_.reserve(deferred.size());  // `places` points into it
-  for (Deferred& part : deferred) {
+  LayerSplit split;
+  if (!weights_.empty()) split = split_layer(from.roots, inputs_, weights_);
+  rest_.reserve(split.deferred.size());  // `places` points into it
+  for (Deferred& part : split.deferred) {
     for (const size_t w : part.weights) later[w] = true;
     Rest& rest = rest_.emplace_back(Rest{{Edge(std::move(part.operation), 0)}, Tensors(1), std::move(part.weights)});
     wanted.push_back(rest.roots.front());
@@ -118,6 +118,10 @@ LayerTape::Gradients LayerTape::backward_inputs(Tensors outputs) {
   }
   Tensors made = run_engine(from.roots, from.gradients, /*keep_graph=*/!rest_.empty(), wanted);
   for (size_t i = 0; i < made.size(); ++i) *places[i] = std::move(made[i]);
+  // The engine had to keep the graph, and the operations that W runs keep what lies below them.
+  if (!rest_.empty()) {
+    for (const auto& operation : split.done) operation->release_variables();
+  }
   inputs_.clear();
   return result;
 }

@@ -7,7 +7,7 @@
 // their gradients in I and leave nothing to W: normalisation, whose input's gradient needs the very sums that are the weights' gradients;
 // and a weight that a layer uses several times. Where no input needs a gradient (the first layer of the model) I does nothing and W all.
 //
-// Only the ends of the graph are kept: its memory is what the operations themselves save.
+// Only the ends of the graph are kept: its memory is what the operations themselves save, and after I what those save that W runs.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>

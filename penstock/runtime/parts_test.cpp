@@ -1,12 +1,8 @@
-// The runtime's parts on their own: weight store, gradient buffer, exchange, shared reduction, stage module.
-#include <torch/csrc/autograd/autograd.h>
-
+// The runtime's parts on their own: weight store, order of gradients, exchange, stage module.
 #include <thread>
 
-#include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/gradient_order.h"
 #include "penstock/runtime/ordered_sum.h"
-#include "penstock/runtime/shared_reduce.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/runtime/tensor_exchange.h"
 #include "penstock/runtime/test_support.h"
@@ -92,61 +88,6 @@ TEST_F(WeightStoreTest, AnUndefinedGradientLeavesTheWeight) {
   EXPECT_EQ(first(store, 1), 1.0f);
 }
 
-TEST(GradientBufferTest, SumsAndLeavesSharedTensorsAlone) {
-  GradientBuffer buffer(2, 1, 3);
-  const at::Tensor shared = at::ones({3});
-  buffer.add(MicroBatchId{0}, {shared, at::Tensor()});
-  buffer.add(MicroBatchId{1}, {at::ones({3}), at::Tensor()});
-  buffer.add(MicroBatchId{2}, {at::ones({3}), at::Tensor()});
-  Partials partials = buffer.take(MiniBatchId{0});
-  ASSERT_EQ(partials.size(), 1u);
-  EXPECT_EQ(partials[0].sums[0].sum().item<float>(), 9.0f);
-  EXPECT_FALSE(partials[0].sums[1].defined());
-  EXPECT_EQ(shared.sum().item<float>(), 3.0f);
-  buffer.add(MicroBatchId{3}, {shared, shared});
-  partials = buffer.take_exclusive(MiniBatchId{1});
-  partials[0].sums[0].add_(1);
-  EXPECT_EQ(shared.sum().item<float>(), 3.0f);
-  EXPECT_TRUE(buffer.take(MiniBatchId{1}).empty());
-  EXPECT_FALSE(sum_of({}, 2)[0].defined());
-}
-
-TEST(GradientBufferTest, TheGradientOfALinearLayerIsNotCopied) {
-  const at::Tensor weight = at::ones({5, 3}).requires_grad_(true);
-  const at::Tensor loss = at::linear(at::ones({2, 3}), weight).sum();
-  model::Tensors gradients = torch::autograd::grad({loss}, {weight});
-  const void* memory = gradients[0].data_ptr();
-  GradientBuffer buffer(1, 1, 1);
-  buffer.add(MicroBatchId{0}, std::move(gradients));
-  EXPECT_EQ(buffer.take_exclusive(MiniBatchId{0})[0].sums[0].data_ptr(), memory);
-}
-
-TEST(GradientBufferTest, TheOrderOfArrivalDoesNotMatter) {
-  // 1e8 + 1 - 1e8 is 0 or 1, depending on the order.
-  const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e-3f, 1.0f};
-  const auto sum = [&](const std::vector<int64_t>& order, int64_t groups) {
-    GradientBuffer buffer(1, groups, 6);
-    for (const int64_t b : order) buffer.add(MicroBatchId{6 + b}, {at::full({1}, values[static_cast<size_t>(b)])});
-    return sum_of(buffer.take(MiniBatchId{1}), 1)[0].item<float>();
-  };
-  for (const int64_t groups : {1, 2, 4, 100}) {
-    SCOPED_TRACE(groups);
-    const float expected = sum({0, 1, 2, 3, 4, 5}, groups);
-    EXPECT_EQ(sum({5, 4, 3, 2, 1, 0}, groups), expected);
-    EXPECT_EQ(sum({2, 0, 5, 1, 4, 3}, groups), expected);
-  }
-  EXPECT_NE(sum({0, 1, 2, 3, 4, 5}, 1), sum({0, 1, 2, 3, 4, 5}, 2));
-}
-
-TEST(GradientBufferTest, AMissingMicroBatchIsAnInternalError) {
-  GradientBuffer buffer(1, 1, 3);
-  buffer.add(MicroBatchId{1}, {at::ones({1})});
-  EXPECT_THROW(buffer.take(MiniBatchId{0}), InternalError);
-  GradientBuffer twice(1, 1, 3);
-  twice.add(MicroBatchId{0}, {at::ones({1})});
-  EXPECT_THROW(twice.add(MicroBatchId{0}, {at::ones({1})}), InternalError);
-}
-
 TEST(OrderedSumTest, FoldsFromTheLeftWhateverComesFirst) {
   const std::vector<float> values = {1.0f, 1e8f, -1e8f, 0.5f};
   const auto sum = [&](const std::vector<size_t>& order) {
@@ -212,57 +153,6 @@ TEST(TensorExchangeTest, AFullChannelMakesTheSenderWaitAndCloseWakesIt) {
   exchange.close();
   sender.join();
   EXPECT_EQ(blocked, WaitResult::Closed);
-}
-
-TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
-  constexpr int kReplicas = 3;
-  SharedReduce reduce(kReplicas, 3);
-  std::vector<model::Tensors> sums(kReplicas);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < kReplicas; ++r) {
-    threads.emplace_back([&, r]() {
-      Partials partials = {{r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
-      int64_t waiting_ns = 0;
-      EXPECT_EQ(reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], soon(), waiting_ns), WaitResult::Ready);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& sum : sums) {
-    EXPECT_EQ(sum[0].sum().item<float>(), 30.0f);
-    EXPECT_EQ(sum[1].sum().item<float>(), 2.0f);
-    EXPECT_FALSE(sum[2].defined());
-  }
-}
-
-TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
-  const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e-3f, 1e8f};
-  const auto partials_of = [&](int64_t replica, int64_t replicas) {
-    Partials partials;
-    for (int64_t g = replica; g < 6; g += replicas) partials.push_back({g, {at::full({7}, values[static_cast<size_t>(g)])}});
-    return partials;
-  };
-  const at::Tensor expected = sum_of(partials_of(0, 1), 1)[0];
-  for (const int replicas : {2, 3, 6}) {
-    SharedReduce reduce(replicas, 1);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < replicas; ++r) {
-      threads.emplace_back([&, r]() {
-        int64_t waiting_ns = 0;
-        model::Tensors sums;
-        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, soon(), waiting_ns), WaitResult::Ready);
-        EXPECT_TRUE(sums.at(0).equal(expected));
-      });
-    }
-    for (auto& thread : threads) thread.join();
-  }
-}
-
-TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
-  SharedReduce reduce(2, 1);
-  model::Tensors sums;
-  int64_t waiting_ns = 0;
-  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, soon(20), waiting_ns), WaitResult::TimedOut);
-  EXPECT_GT(waiting_ns, 0);
 }
 
 TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {

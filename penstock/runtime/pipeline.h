@@ -26,9 +26,10 @@ struct PipelineOptions {
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
   /// ScheduleShape::hosts: the worker of every replica, stage by stage; empty: one each, in that order.
   std::vector<int> hosts = {};
-  /// Gradients of a mini-batch are summed in so many groups of micro-batches (gradient_buffer.h), a multiple of every stage's number of
-  /// replicas; 0: the least common one. Runs with the same number have the same sums bit for bit, however many replicas their stages have.
-  /// A replica of a stage with r keeps groups / r sets of gradients, but no more than it has micro-batches.
+  /// Under flush gradients of a mini-batch are summed in so many groups of micro-batches (gradient_buffer.h), a multiple of every stage's
+  /// number of replicas; 0: the least common one. Runs with the same number have the same sums bit for bit, however many replicas their
+  /// stages have. A replica of a stage with r > 1 keeps groups / r sets of gradients, but no more than it has micro-batches;
+  /// docs/weights.md says how many one of r = 1 keeps. Under other policies a stage with r replicas has r groups.
   int64_t gradient_groups = 0;
 };
 
@@ -91,7 +92,7 @@ class Pipeline {
   /// Whether stages share weights (graph::tie_groups), so that the schedule must have NORM (ScheduleShape::global_norm), where the shared
   /// gradients are added up; then only the flush policy is supported.
   bool needs_norm() const;
-  /// The number in use (PipelineOptions::gradient_groups).
+  /// The number in use under flush (PipelineOptions::gradient_groups).
   int64_t gradient_groups() const { return gradient_groups_; }
 
   /// Runs the whole schedule and returns when all workers are done. A schedule with backwards trains; one without evaluates (no dropout, no

@@ -9,12 +9,12 @@ namespace penstock::runtime {
 
 WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline, int64_t& waiting_ns) {
   const at::NoGradGuard no_grad;
-  contributions_[static_cast<size_t>(replica)] = &partials;
+  contributions_[static_cast<size_t>(replica)] = std::move(partials);
   if (const WaitResult result = barrier_.wait(deadline, waiting_ns); result != WaitResult::Ready) return result;
 
   std::vector<const GroupGradients*> groups;
-  for (const Partials* contribution : contributions_) {
-    for (const GroupGradients& group : *contribution) groups.push_back(&group);
+  for (const Partials& contribution : contributions_) {
+    for (const GroupGradients& group : contribution) groups.push_back(&group);
   }
   std::sort(groups.begin(), groups.end(), [](const GroupGradients* a, const GroupGradients* b) { return a->group < b->group; });
 
@@ -35,7 +35,9 @@ WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sum
     }
   }
   const WaitResult waited = barrier_.wait(deadline, waiting_ns);
-  if (waited == WaitResult::Ready) sums = std::move(result);
+  if (waited != WaitResult::Ready) return waited;
+  contributions_[static_cast<size_t>(replica)].clear();
+  sums = std::move(result);
   return waited;
 }
 

@@ -20,7 +20,8 @@ class SharedReduce {
 
   /// Sets `sums` to the sum over the groups of all replicas, ascending; undefined tensors count as zero and stay undefined if undefined
   /// everywhere. `partials` must be exclusive to the caller (GradientBuffer::take_exclusive) and is used up. The sum is shared between the
-  /// replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for them to `waiting_ns`.
+  /// replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for them to `waiting_ns`. Unless
+  /// it returns Ready, `partials` live on as long as this object: others may be reading them. After a timeout the object is closed.
   WaitResult run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline, int64_t& waiting_ns);
   void close() { barrier_.close(); }
 
@@ -28,7 +29,8 @@ class SharedReduce {
   int replicas_;
   size_t count_;
   Barrier barrier_;
-  std::vector<const Partials*> contributions_;  ///< written before the first barrier, read after it
+  /// Each replica writes its own: fills it before the first barrier and empties it after the second. In between all read all.
+  std::vector<Partials> contributions_;
 };
 
 }  // namespace penstock::runtime

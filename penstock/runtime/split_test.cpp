@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "penstock/model/zoo.h"
 #include "penstock/runtime/layer_tape.h"
@@ -219,6 +220,41 @@ TEST(Split, AWeightThatALayerUsesTwiceIsDoneWithTheInputs) {
   const auto [inputs, weights] = expect_same_work(bench);
   EXPECT_EQ(inputs.at("aten::mm"), 5);
   EXPECT_EQ(weights.at("aten::mm"), 2);
+}
+
+/// Activations between two matrix products; remembers the memory of the first product's result.
+class Between : public model::Layer {
+ public:
+  std::string kind() const override { return "between"; }
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"first", {8, 8}, model::Init::uniform(0.4)}, {"second", {8, 8}, model::Init::uniform(0.4)}};
+  }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+    const at::Tensor product = at::mm(x[0], w[0]);
+    product_ = product.storage().getWeakStorageImpl();
+    return {at::mm(at::exp(at::sin(product)), w[1])};  // the sine's backward pass needs the product, the second one's does not
+  }
+  bool holds_product() const { return !product_->expired(); }
+
+ private:
+  mutable std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> product_;
+};
+
+TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
+  const auto layer = std::make_shared<Between>();
+  model::ModelBuilder net("between");
+  const model::Value x = net.tanh(net.linear(net.input({8}), {.features = 8}));
+  Bench bench(net.build(net.linear(net.apply(layer, {x}, "between").front(), {.features = 3})));
+  expect_same_work(bench);
+  StageTape tape(*bench.module, true);
+  const model::Tensors outputs = tape.forward(bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
+  tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
+  EXPECT_TRUE(layer->holds_product());
+  ValueGradients values(*bench.module);
+  tape.backward_inputs(values);
+  EXPECT_FALSE(layer->holds_product());
+  expect_equal(tape.backward_weights(), bench.gradients(false));
 }
 
 /// Gives out its input, a weight and a constant as they are.

@@ -13,6 +13,21 @@ namespace penstock::runtime {
 
 using schedule::Action;
 
+namespace {
+
+Grouping grouping_of(const Replica& replica, const RunState& run) {
+  const schedule::ScheduleShape& shape = run.schedule.shape;
+  const int replicas = run.table.replicas(replica.module->stage());
+  // Other policies promise no bits: no more groups than there must be.
+  return {.groups = shape.policy == schedule::WeightPolicy::Flush ? run.gradient_groups : replicas,
+          .accumulate = shape.accumulate,
+          .micro_batches = shape.micro_batches,
+          .replica = replica.replica,
+          .replicas = replicas};
+}
+
+}  // namespace
+
 StageRun::StageRun(Replica& replica, RunState& run, int64_t steps_before)
     : replica_(replica),
       run_(run),
@@ -20,7 +35,7 @@ StageRun::StageRun(Replica& replica, RunState& run, int64_t steps_before)
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
       num_sources_(replica.module->source_stages().size()),
       num_targets_(replica.module->target_stages().size()),
-      gradients_(replica.module->weight_offsets().back(), run.gradient_groups, run.schedule.shape.accumulate) {}
+      gradients_(replica.module->weight_offsets().back(), grouping_of(replica, run)) {}
 
 StageRun::InFlight& StageRun::in_flight(MicroBatchId micro_batch) {
   const auto [entry, inserted] = in_flight_.try_emplace(micro_batch, module());
@@ -104,6 +119,7 @@ void StageRun::forward(const Action& action) {
   if (run_.training) {
     // The backward of an earlier micro-batch may still need the buffers as they were: like weights, they are replaced, not overwritten.
     const at::NoGradGuard no_grad;
+    if (recomputes_) record.buffers = replica_.buffers;
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
   }
   if (run_.training && !recomputes_) {
@@ -128,9 +144,10 @@ void StageRun::forward(const Action& action) {
 void StageRun::recompute(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage", stage(), "micro-batch", action.micro_batch);
-  // Running statistics have seen this micro-batch already.
-  model::Tensors buffers;
-  for (const at::Tensor& buffer : replica_.buffers) buffers.push_back(buffer.clone());
+  // The replica's own buffers have seen this micro-batch already, and later ones.
+  model::Tensors buffers = std::move(record.buffers);
+  for (at::Tensor& buffer : buffers) buffer = buffer.clone();
+  record.buffers.clear();
   record_tape(action, record, buffers);
   record.outputs.clear();
 }
@@ -195,6 +212,11 @@ void StageRun::put_ties(MiniBatchId mini_batch) {
 
 void StageRun::take_tied_sums() {
   for (const StageTies::Copy& copy : replica_.ties->across) (*ready_)[copy.weight] = run_.global->tied_sum(copy.group);
+}
+
+void StageRun::drop_ties() {
+  if (replica_.replica != 0) return;
+  for (const StageTies::Copy& copy : replica_.ties->across) run_.global->drop(copy.group, copy.copy);
 }
 
 void StageRun::put_squares(MiniBatchId mini_batch) {

@@ -57,6 +57,7 @@ class StageRun {
   void put_ties(MiniBatchId mini_batch);
   void take_tied_sums();
   void put_squares(MiniBatchId mini_batch);
+  void drop_ties();
   /// Multiplies the gradients of the next step by this.
   void scale_gradients(double factor);
 
@@ -67,6 +68,7 @@ class StageRun {
   struct InFlight {
     explicit InFlight(const StageModule& module) : inputs(module.inputs().size()), gradients(module) {}
     model::Tensors inputs;          ///< until F; where the stage recomputes until R
+    model::Tensors buffers;         ///< as F found them, until R; only where the stage recomputes
     model::Tensors outputs;         ///< plain tensors, until all readers have them
     std::optional<StageTape> tape;  ///< from F, or R, to B or W
     ValueGradients gradients;

@@ -22,9 +22,6 @@ using Clock = std::chrono::steady_clock;
 /// Another worker has failed: leave quietly.
 struct Aborted {};
 
-/// As torch.nn.utils.clip_grad_norm_ has it: a norm of exactly zero is no division by zero.
-constexpr double kClipEpsilon = 1e-6;
-
 int64_t ns_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
 }
@@ -206,11 +203,12 @@ void StageWorker::norm(const Action& action) {
   }
   for (const auto& held : stages_) held->put_squares(action.mini_batch);
   meet();
+  for (const auto& held : stages_) held->drop_ties();
   const double norm = global.norm(action.mini_batch.value);
   if (worker_.value == 0) run_.losses.set_norm(action.mini_batch, norm);
-  const double limit = run_.options.max_grad_norm;
-  if (limit <= 0 || !(norm > limit)) return;
-  for (const auto& held : stages_) held->scale_gradients(limit / (norm + kClipEpsilon));
+  const double factor = clip_factor(norm, run_.options.max_grad_norm);
+  if (factor == 1) return;
+  for (const auto& held : stages_) held->scale_gradients(factor);
 }
 
 }  // namespace penstock::runtime

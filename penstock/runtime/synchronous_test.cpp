@@ -114,6 +114,38 @@ TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
   EXPECT_GE(buffers, 2U);
 }
 
+/// Scales by how often it has run: its output in training depends on a buffer.
+class Counting : public model::Layer {
+ public:
+  std::string kind() const override { return "counting"; }
+  std::vector<model::ParameterSpec> buffers() const override { return {{"runs", {1}, model::Init::constant(0)}}; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan buffers, model::TensorSpan inputs,
+                         const model::ForwardContext& context) const override {
+    const at::Tensor scale = 1 / (1 + 0.1 * buffers[0]);
+    if (context.training) buffers[0].add_(1);
+    return {inputs[0] * scale};
+  }
+};
+
+TEST(Synchronous, RecomputationReadsTheBuffersThatTheForwardRead) {
+  model::ModelBuilder net("counted");
+  model::Value x = net.tanh(net.linear(net.input({8}), {.features = 8}));
+  x = net.apply(std::make_shared<Counting>(), {x}, "counting").front();
+  x = net.tanh(net.linear(x, {.features = 8}));
+  const model::Model model = net.build(net.linear(x, {.features = 4}));
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1}) {
+    Case setup{.kind = kind, .replicas = {1, 1}, .parts = 6};
+    setup.stage_of_layer = {StageId{0}, StageId{0}, StageId{0}, StageId{0}, StageId{1}, StageId{1}};
+    const Trained kept = train(model, setup);
+    setup.recompute = {true, true};
+    const Trained again = train(model, setup);
+    expect_same_bits(kept, again);
+    EXPECT_TRUE(kept.layers[2].buffers.at(0).equal(again.layers[2].buffers.at(0)));
+    EXPECT_EQ(kept.layers[2].buffers.at(0).item<float>(), 120.0f);
+  }
+}
+
 TEST(Synchronous, RunsAreRepeatableBitForBit) {
   const Case setup{.kind = Kind::OneFOneBFlush, .replicas = {3, 2}, .parts = 6};
   const Trained first = train(skip_model(), setup);

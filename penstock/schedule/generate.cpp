@@ -38,10 +38,7 @@ int64_t common_multiple(const ScheduleShape& shape) {
   return multiple;
 }
 
-bool is_v(Kind kind) { return kind == Kind::ZbV || kind == Kind::DualPipeV; }
 bool is_split(Kind kind) { return kind == Kind::ZbH1 || kind == Kind::ZbH2 || is_v(kind); }
-/// Workers hold several stages.
-bool is_chunked(Kind kind) { return kind == Kind::Interleaved || kind == Kind::Chimera || is_v(kind); }
 
 /// All stages have the same number of replicas, one per copy of the pipeline, two for chimera.
 void check_copies(Kind kind, const ScheduleShape& shape) {
@@ -218,6 +215,10 @@ int64_t default_accumulate(Kind kind, const ScheduleShape& shape) {
   if (!accumulate) throw ConfigError("the replica counts have no usable common multiple; say how many micro-batches to accumulate");
   return *accumulate;
 }
+
+bool is_v(Kind kind) { return kind == Kind::ZbV || kind == Kind::DualPipeV; }
+
+bool is_chunked(Kind kind) { return kind == Kind::Interleaved || kind == Kind::Chimera || is_v(kind); }
 
 int default_chunks(Kind kind) { return kind == Kind::Interleaved || is_v(kind) ? 2 : 1; }
 

@@ -48,6 +48,10 @@ bool supports(Kind kind, WeightPolicy policy);
 /// replica counts for 1f1b, and for 2bw the smallest multiple of that which reaches the depth.
 int64_t default_accumulate(Kind kind, const ScheduleShape& shape);
 
+/// Whether workers hold two stages in a V: zb-v, dualpipe-v.
+bool is_v(Kind kind);
+/// Whether workers hold several stages: those, interleaved and chimera.
+bool is_chunked(Kind kind);
 /// Stages that a worker holds when nothing is said: 2 for interleaved, zb-v and dualpipe-v, otherwise 1 (chimera: one stage in each
 /// direction).
 int default_chunks(Kind kind);

@@ -21,10 +21,6 @@ std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
 
 }  // namespace
 
-schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches) {
-  return {schedule::kind_of(plan), schedule::shape_of(plan, mini_batches), links_of(plan)};
-}
-
 PlannedSchedule::PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape, const std::vector<schedule::StageLink>& links)
     : schedule_(made(kind, shape, links)) {}
 

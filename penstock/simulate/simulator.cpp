@@ -16,11 +16,13 @@ namespace {
 
 constexpr double kNsPerHour = 3600e9;
 
+void check_workers(int64_t workers) {
+  if (workers <= kMaxSimulatedWorkers) return;
+  throw ConfigError(fmt::format("the schedule has {} workers, at most {} are simulated", workers, kMaxSimulatedWorkers));
+}
+
 void check_limits(const schedule::LazySchedule& schedule) {
-  if (schedule.shape().num_workers() > kMaxSimulatedWorkers) {
-    throw ConfigError(
-        fmt::format("the schedule has {} workers, at most {} are simulated", schedule.shape().num_workers(), kMaxSimulatedWorkers));
-  }
+  check_workers(schedule.shape().num_workers());
   if (schedule.num_actions() > kMaxSimulatedActions) {
     throw ConfigError(fmt::format("the schedule has {} actions, at most {} are simulated: use fewer mini-batches or micro-batches",
                                   schedule.num_actions(), kMaxSimulatedActions));
@@ -68,6 +70,8 @@ Result simulate_source(const Source& source, const Costs& costs, const Options& 
 }  // namespace
 
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options) {
+  // Each worker takes tables of its own, before its list is looked at.
+  check_workers(static_cast<int64_t>(schedule.workers.size()));
   const detail::InMemorySource source(schedule);
   detail::check_costs(costs, schedule.shape.num_stages());
   return simulate_source(source, costs, options);

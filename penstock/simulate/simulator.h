@@ -59,10 +59,6 @@ struct Costs {
 /// refuses stages that do not fit on the cluster or share a worker.
 Costs costs_of(const plan::Plan& plan);
 
-/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown strategy or policy, or as LazySchedule;
-/// simulate_plan.h takes the kinds that LazySchedule does not.
-schedule::LazySchedule lazy_schedule_of(const plan::Plan& plan, int64_t mini_batches);
-
 /// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn by the seed.
 struct Stragglers {
   double share = 0;   ///< 0 to 1
@@ -112,13 +108,14 @@ inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
 inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
 /// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a message stands on a worker that does not run
-/// its micro-batch or is sent twice, and when it deadlocks (verify it first); for options out of range, and when the mean time between
-/// failures is so short that no checkpoint is reached. O(actions * (levels + log workers)). Pure. Times saturate instead of overflowing.
+/// its micro-batch or is sent twice, above kMaxSimulatedWorkers, and when it deadlocks (verify it first); for options out of range, and
+/// when the mean time between failures is so short that no checkpoint is reached. O(actions * (levels + log workers)). Pure. Times saturate
+/// instead of overflowing.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
 /// Without variation or failures, the timeline kept.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);
 /// The same for a schedule that is generated while it runs: memory O(workers + links + messages in flight), besides the timeline if it is
-/// kept and, with failures, 8 bytes per mini-batch. Throws ConfigError also above the limits.
+/// kept and, with failures, 8 bytes per mini-batch. Throws ConfigError also above kMaxSimulatedActions.
 Result simulate(const schedule::LazySchedule& schedule, const Costs& costs, const Options& options);
 
 }  // namespace penstock::simulate

@@ -50,6 +50,12 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
 }
 
+TEST(Simulator, RefusesMoreWorkersThanItSimulates) {
+  Schedule schedule{.kind = "dp", .shape = {.replicas = {kMaxSimulatedWorkers + 1}, .micro_batches = 0}, .lowered = true};
+  schedule.workers.resize(static_cast<size_t>(kMaxSimulatedWorkers) + 1);
+  EXPECT_THAT(failure(schedule, uniform_costs(1, 10, 20)), HasSubstr("1000001 workers, at most 1000000 are simulated"));
+}
+
 // GPipe (arXiv 1811.06965), section 2: idle time (p - 1)(F + B).
 TEST(Simulator, GPipeWastesPMinusOneForwardsAndBackwards) {
   for (const int stages : {1, 2, 3, 5}) {

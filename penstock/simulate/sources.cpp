@@ -9,6 +9,7 @@
 
 #include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
+#include "penstock/util/mixing_hash.h"
 
 namespace penstock::simulate::detail {
 
@@ -66,7 +67,7 @@ class InMemorySource::LinkSet {
  private:
   static constexpr size_t kOps = static_cast<size_t>(Op::FreeWeights) + 1;
   std::array<schedule::StageLink, kOps> last_ = filled();
-  std::unordered_set<uint64_t> links_;
+  std::unordered_set<uint64_t, MixingHash> links_;
 
   static std::array<schedule::StageLink, kOps> filled() {
     std::array<schedule::StageLink, kOps> none;

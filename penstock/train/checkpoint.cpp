@@ -1,6 +1,7 @@
 #include "penstock/train/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <system_error>
 
@@ -54,9 +55,24 @@ Manifest read_manifest(const fs::path& folder, const model::Model& model) {
   return manifest;
 }
 
+/// One optimiser steps all weights, so every layer with weights of its own has the same states.
+void check_optimizer_states(const fs::path& folder, const model::Model& model, const Manifest& manifest) {
+  const ManifestLayer* first = nullptr;
+  for (size_t i = 0; i < manifest.layers.size(); ++i) {
+    const ManifestLayer& layer = manifest.layers[i];
+    if (own_specs(model, LayerId{static_cast<int32_t>(i)}).weights.empty()) continue;
+    if (first == nullptr) first = &layer;
+    if (layer.optimizer_states == first->optimizer_states) continue;
+    throw CheckpointError(fmt::format("{}: layer '{}': expected the optimiser states [{}] of layer '{}', found [{}]",
+                                      (folder / "manifest.json").string(), layer.name, fmt::join(first->optimizer_states, ", "),
+                                      first->name, fmt::join(layer.optimizer_states, ", ")));
+  }
+}
+
 Checkpoint load_folder(const fs::path& folder, const model::Model& model) {
   try {
     Manifest manifest = read_manifest(folder, model);
+    check_optimizer_states(folder, model, manifest);
     Checkpoint checkpoint{std::move(manifest.position), {}};
     for (size_t i = 0; i < manifest.layers.size(); ++i) {
       const ManifestLayer& layer = manifest.layers[i];

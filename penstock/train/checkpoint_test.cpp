@@ -15,6 +15,7 @@
 #include "penstock/model/builder.h"
 #include "penstock/train/checkpoint_folders.h"
 #include "penstock/train/test_folder.h"
+#include "penstock/train/tied_state.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 
@@ -130,6 +131,27 @@ TEST(Checkpoint, TiedWeightsAreStoredOnceAndLoadedEverywhere) {
               testing::ElementsAre("layer-00000-fc1.safetensors", "layer-00001-fc2.safetensors", "manifest.json", "weights.pt"));
   EXPECT_THAT(read_test_file(path / "layer-00001-fc2.safetensors"), testing::Not(HasSubstr("weights.weight")));
   expect_same(load_checkpoint(folder.path(), model), saved);
+}
+
+TEST(Checkpoint, RefusesOptimiserStatesThatDifferFromLayerToLayer) {
+  const TestFolder folder;
+  const model::Model model = tied_model();
+  const fs::path path = save_checkpoint(folder.path(), model, tied_checkpoint(model));
+  forge_manifest(path / "manifest.json", "\"exp_avg\",", "");  // that of fc1
+  EXPECT_THAT(refusal(folder.path(), model),
+              AllOf(HasSubstr("layer 'fc2': expected the optimiser states [exp_avg_sq]"), HasSubstr("found [exp_avg, exp_avg_sq]")));
+}
+
+TEST(Checkpoint, RestoringTiesRefusesAnOptimiserStateThatLacksTensors) {
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  net.tie("fc2", "bias", "fc1", "bias");
+  const model::Model model = net.build(x);
+  Checkpoint checkpoint = make_checkpoint(model, 3);
+  for (size_t i = 0; i < 2; ++i) checkpoint.layers[i] = own_state(model, LayerId{static_cast<int32_t>(i)}, checkpoint.layers[i]);
+  checkpoint.layers[1].optimizer.clear();
+  EXPECT_THAT(message_of<CheckpointError>([&] { restore_ties(model, checkpoint.layers); }), HasSubstr("'fc2'"));
 }
 
 TEST(Checkpoint, OfTiedWeightsDoesNotFitAModelWithoutTies) {

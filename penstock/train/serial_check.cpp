@@ -83,6 +83,18 @@ int64_t common_groups(const plan::Plan& plan) {
   return groups;
 }
 
+/// R runs the forward pass at the newest version: the gradient is that of activations which no forward pass had.
+void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) {
+  if (policy != schedule::WeightPolicy::Latest) return;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].recompute) continue;
+    throw ConfigError(
+        fmt::format("under weights latest, stage {} recomputes its activations with other weights than its forward pass had, "
+                    "which no reference replays: expected a plan without recomputation, or other weights",
+                    s));
+  }
+}
+
 TrainResult run(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   TrainResult result = train(model, data, options);
   if (result.interrupted) throw RuntimeError(fmt::format("stopped after {} steps, before there was anything to compare", result.steps));
@@ -95,6 +107,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   if (steps < 1) throw ConfigError(fmt::format("the number of steps to check must be at least 1, found {}", steps));
   check_trainable(model, data, options);
   const schedule::ScheduleShape shape = schedule::shape_of(options.plan, 1);
+  refuse_unreplayable(options.plan, shape.policy);
   TrainOptions run_options = options;
   run_options.checkpoint.clear();
   run_options.resume = false;

@@ -32,8 +32,8 @@ struct SerialCheck {
 
 /// Trains for at most `steps` steps by the plan, and again for reference: under flush on one worker, with the same micro-batches and the
 /// same groups of gradients; under a policy that delays weights in a single thread that replays the delays (serial_replay.h). From fresh
-/// weights, without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, as train()), RuntimeError when stopped before the
-/// end, and as train().
+/// weights, without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, recomputation under "latest", whose
+/// activations are of two versions, as train()), RuntimeError when stopped before the end, and as train().
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data, const TrainOptions& options, int64_t steps);
 
 }  // namespace penstock::train

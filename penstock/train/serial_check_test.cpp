@@ -189,5 +189,47 @@ TEST(SerialCheck, RefusesWhatItCannotCheck) {
   EXPECT_THROW(check_against_serial(model, data, options, 3), RuntimeError);
 }
 
+TEST(SerialCheck, RefusesRecomputationThatMixesVersions) {
+  const model::Model model = branching_model();
+  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1, 1}, 1));
+  options.plan.stages[1].recompute = true;
+  options.plan.weights = "stash";
+  EXPECT_TRUE(check_against_serial(model, feature_data(), options, 6).equal());
+  options.plan.weights = "latest";
+  EXPECT_THROW(check_against_serial(model, feature_data(), options, 6), ConfigError);
+}
+
+/// Asks for a stop when it is computed for the nth time.
+class Stopping : public model::Layer {
+ public:
+  Stopping(int64_t at, std::atomic<bool>& stop) : left_(at), stop_(stop) {}
+  std::string kind() const override { return "stopping"; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
+                         const model::ForwardContext&) const override {
+    if (--left_ == 0) stop_ = true;
+    return {inputs[0] * 1.0};
+  }
+  int64_t left() const { return left_; }
+
+ private:
+  mutable std::atomic<int64_t> left_;
+  std::atomic<bool>& stop_;
+};
+
+TEST(SerialCheck, StopsInTheMiddleOfTheReplay) {
+  std::atomic<bool> stop{false};
+  constexpr int64_t kSteps = 8;
+  const auto layer = std::make_shared<Stopping>(kSteps + 3, stop);  // one micro-batch each: in the third step of the replay
+  model::ModelBuilder net("stopping");
+  model::Value x = net.linear(net.input({6}), {.features = 8});
+  x = net.apply(layer, {x}).front();
+  const model::Model model = net.build(net.linear(x, {.features = 3}));
+  TrainOptions options = options_for(plan_for(model, "1f1b", {1, 1}, 1));
+  options.stop = &stop;
+  EXPECT_THROW(check_against_serial(model, feature_data(), options, kSteps), RuntimeError);
+  EXPECT_EQ(layer->left(), 0) << "nothing more was computed";
+}
+
 }  // namespace
 }  // namespace penstock::train

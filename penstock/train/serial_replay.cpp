@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -9,11 +10,13 @@
 #include <deque>
 
 #include "penstock/model/loss.h"
+#include "penstock/runtime/global_gradients.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
 namespace penstock::train {
@@ -144,9 +147,9 @@ void SerialReplay::step(model::Tensors sums, double rate) {
     }
     const double norm = std::sqrt(squares);
     result_.grad_norms.push_back(norm);
-    if (norm > options_.max_grad_norm) {
+    if (const double factor = runtime::clip_factor(norm, options_.max_grad_norm); factor != 1) {
       for (at::Tensor& gradient : sums) {
-        if (gradient.defined()) gradient = gradient * (options_.max_grad_norm / norm);
+        if (gradient.defined()) gradient = gradient * factor;
       }
     }
   }
@@ -182,6 +185,10 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   versions_.erase(versions_.begin(), versions_.end() - 1);
   first_version_ = 0;
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
+    if (options_.stop != nullptr && options_.stop->load()) {
+      throw RuntimeError(
+          fmt::format("stopped after {} of {} steps of the replay, before there was anything to compare", steps_, total_steps));
+    }
     const int64_t size = cut.mini_batch_samples(MiniBatchId{t});
     model::Tensors sums(weights_.size());
     double loss = 0;

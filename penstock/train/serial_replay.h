@@ -20,7 +20,8 @@ struct Replay {
 
 /// What train() computes with these options from fresh weights, to rounding, whatever the plan's strategy and policy: every stage reads the
 /// weight versions that the plan's lowered schedule names. Without checkpoints, evaluation or observers. Blocks for about as long as one
-/// worker needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError as train(), RuntimeError when a layer fails.
+/// worker needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError as train(), RuntimeError when a layer fails
+/// or options.stop is set (looked at before every mini-batch).
 Replay replay_serially(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 }  // namespace penstock::train

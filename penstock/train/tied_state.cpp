@@ -1,6 +1,9 @@
 #include "penstock/train/tied_state.h"
 
+#include <fmt/format.h>
+
 #include "penstock/util/check.h"
+#include "penstock/util/error.h"
 
 namespace penstock::train {
 namespace {
@@ -41,11 +44,16 @@ void restore_ties(const model::Model& model, std::vector<LayerState>& layers) {
     // Ascending, and owners come first in the graph: every insertion lands where the parameter belongs and finds its owner complete.
     for (const graph::WeightTie& tie : model.graph().layers()[i].ties) {
       const LayerState& owner = layers[tie.owner.layer.index()];
+      const auto place = static_cast<size_t>(tie.parameter);
       const auto lent = static_cast<size_t>(tie.owner.parameter);
-      PENSTOCK_CHECK(static_cast<size_t>(tie.parameter) <= state.weights.size(), tie.parameter, state.weights.size());
+      PENSTOCK_CHECK(place <= state.weights.size(), tie.parameter, state.weights.size());
       state.weights.insert(state.weights.begin() + tie.parameter, owner.weights.at(lent));
       for (const auto& [name, tensors] : owner.optimizer) {
         auto& own = state.optimizer[name];
+        if (place > own.size() || lent >= tensors.size()) {
+          throw CheckpointError(fmt::format("the optimiser's state '{}' of layer '{}', which shares weights with '{}', is incomplete", name,
+                                            model.graph().layers()[i].name, model.graph().layer(tie.owner.layer).name));
+        }
         own.insert(own.begin() + tie.parameter, tensors.at(lent));
       }
     }

@@ -19,7 +19,8 @@ OwnSpecs own_specs(const model::Model& model, LayerId layer);
 /// `state`, whose weights and optimiser states are those of all the layer's parameters, without the tied ones. Shares tensors.
 LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state);
 
-/// Given every layer's own state: puts the owners' tensors where they are tied to. Shares tensors.
+/// Given every layer's own state: puts the owners' tensors where they are tied to. Shares tensors. Throws CheckpointError when a
+/// layer lacks a state of the optimiser that an owner has.
 void restore_ties(const model::Model& model, std::vector<LayerState>& layers);
 
 }  // namespace penstock::train

@@ -46,8 +46,8 @@ class MemoryWalk {
  private:
   struct Stage {
     int64_t versions = 1;
-    int64_t inputs = 0;   ///< micro-batches of which the inputs alone are kept
-    int64_t stashes = 0;  ///< micro-batches of which everything is kept
+    int64_t kept = 0;    ///< micro-batches from F on: stashes, or where the stage recomputes inputs
+    int64_t remade = 0;  ///< those of which R has made the stash as well
   };
 
   static int64_t of_stage(const std::vector<int64_t>& bytes, StageId stage) {
@@ -71,20 +71,16 @@ class MemoryWalk {
     switch (action.op) {
       case Op::Forward:
         if (facts_.forward_only) return false;
-        change(facts_.schedule.shape.recomputes(action.stage) ? stage.inputs : stage.stashes, 1, action.stage, stage);
+        keep(stage, 1, action.stage);
         return true;
       case Op::Recompute:
-        if (stage.inputs == 0) return false;
-        change(stage.inputs, -1, action.stage, stage);
-        change(stage.stashes, 1, action.stage, stage);
+        if (!facts_.schedule.shape.recomputes(action.stage) || stage.remade == stage.kept) return false;
+        remake(stage, 1, action.stage);
         return true;
       case Op::Backward:
       case Op::BackwardWeight:
-        if (stage.stashes > 0) {
-          change(stage.stashes, -1, action.stage, stage);
-        } else if (stage.inputs > 0) {
-          change(stage.inputs, -1, action.stage, stage);
-        }
+        if (stage.kept > 0) keep(stage, -1, action.stage);
+        if (stage.remade > 0) remake(stage, -1, action.stage);
         return false;
       case Op::Step:
       case Op::FreeWeights: {
@@ -99,11 +95,16 @@ class MemoryWalk {
     }
   }
 
-  void change(int64_t& count, int64_t by, StageId id, const Stage& stage) {
-    const bool inputs = &count == &stage.inputs;
-    count += by;
+  void keep(Stage& stage, int64_t by, StageId id) {
+    const bool inputs_alone = facts_.schedule.shape.recomputes(id);
+    stage.kept += by;
     now_.stashed += by;
-    now_.bytes += static_cast<__int128>(by) * of_stage(inputs ? bytes_.input_bytes : bytes_.stash_bytes, id);
+    now_.bytes += static_cast<__int128>(by) * of_stage(inputs_alone ? bytes_.input_bytes : bytes_.stash_bytes, id);
+  }
+
+  void remake(Stage& stage, int64_t by, StageId id) {
+    stage.remade += by;
+    now_.bytes += static_cast<__int128>(by) * of_stage(bytes_.stash_bytes, id);
   }
 
   const Facts& facts_;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/util/mixing_hash.h"
 #include "penstock/verify/facts.h"
 
 namespace penstock::verify {
@@ -56,7 +57,8 @@ class MessageIndex {
   }
 
   const Facts& facts_;
-  std::unordered_map<uint64_t, size_t> distant_links_;
+  using Table = std::unordered_map<uint64_t, size_t, MixingHash>;  // the keys are numbers that a file chose
+  Table distant_links_;
   std::vector<Ends> ends_;  // by link
   /// By link: how many channels its messages use in turn (micro-batch b uses lane b mod lanes), and the first lane's number.
   std::vector<int64_t> lanes_;
@@ -64,9 +66,9 @@ class MessageIndex {
   size_t first_hashed_link_ = SIZE_MAX;
   /// Only where workers hold several stages, so that several lanes lead from one worker to another: the channel of each lane.
   std::vector<size_t> channel_of_lane_;
-  std::unordered_map<uint64_t, size_t> shared_channels_;  // by workers and direction
-  std::unordered_map<uint64_t, size_t> hashed_messages_;
-  std::unordered_map<uint64_t, size_t> hashed_channels_;
+  Table shared_channels_;  // by workers and direction
+  Table hashed_messages_;
+  Table hashed_channels_;
   size_t num_messages_ = 0;
   size_t num_channels_ = 0;
 };

@@ -33,7 +33,7 @@ struct Options {
   std::vector<int64_t> stash_bytes = {};
   /// Bytes of one version of the stage's weights.
   std::vector<int64_t> weight_bytes = {};
-  /// Bytes of one micro-batch from F to R where the stage recomputes.
+  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and what it makes comes on top.
   std::vector<int64_t> input_bytes = {};
   /// Bytes of the stage's gradients, which a schedule that trains holds all the time.
   std::vector<int64_t> gradient_bytes = {};

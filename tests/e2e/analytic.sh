@@ -34,7 +34,7 @@ refused 'needs --device' --model lenet5 --analytic
 refused '--analytic' --model lenet5 --device v100
 refused '--samples' --model lenet5 --analytic --device v100 --samples 3
 refused '--concurrency' --model lenet5 --analytic --device v100 --concurrency 2
-refused "'v1000', expected one of v100" --model lenet5 --analytic --device v1000
+refused "^penstock: --device: unknown device 'v1000', expected one of v100" --model lenet5 --analytic --device v1000
 refused 'no-such.toml' --model lenet5 --analytic --device no-such.toml
 refused 'batch size' --model lenet5 --analytic --device v100 --batch-size 0
 refused '2^60' --model vgg16 --analytic --device v100 --batch-size 1000000000000

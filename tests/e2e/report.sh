@@ -28,6 +28,18 @@ cmp -s both.svg again.svg || fail "the picture differs from one time to the next
 run 0 simulate --plan plan.json --mini-batches 2 --html simulated.html
 grep -q '<canvas id="timeline"' simulated.html || fail "simulate --html writes no timeline"
 
+# Schedules from files, as simulate takes them: any that runs, lowered or compute actions alone, PyTorch's rows.
+run 0 schedule --kind eager-1f1b --stages 4 --micro-batches 16 --slack 4 -o slack.txt
+run 0 report --plan plan.json --schedule slack.txt -o slack.html
+run 0 schedule --kind zb-h1 --stages 4 -o lowered.txt
+run 0 schedule --kind zb-h1 --stages 4 --compute-only -o rows.txt
+run 0 schedule --kind zb-h1 --stages 4 --compute-only --format pytorch -o rows.csv
+for file in lowered.txt rows.txt rows.csv; do
+  run 0 report --plan plan.json --schedule "$file" -o schedule.html --json
+  grep -o '"lanes":.*' out >"$file.lanes"
+  cmp -s "$file.lanes" lowered.txt.lanes || fail "$file: another timeline than lowered.txt: $(cat out)"
+done
+
 # 64 workers and 256 micro-batches, predicted and measured: below 5 MB.
 make_plan 64 256 1f1b-flush flush >large.json
 run 0 simulate --plan large.json --mini-batches 1 --compute-spread 0.1 --trace spread.json
@@ -45,6 +57,7 @@ refused() {
 }
 make_plan 2 8 1f1b-flush flush >two.json
 refused 'they do not belong together' report --plan two.json --trace measured.json -o x.html
+refused 'has 4 stages, the plan 2' report --plan two.json --schedule rows.csv -o x.html
 refused '--plan' report --trace measured.json
 refused 'no_such.json' report --plan no_such.json
 refused 'expected a trace' report --plan plan.json --trace plan.json -o x.html

@@ -80,6 +80,18 @@ expect workers 2
 expect wrong 0
 grep -q 'weights W' dom || fail "$page: the legend lacks W"
 
+# A trace that no run writes: FREEs without end, none of which is followed by a STEP of its stage. The page must not look for one each time.
+{
+  printf '['
+  yes '{"ph":"X","cat":"FREE","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":0,"version":0}},' | head -n 300000
+  yes '{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":1}},' | head -n 300000
+  printf '{}]'
+} >free.json
+report --plan stash.json --trace free.json -o free.html
+page=free.html
+load free.html
+expect actions 600000
+
 # The size that has to stay smooth; frame times are in docs/reports.md.
 make_plan 64 256 1f1b-flush flush >large.json
 measured large.json 1 measured.json

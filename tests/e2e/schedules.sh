@@ -1,17 +1,17 @@
-# Every kind of schedule: generated, proven sound, written as PyTorch's CSV and read back; the grids in docs/schedules.md are what the tool draws.
+# Every kind of schedule by the tool: generated, proven sound, written as PyTorch's CSV and read back; the grids in docs/schedules.md are what the tool draws.
 source "$(dirname "$0")/lib.sh"
 
+# The unit tests go over the grid of shapes. Here the start of a process is what takes time (half a second of libtorch), so every kind gets
+# the one shape that has it all, and both processes of a pair start at once.
 sound() {
-  run 0 schedule "$@" -o s.txt
-  run 0 verify s.txt --json
-  grep -q '"ok":true' out || fail "penstock schedule $*: not sound"
+  penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json >out 2>err2
+  local codes="${PIPESTATUS[*]}"
+  [ "$codes" = "0 0" ] || fail "penstock schedule $*: exit codes $codes: $(cat err err2 | tail -n 3)"
+  grep -q '"ok":true' out || fail "penstock schedule $*: not sound: $(head -c 300 out)"
 }
 
 for kind in gpipe 1f1b 1f1b-flush 2bw mp eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
-  for micro_batches in 1 3 8 13; do sound --kind "$kind" --micro-batches "$micro_batches"; done
-  sound --kind "$kind" --stages 4 --micro-batches 9 --accumulate 4
-  sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 9 --accumulate 8
-  sound --kind "$kind" --stages 4 --recompute 0,3 --norm
+  sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 13 --accumulate 8 --recompute 0,3 --norm
 done
 sound --kind interleaved --stages 12 --chunks 3 --micro-batches 7
 sound --kind zb-h1 --replicas 3,1,2 --micro-batches 12
@@ -19,10 +19,8 @@ run 0 schedule --kind eager-1f1b --slack 3 -o s.txt
 run 0 verify s.txt --credits 3
 run 1 verify s.txt
 
-for kind in gpipe 1f1b-flush interleaved zb-h1 zb-v dualpipe-v chimera; do
-  run 0 schedule --kind "$kind" --format pytorch --compute-only -o s.csv
-  run 0 verify s.csv --json
-  grep -q '"ok":true' out || fail "$kind: the CSV is not sound when read back"
+for kind in interleaved dualpipe-v; do
+  sound --kind "$kind" --format pytorch --compute-only
 done
 run 2 schedule --kind 1f1b --format pytorch
 
@@ -35,12 +33,6 @@ refused() {
   [ ! -s out ] || fail "penstock schedule $*: an error left something on standard output"
 }
 refused 'even number of stages, found 5' --kind zb-v --stages 5
-refused 'divisible by the 3 chunks per worker, found 8' --kind interleaved --stages 8 --chunks 3
-refused 'at least 1 chunk' --kind interleaved --chunks 0
-refused 'found 2 chunks' --kind gpipe --chunks 2
-refused 'only schedule eager-1f1b has slack' --kind zb-h1 --slack 1
-refused 'slack must be between' --kind eager-1f1b --slack 1000000000000
-refused 'even number of replicas' --kind chimera --replicas 1
 refused 'same number of replicas' --kind zb-v --stages 4 --replicas 1,2,1,1
 refused "found '9'" --kind zb-h1 --stages 3 --recompute 0,9
 refused '--format' --kind zb-h1 --format csv

@@ -15,6 +15,11 @@ for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2
   [ "$(numbers grad_norms | wc -l)" -eq 6 ] || fail "$strategy: $(numbers grad_norms | wc -l) norms, expected 6"
 done
 
+# What plan chooses for it can be trained.
+run 0 plan --profile p.json --workers 2 -o tied.json
+grep -q '"weights": "flush"' tied.json || fail "plan chose another policy than flush for tied weights: $(grep '"weights"' tied.json)"
+run 0 train --model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --train-samples 32 --plan tied.json --no-eval
+
 # Delayed weights: a model without ties.
 make_profile
 steps="--model lenet5 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --workers 2 --check-against-serial --check-steps 6"

@@ -1,5 +1,6 @@
 # Schedules of every kind, simulated without a plan: unit costs, costs from the command line, refusals.
 source "$(dirname "$0")/lib.sh"
+source "$here/report_plans.sh"
 
 for kind in gpipe 1f1b 1f1b-flush 2bw eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
   run 0 schedule --kind $kind --stages 4 --micro-batches 8 -o $kind.txt
@@ -42,5 +43,31 @@ refused '--forward' --schedule gpipe.txt --forward fast
 refused '--forward' --schedule gpipe.txt --forward 1ms,,1ms,1ms
 refused 'at least 0' --schedule gpipe.txt --credits -2
 refused 'needs --plan' --schedule gpipe.txt --html page.html
-refused 'deadlocks with 0 credits' --schedule 1f1b-flush.txt --credits 0
+refused 'not sound with 0 credit' --schedule 1f1b-flush.txt --credits 0
+
+# A schedule is judged by the credits that it is simulated with: any number, unless --credits says otherwise.
+run 0 schedule --kind eager-1f1b --stages 4 --micro-batches 16 --slack 4 -o slack.txt
+run 0 simulate --schedule slack.txt
+run 0 simulate --schedule slack.txt --credits 3
+refused 'not sound with 1 credit.*it needs 3' --schedule slack.txt --credits 1
+
+# With a plan: the configuration of its file; a schedule of compute actions, or PyTorch's rows, gets the messages of the plan's links.
+make_plan 8 8 zb-v flush 0,1,2,3,3,2,1,0 >v.json
+run 0 simulate --plan v.json --mini-batches 1 --json
+grep -q '"config":"4x2 chunks"' out || fail "simulate names another configuration than the plan: $(cat out)"
+grep -o '"actions":[0-9]*' out >planned
+run 0 schedule --plan v.json --compute-only -o rows.txt
+run 0 schedule --plan v.json --compute-only --format pytorch -o rows.csv
+for file in rows.txt rows.csv; do
+  run 0 simulate --plan v.json --schedule "$file" --json
+  grep -q '"config":"4x2 chunks"' out || fail "$file: another configuration than the plan: $(cat out)"
+  grep -o '"actions":[0-9]*' out | cmp -s - planned || fail "$file: not as many actions as the plan: $(cat out)"
+done
+refused 'has 4 stages, the plan 8' --plan v.json --schedule gpipe.txt
+
+# More workers than a page draws: said before anything is simulated or written.
+make_plan 1 5000 dp flush | sed 's/"replicas": 1,/"replicas": 5000,/; s/"count": 1,/"count": 5000,/' >wide.json
+run 0 simulate --plan wide.json --mini-batches 1
+refused 'at most 4096 workers, this run has 5000' --plan wide.json --mini-batches 1 --trace trace.json --html page.html
+[ ! -e trace.json ] && [ ! -e page.html ] || fail "a refused simulation left a file"
 finish

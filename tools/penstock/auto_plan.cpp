@@ -25,9 +25,11 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
   model::ProfilerOptions options;
   options.batch_size = ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
   options.samples = request.profile_samples;
-  constexpr int64_t kShareOfTraining = 10;
+  // A tenth of the training, whose micro-batches all workers share; every two samples take three passes.
+  constexpr int64_t kMicroBatchesPerSample = 15;
   options.least_time = std::chrono::milliseconds(1000);
-  options.most_samples = static_cast<int>(std::clamp<int64_t>(request.training_samples / options.batch_size / kShareOfTraining, 0, 1000));
+  options.most_samples = static_cast<int>(std::clamp<int64_t>(
+      request.training_samples / options.batch_size / std::max(request.workers, 1) / kMicroBatchesPerSample, 0, options.most_samples));
   options.threads = request.threads_per_worker;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.concurrency = std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(request.workers, 1));
@@ -77,6 +79,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
   options.synchronous_pipelines = false;
   options.chunks = request.chunks;
   options.slack = request.slack;
+  options.global_norm = request.global_norm;
   options.optimizer_state_per_weight = static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   const auto cluster = [&]() { return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s); };
   planner::PlanResult result = planner::make_plan(profile, cluster(), options);

@@ -20,6 +20,7 @@ struct AutoPlanRequest {
   int64_t micro_batches = 0;  ///< per mini-batch; 0: chosen
   int chunks = 0;             ///< stages per worker of interleaved; 0: chosen
   int64_t slack = -1;         ///< of eager-1f1b; -1: chosen
+  bool global_norm = false;   ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;   ///< measured before; empty: measure now
   int profile_samples = 5;
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes less than about a tenth of the training.

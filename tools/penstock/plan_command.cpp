@@ -162,7 +162,7 @@ int run(Options& options) {
   {
     Spinner spinner(fmt::format("planning for {} workers", cluster.num_workers()));
     if (priced) {
-      result.plan = planner::reprice(*priced, profile, cluster, options.plan.cost_model);
+      result.plan = planner::reprice(*priced, profile, cluster, options.plan.cost_model, options.plan.global_norm);
     } else {
       result = planner::make_plan(profile, cluster, options.plan);
     }
@@ -217,6 +217,7 @@ void add_choices(CLI::App& app, Options& options) {
          "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind (default: chosen from 1, 2, 4, 8)");
   options.not_when_pricing.push_back(app.add_flag("--straight", options.plan.straight, "One worker per stage"));
   options.not_when_pricing.push_back(app.add_flag("--all-workers", options.plan.use_all_workers, "No worker may idle"));
+  app.add_flag("--norm", options.plan.global_norm, "Wait for the norm of all gradients before each step (to clip them)");
 }
 
 void add_explanation(CLI::App& app, Options& options) {

@@ -41,7 +41,7 @@ profile::Profile measure(Options& options, const model::Model& model) {
 profile::Profile estimate(const Options& options, const model::Model& model) {
   if (options.device.empty()) throw ConfigError("--analytic needs --device: a name of --list-devices, or a TOML file");
   const profile::DeviceSpec device =
-      parse_option("--device", options.device, [](const std::string& name) { return profile::find_device(name); });
+      parse_option("--device:", options.device, [](const std::string& name) { return profile::find_device(name); });
   return model::analytic_profile(model, device, {.batch_size = options.profiler.batch_size, .optimizer = options.profiler.optimizer});
 }
 

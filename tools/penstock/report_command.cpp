@@ -7,7 +7,6 @@
 #include "penstock/report/html_report.h"
 #include "penstock/report/read_trace.h"
 #include "penstock/report/timeline_svg.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/arithmetic.h"
@@ -15,8 +14,8 @@
 #include "penstock/util/files.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
-#include "penstock/verify/verify.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/schedule_file.h"
 #include "tools/penstock/simulate_options.h"
 
 namespace penstock::tool {
@@ -51,15 +50,17 @@ void add_timeline(report::ReportInput& input, simulate::Result result) {
 }
 
 void simulate_file(const ReportOptions& options, report::ReportInput& input) {
-  const schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
-  const auto violations = verify::verify(schedule);
-  if (!violations.empty())
-    throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+  const simulate::Costs costs = simulate::costs_of(input.plan);
+  const schedule::Schedule schedule = read_schedule(options.schedule, &input.plan, costs.credits);
+  const int workers = schedule.shape.num_workers();
+  if (workers > static_cast<int>(report::kMaxReportWorkers)) {
+    throw ConfigError(fmt::format("{}: a report draws at most {} workers, found {}", options.schedule, report::kMaxReportWorkers, workers));
+  }
   if (schedule.num_actions() > report::kMaxReportActions) {
     throw ConfigError(fmt::format("{}: a report draws at most {} actions, found {}", options.schedule, report::kMaxReportActions,
                                   schedule.num_actions()));
   }
-  add_timeline(input, simulate::simulate(schedule, simulate::costs_of(input.plan), {.keep_timeline = true}));
+  add_timeline(input, simulate::simulate(schedule, costs, {.keep_timeline = true}));
 }
 
 /// `mini_batches` 0: as many as show the plan at work, or one where that is too much. A plan too large to draw gets a note.
@@ -155,7 +156,7 @@ Command report_command(CLI::App& parent) {
   app->add_option("--plan", options->plan, "Plan (penstock plan)")->required();
   app->add_option("--trace", options->trace, "Timelines of a run (penstock train --trace): predicted and measured");
   app->add_option("--history", options->history, "Losses, accuracies, learning rates of a run (penstock train --history)");
-  app->add_option("--schedule", options->schedule, "Predict this schedule (text form) instead of the plan's own");
+  app->add_option("--schedule", options->schedule, "Predict this schedule (text form, or PyTorch's CSV) instead of the plan's own");
   app->add_option("--mini-batches", options->mini_batches, "Optimiser steps to predict; without, as many as show the pipeline at work");
   app->add_option("-o,--output", options->output, "File to write the page to")->capture_default_str();
   app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");

@@ -9,16 +9,14 @@
 
 #include "penstock/report/html_report.h"
 #include "penstock/report/report.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
-#include "penstock/verify/verify.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/progress.h"
+#include "tools/penstock/schedule_file.h"
 #include "tools/penstock/simulate_options.h"
 
 namespace penstock::tool {
@@ -30,57 +28,55 @@ constexpr int64_t kMaxDrawnActions = 1'000'000;
 /// Shorter runs are over before a progress bar could be read.
 constexpr int64_t kProgressFrom = 20'000'000;
 
-void check_drawable(int64_t actions) {
-  if (actions <= kMaxDrawnActions) return;
-  throw ConfigError(fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use fewer --mini-batches",
-                                kMaxDrawnActions, actions));
+/// Before anything is simulated or written.
+void check_drawable(const SimulateOptions& options, int64_t actions, int64_t workers) {
+  if (actions > kMaxDrawnActions) {
+    throw ConfigError(fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use fewer --mini-batches",
+                                  kMaxDrawnActions, actions));
+  }
+  if (!options.html.empty() && workers > static_cast<int64_t>(report::kMaxReportWorkers)) {
+    throw ConfigError(fmt::format("--html draws at most {} workers, this run has {}", report::kMaxReportWorkers, workers));
+  }
 }
 
 /// What has been simulated, in words and numbers for people.
 struct Run {
   std::string strategy;
+  std::string config;  ///< as Plan::config() writes it
   schedule::ScheduleShape shape;
   int64_t micro_batch_size = 1;
   simulate::Result result;
 
-  /// Replica counts joined by '-'.
-  std::string config() const { return fmt::format("{}", fmt::join(shape.replicas, "-")); }
   int64_t peak_bytes() const {
     const auto& peaks = result.peak_memory_bytes;
     return peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end());
   }
 };
 
-/// The schedule of a file, complete: what holds compute actions alone gets the messages of the plan's links, or of neighbouring stages.
-schedule::Schedule read_schedule(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
-  schedule::Schedule schedule = schedule::parse_schedule(read_file(options.schedule), options.schedule);
-  if (!schedule.lowered) {
-    std::vector<schedule::StageLink> links = schedule::chain_links(schedule.shape.num_stages());
-    if (plan) {
-      links.clear();
-      for (const plan::Link& link : plan->links) links.push_back({link.from, link.to});
-    }
-    schedule = schedule::lower(schedule, links);
-  }
-  const auto violations = verify::verify(schedule);
-  if (violations.empty()) return schedule;
-  throw ConfigError(fmt::format("{}: not sound ({}): {}", options.schedule, violations.front().rule, violations.front().message));
+std::string config_of(const schedule::Schedule& schedule) {
+  if (schedule.shape.hosts.empty()) return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
+  plan::Plan plan;
+  plan.strategy = schedule.kind;
+  plan.hosts = schedule.shape.hosts;
+  plan.stages.resize(schedule.shape.replicas.size());
+  return plan.config();
 }
 
 Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
-  const schedule::Schedule schedule = read_schedule(options, plan);
+  const int64_t credits = options.credits >= 0 ? options.credits : simulate::Costs{}.credits;
+  const schedule::Schedule schedule = read_schedule(options.schedule, plan ? &*plan : nullptr, credits);
   const simulate::Options run = run_options(options);
-  if (run.keep_timeline) check_drawable(schedule.num_actions());
+  if (run.keep_timeline) check_drawable(options, schedule.num_actions(), schedule.shape.num_workers());
   simulate::Costs costs = plan ? simulate::costs_of(*plan) : costs_of(options.costs, schedule);
-  if (options.credits >= 0) costs.credits = options.credits;
-  return {schedule.kind, schedule.shape, costs.samples_per_micro_batch, simulate::simulate(schedule, costs, run)};
+  costs.credits = credits;
+  return {schedule.kind, config_of(schedule), schedule.shape, costs.samples_per_micro_batch, simulate::simulate(schedule, costs, run)};
 }
 
 Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
   const simulate::PlannedSchedule schedule = simulate::planned_schedule(plan, options.mini_batches);
   simulate::Options run = run_options(options);
-  if (run.keep_timeline) check_drawable(schedule.num_actions());
+  if (run.keep_timeline) check_drawable(options, schedule.num_actions(), schedule.shape().num_workers());
   std::optional<ProgressBar> bar;
   if (schedule.num_actions() >= kProgressFrom) {
     bar.emplace("simulating");
@@ -88,7 +84,7 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   }
   simulate::Costs costs = simulate::costs_of(plan);
   if (options.credits >= 0) costs.credits = options.credits;
-  return {plan.strategy, schedule.shape(), plan.micro_batch_size, schedule.simulate(costs, run)};
+  return {plan.strategy, plan.config(), schedule.shape(), plan.micro_batch_size, schedule.simulate(costs, run)};
 }
 
 Json json_of(const SimulateOptions& options, const Run& run) {
@@ -100,7 +96,7 @@ Json json_of(const SimulateOptions& options, const Run& run) {
           {"peak_memory_bytes_per_worker", result.peak_memory_bytes},
           {"micro_batches", result.micro_batches},
           {"strategy", run.strategy},
-          {"config", run.config()},
+          {"config", run.config},
           {"workers", result.peak_memory_bytes.size()},
           {"actions", result.num_actions},
           {"schedule_ns", result.schedule_ns},
@@ -113,11 +109,12 @@ Json json_of(const SimulateOptions& options, const Run& run) {
           {"seed", options.seed}};
 }
 
-/// "1-1-1-1", or how many stages and workers where that would fill the screen.
+/// "1-1-1-1" or "4x2 chunks", or how many stages and workers where that would fill the screen.
 std::string shown_config(const Run& run) {
   constexpr size_t kMostStages = 32;
   const size_t stages = run.shape.replicas.size();
-  if (stages <= kMostStages) return fmt::format("{} ({} workers)", run.config(), run.shape.num_workers());
+  const bool is_short = stages <= kMostStages || !run.shape.hosts.empty();
+  if (is_short) return fmt::format("{} ({} workers)", run.config, run.shape.num_workers());
   return fmt::format("on {} stages ({} workers)", stages, run.shape.num_workers());
 }
 
@@ -148,11 +145,12 @@ int run(const SimulateOptions& options) {
   }
   const Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);
   const simulate::Result& result = run.result;
-  if (!options.trace.empty()) write_output(options.trace, report::chrome_trace({&result.timeline}));
+  std::string page;
   if (!options.html.empty()) {
-    const report::ReportInput page{.plan = *plan, .timelines = {result.timeline}, .peak_memory_bytes = result.peak_memory_bytes};
-    write_output(options.html, report::html_report(page));
+    page = report::html_report({.plan = *plan, .timelines = {result.timeline}, .peak_memory_bytes = result.peak_memory_bytes});
   }
+  if (!options.trace.empty()) write_output(options.trace, report::chrome_trace({&result.timeline}));
+  if (!options.html.empty()) write_output(options.html, page);
   if (options.json) {
     write_output("", json_of(options, run).dump() + "\n");
     return kExitYes;

@@ -98,6 +98,7 @@ plan::Plan plan_of(Options& options, const model::Model& model) {
   options.plan.threads_per_worker = options.train.threads_per_worker;
   options.plan.mini_batch_size = options.train.mini_batch_size;
   options.plan.seed = options.seed;
+  options.plan.global_norm = options.train.max_grad_norm > 0;
   options.plan.optimizer = options.train.optimizer;
   return auto_plan(model, options.plan);
 }

@@ -29,6 +29,9 @@ class BatchNorm2d final : public Layer {
     return {in};
   }
 
+  /// The input's gradient needs the sums that are the weights' gradients.
+  bool weight_gradients_can_wait() const override { return false; }
+
   /// Forward reads the input for its mean and variance, reads it again and writes; backward reads input and gradient for the sums, which
   /// are the weights' gradients, reads both again and writes.
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {

@@ -207,7 +207,10 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
                                          /*allow_unused=*/true);
     std::move(made.begin(), made.end(), gradients.begin() + static_cast<std::ptrdiff_t>(begin));
   };
-  if (how == Backward::Split) {
+  if (how == Backward::Split && inputs > 0 && !model_.layer(id).weight_gradients_can_wait()) {
+    make(0, wanted.size());
+    if (!outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
+  } else if (how == Backward::Split) {
     make(0, inputs);
     if (inputs > 0 && !outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
     const Stopwatch weight_watch;

@@ -21,7 +21,7 @@ struct LayerTimes {
 /// How the gradients of a layer are made.
 enum class Backward : uint8_t {
   Whole,  ///< inputs and weights together, as action B does
-  Split,  ///< inputs first, then weights, as actions I and W do
+  Split,  ///< inputs first, then weights, as actions I and W do; together where the weights' cannot wait
 };
 
 /// Bytes of one layer that do not change from pass to pass.

@@ -1,13 +1,18 @@
 // Memory and weight versions of a worker over time, from the order of its actions and the plan's bytes (docs/reports.md has the rules).
 
-// The next action of the stage after k, FREEs left out, is the step that replaces this very version: then nothing is freed, the step works in
-// place.
-function freesInPlace(lane, ops, k, end) {
-  for (let j = k + 1; j < end; ++j) {
-    if (lane.stage[j] !== lane.stage[k] || ops[lane.op[j]] === "FREE") continue;
-    return ops[lane.op[j]] === "STEP" && lane.version[j] === lane.version[k] ? j : -1;
+// Of each FREE that frees nothing, the STEP after it: where that is the stage's next action, FREEs left out, and replaces this very version,
+// it works in place.
+function stepsInPlace(lane, ops, begin, end) {
+  const steps = new Map(), next = new Map();
+  for (let k = end - 1; k >= begin; --k) {
+    if (ops[lane.op[k]] !== "FREE") {
+      next.set(lane.stage[k], k);
+      continue;
+    }
+    const j = next.get(lane.stage[k]);
+    if (j !== undefined && ops[lane.op[j]] === "STEP" && lane.version[j] === lane.version[k]) steps.set(k, j);
   }
-  return -1;
+  return steps;
 }
 
 // {time, stash, weights, versions: arrays of one length, each value holding from its time on; fixed: gradients and state, in bytes; peak}.
@@ -26,7 +31,9 @@ function memoryCourse(model, lane, worker) {
   for (const stage of trained) gradients += model.stages[stage].weight;
   const state = gradients * model.statePerWeight;
   const course = {time: [0], stash: [0], weights: [weights], versions: [versions], gradients, state, peak: weights + gradients + state};
-  const inPlace = new Set();
+  const stagesHolding = new Map([[1, held.size]]);  // by versions held
+  const stepOfFree = stepsInPlace(lane, model.ops, begin, end);
+  const inPlace = new Set(stepOfFree.values());
   for (let k = begin; k < end; ++k) {
     const stage = model.stages[lane.stage[k]];
     const kept = remade.has(lane.stage[k]) ? stage.input : stage.stash;
@@ -36,17 +43,17 @@ function memoryCourse(model, lane, worker) {
       case "R": time = lane.start[k]; bytes = stage.stash; break;
       case "B": case "W": bytes = -kept - (remade.has(lane.stage[k]) ? stage.stash : 0); break;
       case "STEP": time = lane.start[k]; count = inPlace.has(k) ? 0 : 1; break;
-      case "FREE": {
-        const step = freesInPlace(lane, model.ops, k, end);
-        if (step >= 0) inPlace.add(step); else count = -1;
-      }
+      case "FREE": count = stepOfFree.has(k) ? 0 : -1;
     }
     if (!bytes && !count) continue;
     stash = Math.max(0, stash + bytes);
     if (count) {
-      held.set(lane.stage[k], Math.max(0, held.get(lane.stage[k]) + count));
+      const before = held.get(lane.stage[k]), after = Math.max(0, before + count);
+      held.set(lane.stage[k], after);
+      stagesHolding.set(before, stagesHolding.get(before) - 1);
+      stagesHolding.set(after, (stagesHolding.get(after) || 0) + 1);
       weights = Math.max(0, weights + count * stage.weight);
-      versions = Math.max(...held.values());
+      if (after > versions || !stagesHolding.get(versions)) versions = after;
     }
     course.time.push(time);
     course.stash.push(stash);

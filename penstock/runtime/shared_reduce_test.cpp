@@ -1,0 +1,173 @@
+// Sums over the replicas of a stage, and what happens when a replica leaves while others are still at work.
+#include "penstock/runtime/shared_reduce.h"
+
+#include <ATen/Functions.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+
+namespace penstock::runtime::testing {
+namespace {
+
+CondVar::Deadline soon(int ms = 5000) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+
+TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
+  constexpr int kReplicas = 3;
+  SharedReduce reduce(kReplicas, 3);
+  std::vector<model::Tensors> sums(kReplicas);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kReplicas; ++r) {
+    threads.emplace_back([&, r]() {
+      Partials partials = {{r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
+      int64_t waiting_ns = 0;
+      EXPECT_EQ(reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], soon(), waiting_ns), WaitResult::Ready);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& sum : sums) {
+    EXPECT_EQ(sum[0].sum().item<float>(), 30.0f);
+    EXPECT_EQ(sum[1].sum().item<float>(), 2.0f);
+    EXPECT_FALSE(sum[2].defined());
+  }
+}
+
+TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
+  const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e-3f, 1e8f};
+  const auto partials_of = [&](int64_t replica, int64_t replicas) {
+    Partials partials;
+    for (int64_t g = replica; g < 6; g += replicas) partials.push_back({g, {at::full({7}, values[static_cast<size_t>(g)])}});
+    return partials;
+  };
+  const at::Tensor expected = sum_of(partials_of(0, 1), 1)[0];
+  for (const int replicas : {2, 3, 6}) {
+    SharedReduce reduce(replicas, 1);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < replicas; ++r) {
+      threads.emplace_back([&, r]() {
+        int64_t waiting_ns = 0;
+        model::Tensors sums;
+        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, soon(), waiting_ns), WaitResult::Ready);
+        EXPECT_TRUE(sums.at(0).equal(expected));
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+}
+
+TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
+  SharedReduce reduce(2, 1);
+  model::Tensors sums;
+  int64_t waiting_ns = 0;
+  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_GT(waiting_ns, 0);
+}
+
+TEST(BarrierTest, WhoeverLeavesAtTheDeadlineClosesIt) {
+  Barrier barrier(2);
+  int64_t waiting_ns = 0;
+  EXPECT_EQ(barrier.wait(soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_EQ(barrier.wait(soon(), waiting_ns), WaitResult::Closed);
+
+  Barrier three(3);
+  std::thread other([&three]() {
+    int64_t other_ns = 0;
+    EXPECT_EQ(three.wait(soon(20'000), other_ns), WaitResult::Closed);
+  });
+  EXPECT_EQ(three.wait(soon(50), waiting_ns), WaitResult::TimedOut);
+  other.join();
+}
+
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+WeakStorage weak(const at::Tensor& tensor) { return tensor.storage().getWeakStorageImpl(); }
+
+TEST(SharedReduceTest, WhoComesAfterATimeoutFindsItClosed) {
+  SharedReduce reduce(2, 1);
+  model::Tensors sums;
+  int64_t waiting_ns = 0;
+  at::Tensor part = at::ones({2});
+  const WeakStorage memory = weak(part);
+  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_FALSE(memory.expired());
+  EXPECT_EQ(reduce.run(1, {{1, {at::ones({2})}}}, sums, soon(), waiting_ns), WaitResult::Closed);
+  EXPECT_TRUE(sums.empty());
+}
+
+TEST(SharedReduceTest, NothingIsKeptAfterASum) {
+  SharedReduce reduce(1, 1);
+  model::Tensors sums;
+  int64_t waiting_ns = 0;
+  at::Tensor part = at::ones({2});
+  const WeakStorage memory = weak(part);
+  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(), waiting_ns), WaitResult::Ready);
+  EXPECT_FALSE(memory.expired());
+  sums.clear();
+  EXPECT_TRUE(memory.expired());
+}
+
+/// Holds the thread that makes it inside its first in-place addition until it is let go.
+class Halt {
+ public:
+  Halt(std::promise<void>& there, std::shared_future<void> go) : there_(&there), go_(std::move(go)) {
+    current_ = this;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                           if (std::string(function.name()) == "aten::add_") current_->stop();
+                                           return std::unique_ptr<at::ObserverContext>();
+                                         }).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~Halt() { at::removeCallback(handle_); }
+
+ private:
+  void stop() {
+    if (there_ == nullptr) return;
+    there_->set_value();
+    there_ = nullptr;
+    go_.wait_for(std::chrono::seconds(20));
+  }
+  static inline thread_local Halt* current_ = nullptr;
+  std::promise<void>* there_;
+  std::shared_future<void> go_;
+  at::CallbackHandle handle_{};
+};
+
+/// Replica 0 has added up its slice and leaves the second barrier while replica 1 is in the middle of its own.
+void leave_between_the_barriers(bool by_timeout) {
+  SharedReduce reduce(2, 3);
+  std::promise<void> halted, left;
+  const std::shared_future<void> go = left.get_future().share();
+  std::thread slow([&]() {
+    const Halt halt(halted, go);
+    model::Tensors sums;
+    int64_t waiting_ns = 0;
+    Partials partials = {{1, {at::ones({8}), at::ones({8}), at::ones({8})}}};
+    EXPECT_EQ(reduce.run(1, std::move(partials), sums, soon(20'000), waiting_ns), WaitResult::Closed);
+    EXPECT_TRUE(sums.empty());
+  });
+  at::Tensor part = at::ones({8});
+  const WeakStorage memory = weak(part);
+  Partials partials = {{0, {at::ones({8}), at::ones({8}), std::move(part)}}};
+  std::thread fast([&]() {
+    model::Tensors sums;
+    int64_t waiting_ns = 0;
+    const WaitResult result = reduce.run(0, std::move(partials), sums, soon(by_timeout ? 500 : 20'000), waiting_ns);
+    EXPECT_EQ(result, by_timeout ? WaitResult::TimedOut : WaitResult::Closed);
+  });
+  halted.get_future().wait();
+  if (!by_timeout) reduce.close();
+  fast.join();
+  partials.clear();
+  // The slow one has not come to this tensor yet.
+  EXPECT_FALSE(memory.expired());
+  left.set_value();
+  slow.join();
+}
+
+TEST(SharedReduceTest, AFailureLeavesOthersTheGradientsThatTheyAreReading) { leave_between_the_barriers(false); }
+
+TEST(SharedReduceTest, ATimeoutLeavesOthersTheGradientsThatTheyAreReading) { leave_between_the_barriers(true); }
+
+}  // namespace
+}  // namespace penstock::runtime::testing
