@@ -52,7 +52,7 @@ SCHEDULE_MICRO_BATCHES = 8
 SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches
 IDLE_ERROR = 0.05
 GAIN_ERROR = 0.03
-SPLIT_PAIRS = 5  # runs of zb-h1, each with one of 1f1b-flush, in a round
+SPLIT_PAIRS = 6  # runs of zb-h1, each with one of 1f1b-flush, in a round
 
 # (row, model, numerator, denominator, factor on the denominator, least ratio or None)
 ROWS = [
@@ -280,7 +280,7 @@ def measure_predictions(bench, rounds, log):
 
 
 def measure_schedules(bench, rounds, log):
-    """One row per model and schedule: idle share measured and predicted, and throughput against a run of 1f1b-flush right after it."""
+    """One row per model and schedule: idle share measured and predicted, and throughput against a run of 1f1b-flush beside it."""
     results = {}
     for number in range(rounds):
         for model in bench.args.models:
@@ -291,7 +291,10 @@ def measure_schedules(bench, rounds, log):
                     log(f"round {number + 1}/{rounds}: {model}, schedule {kind}")
                     try:
                         profile = profile or bench.profile_of_steps(model)
-                        result = (bench.scheduled(model, kind, profile), bench.scheduled(model, "1f1b-flush", profile))
+                        # The second of two runs can be the slower one by several per cent, so they change places from pair to pair.
+                        order = [kind, "1f1b-flush"] if (number + pair) % 2 == 0 else ["1f1b-flush", kind]
+                        pair_of_runs = [bench.scheduled(model, name, profile) for name in order]
+                        result = tuple(pair_of_runs if order[0] == kind else reversed(pair_of_runs))
                     except (Failed, KeyError) as failure:
                         log(f"failed: {failure}")
                         result = None
