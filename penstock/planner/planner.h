@@ -12,6 +12,7 @@
 #include "penstock/cluster/cluster.h"
 #include "penstock/plan/plan.h"
 #include "penstock/profile/profile.h"
+#include "penstock/schedule/generate.h"
 
 namespace penstock::planner {
 
@@ -50,6 +51,10 @@ struct PlanResult {
 /// Throws ConfigError for unusable options or input (unknown names, no workers, more than kMaxPlannedWorkers, a mini-batch smaller than one
 /// micro-batch). Pure; thread-safe.
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options);
+
+/// Micro-batches per optimiser step that make_plan chooses for this kind when nothing is asked for and every stage has one worker (dp: one
+/// stage has them all).
+int64_t usual_micro_batches(schedule::Kind kind, int workers);
 
 /// A plan for a split given by hand: of each stage its layers, replicas, first worker (-1 for all: one after another) and recompute count.
 /// Prices it as make_plan does, without alternatives; a memory limit that it does not keep is noted, not refused. Throws ConfigError as

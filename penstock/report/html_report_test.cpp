@@ -10,12 +10,6 @@
 namespace penstock::report {
 namespace {
 
-size_t occurrences(const std::string& text, std::string_view part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 ReportInput full_input() {
   ReportInput input{.plan = vgg_plan(), .timelines = {two_workers("predicted"), two_workers("measured", 23'000)}};
   input.history = History{.model = "vgg16",

@@ -7,12 +7,6 @@
 namespace penstock::report {
 namespace {
 
-size_t occurrences(const std::string& text, std::string_view part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 const std::vector<plan::WhatIf> kChanges = {
     {.change = "one more server", .strategy = "1f1b", .config = "19-1", .throughput_samples_per_s = 1622, .speedup = 1.247},
     {.change = "half the <memory>", .feasible = false, .reason = "layer 'fc6' needs 3.4 GB"}};

@@ -220,10 +220,7 @@ class TraceReader : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    const std::string_view before = text_.substr(0, std::min(text_.size(), position > 0 ? position - 1 : 0));
-    std::string_view message = error.what();
-    if (const size_t id_end = message.find("] "); id_end != std::string_view::npos) message.remove_prefix(id_end + 2);
-    throw ParseError(place_, 1 + std::count(before.begin(), before.end(), '\n'), fmt::format("not valid JSON: {}", message.substr(0, 200)));
+    fail_syntax(text_, place_, position, error.what());
   }
 
  private:

@@ -1,14 +1,23 @@
-// Plans that the reports' tests draw: ordinary ones, very large ones, and ones made to do harm.
+// What the reports' tests share: plans to draw (ordinary ones, very large ones, and ones made to do harm), and a count.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "penstock/plan/plan.h"
 
 namespace penstock::report {
+
+/// How often `part` stands in `text`.
+inline size_t occurrences(const std::string& text, std::string_view part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
 
 /// The paper's 15-1 of VGG-16 on four servers of four, with alternatives and notes.
 inline plan::Plan vgg_plan() {

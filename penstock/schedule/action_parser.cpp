@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "penstock/util/error.h"
+#include "penstock/util/quoted.h"
 
 namespace penstock::schedule {
 namespace {
@@ -112,14 +113,6 @@ std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
-
-std::string quoted(std::string_view text) {
-  constexpr size_t kMost = 40;
-  std::string result = "'";
-  for (const char c : text.substr(0, kMost)) result += c >= ' ' && c <= '~' ? c : '?';
-  result += text.size() > kMost ? "...'" : "'";
-  return result;
 }
 
 std::optional<int64_t> parse_count(std::string_view text) {

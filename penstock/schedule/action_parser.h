@@ -22,8 +22,6 @@ struct TextPlace {
 
 /// `text` without spaces, tabs and carriage returns at both ends.
 std::string_view trimmed(std::string_view text);
-/// `text` in quotes, at most 40 bytes of it, unprintable bytes as '?'.
-std::string quoted(std::string_view text);
 /// The whole of `text` as a decimal number >= 0, or nothing.
 std::optional<int64_t> parse_count(std::string_view text);
 

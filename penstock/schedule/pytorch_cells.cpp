@@ -11,6 +11,7 @@
 #include "penstock/schedule/text_format.h"
 #include "penstock/schedule/text_lines.h"
 #include "penstock/util/error.h"
+#include "penstock/util/quoted.h"
 
 namespace penstock::schedule {
 namespace {

@@ -8,6 +8,7 @@
 #include "penstock/train/checkpoint.h"
 #include "penstock/train/epoch_batches.h"
 #include "penstock/train/test_folder.h"
+#include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
 namespace penstock::train {
@@ -19,16 +20,6 @@ model::Model small_model() {
   x = net.tanh(net.linear(x, {.features = 16, .name = "fc1"}));
   x = net.tanh(net.linear(x, {.features = 16, .name = "fc2"}));
   return net.build(net.linear(x, {.features = 3, .name = "fc3"}));
-}
-
-DataSplit small_data(int64_t samples = 200) {
-  DataSpec spec;
-  spec.name = "synthetic";
-  spec.sample_shape = {6};
-  spec.classes = 3;
-  spec.train_samples = samples;
-  spec.test_samples = 40;
-  return load_data(spec);
 }
 
 /// fc1 .. tanh on the first stage, the rest on the second.
@@ -66,7 +57,7 @@ class StopAfter : public TrainObserver {
 
 TEST(Trainer, AnInterruptedSynchronousRunResumesToTheSameLosses) {
   const model::Model model = small_model();
-  const DataSplit data = small_data();
+  const DataSplit data = feature_data();
   const TrainResult whole = train(model, data, options_for("gpipe", 3));
   EXPECT_FALSE(whole.interrupted);
   EXPECT_LT(whole.losses.back(), whole.losses.front());
@@ -96,22 +87,22 @@ TEST(Trainer, ResumingInsideAnEpochWithOtherDataIsRefused) {
   StopAfter observer(3);
   options.observer = &observer;
   options.stop = &observer.stop;
-  ASSERT_TRUE(train(model, small_data(), options).interrupted);
+  ASSERT_TRUE(train(model, feature_data(), options).interrupted);
   options = options_for("1f1b", 3, folder.path());
   options.resume = true;
-  EXPECT_THROW(train(model, small_data(64), options), ConfigError);
+  EXPECT_THROW(train(model, feature_data(64), options), ConfigError);
   options.mini_batch_size = 8;
-  EXPECT_THROW(train(model, small_data(), options), ConfigError);
+  EXPECT_THROW(train(model, feature_data(), options), ConfigError);
   options.mini_batch_size = 16;
   options.optimizer.momentum = 0;
-  EXPECT_THROW(train(model, small_data(), options), ConfigError);
+  EXPECT_THROW(train(model, feature_data(), options), ConfigError);
   options.optimizer.momentum = 0.9;
-  EXPECT_FALSE(train(model, small_data(), options).interrupted);
+  EXPECT_FALSE(train(model, feature_data(), options).interrupted);
 }
 
 TEST(Trainer, ResumingAtAnEpochsEndWithAnotherBatchSizeTrainsTheRemainingEpochs) {
   const model::Model model = small_model();
-  const DataSplit data = small_data();
+  const DataSplit data = feature_data();
   const TestFolder folder;
   train(model, data, options_for("1f1b", 1, folder.path()));
   TrainOptions options = options_for("1f1b", 3, folder.path());
@@ -122,10 +113,10 @@ TEST(Trainer, ResumingAtAnEpochsEndWithAnotherBatchSizeTrainsTheRemainingEpochs)
 
 TEST(Trainer, AFinishedRunOnlyEvaluates) {
   const TestFolder folder;
-  const TrainResult done = train(small_model(), small_data(), options_for("1f1b", 2, folder.path()));
+  const TrainResult done = train(small_model(), feature_data(), options_for("1f1b", 2, folder.path()));
   TrainOptions options = options_for("1f1b", 2, folder.path());
   options.resume = true;
-  const TrainResult again = train(small_model(), small_data(), options);
+  const TrainResult again = train(small_model(), feature_data(), options);
   EXPECT_TRUE(again.losses.empty());
   EXPECT_EQ(again.steps, done.steps);
   EXPECT_EQ(again.test_accuracy, done.test_accuracy);
@@ -133,17 +124,17 @@ TEST(Trainer, AFinishedRunOnlyEvaluates) {
 
 TEST(Trainer, ADivergingLossEndsTheRunAndKeepsTheCheckpoint) {
   const TestFolder folder;
-  train(small_model(), small_data(), options_for("1f1b", 1, folder.path()));
+  train(small_model(), feature_data(), options_for("1f1b", 1, folder.path()));
   TrainOptions options = options_for("1f1b", 40, folder.path());
   options.resume = true;
   options.learning_rate.base = 1e38;
-  EXPECT_THROW(train(small_model(), small_data(), options), RuntimeError);
+  EXPECT_THROW(train(small_model(), feature_data(), options), RuntimeError);
   EXPECT_EQ(load_checkpoint(folder.path(), small_model()).epoch, 1);
 }
 
 TEST(Trainer, UnusableOptionsAreRefused) {
   const model::Model model = small_model();
-  const DataSplit data = small_data();
+  const DataSplit data = feature_data();
   TrainOptions options = options_for("1f1b", 1);
   options.mini_batch_size = 0;
   EXPECT_THROW(train(model, data, options), ConfigError);

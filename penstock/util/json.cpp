@@ -46,10 +46,7 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    const std::string_view before = text_.substr(0, std::min(text_.size(), position > 0 ? position - 1 : 0));
-    std::string_view message = error.what();
-    if (const size_t id_end = message.find("] "); id_end != std::string_view::npos) message.remove_prefix(id_end + 2);
-    throw ParseError(place_, 1 + std::count(before.begin(), before.end(), '\n'), fmt::format("not valid JSON: {}", message.substr(0, 200)));
+    fail_syntax(text_, place_, position, error.what());
   }
 
  private:
@@ -112,6 +109,13 @@ std::string shown(const Json& value) {
 }
 
 }  // namespace
+
+void fail_syntax(std::string_view text, std::string_view place, size_t position, std::string_view message) {
+  const std::string_view before = text.substr(0, std::min(text.size(), position > 0 ? position - 1 : 0));
+  // The library's own mark, "[json.exception.parse_error.101] ", says nothing to a reader.
+  if (const size_t mark_end = message.find("] "); mark_end != std::string_view::npos) message.remove_prefix(mark_end + 2);
+  throw ParseError(place, 1 + std::count(before.begin(), before.end(), '\n'), fmt::format("not valid JSON: {}", message.substr(0, 200)));
+}
 
 Json parse_json(std::string_view text, std::string_view place) {
   DocumentBuilder builder(text, place);

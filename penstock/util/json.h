@@ -5,6 +5,7 @@
 //   for (JsonReader stage : root.at("stages").elements()) replicas.push_back(stage.at("replicas").integer(1, 1'000'000));
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,9 @@ using Json = nlohmann::ordered_json;
 /// Parses a whole document. Throws ParseError(place, line, ...) on malformed text, nesting deeper than 200, more than 50 million values, a
 /// key given twice in one object, numbers beyond the range of double, or trailing bytes. O(size).
 Json parse_json(std::string_view text, std::string_view place);
+
+/// Throws ParseError for what the parser found wrong with `text` at byte `position` (counted from 1), with the line.
+[[noreturn]] void fail_syntax(std::string_view text, std::string_view place, size_t position, std::string_view message);
 
 /// The document as text, indented, with a newline at the end. Integers and doubles parse back to the same values; bytes that are not UTF-8
 /// become U+FFFD.

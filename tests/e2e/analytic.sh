@@ -23,21 +23,14 @@ printf 'name = "mine"\nflops = "2TFLOP/s"\nbandwidth = "100GB/s"\n' >mine.toml
 run 0 profile --model alexnet --analytic --device mine.toml --json
 grep -q '"device":"mine"' out || fail "a device file is not used"
 
-# refused CODE PATTERN ARGUMENTS...: and says why
-refused() {
-  local pattern=$1
-  shift
-  run 2 profile "$@"
-  grep -q -e "$pattern" err || fail "profile $*: expected '$pattern' in: $(cat err)"
-}
-refused 'needs --device' --model lenet5 --analytic
-refused '--analytic' --model lenet5 --device v100
-refused '--samples' --model lenet5 --analytic --device v100 --samples 3
-refused '--concurrency' --model lenet5 --analytic --device v100 --concurrency 2
-refused "^penstock: --device: unknown device 'v1000', expected one of v100" --model lenet5 --analytic --device v1000
-refused 'no-such.toml' --model lenet5 --analytic --device no-such.toml
-refused 'batch size' --model lenet5 --analytic --device v100 --batch-size 0
-refused '2^60' --model vgg16 --analytic --device v100 --batch-size 1000000000000
+refused 'needs --device' profile --model lenet5 --analytic
+refused '--analytic' profile --model lenet5 --device v100
+refused '--samples' profile --model lenet5 --analytic --device v100 --samples 3
+refused '--concurrency' profile --model lenet5 --analytic --device v100 --concurrency 2
+refused "penstock: --device: unknown device 'v1000', expected one of v100" profile --model lenet5 --analytic --device v1000
+refused 'no-such.toml' profile --model lenet5 --analytic --device no-such.toml
+refused 'batch size' profile --model lenet5 --analytic --device v100 --batch-size 0
+refused '2^60' profile --model vgg16 --analytic --device v100 --batch-size 1000000000000
 printf 'name = "mine"\nflops = "2TB/s"\nbandwidth = "100GB/s"\n' >bad.toml
-refused 'bad.toml:2:' --model lenet5 --analytic --device bad.toml
+refused 'bad.toml:2:' profile --model lenet5 --analytic --device bad.toml
 finish

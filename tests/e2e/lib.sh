@@ -31,6 +31,15 @@ run() {
   [ "$code" -eq "$expected" ] || fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
 }
 
+# refused WORDS ARGUMENTS...: the tool must exit with 2, with these words in the message and nothing on standard output.
+refused() {
+  local words=$1
+  shift
+  run 2 "$@"
+  grep -qF -- "$words" err || fail "penstock $*: '$words' is not in: $(cat err)"
+  [ ! -s out ] || fail "penstock $*: an error left this on standard output: $(head -c 100 out)"
+}
+
 # json_keys KEYS...: `out` is one line that holds one JSON object with these keys.
 json_keys() {
   local key

@@ -83,13 +83,6 @@ grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the
 # A "no" is exit 1 with the reason; bad options are exit 2 with one message.
 run 1 $plan --memory-limit 1MB --json
 grep -q '"ok":false' out && grep -q 'no plan:' err || fail "an infeasible request gives no reason: $(cat err)"
-refused() {
-  local words=$1
-  shift
-  run 2 "$@"
-  grep -qF -- "$words" err || fail "penstock $*: '$words' is not in: $(cat err)"
-  [ ! -s out ] || fail "penstock $*: an error left this on standard output: $(head -c 100 out)"
-}
 refused '--cluster FILE' plan --profile net.graph.txt
 refused 'found --workers 0' plan --profile net.graph.txt --workers 0 --bandwidth 1GB/s
 refused 'at most 1000000' plan --profile net.graph.txt --workers 1000001 --bandwidth 1GB/s

@@ -48,13 +48,6 @@ run 0 report --plan large.json --trace measured.json -o large.html --json
 [ "$(numbers bytes)" -lt 5000000 ] || fail "the page has $(numbers bytes) bytes"
 [ "$(grep -o '"actions":[0-9]*' out | head -n 1 | cut -d: -f2)" -gt 190000 ] || fail "the page has too few actions: $(cat out)"
 
-refused() {
-  local words=$1
-  shift
-  run 2 "$@"
-  grep -qF -- "$words" err || fail "penstock $*: '$words' is not in: $(cat err)"
-  [ ! -s out ] || fail "penstock $*: an error left this on standard output: $(head -c 100 out)"
-}
 make_plan 2 8 1f1b-flush flush >two.json
 refused 'they do not belong together' report --plan two.json --trace measured.json -o x.html
 refused 'has 4 stages, the plan 2' report --plan two.json --schedule rows.csv -o x.html

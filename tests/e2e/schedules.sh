@@ -24,18 +24,10 @@ for kind in interleaved dualpipe-v; do
 done
 run 2 schedule --kind 1f1b --format pytorch
 
-# refused WORDS ARGUMENTS...
-refused() {
-  local words=$1
-  shift
-  run 2 schedule "$@"
-  grep -qF -- "$words" err || fail "penstock schedule $*: '$words' is not in the message: $(tail -n 1 err)"
-  [ ! -s out ] || fail "penstock schedule $*: an error left something on standard output"
-}
-refused 'even number of stages, found 5' --kind zb-v --stages 5
-refused 'same number of replicas' --kind zb-v --stages 4 --replicas 1,2,1,1
-refused "found '9'" --kind zb-h1 --stages 3 --recompute 0,9
-refused '--format' --kind zb-h1 --format csv
+refused 'even number of stages, found 5' schedule --kind zb-v --stages 5
+refused 'same number of replicas' schedule --kind zb-v --stages 4 --replicas 1,2,1,1
+refused "found '9'" schedule --kind zb-h1 --stages 3 --recompute 0,9
+refused '--format' schedule --kind zb-h1 --format csv
 
 # Each "$ penstock ..." line of the document and what follows it, up to an empty line.
 grids=0

@@ -18,8 +18,6 @@ namespace penstock::tool {
 
 namespace {
 
-using schedule::Kind;
-
 profile::Profile measure(const model::Model& model, const AutoPlanRequest& request, int64_t micro_batches) {
   ProgressBar bar("profiling " + model.name());
   model::ProfilerOptions options;
@@ -43,24 +41,7 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
 int64_t expected_micro_batches(const AutoPlanRequest& request) {
   if (request.micro_batches > 0) return request.micro_batches;
   if (request.strategy == "auto") return 1;
-  switch (schedule::parse_kind(request.strategy)) {
-    case Kind::DataParallel:
-      return request.workers;
-    case Kind::GPipe:
-    case Kind::OneFOneBFlush:
-    case Kind::EagerOneFOneB:
-    case Kind::Interleaved:
-    case Kind::ZbH1:
-    case Kind::ZbH2:
-    case Kind::ZbV:
-    case Kind::DualPipeV:
-    case Kind::Chimera:
-      return saturating_mul(4, request.workers);
-    case Kind::TwoBuffered:
-      return request.workers;
-    default:
-      return 1;
-  }
+  return planner::usual_micro_batches(schedule::parse_kind(request.strategy), request.workers);
 }
 
 }  // namespace

@@ -65,10 +65,9 @@ function memoryCourse(model, lane, worker) {
 }
 
 // A chart below the timeline with the same time axis: step lines, stacked or one per worker.
-class StepChart {
+class StepChart extends Drawing {
   constructor(canvas, view, format) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d", {alpha: false});
+    super(canvas);
     this.view = view;
     this.format = format;
     this.layers = [];
@@ -82,15 +81,6 @@ class StepChart {
     this.limit = limit || 1;
     this.dashed = dashed || 0;
     this.request();
-  }
-
-  request() {
-    if (this.pending) return;
-    this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      this.draw();
-    });
   }
 
   draw() {

@@ -43,10 +43,9 @@ class View {
   }
 }
 
-class Timeline {
+class Timeline extends Drawing {
   constructor(canvas, model, view) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d", {alpha: false});
+    super(canvas);
     this.overview = document.createElement("canvas");
     this.model = model;
     this.view = view;
@@ -139,15 +138,6 @@ class Timeline {
       }
     }
     return paint;
-  }
-
-  request() {
-    if (this.pending) return;
-    this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      this.draw();
-    });
   }
 
   draw() {
