@@ -35,7 +35,6 @@ MODELS = {
 
 # Measured against predicted throughput: strategies that `train` profiles, plans and runs by itself.
 PREDICTED_STRATEGIES = {"dp": 2, "mp": 1, "gpipe": 8, "1f1b": 1}  # micro-batches per step
-PROFILE_SAMPLES = 30
 PREDICTED_MODELS = {
     **MODELS,
     "resnet18": {
@@ -161,14 +160,14 @@ class Bench:
         return programs
 
     def predicted(self, model):
-        """name -> function that measures one strategy and returns (measured, predicted) samples per second."""
+        """name -> function that profiles and trains with one strategy and returns (measured, predicted) samples per second."""
 
         def strategy(name):
-            # The micro-batches that the strategy runs with; a longer profile than train's own.
+            # The micro-batches that the strategy runs with.
             micro_batch = max(self.options(model)["batch"] // PREDICTED_STRATEGIES[name], 1)
             profile = self.folder / f"{model}.{name}.profile.json"
             self.penstock("profile", *self.model_options(model), "--batch-size", micro_batch, "--threads", 1, "--concurrency", 2,
-                          "--samples", 3 if self.args.quick else PROFILE_SAMPLES, "-o", profile)
+                          *(["--samples", 3] if self.args.quick else []), "-o", profile)
             report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1, "--profile", profile)
             return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
 
@@ -255,19 +254,21 @@ def measure(bench, rounds, log):
 
 
 def measure_predictions(bench, rounds, log):
-    """ratios[(model, strategy)] = measured / predicted throughput, one per round, None where a program failed."""
+    """Measured / predicted throughput, two ratios per round, None where a program failed. The machine's speed drifts over minutes, so each
+    strategy is profiled and trained twice in turns, and a run is set against the mean of the predictions before and after it, the second
+    prediction against the mean of the runs before and after."""
     ratios = {}
     for number in range(rounds):
         for model in PREDICTED_MODELS:
             for name, program in bench.predicted(model).items():
                 log(f"round {number + 1}/{rounds}: {model}, prediction of {name}")
                 try:
-                    measured, predicted = program()
-                    ratio = measured / predicted
+                    (first, first_predicted), (second, second_predicted) = program(), program()
+                    both = [2 * first / (first_predicted + second_predicted), (first + second) / (2 * second_predicted)]
                 except (Failed, TypeError, ZeroDivisionError) as failure:
                     log(f"failed: {failure}")
-                    ratio = None
-                ratios.setdefault((model, name), []).append(ratio)
+                    both = [None, None]
+                ratios.setdefault((model, name), []).extend(both)
     rows = []
     for (model, name), values in ratios.items():
         good = [value for value in values if value]

@@ -85,13 +85,17 @@ class Estimate {
     cost.weight_bytes = detail::tensor_bytes(model_.parameter_count(id));
     cost.tied_bytes = model_.tied_bytes(id);
     for (const ParameterSpec& spec : model_.layer(id).parameters()) {
-      cost.step_ns = saturating_add(cost.step_ns, step_ns(detail::batch_numbers({spec.shape}, 1)));
+      const int64_t numbers = detail::batch_numbers({spec.shape}, 1);
+      if (cost.backward_ns > 0) {
+        cost.accumulate_ns = saturating_add(cost.accumulate_ns, ns(detail::elementwise({numbers, numbers, numbers})));
+      }
+      cost.step_ns = saturating_add(cost.step_ns, step_ns(numbers));
     }
     for (const Shape& shape : model_.output_shapes(id)) {
       cost.output_bytes.push_back(checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
     cost.stash_bytes = checked(id, work.stash_bytes);
-    if (std::max({cost.forward_ns, cost.backward_ns, cost.step_ns}) > kMaxNs) {
+    if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
       throw ConfigError(fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' with {} samples",
                                     model_.graph().layer(id).name, device_.name, batch_));
     }

@@ -143,6 +143,15 @@ TEST(AnalyticProfile, StepsCostByTheOptimisersState) {
   EXPECT_NEAR(step({.name = "adam"}) / plain, 7.0 / 3, 0.001);
 }
 
+// Sums are read and written and gradients read; a step of plain SGD does as much.
+TEST(AnalyticProfile, AddingGradientsPassesOverThreeTensors) {
+  profile::DeviceSpec device = find_device("cpu-core");
+  device.launch_ns = 0;
+  const profile::Profile profile = analytic_profile(make_model({.name = "mlp"}), device, {.optimizer = {.name = "sgd", .momentum = 0}});
+  for (const profile::LayerCost& cost : profile.costs) EXPECT_EQ(cost.accumulate_ns, cost.step_ns);
+  EXPECT_GT(sum(profile, &profile::LayerCost::accumulate_ns), 0);
+}
+
 TEST(AnalyticProfile, TimesGrowWithTheBatch) {
   for (const profile::DeviceSpec& device : profile::builtin_devices()) {
     SCOPED_TRACE(device.name);

@@ -281,11 +281,13 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   for (size_t i = 0; i < measurement.bytes.size(); ++i) {
     const Summary forward = summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
     const Summary backward = summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
+    const Summary accumulate = summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
     const Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
     const detail::LayerBytes& bytes = measurement.bytes[i];
     result.costs.push_back({.forward_ns = forward.median,
                             .backward_ns = backward.median,
                             .backward_weight_ns = weight_part(backward.median, measurement.split_samples, i),
+                            .accumulate_ns = accumulate.median,
                             .step_ns = step.median,
                             .forward_spread_ns = forward.spread,
                             .backward_spread_ns = backward.spread,

@@ -58,6 +58,7 @@ TEST(Profiler, MeasuresLeNet5) {
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     const profile::LayerCost& cost = profile.costs[static_cast<size_t>(i)];
     SCOPED_TRACE(model.graph().layer(LayerId{i}).name);
+    EXPECT_EQ(cost.accumulate_ns > 0, cost.weight_bytes > 0);
     EXPECT_GT(cost.forward_ns, 0);
     EXPECT_GT(cost.backward_ns, 0);
     EXPECT_EQ(cost.step_ns > 0, model.parameter_count(LayerId{i}) > 0);

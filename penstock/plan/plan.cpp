@@ -48,6 +48,7 @@ void validate(const Stage& stage, size_t position) {
   refuse_below_one(where, "replicas", stage.replicas);
   refuse_negative(where, "forward_ns", stage.forward_ns);
   refuse_negative(where, "backward_ns", stage.backward_ns);
+  refuse_negative(where, "accumulate_ns", stage.accumulate_ns);
   refuse_negative(where, "step_ns", stage.step_ns);
   refuse_negative(where, "sync_ns", stage.sync_ns);
   refuse_negative(where, "weight_bytes", stage.weight_bytes);

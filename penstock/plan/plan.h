@@ -21,6 +21,7 @@ struct Stage {
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
   int64_t backward_weight_ns = 0;  ///< the part of backward_ns that makes the weights' gradients (action W); 0 when not known
+  int64_t accumulate_ns = 0;       ///< adding one micro-batch's gradients to the sum of a worker's earlier ones of the same step
   int64_t step_ns = 0;             ///< one optimiser step
   int64_t sync_ns = 0;             ///< one gradient synchronisation over the replicas, 0 without replicas
   int64_t weight_bytes = 0;

@@ -31,7 +31,8 @@ Json write_stage(const Stage& stage) {
           {"stash_bytes", stage.stash_bytes},
           {"first_worker", stage.first_worker},
           {"recompute", stage.recompute},
-          {"backward_weight_ns", stage.backward_weight_ns}};
+          {"backward_weight_ns", stage.backward_weight_ns},
+          {"accumulate_ns", stage.accumulate_ns}};
 }
 
 Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}}; }
@@ -104,6 +105,7 @@ Stage read_stage(const JsonReader& reader) {
   stage.forward_ns = reader.at("forward_ns").integer(0);
   stage.backward_ns = reader.at("backward_ns").integer(0);
   stage.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
+  stage.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   stage.step_ns = reader.integer_or("step_ns", 0, 0);
   stage.sync_ns = reader.integer_or("sync_ns", 0, 0);
   stage.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
@@ -189,7 +191,9 @@ void check_derived(const JsonReader& root, const Plan& plan) {
 /// Until version 2 the backward pass of a stage that recomputes contained the forward pass.
 void convert_recompute(Plan& plan) {
   for (Stage& stage : plan.stages) {
-    if (stage.recompute) stage.backward_ns = std::max<int64_t>(0, stage.backward_ns - stage.forward_ns);
+    if (!stage.recompute) continue;
+    stage.backward_ns = std::max<int64_t>(0, stage.backward_ns - stage.forward_ns);
+    stage.backward_weight_ns = std::min(stage.backward_weight_ns, stage.backward_ns);
   }
 }
 

@@ -30,7 +30,8 @@ Plan sample_plan() {
   plan.cluster.cpu_machines = {3, 1'250'000'000};
   plan.sync = "summation";
   plan.optimizer_state_per_weight = 2.0;
-  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 1, 2, 100, 200, 300, 1, true}, {{"node4"}, 1, 5, 6, 0, 0, 0, 50, 60, 70, 0, false}};
+  plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
+                 {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;
@@ -136,6 +137,11 @@ TEST(ParsePlan, ConvertsTheRecomputingStagesOfVersion2) {
   EXPECT_EQ(plan.stages[0].work_ns(), 30);
   EXPECT_EQ(plan.stages[1], old.stages[1]);
   EXPECT_EQ(parse_plan(to_json(plan), "new.json"), plan);
+  // What is left of the backward pass bounds its part for the weights.
+  old.stages[0].backward_weight_ns = 15;
+  text = to_json(old);
+  text.replace(text.find("\"version\": 3"), 12, "\"version\": 2");
+  EXPECT_EQ(parse_plan(text, "old.json").stages[0].backward_weight_ns, 10);
 }
 
 TEST(ParsePlan, RefusesHostsThatCannotRun) {
@@ -171,6 +177,7 @@ TEST(ParsePlan, NamesTheNewKeysItRefuses) {
   EXPECT_THAT(refusal(with("\"recompute\": true", "\"recompute\": 1")), HasSubstr("stages[0].recompute"));
   EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": 21")), HasSubstr("at most backward_ns, 20, found 21"));
   EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": -1")), HasSubstr("stages[0].backward_weight_ns"));
+  EXPECT_THAT(refusal(with("\"accumulate_ns\": 4", "\"accumulate_ns\": -1")), HasSubstr("stages[0].accumulate_ns"));
   EXPECT_THAT(refusal(with("\"slack\": 4", "\"slack\": -1")), HasSubstr("slack"));
   EXPECT_THAT(refusal(with("\"hosts\": []", "\"hosts\": [0.5]")), HasSubstr("hosts[0]"));
   EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")), HasSubstr("expected sync to be ring"));
@@ -255,6 +262,7 @@ Plan random_plan(Rng& rng) {
                            amount(),
                            amount(),
                            0,
+                           amount(),
                            amount(),
                            amount(),
                            amount(),

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 Plan two_stages() {
   Plan plan;
   plan.cluster = cluster::local_cluster(8, 1'000);
-  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 0, 50, 60, 70}};
+  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 4, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70}};
   plan.links = {{StageId{0}, StageId{1}, 64}};
   return plan;
 }

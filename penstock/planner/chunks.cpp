@@ -134,7 +134,7 @@ class Cutter {
       split.stages.emplace_back();
       for (int position = begin; position < end; ++position) split.stages.back().push_back(runs_.layer(position));
       std::sort(split.stages.back().begin(), split.stages.back().end());
-      split.places.push_back({0, layout_.replicas});
+      split.places.push_back({static_cast<int>(split.places.size()) * layout_.replicas, layout_.replicas});
       begin = end;
     }
     split.recompute.assign(ends.size(), context_.recompute == Recompute::Always);

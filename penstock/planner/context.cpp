@@ -22,7 +22,10 @@ void check_range(const char* what, int64_t value, int64_t most) {
 void check_options(const PlanOptions& options) {
   check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
   check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
-  check_range("chunks per worker", options.chunks, kMaxChunks);
+  if (options.chunks != 0 && (options.chunks < kMinChunks || options.chunks > kMaxChunks)) {
+    throw ConfigError(
+        fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}", kMinChunks, kMaxChunks, options.chunks));
+  }
   if (options.slack < -1 || options.slack > kMaxMicroBatchesPerStep) {
     throw ConfigError(fmt::format("expected slack of -1 (chosen) to {} micro-batches, found {}", kMaxMicroBatchesPerStep, options.slack));
   }
@@ -65,7 +68,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .weight_bytes = cost.weight_bytes,
                       .stash_bytes = cost.stash_bytes,
                       .output_bytes = cost.output_bytes,
-                      .backward_weight_ns = backward_weight_ns(cost, known)});
+                      .backward_weight_ns = backward_weight_ns(cost, known),
+                      .accumulate_ns = cost.accumulate_ns});
   }
   return layers;
 }
@@ -73,7 +77,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
 // The slowest device must be able to add everything up.
 void check_times(const cluster::Cluster& cluster, const std::vector<PlannedLayer>& layers) {
   double total_ns = 0;
-  for (const PlannedLayer& layer : layers) total_ns += static_cast<double>(layer.compute_ns) + static_cast<double>(layer.step_ns);
+  for (const PlannedLayer& layer : layers)
+    total_ns += static_cast<double>(layer.compute_ns) + static_cast<double>(layer.accumulate_ns) + static_cast<double>(layer.step_ns);
   const auto check = [&](const cluster::Device& device) {
     if (total_ns / device.speed <= kLargestTotalNs) return;
     throw ConfigError(

@@ -27,6 +27,7 @@ struct PlannedLayer {
   int64_t stash_bytes = 0;
   std::vector<int64_t> output_bytes;
   int64_t backward_weight_ns = 0;  ///< the part of the backward pass that makes the weights' gradients
+  int64_t accumulate_ns = 0;       ///< known to the simulator only: the partition is chosen without it
 };
 
 /// Sums over a set of layers.

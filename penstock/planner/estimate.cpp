@@ -138,7 +138,7 @@ void estimate(const Context& context, const Split& split, const std::vector<Stag
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
   plan.latency_ns = rounded_ns(estimated_latency_ns(plan, split.kind, micro_batch_ns));
   const MemoryModel model = memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
-  if (is_chunked(split.kind)) {
+  if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);
   } else {
     estimate_memory(model, memories, plan);

@@ -40,7 +40,7 @@ Split split_of(Kind kind, const std::vector<bool>& recompute, int replicas, int 
   split.policy = default_policy(kind);
   for (size_t s = 0; s < recompute.size(); ++s) {
     split.stages.push_back({LayerId{static_cast<int32_t>(s)}});
-    split.places.push_back({0, replicas});
+    split.places.push_back({static_cast<int>(s) * replicas, replicas});
   }
   split.recompute = recompute;
   split.hosts = with_hosts(kind, {.replicas = split.replicas()}, chunks).hosts;
@@ -78,6 +78,19 @@ TEST(Estimate, LongStepsOfWorkersWithSeveralStagesStillHaveTheirMemory) {
     EXPECT_LT(plan.stages[0].memory_bytes, 20'000'000 + 3 * 128 * 1'000'000);
     EXPECT_LT(plan.idle_share, 0.05);
   }
+}
+
+TEST(Estimate, InterleavedWithOneStagePerWorkerHasNoHosts) {
+  const profile::Profile profile = equal_layers(4);
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
+  const PlanOptions options;
+  const Context context(profile, cluster, options);
+  Split split = split_of(Kind::Interleaved, std::vector<bool>(4), 1, 2);
+  split.hosts.clear();
+  for (int s = 0; s < 4; ++s) split.places[static_cast<size_t>(s)] = {s, 1};
+  const plan::Plan plan = price(context, split, 1'000'000);
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));
+  for (const plan::Stage& stage : plan.stages) EXPECT_GT(stage.memory_bytes, 0);
 }
 
 // Against the simulated peaks, on plans small enough for both.

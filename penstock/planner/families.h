@@ -27,8 +27,8 @@ class Families {
   PlanResult plan(const Family& family, bool wants_least_memory);
 
   /// The plan that stands for a kind, or for "hybrid", when families are compared, with the kind's own weight policy. For 1f1b under
-  /// "penstock" the faster one, simulated, of the optimum and the best straight split; for the synchronous pipelines the best of
-  /// synchronous_splits(). Never throws ConfigError: what is refused is a reason.
+  /// "penstock" the faster one, simulated, of the optimum and the best straight split; for the synchronous pipelines but gpipe
+  /// and 1f1b-flush the best of synchronous_candidates(). Never throws ConfigError: what is refused is a reason.
   const PlanResult& standard(const std::string& strategy);
 
   /// The best plan of a synchronous pipeline if it is faster than that. `one_copy`: only splits without replicas.

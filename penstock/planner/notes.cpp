@@ -227,13 +227,13 @@ std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<Fam
     const std::string note = faster && !automatic ? entry.note.substr(0, entry.note.find(':')) : entry.note;
     notes.push_back(fmt::format("{} {}{}", name_of(entry), note, note.ends_with('.') ? "" : "."));
     if (entry.micro_batches != winner.micro_batches && entry.micro_batches > 0) {
-      other_steps +=
-          fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ", entry.micro_batches * winner.micro_batch_size, entry.strategy);
+      other_steps += fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ",
+                                 saturating_mul(entry.micro_batches, winner.micro_batch_size), entry.strategy);
     }
   }
   if (!other_steps.empty()) {
     notes.push_back(fmt::format("An optimiser step takes {} here, against {}: throughputs compare samples, not steps.",
-                                samples_text(winner.micro_batches * winner.micro_batch_size), other_steps));
+                                samples_text(saturating_mul(winner.micro_batches, winner.micro_batch_size)), other_steps));
   }
   return notes;
 }

@@ -196,7 +196,7 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
   for (size_t l = 0; l < stage_of_layer.size(); ++l) split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
   int next_worker = 0;
   for (const plan::Stage& stage : stages) {
-    split.places.push_back({stage.first_worker >= 0 ? stage.first_worker : next_worker, stage.replicas});
+    split.places.push_back({stage.first_worker >= 0 && hosts.empty() ? stage.first_worker : next_worker, stage.replicas});
     split.recompute.push_back(stage.recompute);
     next_worker += stage.replicas;
   }

@@ -76,6 +76,7 @@ plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, cons
 inline constexpr int64_t kMaxCutStates = 20'000;
 inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
+inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved would be 1f1b-flush
 inline constexpr int kMaxChunks = 1'000;
 
 }  // namespace penstock::planner

@@ -57,9 +57,11 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.recompute = split.recompute[index];
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
+  int64_t accumulate_ns = 0;
   for (const LayerId layer : split.stages[index]) {
     stage.layers.push_back(context.profile.graph.layer(layer).name);
     backward_weight_ns += context.layers[layer.index()].backward_weight_ns;
+    accumulate_ns += context.layers[layer.index()].accumulate_ns;
   }
   const double speed = stage_speed(context, split, index);
   const SegmentCost segment =
@@ -68,6 +70,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   // Rounded so that all passes together take what the partitioner counted.
   stage.backward_ns = std::max<int64_t>(0, segment.compute_ns - (stage.recompute ? 2 : 1) * stage.forward_ns);
   stage.backward_weight_ns = std::min(on_device_ns(backward_weight_ns, speed), stage.backward_ns);
+  stage.accumulate_ns = on_device_ns(accumulate_ns, speed);
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
@@ -122,9 +125,7 @@ int Split::num_workers() const {
 }
 
 std::span<const int> Split::hosts_of(size_t stage) const {
-  size_t first = 0;
-  for (size_t s = 0; s < stage; ++s) first += static_cast<size_t>(places[s].count);
-  return std::span(hosts).subspan(first, static_cast<size_t>(places[stage].count));
+  return std::span(hosts).subspan(static_cast<size_t>(places[stage].first), static_cast<size_t>(places[stage].count));
 }
 
 double stage_speed(const Context& context, const Split& split, size_t stage) {
@@ -264,17 +265,10 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   return std::move(priced.plan);
 }
 
-double stage_ns(const Context& context, const Plan& plan, size_t index) {
+double stage_ns(const Context& context, const Plan& plan, size_t index, std::span<const int> hosts) {
   const plan::Stage& stage = plan.stages[index];
   const cluster::Topology& topology = context.topology();
-  int level = 0;
-  if (plan.shares_workers()) {
-    size_t first = 0;
-    for (size_t s = 0; s < index; ++s) first += static_cast<size_t>(plan.stages[s].replicas);
-    level = level_of_all(topology, std::span(plan.hosts).subspan(first, static_cast<size_t>(stage.replicas)));
-  } else {
-    level = topology.level_of({stage.first_worker, stage.replicas});
-  }
+  const int level = hosts.empty() ? topology.level_of({stage.first_worker, stage.replicas}) : level_of_all(topology, hosts);
   return context.model->stage_ns({stage.work_ns(), stage.step_ns, stage.weight_bytes}, stage.replicas, level, plan.micro_batches);
 }
 
@@ -282,7 +276,7 @@ BusiestWorker busiest_worker(const Context& context, const Plan& plan) {
   std::vector<BusiestWorker> workers(static_cast<size_t>(plan.num_workers()));
   const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
   for (size_t s = 0; s < hosts.size(); ++s) {
-    const double ns = stage_ns(context, plan, s);
+    const double ns = stage_ns(context, plan, s, hosts[s]);
     for (const int worker : hosts[s]) {
       BusiestWorker& busy = workers[static_cast<size_t>(worker)];
       busy.worker = worker;

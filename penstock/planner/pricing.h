@@ -15,14 +15,14 @@ struct Split {
   schedule::Kind kind = schedule::Kind::OneFOneB;
   schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
   std::vector<std::vector<LayerId>> stages;
-  std::vector<cluster::WorkerRange> places;  ///< one per stage, disjoint; with `hosts` only their counts matter
+  std::vector<cluster::WorkerRange> places;  ///< one per stage, disjoint; with `hosts`: where its workers stand in them
   std::vector<bool> recompute;               ///< one per stage
   std::vector<int> hosts = {};               ///< as plan::Plan::hosts: where workers hold several stages, otherwise empty
   int64_t slack = 0;                         ///< eager-1f1b
 
   std::vector<int> replicas() const;
   int num_workers() const;
-  /// The workers of a stage, for splits with `hosts`. O(stages).
+  /// The workers of a stage, for splits with `hosts`. O(1).
   std::span<const int> hosts_of(size_t stage) const;
 };
 
@@ -65,8 +65,9 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
 /// The plan of a split, without alternatives and notes on them. Throws ConfigError when the kind cannot run the split.
 plan::Plan price(const Context& context, const Split& split, int64_t micro_batches = 0);
 
-/// Time per micro-batch of a stage of a plan under the context's cost model.
-double stage_ns(const Context& context, const plan::Plan& plan, size_t stage);
+/// Time per micro-batch of a stage of a plan under the context's cost model. `hosts`: the stage's workers, where workers hold several
+/// stages.
+double stage_ns(const Context& context, const plan::Plan& plan, size_t stage, std::span<const int> hosts = {});
 
 /// The worker whose stages take longest together, for plans whose workers hold several.
 struct BusiestWorker {

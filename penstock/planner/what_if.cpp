@@ -141,14 +141,15 @@ class Changes {
       if (!layers.contains(profile.graph.layers()[l].name)) continue;
       profile.costs[l].forward_ns /= 2;
       profile.costs[l].backward_ns /= 2;
+      profile.costs[l].backward_weight_ns /= 2;
     }
   }
 
   size_t slowest_stage() const {
     const auto time = [&](const plan::Stage& stage) {
       const int64_t rounds = ceil_div(std::max<int64_t>(plan_.micro_batches, 1), std::max(stage.replicas, 1));
-      return static_cast<double>(rounds) * (static_cast<double>(stage.forward_ns) + static_cast<double>(stage.backward_ns)) +
-             static_cast<double>(stage.sync_ns) + static_cast<double>(stage.step_ns);
+      return static_cast<double>(rounds) * static_cast<double>(stage.work_ns()) + static_cast<double>(stage.sync_ns) +
+             static_cast<double>(stage.step_ns);
     };
     const auto slowest = std::max_element(plan_.stages.begin(), plan_.stages.end(),
                                           [&](const plan::Stage& a, const plan::Stage& b) { return time(a) < time(b); });

@@ -23,6 +23,7 @@ profile::Profile chain(int layers) {
     nodes.push_back({"layer" + std::to_string(l), "linear", {input}, 1});
     profile.costs.push_back({.forward_ns = 1'000'000 * (1 + l % 3),
                              .backward_ns = 2'000'000 * (1 + l % 3),
+                             .backward_weight_ns = 2'000'000 * (1 + l % 3),
                              .output_bytes = {100'000},
                              .weight_bytes = 4'000'000,
                              .stash_bytes = 1'000'000});

@@ -48,8 +48,8 @@ TEST(PipedreamGraph, ImportsNodesEdgesAndCosts) {
   EXPECT_EQ(profile.graph.layers()[1], (graph::LayerNode{"node9", "conv2d", {of(0, 0), of(0, 1), of(0, 2)}, 1}));
   EXPECT_EQ(profile.graph.layers()[2], (graph::LayerNode{"node10", "add", {of(0, 0), of(0, 1), of(0, 2), of(1)}, 1}));
   EXPECT_THAT(profile.graph.outputs(), ElementsAre(of(2)));
-  EXPECT_EQ(profile.costs[0], (LayerCost{3'190'000, 5'348'000, 0, 0, 0, 0, {6291456, 131072, 131072}, 50364416, 6553600}));
-  EXPECT_EQ(profile.costs[1], (LayerCost{10'500, 1'000, 0, 0, 0, 0, {128}, 7168, 128}));
+  EXPECT_EQ(profile.costs[0], (LayerCost{3'190'000, 5'348'000, 0, 0, 0, 0, 0, {6291456, 131072, 131072}, 50364416, 6553600}));
+  EXPECT_EQ(profile.costs[1], (LayerCost{10'500, 1'000, 0, 0, 0, 0, 0, {128}, 7168, 128}));
 }
 
 TEST(PipedreamGraph, EverySinkIsAnOutputWithAllItsValues) {

@@ -23,6 +23,7 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
     throw ConfigError(fmt::format("layer '{}': expected backward_weight_ns of at most backward_ns, {}, found {}", layer.name,
                                   cost.backward_ns, cost.backward_weight_ns));
   }
+  refuse_negative("accumulate_ns", cost.accumulate_ns);
   refuse_negative("step_ns", cost.step_ns);
   refuse_negative("forward_spread_ns", cost.forward_spread_ns);
   refuse_negative("backward_spread_ns", cost.backward_spread_ns);

@@ -55,6 +55,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
             {"forward_ns", cost.forward_ns},
             {"backward_ns", cost.backward_ns},
             {"backward_weight_ns", cost.backward_weight_ns},
+            {"accumulate_ns", cost.accumulate_ns},
             {"step_ns", cost.step_ns},
             {"forward_spread_ns", cost.forward_spread_ns},
             {"backward_spread_ns", cost.backward_spread_ns},
@@ -110,6 +111,7 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.backward_ns = reader.at("backward_ns").integer(0);
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
   cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
+  cost.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);
   cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
   cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);

@@ -26,7 +26,8 @@ const std::string kDocument = R"({
  "layers": [
   {"name": "b", "kind": "add", "inputs": [["a", 1], ["a", 0], ["@1", 0]], "forward_ns": 3, "backward_ns": 4, "step_ns": 0,
    "forward_spread_ns": 1, "backward_spread_ns": 2, "output_bytes": [64], "weight_bytes": 0, "stash_bytes": 0},
-  {"name": "a", "kind": "split", "inputs": [["@0", 0]], "forward_ns": 10, "backward_ns": 20, "backward_weight_ns": 15, "step_ns": 7,
+  {"name": "a", "kind": "split", "inputs": [["@0", 0]], "forward_ns": 10, "backward_ns": 20, "backward_weight_ns": 15, "accumulate_ns": 6,
+   "step_ns": 7,
    "forward_spread_ns": 0, "backward_spread_ns": 0, "output_bytes": [8, 16], "weight_bytes": 400, "stash_bytes": 24}
  ],
  "outputs": [["b", 0]]
@@ -43,7 +44,7 @@ Profile toy() {
   profile.graph = ModelGraph::build(
       2, {{"a", "split", {ValueRef::model_input(0)}, 2}, {"b", "add", {{LayerId{0}, 1}, {LayerId{0}, 0}, ValueRef::model_input(1)}, 1}},
       {{LayerId{1}, 0}});
-  profile.costs = {{10, 20, 15, 7, 0, 0, {8, 16}, 400, 24}, {3, 4, 0, 0, 1, 2, {64}, 0, 0}};
+  profile.costs = {{10, 20, 15, 6, 7, 0, 0, {8, 16}, 400, 24}, {3, 4, 0, 0, 0, 1, 2, {64}, 0, 0}};
   return profile;
 }
 
@@ -65,7 +66,7 @@ TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
   const Profile profile = parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
       "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2, "output_bytes": [3, 4], "weight_bytes": 5}]})",
                                         "p.json");
-  EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, 0, {3, 4}, 5, 7}));
+  EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, 0, 0, {3, 4}, 5, 7}));
   EXPECT_EQ(profile.batch_size, 0);
 }
 
@@ -210,7 +211,7 @@ Profile random_profile(Rng& rng) {
   for (uint64_t count = 1 + rng.below(12); layers.size() < count;) {
     graph::LayerNode layer{"l" + std::to_string(layers.size()), "kind", {}, static_cast<int>(1 + rng.below(3))};
     for (uint64_t reads = rng.below(4); reads > 0; --reads) layer.inputs.push_back(any_value());
-    LayerCost cost{amount(), amount(), 0, amount(), amount(), amount(), {}, amount(), amount()};
+    LayerCost cost{amount(), amount(), 0, amount(), amount(), amount(), amount(), {}, amount(), amount()};
     cost.backward_weight_ns = static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.backward_ns) + 1));
     for (int i = 0; i < layer.num_outputs; ++i) cost.output_bytes.push_back(amount());
     if (!layers.empty() && layers.front().ties.empty() && rng.below(3) == 0) {

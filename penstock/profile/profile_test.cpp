@@ -17,7 +17,7 @@ Profile two_layers() {
   profile.batch_size = 8;
   profile.graph = graph::ModelGraph::build(
       1, {{"fc1", "linear", {graph::ValueRef::model_input(0)}, 1}, {"fc2", "linear", {{LayerId{0}, 0}}, 1}}, {{LayerId{1}, 0}});
-  profile.costs = {{10, 20, 5, 1, 0, 0, {100}, 1000, 150}, {30, 40, 0, 2, 0, 0, {200}, 2000, 250}};
+  profile.costs = {{10, 20, 5, 3, 1, 0, 0, {100}, 1000, 150}, {30, 40, 0, 4, 2, 0, 0, {200}, 2000, 250}};
   return profile;
 }
 

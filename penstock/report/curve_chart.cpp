@@ -39,34 +39,64 @@ std::vector<CurveChart::Point> CurveChart::thinned(const std::vector<double>& xs
   const size_t count = std::min(xs.size(), ys.size());
   const size_t stretch = std::max<size_t>(1, (count + kMostStretches - 1) / kMostStretches);
   const auto is_good = [&](size_t k) { return std::fabs(xs[k]) < kLargest && std::fabs(ys[k]) < kLargest; };
+  struct Place {
+    size_t at = 0;
+    size_t bad_before = 0;  // points before it that are not good: two places with as many have no gap between them
+  };
   std::vector<Point> points;
-  bool joined = false;
+  size_t bad = 0;
+  size_t bad_before_last = 0;  // before the point drawn last
+  const auto draw = [&](const Place& place) {
+    points.push_back({xs[place.at], ys[place.at], !points.empty() && place.bad_before == bad_before_last});
+    bad_before_last = place.bad_before;
+  };
   for (size_t begin = 0; begin < count; begin += stretch) {
     const size_t end = std::min(count, begin + stretch);
-    size_t low = end, high = end;
-    bool gap = false;
+    Place low{end, 0}, high{end, 0};
     for (size_t k = begin; k < end; ++k) {
       if (!is_good(k)) {
-        gap = true;
+        ++bad;
         continue;
       }
-      if (low == end || ys[k] < ys[low]) low = k;
-      if (high == end || ys[k] > ys[high]) high = k;
+      if (low.at == end || ys[k] < ys[low.at]) low = {k, bad};
+      if (high.at == end || ys[k] > ys[high.at]) high = {k, bad};
     }
-    if (low != end) {
-      const size_t first = std::min(low, high);
-      const size_t second = std::max(low, high);
-      points.push_back({xs[first], ys[first], joined && !(gap && stretch == 1)});
-      if (second != first) points.push_back({xs[second], ys[second], true});
-    }
-    joined = low != end && !gap;
+    if (low.at == end) continue;
+    draw(low.at < high.at ? low : high);
+    if (low.at != high.at) draw(low.at < high.at ? high : low);
   }
   return points;
 }
 
 void CurveChart::add(std::string name, const std::vector<double>& xs, const std::vector<double>& ys) {
   std::vector<Point> points = thinned(xs, ys);
-  if (!points.empty()) curves_.push_back({std::move(name), std::move(points)});
+  if (points.empty()) return;
+  curves_.push_back({std::move(name), std::move(points)});
+  is_thinned_ = is_thinned_ || std::min(xs.size(), ys.size()) > kMostStretches;
+}
+
+template <class Px, class Py>
+std::string CurveChart::drawn(const Curve& curve, size_t index, const Px& px, const Py& py) {
+  const std::vector<Point>& points = curve.points;
+  std::string numbers;
+  // Steps are whole and may be large; six digits of a loss are more than anyone reads off a curve.
+  for (const Point& point : points) numbers += fmt::format("{}{:.16g},{:.6g}", numbers.empty() ? "" : " ", point.x, point.y);
+  std::string text = fmt::format("<g data-name=\"{}\" data-points=\"{}\">\n", escaped(curve.name), numbers);
+  for (size_t begin = 0; begin < points.size();) {
+    size_t end = begin + 1;
+    while (end < points.size() && points[end].joined) ++end;
+    std::string path;
+    for (size_t k = begin; k < end; ++k) path += fmt::format("{}{:.1f},{:.1f}", k > begin ? " " : "", px(points[k].x), py(points[k].y));
+    if (end - begin == 1 || points.size() <= 40) {
+      for (size_t k = begin; k < end; ++k) {
+        text +=
+            fmt::format("<circle class=\"dot curve-{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"/>", index, px(points[k].x), py(points[k].y));
+      }
+    }
+    if (end - begin > 1) text += fmt::format("<polyline class=\"curve curve-{}\" points=\"{}\"/>\n", index, path);
+    begin = end;
+  }
+  return text + "</g>\n";
 }
 
 std::string CurveChart::to_string() const {
@@ -88,10 +118,10 @@ std::string CurveChart::to_string() const {
   const auto py = [&](double value) { return kHeight - kBottom - (kHeight - kTop - kBottom) * (value - y.least) / y.size(); };
 
   std::string text = fmt::format(
-      "<figure class=\"chart\" data-x=\"{}\" data-x0=\"{:.17g}\" data-x1=\"{:.17g}\" data-y0=\"{:.17g}\" data-y1=\"{:.17g}\" "
-      "data-percent=\"{}\">\n"
+      "<figure class=\"chart\" data-x=\"{}\" data-x0=\"{:.17g}\" data-x1=\"{:.17g}\" data-reach=\"{:.17g}\" data-percent=\"{}\">\n"
       "<figcaption>{}",
-      escaped(x_name_), x.least, x.most, y.least, y.most, unit_ == Unit::Percent ? 1 : 0, escaped(title_));
+      escaped(x_name_), x.least, x.most, is_thinned_ ? (x.most - x.least) / static_cast<double>(kMostStretches) : 0.0,
+      unit_ == Unit::Percent ? 1 : 0, escaped(title_));
   if (curves_.size() > 1) {
     for (size_t c = 0; c < curves_.size(); ++c) text += fmt::format(" <span class=\"key curve-{}\">{}</span>", c, escaped(curves_[c].name));
   }
@@ -112,24 +142,7 @@ std::string CurveChart::to_string() const {
   }
   text +=
       fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kWidth - kRight, kHeight - 3, escaped(x_name_));
-  for (size_t c = 0; c < curves_.size(); ++c) {
-    const auto& points = curves_[c].points;
-    for (size_t begin = 0; begin < points.size();) {
-      size_t end = begin + 1;
-      while (end < points.size() && points[end].joined) ++end;
-      std::string path;
-      for (size_t k = begin; k < end; ++k) path += fmt::format("{}{:.1f},{:.1f}", k > begin ? " " : "", px(points[k].x), py(points[k].y));
-      if (end - begin == 1 || points.size() <= 40) {
-        for (size_t k = begin; k < end; ++k) {
-          text +=
-              fmt::format("<circle class=\"dot curve-{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"/>", c, px(points[k].x), py(points[k].y));
-        }
-      }
-      if (end - begin > 1)
-        text += fmt::format("<polyline class=\"curve curve-{}\" data-name=\"{}\" points=\"{}\"/>\n", c, escaped(curves_[c].name), path);
-      begin = end;
-    }
-  }
+  for (size_t c = 0; c < curves_.size(); ++c) text += drawn(curves_[c], c, px, py);
   return text + "</svg>\n</figure>\n";
 }
 

@@ -37,6 +37,38 @@ TEST(CurveChart, LeavesGapsWhereNumbersAreNotFinite) {
   EXPECT_EQ(chart.num_curves(), 1u);
 }
 
+TEST(CurveChart, HasTheNumbersOfItsPointsBesideEachCurve) {
+  CurveChart chart("Accuracy", "epoch", CurveChart::Unit::Percent);
+  chart.add("test", {1, 2, 3}, {0.25, kNan, 1.0 / 3});
+  chart.add("training", {1, 2, 9007199254740991}, {0.5, 1e-7, 12345678});
+  const auto groups = elements(chart, "g");
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].attributes.at("data-name"), "test");
+  EXPECT_EQ(groups[0].attributes.at("data-points"), "1,0.25 3,0.333333") << "both sides of the gap, where no line is";
+  EXPECT_EQ(groups[1].attributes.at("data-points"), "1,0.5 2,1e-07 9007199254740991,1.23457e+07");
+  EXPECT_EQ(elements(chart, "polyline").size(), 1u);
+  EXPECT_EQ(elements(chart, "figure").at(0).number("data-reach"), 0) << "every point is there";
+}
+
+// 750 stretches of two or three points.
+TEST(CurveChart, JoinsNothingAcrossAGapInAThinnedCurve) {
+  for (const size_t stretch : {size_t{2}, size_t{3}}) {
+    for (size_t gap = 1; gap < 4 * stretch; ++gap) {
+      std::vector<double> xs, ys;
+      for (size_t k = 0; k < 750 * stretch; ++k) {
+        xs.push_back(static_cast<double>(k));
+        ys.push_back(k == gap ? kNan : static_cast<double>(k));
+      }
+      CurveChart chart("Loss", "step");
+      chart.add("loss", xs, ys);
+      const size_t lines = elements(chart, "polyline").size();
+      const size_t lone = elements(chart, "circle").size();
+      EXPECT_EQ(lines + lone, 2u) << "stretches of " << stretch << ", gap at " << gap;
+      EXPECT_EQ(elements(chart, "figure").at(0).number("data-reach"), static_cast<double>(750 * stretch - 1) / 750);
+    }
+  }
+}
+
 TEST(CurveChart, OfNothingIsNothing) {
   CurveChart chart("Loss", "step");
   chart.add("loss", {}, {});

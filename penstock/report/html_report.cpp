@@ -65,6 +65,20 @@ std::string script_hash() {
   return "sha256-" + base64(bytes);
 }
 
+/// Empty where the history is of this plan, or one of the two does not say what it is of.
+std::string history_note(const ReportInput& input) {
+  if (!input.history) return "";
+  std::string differences;
+  const auto compare_names = [&](std::string_view what, const std::string& found, const std::string& expected) {
+    if (found.empty() || expected.empty() || found == expected) return;
+    differences +=
+        fmt::format("{} {} {} instead of {}", differences.empty() ? "" : ",", what, shortened(found, 60), shortened(expected, 60));
+  };
+  compare_names("model", input.history->model, input.plan.model);
+  compare_names("strategy", input.history->strategy, input.plan.strategy);
+  return differences.empty() ? "" : fmt::format("The history is of another run than this plan's:{}.", differences);
+}
+
 std::string page_title(const plan::Plan& plan) {
   return fmt::format("{}: {} {}", plan.model.empty() ? "model" : shortened(plan.model, 60), shortened(plan.strategy, 16),
                      short_config(plan.config(), 40));
@@ -83,10 +97,7 @@ class Figures {
   std::string text_;
 };
 
-double measured_throughput(const ReportInput& input) {
-  if (input.measured_throughput_samples_per_s > 0) return input.measured_throughput_samples_per_s;
-  return input.history ? input.history->throughput_samples_per_s : 0;
-}
+double measured_throughput(const ReportInput& input) { return input.history ? input.history->throughput_samples_per_s : 0; }
 
 double predicted_throughput(const ReportInput& input) {
   const bool in_history = input.history && input.history->predicted_throughput_samples_per_s > 0;
@@ -372,6 +383,7 @@ std::string html_report(const ReportInput& input) {
     page += html_paragraph(
         "accent", fmt::format("Slowest part: {}, per micro-batch {}", view.bottleneck_name(), duration_text(view.bottleneck.time_ns)));
   for (const std::string& note : input.notes) page += html_paragraph("accent", note);
+  if (const std::string note = history_note(input); !note.empty()) page += html_paragraph("accent", note);
   page +=
       figures_section(input, view) + timeline_section(input) + memory_section(input) + differences_section(input) + history_section(input);
   page += "<h2>Plan</h2>\n<div class=\"scroll picture\">\n" + plan_svg(plan) + "</div>\n";

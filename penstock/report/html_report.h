@@ -20,10 +20,9 @@ struct ReportInput {
   /// Drawn as lanes below each other, worker by worker. Where there are two or more, the first is the prediction that the second is
   /// compared with. Each begins at 0 with its first action.
   std::vector<schedule::Timeline> timelines = {};
-  std::optional<History> history = {};
-  std::vector<int64_t> peak_memory_bytes = {};   ///< predicted, per worker; empty: what the plan's stages say
-  double measured_throughput_samples_per_s = 0;  ///< 0: that of the history, if any
-  std::vector<std::string> notes = {};           ///< shown at the top: what was left out and why
+  std::optional<History> history = {};          ///< the page notes where it names another model or strategy than the plan
+  std::vector<int64_t> peak_memory_bytes = {};  ///< predicted, per worker; empty: what the plan's stages say
+  std::vector<std::string> notes = {};          ///< shown at the top: what was left out and why
 };
 
 /// Over all timelines; more would not be smooth. A page of that many actions has about 8 MB.

@@ -40,6 +40,20 @@ TEST(ReportPage, OfAPlanAloneHasNoTimeline) {
   EXPECT_NE(page.find("No timeline: &lt;too large&gt;"), std::string::npos);
 }
 
+TEST(ReportPage, SaysWhereTheHistoryIsOfAnotherRun) {
+  ReportInput input = full_input();
+  const std::string words = "The history is of another run";
+  EXPECT_EQ(html_report(input).find(words), std::string::npos);
+  input.history->strategy = "gpipe";
+  EXPECT_NE(html_report(input).find(words + " than this plan&#39;s: strategy gpipe instead of 1f1b.<"), std::string::npos);
+  input.history->model = "<b>mlp</b>";
+  const std::string page = html_report(input);
+  EXPECT_NE(page.find(": model &lt;b&gt;mlp&lt;/b&gt; instead of vgg16, strategy gpipe instead of 1f1b.<"), std::string::npos);
+  EXPECT_EQ(page.find("<b>mlp"), std::string::npos);
+  input.history->model = input.history->strategy = "";
+  EXPECT_EQ(html_report(input).find(words), std::string::npos) << "a history that does not say";
+}
+
 TEST(ReportPage, NeedsNoNetworkAndRunsItsOwnScriptOnly) {
   const std::string page = html_report(full_input());
   EXPECT_NE(page.find("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"), std::string::npos);

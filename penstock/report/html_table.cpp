@@ -7,7 +7,6 @@
 namespace penstock::report {
 
 void HtmlTable::add(const std::vector<std::string>& cells, std::string_view row_style) {
-  ++num_rows_;
   rows_ += row_style.empty() ? "<tr>" : fmt::format("<tr class=\"{}\">", row_style);
   for (size_t c = 0; c < cells.size(); ++c) rows_ += cell("td", c, cells[c]);
   rows_ += "</tr>\n";

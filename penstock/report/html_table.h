@@ -24,7 +24,6 @@ class HtmlTable {
 
   /// As many cells as columns, or fewer.
   void add(const std::vector<std::string>& cells, std::string_view row_style = "");
-  size_t num_rows() const { return num_rows_; }
   std::string to_string() const;
 
  private:
@@ -32,7 +31,6 @@ class HtmlTable {
 
   std::vector<Heading> columns_;
   std::string rows_;
-  size_t num_rows_ = 0;
 };
 
 /// <p class="style">text</p>, the text escaped.

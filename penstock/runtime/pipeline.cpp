@@ -50,7 +50,7 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
   if (wanted == 0) return common;
   if (wanted < 0 || wanted % common != 0) {
     throw ConfigError(
-        fmt::format("gradient_groups must be a multiple of all numbers of replicas, that is of {}, found {}", common, wanted));
+        fmt::format("the number of gradient groups must be a multiple of every stage's replicas, that is of {}, found {}", common, wanted));
   }
   return wanted;
 }

@@ -127,6 +127,17 @@ int64_t drop_syncs(Schedule& schedule, bool trains) {
   return dropped;
 }
 
+/// Whether some micro-batch goes from one worker to another.
+bool needs_messages(const ScheduleShape& shape) {
+  const WorkerTable table(shape);
+  for (int32_t s = 1; s < shape.num_stages(); ++s) {
+    for (int64_t b = 0; b < shape.micro_batches; ++b) {
+      if (table.worker_of(StageId{s - 1}, MicroBatchId{b}) != table.worker_of(StageId{s}, MicroBatchId{b})) return true;
+    }
+  }
+  return false;
+}
+
 /// Version 0 throughout and, if the schedule trains, one step at the end of each list: what flush means for a single mini-batch.
 void add_steps(Schedule& schedule, bool trains) {
   const WorkerTable table(schedule.shape);
@@ -181,10 +192,19 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place) {
   if (const int64_t dropped = drop_syncs(schedule, trains); dropped > 0) {
     parsed.notes.push_back(fmt::format("left out {} REDUCE_GRAD of stages without replicas", dropped));
   }
-  schedule.lowered = std::any_of(schedule.workers.begin(), schedule.workers.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [](const Action& a) { return !is_compute(a.op); });
-  });
-  if (schedule.lowered) add_steps(schedule, trains);
+  const auto any = [&](auto fits) {
+    return std::any_of(schedule.workers.begin(), schedule.workers.end(),
+                       [&](const auto& list) { return std::any_of(list.begin(), list.end(), fits); });
+  };
+  const bool has_messages = any([](const Action& a) { return !is_compute(a.op) && a.op != Op::SyncGradients; });
+  const bool has_syncs = any([](const Action& a) { return a.op == Op::SyncGradients; });
+  schedule.lowered = has_messages || (has_syncs && !needs_messages(schedule.shape));
+  if (schedule.lowered) {
+    add_steps(schedule, trains);
+  } else if (has_syncs) {
+    for (auto& list : schedule.workers) std::erase_if(list, [](const Action& a) { return a.op == Op::SyncGradients; });
+    parsed.notes.push_back("left out REDUCE_GRAD: there are no sends and receives; where those are added, so are the sums of gradients");
+  }
   return parsed;
 }
 

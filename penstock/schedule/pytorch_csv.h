@@ -22,8 +22,8 @@ struct ParsedCsv {
 /// Compute only, or with sends and receives. Row w is worker w; stages, hosts and micro-batches are inferred; all micro-batches form one
 /// mini-batch under flush. Reads F, B, I, W, the messages, and `(0F3;7B1)OVERLAP_F_B` as its actions in turn. UNSHARD and RESHARD say
 /// nothing here and are left out. A stage in r rows has r replicas if each row holds micro-batches k, k + r, k + 2r, ... of it; otherwise
-/// the file is refused. With sends and receives, SYNC (instead of REDUCE_GRAD, where a stage has replicas), FREE and STEP are added to the
-/// end of the lists. Throws ParseError as parse_schedule() does. O(actions log stages).
+/// the file is refused. With sends and receives (or where none are needed), REDUCE_GRAD of a replicated stage is SYNC where it stands, and
+/// missing SYNC, FREE and STEP are added to the end of the lists. Throws ParseError as parse_schedule() does. O(actions log stages).
 ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place);
 
 /// The schedule as such rows, without idle cells: compute only, or with messages if it is lowered. STEP, FREE and NORM, which PyTorch

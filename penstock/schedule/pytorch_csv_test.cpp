@@ -130,6 +130,17 @@ TEST(PyTorchCsv, ReduceGradOfAReplicatedStageIsItsSync) {
   EXPECT_THAT(to_pytorch_csv(ours), HasSubstr("0B0,0REDUCE_GRAD\n"));
 }
 
+TEST(PyTorchCsv, ReduceGradWithoutMessagesIsLeftOut) {
+  std::vector<std::string> notes;
+  const Schedule schedule = parse_schedule("0F0,0B0,0REDUCE_GRAD\n0F1,0B1\n1F0,1B0\n1F1,1B1\n", "s.csv", &notes);
+  EXPECT_FALSE(schedule.lowered);
+  EXPECT_EQ(to_text(schedule.workers[0].back()), "0B0");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("left out REDUCE_GRAD: there are no sends and receives")));
+  // Nothing goes from worker to worker: one stage, or all stages of a replica in one place.
+  EXPECT_TRUE(parse_schedule("0F0,0B0,0REDUCE_GRAD\n0F1,0B1\n", "s.csv", &notes).lowered);
+  EXPECT_TRUE(parse_schedule("0F0,1F0,1B0,0B0,0REDUCE_GRAD,1REDUCE_GRAD\n0F1,1F1,1B1,0B1\n", "s.csv", &notes).lowered);
+}
+
 TEST(PyTorchCsv, SaysWhatItLeavesOutOrReadsAsSomethingElse) {
   std::vector<std::string> notes;
   const Schedule schedule = parse_schedule(

@@ -47,8 +47,9 @@ inline constexpr int64_t kMaxActions = 50'000'000;
 inline constexpr int kMaxWorkers = 10'000'000;
 
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0 or accumulate < 1, more than
-/// `max_actions` compute actions, for 2bw an `accumulate` below pipeline_depth(), and for hosts that do not number the workers 0, 1, 2...
-/// without gaps, put two replicas of a stage on one worker, or put several stages on one worker under another policy than flush.
+/// `max_actions` compute actions, a slack below 0 or above kMaxActions, a list of recomputing stages of another length than the stages, for
+/// 2bw an `accumulate` below pipeline_depth(), and for hosts that do not number the workers 0, 1, 2... without gaps, put two replicas of a
+/// stage on one worker, or put several stages on one worker under another policy than flush.
 /// O(replicas), allocates nothing that grows with the other numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 

@@ -1,6 +1,7 @@
 #include "penstock/schedule/weight_versions.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "penstock/util/check.h"
 
@@ -64,6 +65,7 @@ std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span
     const bool in_place = last_use < replaced_at;
     const Action& neighbour = actions[static_cast<size_t>(in_place ? replaced_at : last_use)];
     places.push_back({.after = in_place ? replaced_at - 1 : last_use,
+                      .in_place = in_place,
                       .action = {.op = Op::FreeWeights,
                                  .stage = neighbour.stage,
                                  .micro_batch = {},
@@ -72,8 +74,9 @@ std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span
                                  .version = WeightVersion{static_cast<int64_t>(i) % num_steps}}});
   }
   // Two versions can end at one place: the older by its last use, the newer by the step right behind it. In-place frees must stand next to
-  // their step, hence last; the stable sort keeps the order of versions.
-  std::stable_sort(places.begin(), places.end(), [](const FreePlace& a, const FreePlace& b) { return a.after < b.after; });
+  // their step, hence last.
+  std::stable_sort(places.begin(), places.end(),
+                   [](const FreePlace& a, const FreePlace& b) { return std::tie(a.after, a.in_place) < std::tie(b.after, b.in_place); });
   return places;
 }
 

@@ -31,6 +31,7 @@ class VersionAssigner {
 /// A FREE action and the position in the list after which it stands (-1: at the beginning).
 struct FreePlace {
   int64_t after = -1;
+  bool in_place = false;  ///< the step behind it writes the next version over this one
   Action action;
 };
 /// Where the versions of one worker's list are freed, by position. `actions` has its versions and steps, `num_steps` of each of its stages

@@ -16,6 +16,7 @@ Costs costs_of(const plan::Plan& plan) {
     costs.stages.push_back({.forward_ns = stage.forward_ns,
                             .backward_ns = stage.backward_ns,
                             .backward_weight_ns = stage.backward_weight_ns,
+                            .accumulate_ns = stage.accumulate_ns,
                             .step_ns = stage.step_ns,
                             .sync_ns = stage.sync_ns,
                             .stash_bytes = stage.stash_bytes,
@@ -45,8 +46,8 @@ void check_costs(const Costs& costs, int num_stages) {
   }
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
-    if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
-                  stage.weight_bytes, stage.input_bytes}) < 0) {
+    if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns, stage.accumulate_ns, stage.step_ns, stage.sync_ns,
+                  stage.stash_bytes, stage.weight_bytes, stage.input_bytes}) < 0) {
       throw ConfigError(fmt::format("the costs of stage {} hold a negative time or size", s));
     }
     if (stage.backward_weight_ns > stage.backward_ns) {

@@ -152,11 +152,20 @@ class Engine {
     }
   }
 
+  // Replica k of r has the micro-batches b with b mod r = k, so of every r in a row one.
+  bool is_first_of_mini_batch(const schedule::Action& action) const {
+    return action.micro_batch.value % source_.shape().accumulate < source_.table().replicas(action.stage);
+  }
+
   // F, B, I, W, R, STEP and FREE.
   void work(Worker& worker, int32_t id) {
     const schedule::Action& action = worker.action;
     if (action.op == schedule::Op::FreeWeights) return finish(worker, id, 0, 0);
-    const int64_t planned_ns = planned_work_ns(costs_.stages[action.stage.index()], action.op);
+    const StageCost& stage = costs_.stages[action.stage.index()];
+    int64_t planned_ns = planned_work_ns(stage, action.op);
+    if (stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) && !is_first_of_mini_batch(action)) {
+      planned_ns = saturating_add(planned_ns, stage.accumulate_ns);
+    }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
     if (action.op == schedule::Op::Step) return step(worker, id, work_ns);
     finish(worker, id, 0, work_ns);
@@ -180,7 +189,7 @@ class Engine {
     const int64_t mini_batch = worker.action.mini_batch.value;
     const Failures& failures = options_.failures;
     // A worker saves all of its stages when the last of them has stepped.
-    const bool saves = failures.checkpoint_every > 0 && (mini_batch + 1) % failures.checkpoint_every == 0 &&
+    const bool saves = failures.checkpoint_every > 0 && mini_batch % failures.checkpoint_every == failures.checkpoint_every - 1 &&
                        source_.table().held_by(WorkerId{id}).back().stage == worker.action.stage;
     finish(worker, id, saves ? failures.checkpoint_ns : 0, step_ns);
     if (failures.worker_mtbf_ns == 0 || mini_batch >= source_.shape().num_mini_batches()) return;

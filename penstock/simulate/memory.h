@@ -23,8 +23,8 @@ struct StageMemory {
 };
 
 /// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer and the optimiser's state of each
-/// stage, and the stashes of micro-batches from their F (or R) to their B or W. A worker without any B or W of a stage keeps that stage's
-/// weights alone. It does not depend on times. Saturates.
+/// stage, and the stashes of micro-batches from their F (or R) to their B or W. A worker without any B or W keeps weights
+/// alone. It does not depend on times. Saturates.
 class MemoryMeter {
  public:
   /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has a B or W of the stage.

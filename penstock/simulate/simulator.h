@@ -28,6 +28,8 @@ struct StageCost {
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;         ///< B; I takes backward_ns - backward_weight_ns
   int64_t backward_weight_ns = 0;  ///< W
+  /// Longer that B or W takes where the worker has gradients of the same mini-batch to add to: from its second micro-batch of that on.
+  int64_t accumulate_ns = 0;
   int64_t step_ns = 0;
   int64_t sync_ns = 0;
   int64_t stash_bytes = 0;

@@ -50,6 +50,29 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
 }
 
+// Each replica has micro-batches k, k + r, ... and adds the gradients of all of a mini-batch but the first.
+TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
+  Costs costs = uniform_costs(1, 10, 20);
+  costs.stages[0].accumulate_ns = 3;
+  EXPECT_EQ(simulate(lowered(Kind::Serial, {1}, 6, 3), costs).makespan_ns, 6 * 30 + 2 * 2 * 3);
+  EXPECT_EQ(simulate(lowered(Kind::Serial, {1}, 4, 1), costs).makespan_ns, 4 * 30);
+  EXPECT_EQ(simulate(lowered(Kind::DataParallel, {2}, 6, 6), costs).makespan_ns, 3 * 30 + 2 * 3);
+  EXPECT_EQ(simulate(lowered(Kind::DataParallel, {2}, 6, 3), costs).makespan_ns, 2 * (2 * 30 + 3));
+  Costs split = uniform_costs(2, 10, 20);
+  for (StageCost& stage : split.stages) {
+    stage.backward_weight_ns = 8;
+    stage.accumulate_ns = 4;
+  }
+  const Result result = simulate(lowered(Kind::ZbH1, {1, 1}, 4, 4), split, {.keep_timeline = true});
+  for (const auto& worker : result.timeline.workers) {
+    for (const auto& event : worker) {
+      if (event.action.op == schedule::Op::BackwardInput) EXPECT_EQ(event.end_ns - event.start_ns, 12);
+      if (event.action.op != schedule::Op::BackwardWeight) continue;
+      EXPECT_EQ(event.end_ns - event.start_ns, event.action.micro_batch.value == 0 ? 8 : 12);
+    }
+  }
+}
+
 TEST(Simulator, RefusesMoreWorkersThanItSimulates) {
   Schedule schedule{.kind = "dp", .shape = {.replicas = {kMaxSimulatedWorkers + 1}, .micro_batches = 0}, .lowered = true};
   schedule.workers.resize(static_cast<size_t>(kMaxSimulatedWorkers) + 1);

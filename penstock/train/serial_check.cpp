@@ -122,7 +122,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   std::vector<model::Tensors> reference_weights;
   if (shape.policy == schedule::WeightPolicy::Flush) {
     check.reference = "one worker with the same micro-batches";
-    run_options.gradient_groups = common_groups(options.plan);
+    if (run_options.gradient_groups == 0) run_options.gradient_groups = common_groups(options.plan);
     result = run(model, data, run_options);
     run_options.plan = on_one_worker(options.plan, model);
     TrainResult serial = run(model, data, run_options);

@@ -368,6 +368,8 @@ void validate(const TrainOptions& options) {
   if (!(options.max_grad_norm >= 0)) {
     throw ConfigError(fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}", options.max_grad_norm));
   }
+  constexpr int64_t kMostGroups = 1'000'000;
+  check_range("the number of gradient groups (0: as few as the replicas allow)", options.gradient_groups, 0, kMostGroups);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
 }
@@ -377,6 +379,10 @@ void check_trainable(const model::Model& model, const DataSplit& data, const Tra
   check_data(model, data);
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
+  if (options.gradient_groups > 0 && schedule::parse_weight_policy(options.plan.weights) != schedule::WeightPolicy::Flush) {
+    throw ConfigError(
+        fmt::format("gradients are summed in a given number of groups under the policy flush only, not under {}", options.plan.weights));
+  }
 }
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {

@@ -65,12 +65,12 @@ struct Counterexample {
   };
   /// Every worker that does not reach the end of its list, ascending.
   std::vector<Stop> blocked;
-  /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for the first. Empty when somebody waits for
-  /// a worker whose list has ended and no cycle exists.
+  /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for the first. Empty only when no cycle
+  /// exists and so somebody waits for a worker whose list has ended.
   std::vector<Wait> cycle;
   /// Without a cycle: waits for workers whose lists have ended, 100 at most.
   std::vector<Wait> abandoned;
-  /// False when many replicated stages hang together in such a way that the search was cut short and `cycle` is the best so far.
+  /// False when many replicated stages hang together in such a way that the search was cut short and `cycle` is the best so far, or any.
   bool shortest = true;
 };
 

@@ -8,7 +8,6 @@
 namespace penstock::verify {
 namespace {
 
-constexpr int64_t kMaxSearchSteps = 20'000'000;
 constexpr int32_t kNone = -1;
 
 std::vector<WorkerId> from_lowest(std::vector<WorkerId> cycle) {
@@ -121,7 +120,7 @@ void WaitGraph::find_ways() {
 }
 
 /// Shortest ways from the barrier to itself over barriers of higher number: the others' cycles have been found already.
-void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps) const {
+void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps_left) const {
   using Entry = std::pair<int64_t, int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   std::unordered_map<int32_t, std::pair<int64_t, int32_t>> shortest;  // by barrier: length and the barrier before
@@ -145,7 +144,7 @@ void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps) const 
     }
     if (at != barrier && shortest.at(at).first < length) continue;
     for (const Way& way : ways_[static_cast<size_t>(at)]) {
-      if (++steps > kMaxSearchSteps) return;
+      if (--steps_left < 0) return;
       const int64_t total = length + way.length;
       if (way.to < barrier || total >= limit()) continue;
       const auto [place, is_new] = shortest.try_emplace(way.to, total, at);
@@ -166,11 +165,24 @@ std::vector<WorkerId> WaitGraph::workers_along(const std::vector<Way>& ways) con
   return workers;
 }
 
-WaitGraph::Cycle WaitGraph::shortest_cycle() const {
+// Follows one way from barrier to barrier. Where that ends, somebody waits for a worker whose list has ended or is on a simple cycle.
+std::vector<WorkerId> WaitGraph::some_cycle() const {
+  std::vector<int32_t> place(ways_.size(), kNone);  // on the path
+  std::vector<Way> path;
+  for (size_t at = 0; at < ways_.size() && !ways_[at].empty(); at = static_cast<size_t>(path.back().to)) {
+    if (place[at] != kNone) return workers_along({path.begin() + place[at], path.end()});
+    place[at] = static_cast<int32_t>(path.size());
+    path.push_back(ways_[at].front());
+  }
+  return {};
+}
+
+WaitGraph::Cycle WaitGraph::shortest_cycle(int64_t most_steps) const {
   Cycle best{.workers = simple_cycle_};
-  int64_t steps = 0;
-  for (size_t i = 0; i < ways_.size() && steps <= kMaxSearchSteps; ++i) search_from(static_cast<int32_t>(i), best, steps);
-  best.shortest = steps <= kMaxSearchSteps;
+  int64_t steps_left = most_steps;
+  for (size_t i = 0; i < ways_.size() && steps_left >= 0; ++i) search_from(static_cast<int32_t>(i), best, steps_left);
+  best.shortest = steps_left >= 0;
+  if (best.workers.empty() && !best.shortest) best.workers = some_cycle();
   if (!best.workers.empty()) best.workers = from_lowest(std::move(best.workers));
   return best;
 }

@@ -23,8 +23,9 @@ class WaitGraph {
     /// False when there are so many barriers that the search was cut short.
     bool shortest = true;
   };
-  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut short after 20 million steps.
-  Cycle shortest_cycle() const;
+  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut short after `most_steps`: then the best
+  /// so far, or any where none was met yet.
+  Cycle shortest_cycle(int64_t most_steps = 20'000'000) const;
 
   struct Edge {
     WorkerId worker;
@@ -50,7 +51,8 @@ class WaitGraph {
   void find_single_waits();
   void follow_single_waits();
   void find_ways();
-  void search_from(int32_t barrier, Cycle& best, int64_t& steps) const;
+  void search_from(int32_t barrier, Cycle& best, int64_t& steps_left) const;
+  std::vector<WorkerId> some_cycle() const;
   std::vector<WorkerId> workers_along(const std::vector<Way>& ways) const;
 
   const Execution& execution_;

@@ -94,7 +94,8 @@ refused 'expected' $plan --sync nope
 refused 'expected' $plan --recompute nope
 refused 'expected sgd or adam' $plan --optimizer nope
 refused 'mini-batch' $plan --mini-batch -1
-refused 'expected --chunks of 1' $plan --strategy interleaved --chunks 0
+refused 'expected --chunks of 2' $plan --strategy interleaved --chunks 0
+refused 'expected --chunks of 2' $plan --strategy interleaved --chunks 1
 refused 'only strategy interleaved' $plan --strategy zb-v --chunks 3
 refused 'expected --slack of at least 0' $plan --strategy eager-1f1b --slack -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1

@@ -21,10 +21,24 @@ grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out || fail 
 for part in 'Largest differences, measured against predicted' 'samples/s, measured' '<polyline class="curve' 'Accuracy'; do
   grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
 done
+# The history says 1f1b, the plan 1f1b-flush; nothing is said of one that fits, or does not say.
+grep -q 'The history is of another run than this plan&#39;s: strategy 1f1b instead of 1f1b-flush.<' both.html || fail "the page does not say that the history is another plan's"
+for strategy in 1f1b-flush ''; do
+  sed "s/\"strategy\": \"1f1b\"/\"strategy\": \"$strategy\"/" run.json >fits.json
+  run 0 report --plan plan.json --history fits.json -o fits.html
+  grep -q 'The history is of another run' fits.html && fail "the page finds a history of '$strategy' another plan's"
+done
 grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg || fail "both.svg is no picture of both timelines"
 cp both.svg again.svg
 run 0 report --plan plan.json --trace measured.json -o both.html --svg both.svg
 cmp -s both.svg again.svg || fail "the picture differs from one time to the next"
+# What a trace predicts already is not predicted another way.
+run 0 report --plan plan.json --trace measured.json --mini-batches 1 -o other.html --json
+grep -q '"source":"predicted"' out || fail "no prediction beside a measured timeline alone: $(cat out)"
+run 0 report --plan plan.json --trace spread.json -o other.html
+refused '--mini-batches says what to predict, but spread.json brings a prediction already' report --plan plan.json --trace spread.json --mini-batches 1 -o x.html
+run 0 schedule --kind gpipe --stages 4 -o gpipe.txt
+refused 'leave out --schedule' report --plan plan.json --trace spread.json --schedule gpipe.txt -o x.html
 run 0 simulate --plan plan.json --mini-batches 2 --html simulated.html
 grep -q '<canvas id="timeline"' simulated.html || fail "simulate --html writes no timeline"
 
@@ -71,9 +85,15 @@ refused 'the trace holds no action' report --plan plan.json --trace none.json -o
 refused 'at most 1000000 actions' report --plan plan.json --trace many.json -o x.html
 yes '[' | head -c 1000000 >deep.json
 refused 'nested deeper' report --plan plan.json --trace deep.json -o x.html
-refused 'at least 1' report --plan plan.json --mini-batches -1
+refused 'at least 1, found -1' report --plan plan.json --mini-batches -1
+refused 'at least 1, found 0' report --plan plan.json --mini-batches 0
+refused 'leave out --mini-batches' report --plan plan.json --schedule gpipe.txt --mini-batches 2
+refused '--output expected a file name' report --plan plan.json -o ''
 refused '--svg expected a file name' report --plan plan.json --svg -
 refused 'expected two files' report --plan plan.json --svg same -o same
+refused 'expected two files' report --plan plan.json --svg same -o ./same
+refused 'expected two files' report --plan plan.json --svg other/../same -o "$(pwd -P)/same"
+[ ! -e same ] || fail "a refused report left a page"
 [ ! -e x.html ] || fail "a refused report left a page"
 
 # A plan with more steps than can be drawn is reported without a timeline.

@@ -56,6 +56,50 @@ expect wrong 0
 load full.html '?zoom=0.4-0.5'
 [ "$(mark drawn)" -lt "$actions" ] || fail "$page: zoomed in, all actions are still drawn"
 
+load full.html '?zoom=.-1'
+expect drawn "$actions"
+
+# What the charts of the run say under the pointer. The page admits its own script only; this copy has one more, which moves the pointer over
+# each chart from left to right and leaves what the tooltip says, each text once.
+tips() {  # tips PAGE
+  sed 's/<meta http-equiv="Content-Security-Policy"[^>]*>//' "$1" >driven.html
+  cat >>driven.html <<'SCRIPT'
+<script>
+(async () => {
+  while (document.documentElement.dataset.state !== "ready") await new Promise((done) => setTimeout(done, 20));
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const svg = figure.querySelector("svg"), frame = svg.getBoundingClientRect(), said = new Set();
+    for (let k = 0; k <= 500; ++k) {
+      svg.dispatchEvent(new PointerEvent("pointermove", {clientX: frame.left + frame.width * k / 500, clientY: frame.top + 20}));
+      said.add([...document.getElementById("tooltip").children].map((row) => [...row.childNodes].map((part) => part.textContent).join("=")).join(";"));
+    }
+    document.documentElement.dataset[figure.querySelector("figcaption").firstChild.textContent.trim().replace(" ", "").toLowerCase()] = [...said].join("|");
+  }
+})();
+</script>
+SCRIPT
+  load driven.html
+}
+# Every step with its own loss; epoch 2 without a test accuracy has no row for it, and epoch 3 none for the training one.
+sed 's/"train_accuracy": 0.6, "test_accuracy": 0.5/"train_accuracy": 0.6, "test_accuracy": null/; s/"train_accuracy": 0.7/"train_accuracy": null/' run.json >gaps.json
+report --plan plan.json --history gaps.json -o gaps.html
+page=gaps.html
+tips gaps.html
+expect loss "$(for ((k = 1; k <= 40; ++k)); do printf '%sstep %s;loss=%s.50' "$([ "$k" -gt 1 ] && echo '|')" "$k" $((50 - k)); done)"
+expect accuracy 'epoch 1;test=40.00 %;training=50.00 %|epoch 2;training=60.00 %|epoch 3;test=60.00 %'
+# 3,000 steps are thinned; what is drawn of them still has its own step and loss.
+awk 'BEGIN {
+  printf "{\"format\": \"penstock-history\", \"version\": 1, \"steps\": ["
+  for (k = 1; k <= 3000; ++k) printf "%s{\"step\": %d, \"loss\": %.3f}", (k > 1 ? "," : ""), 1000000 + k, 1 + k / 1000
+  print "]}"
+}' >long.json
+report --plan plan.json --history long.json -o long.html
+page=long.html
+tips long.html
+mark loss | tr '|' '\n' | awk -F '[ ;=]' '
+  $1 != "step" || $3 != "loss" || $4 != sprintf("%.3f", 1 + ($2 - 1000000) / 1000) { print "not a step and its loss: " $0; bad = 1 }
+  END { exit (bad || NR < 400) }' >wrong.txt || fail "$page: $(mark loss | tr '|' '\n' | wc -l) texts; $(head -n 3 wrong.txt)"
+
 # Without measurements; without a timeline; versions of PipeDream's stashing; several stages per worker with a split backward.
 report --plan plan.json -o plain.html
 page=plain.html

@@ -15,6 +15,16 @@ for kind in gpipe 1f1b 1f1b-flush 2bw mp eager-1f1b interleaved zb-h1 zb-h2 zb-v
 done
 sound --kind interleaved --stages 12 --chunks 3 --micro-batches 7
 sound --kind zb-h1 --replicas 3,1,2 --micro-batches 12
+# One number of replicas is that of every stage; a list says how many stages there are.
+shape() {  # shape STAGES WORKERS ARGUMENTS...
+  run 0 schedule "${@:3}" --json
+  grep -q "\"stages\":$1,\"workers\":$2," out || fail "schedule ${*:3}: expected $1 stages on $2 workers: $(head -c 200 out)"
+}
+shape 4 8 --kind 1f1b --replicas 2
+shape 2 3 --kind 1f1b --replicas 2,1
+shape 1 2 --kind 1f1b --stages 1 --replicas 2
+shape 1 3 --kind dp --replicas 3
+shape 8 8 --kind zb-v --replicas 2
 run 0 schedule --kind eager-1f1b --slack 3 -o s.txt
 run 0 verify s.txt --credits 3
 run 1 verify s.txt

@@ -6,7 +6,7 @@ grep -q '"ties"' p.json || fail "the profile does not list tied weights"
 grep -q '"backward_weight_ns"' p.json || fail "the profile does not time the weights' part of backward"
 small="--model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --json --no-eval"
 
-# 5 whole mini-batches and one of 8 samples. Weights are shared between the first and the last stages, so all of this is under flush.
+# 5 whole mini-batches and one of 8 samples. A cut between encoder and decoder makes stages share weights, so all of this is under flush.
 for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
   run 0 train $small --strategy $strategy --workers 2 --check-against-serial --check-steps 6 --clip-norm 0.5
   json_keys equal bit_for_bit losses reference_losses grad_norms first_difference first_weight largest_difference steps
@@ -14,6 +14,19 @@ for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2
   [ "$(numbers losses | wc -l)" -eq 6 ] || fail "$strategy: $(numbers losses | wc -l) losses, expected 6"
   [ "$(numbers grad_norms | wc -l)" -eq 6 ] || fail "$strategy: $(numbers grad_norms | wc -l) norms, expected 6"
 done
+
+# Separate runs with the same gradient groups have the same losses to the last digit, on however many workers.
+alike="--model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --micro-batches 4 --gradient-groups 4 --no-eval"
+losses_of() {  # losses_of NAME OPTIONS...
+  run 0 train $alike --history "$1.json" "${@:2}"
+  grep -o '"loss":[0-9.e+-]*' "$1.json" >"$1.losses"
+  [ "$(wc -l <"$1.losses")" -eq 6 ] || fail "$1.json does not have 6 losses"
+}
+losses_of one --strategy serial
+losses_of two --strategy dp --workers 2
+losses_of four --strategy dp --workers 4
+losses_of pipe --strategy 1f1b-flush --workers 2
+for other in two four pipe; do cmp -s one.losses $other.losses || fail "$other: other losses than one worker: $(cat one.losses $other.losses)"; done
 
 # What plan chooses for it can be trained.
 run 0 plan --profile p.json --workers 2 -o tied.json

@@ -135,8 +135,8 @@ int say_no(const Options& options, const std::string& reason) {
 
 void check_schedule_options(Options& options) {
   if (options.chunks) {
-    if (*options.chunks < 1 || *options.chunks > planner::kMaxChunks) {
-      throw ConfigError(fmt::format("expected --chunks of 1 to {}, found {}", planner::kMaxChunks, *options.chunks));
+    if (*options.chunks < planner::kMinChunks || *options.chunks > planner::kMaxChunks) {
+      throw ConfigError(fmt::format("expected --chunks of {} to {}, found {}", planner::kMinChunks, planner::kMaxChunks, *options.chunks));
     }
     options.plan.chunks = static_cast<int>(*options.chunks);
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "penstock/report/html_report.h"
@@ -29,7 +30,8 @@ struct ReportOptions : CommonOptions {
   std::string schedule;
   std::string output = "report.html";
   std::string svg;
-  int64_t mini_batches = 0;
+  int64_t mini_batches = 0;  ///< 0: not given
+  CLI::Option* mini_batches_option = nullptr;
 };
 
 /// Enough to fill the pipeline, run it full and drain it, at least two.
@@ -95,6 +97,16 @@ int64_t mini_batches_of(const schedule::Timeline& timeline) {
   return last + 1;
 }
 
+/// What would be predicted otherwise: of no effect beside a prediction that is there already.
+void refuse_prediction_options(const ReportOptions& options) {
+  const bool has_schedule = !options.schedule.empty();
+  if (!has_schedule && options.mini_batches_option->empty()) return;
+  throw ConfigError(
+      fmt::format("{} says what to predict, but {} brings a prediction already: leave out {}, or give a trace that holds the measured "
+                  "timeline alone",
+                  has_schedule ? "--schedule" : "--mini-batches", options.trace, has_schedule ? "--schedule" : "--mini-batches"));
+}
+
 report::ReportInput gather(const ReportOptions& options) {
   report::ReportInput input{.plan = plan::load_plan(options.plan)};
   if (!options.history.empty()) input.history = report::load_history(options.history);
@@ -102,7 +114,10 @@ report::ReportInput gather(const ReportOptions& options) {
     constexpr int64_t kMaxTraceBytes = int64_t{512} << 20;
     input.timelines = report::parse_trace(read_file(options.trace, kMaxTraceBytes), options.trace);
     if (input.timelines.empty()) throw ParseError(options.trace, 0, "the trace holds no action");
-    if (input.timelines.size() > 1 || input.timelines[0].source != "measured") return input;
+    if (input.timelines.size() > 1 || input.timelines[0].source != "measured") {
+      refuse_prediction_options(options);
+      return input;
+    }
   }
   check_links(input.plan, "");
   if (!options.schedule.empty()) {
@@ -114,12 +129,31 @@ report::ReportInput gather(const ReportOptions& options) {
   return input;
 }
 
-int run(const ReportOptions& options) {
+/// As far as names tell: links are not followed.
+bool same_file(const std::string& a, const std::string& b) {
+  const auto normal = [](const std::string& path) {
+    std::error_code error;  // no working folder: then the names as they are
+    const std::filesystem::path whole = std::filesystem::absolute(path, error);
+    return (error ? std::filesystem::path(path) : whole).lexically_normal();
+  };
+  return normal(a) == normal(b);
+}
+
+void check_options(const ReportOptions& options) {
   refuse_standard_output("--svg", options.svg);
   refuse_standard_output("--output", options.output);
-  if (options.output == options.svg) throw ConfigError(fmt::format("--output and --svg expected two files, found '{}' twice", options.svg));
-  if (options.mini_batches < 0) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
-  if (!options.schedule.empty() && options.mini_batches > 0) throw ConfigError("--schedule has its own length: leave out --mini-batches");
+  if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
+  if (!options.svg.empty() && same_file(options.output, options.svg)) {
+    throw ConfigError(
+        fmt::format("--output and --svg expected two files, found '{}' and '{}', which are the same", options.output, options.svg));
+  }
+  if (options.mini_batches_option->empty()) return;
+  if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
+  if (!options.schedule.empty()) throw ConfigError("--schedule has its own length: leave out --mini-batches");
+}
+
+int run(const ReportOptions& options) {
+  check_options(options);
   const report::ReportInput input = gather(options);
   std::vector<const schedule::Timeline*> timelines;
   Json lanes = Json::array();
@@ -157,7 +191,8 @@ Command report_command(CLI::App& parent) {
   app->add_option("--trace", options->trace, "Timelines of a run (penstock train --trace): predicted and measured");
   app->add_option("--history", options->history, "Losses, accuracies, learning rates of a run (penstock train --history)");
   app->add_option("--schedule", options->schedule, "Predict this schedule (text form, or PyTorch's CSV) instead of the plan's own");
-  app->add_option("--mini-batches", options->mini_batches, "Optimiser steps to predict; without, as many as show the pipeline at work");
+  options->mini_batches_option =
+      app->add_option("--mini-batches", options->mini_batches, "Optimiser steps to predict; without, as many as show the pipeline at work");
   app->add_option("-o,--output", options->output, "File to write the page to")->capture_default_str();
   app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");
   add_common(*app, *options);

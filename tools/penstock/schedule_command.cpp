@@ -50,7 +50,7 @@ struct Request {
 
 int64_t stages_of(const Options& options, schedule::Kind kind, int chunks) {
   if (!options.stages_option->empty()) return options.stages;
-  if (!options.replicas.empty()) return static_cast<int64_t>(options.replicas.size());
+  if (options.replicas.size() > 1) return static_cast<int64_t>(options.replicas.size());
   return kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel ? 1 : int64_t{4} * std::max(chunks, 1);
 }
 

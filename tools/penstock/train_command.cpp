@@ -107,8 +107,9 @@ void check_sizes(const Options& options) {
   check_batch_size(options);
   if (options.plan.micro_batches < 0)
     throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
-  if (options.chunks && (*options.chunks < 1 || *options.chunks > planner::kMaxChunks)) {
-    throw ConfigError(fmt::format("--chunks must lie between 1 and {}, found {}", planner::kMaxChunks, *options.chunks));
+  if (options.chunks && (*options.chunks < planner::kMinChunks || *options.chunks > planner::kMaxChunks)) {
+    throw ConfigError(
+        fmt::format("--chunks must lie between {} and {}, found {}", planner::kMinChunks, planner::kMaxChunks, *options.chunks));
   }
   if (options.slack && (*options.slack < 0 || *options.slack > kMaxSlack)) {
     throw ConfigError(fmt::format("--slack must lie between 0 and {}, found {}", kMaxSlack, *options.slack));
@@ -238,6 +239,9 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--lr-every", options.train.learning_rate.every, "step: every so many steps");
   app.add_option("--clip-norm", options.train.max_grad_norm,
                  "Scale the gradient of all weights together down to this norm where it is larger; inf: only record the norm");
+  app.add_option("--gradient-groups", options.train.gradient_groups,
+                 "flush: sum gradients in so many groups of micro-batches, a multiple of every stage's replicas; runs with the same number "
+                 "agree bit for bit however many workers they have (default: as few as the replicas allow)");
   app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")->capture_default_str();
   app.add_option("--deadline", options.deadline_s, "Seconds that any wait may last")->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint, "Folder for checkpoints: saved after every epoch and when interrupted");

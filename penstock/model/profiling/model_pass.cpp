@@ -116,7 +116,11 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   }
   ++passes_;
   for (int i = 0; i < count; ++i) {
-    as_layer(model_, LayerId{i}, "optimiser step", [&] { step(LayerId{i}, times[static_cast<size_t>(i)]); });
+    as_layer(model_, LayerId{i}, "optimiser step", [&] {
+      LayerTimes& layer_times = times[static_cast<size_t>(i)];
+      if (how == Backward::Split) accumulate(layers_[static_cast<size_t>(i)], layer_times);
+      step(LayerId{i}, layer_times);
+    });
   }
   return times;
 }
@@ -232,6 +236,20 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   state.inputs.clear();
   state.outputs.clear();
   state.output_gradients.clear();
+}
+
+void ModelPass::accumulate(LayerState& state, LayerTimes& times) {
+  if (state.weights.empty()) return;
+  const at::NoGradGuard no_grad;
+  if (state.gradient_sums.empty()) {
+    for (const at::Tensor& gradient : state.weight_gradients)
+      state.gradient_sums.push_back(gradient.defined() ? gradient.clone() : gradient);
+  }
+  const Stopwatch watch;
+  for (size_t i = 0; i < state.weight_gradients.size(); ++i) {
+    if (state.weight_gradients[i].defined() && state.gradient_sums[i].defined()) state.gradient_sums[i].add_(state.weight_gradients[i]);
+  }
+  times.accumulate_ns = watch.elapsed_ns();
 }
 
 void ModelPass::step(LayerId id, LayerTimes& times) {

@@ -15,6 +15,7 @@ struct LayerTimes {
   int64_t backward_ns = 0;  ///< for inputs and weights in one go; or the sum of the two below
   int64_t backward_input_ns = 0;
   int64_t backward_weight_ns = 0;
+  int64_t accumulate_ns = 0;  ///< of a split pass: adding the weights' gradients to a sum
   int64_t step_ns = 0;
 };
 
@@ -55,6 +56,7 @@ class ModelPass {
     Tensors outputs;
     std::vector<Tensors> output_gradients;  ///< per output, one from every use
     Tensors weight_gradients;
+    Tensors gradient_sums;  ///< of all split passes; not read by anything
   };
 
   void prepare_layer(LayerId id, uint64_t seed);
@@ -64,6 +66,8 @@ class ModelPass {
   void backward(LayerId id, Backward how, LayerTimes& times);
   /// The layer's outputs that gradients arrived for, and those gradients, added up.
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
+  /// What the second and every further micro-batch of a step costs on top of its backward pass.
+  static void accumulate(LayerState& state, LayerTimes& times);
   void step(LayerId id, LayerTimes& times);
 
   const Model& model_;

@@ -135,7 +135,8 @@ class Page {
     this.selectWorker(Math.max(0, peaks.indexOf(Math.max(...peaks))));
     // "?zoom=0.25-0.5": the second quarter, for links and pictures.
     const asked = /^([0-9.]+)-([0-9.]+)$/.exec(new URLSearchParams(location.search).get("zoom") || "");
-    if (asked) this.view.set(Number(asked[1]) * span, Number(asked[2]) * span);
+    const [from, to] = asked ? asked.slice(1).map((share) => Number(share) * span) : [];
+    if (Number.isFinite(from) && Number.isFinite(to)) this.view.set(from, to);
   }
 
   buildControls() {
