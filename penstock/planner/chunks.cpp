@@ -9,6 +9,7 @@
 #include "penstock/planner/chunk_cuts.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/placement.h"
+#include "penstock/util/arithmetic.h"
 
 namespace penstock::planner {
 
@@ -71,6 +72,19 @@ Layout layout_of(const Context& context, Kind kind, int copies, int workers, int
   return layout;
 }
 
+// Of the slowest worker per micro-batch of one copy, at least: all computation shared out, or the largest layer.
+double least_ns(const Context& context, const Layout& layout) {
+  int64_t all_ns = 0;
+  int64_t largest_ns = 0;
+  for (const PlannedLayer& layer : context.layers) {
+    all_ns = saturating_add(all_ns, layer.compute_ns);
+    largest_ns = std::max(largest_ns, layer.compute_ns);
+  }
+  const double speed = std::accumulate(layout.speeds.begin(), layout.speeds.end(), 0.0);
+  return std::max(static_cast<double>(all_ns) / speed,
+                  static_cast<double>(largest_ns) / *std::max_element(layout.speeds.begin(), layout.speeds.end()));
+}
+
 class Cutter {
  public:
   Cutter(const Context& context, SplitFinder& finder, Kind kind, const Layout& layout)
@@ -82,7 +96,7 @@ class Cutter {
   }
 
   std::vector<ChunkedSplit> splits() {
-    const double bound_ns = least_ns();
+    const double bound_ns = least_ns(context_, layout_);
     std::vector<std::vector<int>> cuts{improved_straight()};
     if (kind_ != Kind::Interleaved) {
       const Fold fold = best_fold(runs_, layout_.speeds);
@@ -96,16 +110,6 @@ class Cutter {
       result.push_back({split_of(ends), slowest > bound ? 1 - bound / slowest : 0});
     }
     return result;
-  }
-
-  /// Of the slowest worker per micro-batch of the whole plan, at least: all computation shared out, or the largest layer.
-  double least_ns() const {
-    const int n = runs_.num_layers();
-    int64_t largest_ns = 0;
-    for (int l = 0; l < n; ++l) largest_ns = std::max(largest_ns, runs_.compute_ns(l, l + 1));
-    const double speed = std::accumulate(layout_.speeds.begin(), layout_.speeds.end(), 0.0);
-    return std::max(static_cast<double>(runs_.compute_ns(0, n)) / speed,
-                    static_cast<double>(largest_ns) / *std::max_element(layout_.speeds.begin(), layout_.speeds.end()));
   }
 
  private:
@@ -176,10 +180,10 @@ ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Kind k
       const int workers = workers_of_copy(context, kind, copies, chunks);
       if (workers == 0) continue;
       const Layout layout = layout_of(context, kind, copies, workers, chunks);
-      Cutter cutter(context, finder, kind, layout);
       // For chimera a pair of workers shares the micro-batches.
       const double share = static_cast<double>(layout.replicas);
-      if (choice.faster_than_ns > 0 && cutter.least_ns() / share >= choice.faster_than_ns) continue;
+      if (choice.faster_than_ns > 0 && least_ns(context, layout) / share >= choice.faster_than_ns) continue;
+      Cutter cutter(context, finder, kind, layout);
       for (ChunkedSplit& split : cutter.splits()) result.splits.push_back(std::move(split));
     }
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "penstock/planner/hybrid.h"
 #include "penstock/planner/layer_runs.h"
@@ -194,6 +195,47 @@ TEST(LayerRuns, BalancedIsTheLeastPossibleMaximum) {
       if (static_cast<int>(cuts.size()) == parts) best = std::min(best, largest(cuts));
     }
     EXPECT_EQ(largest(ends), best) << "seed " << seed;
+  }
+}
+
+TEST(LayerRuns, CheapestIsTheLeastOfAllCuts) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(seed);
+    const int n = static_cast<int>(between(rng, 1, 9));
+    const profile::Profile profile = testing_graphs::random_profile(rng, n, 0.2);
+    const cluster::Cluster cluster = flat_cluster(2, 1);
+    const PlanOptions options;
+    const Context context(profile, cluster, options);
+    const LayerRuns runs(context);
+    const int64_t dearest_ns = between(rng, 1, runs.compute_ns(0, n) + 1);
+    std::vector<double> cut_ns(1, 1e18);  // before the first layer there is no cut
+    for (int end = 1; end <= n; ++end) cut_ns.push_back(static_cast<double>(between(rng, 0, dearest_ns)));
+    cut_ns.back() = 1e18;
+    const int parts = static_cast<int>(between(rng, 1, n));
+    const auto slowest = [&](const std::vector<int>& ends) {
+      double most = 0;
+      int begin = 0;
+      for (const int end : ends) {
+        EXPECT_GT(end, begin) << "seed " << seed;
+        most = std::max(most, static_cast<double>(runs.compute_ns(begin, end) + runs.step_ns(begin, end)));
+        if (end < n) most = std::max(most, cut_ns[static_cast<size_t>(end)]);
+        begin = end;
+      }
+      EXPECT_EQ(begin, n);
+      return most;
+    };
+    double best = HUGE_VAL;
+    for (unsigned mask = 0; mask < 1u << (n - 1); ++mask) {
+      std::vector<int> ends;
+      for (int i = 0; i + 1 < n; ++i) {
+        if ((mask >> i & 1) != 0) ends.push_back(i + 1);
+      }
+      ends.push_back(n);
+      if (static_cast<int>(ends.size()) == parts) best = std::min(best, slowest(ends));
+    }
+    const std::vector<int> ends = runs.cheapest(parts, cut_ns);
+    ASSERT_EQ(static_cast<int>(ends.size()), parts) << "seed " << seed;
+    EXPECT_EQ(slowest(ends), best) << "seed " << seed;
   }
 }
 

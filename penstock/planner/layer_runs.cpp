@@ -1,6 +1,7 @@
 #include "penstock/planner/layer_runs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "penstock/util/check.h"
 
@@ -89,6 +90,36 @@ std::vector<int> LayerRuns::balanced(int begin, int parts) const {
     for (int i = missing; i >= 1; --i) extra.push_back(ends[k - 1] - i);
     ends.insert(ends.begin() + static_cast<std::ptrdiff_t>(k) - 1, extra.begin(), extra.end());
   }
+  return ends;
+}
+
+std::vector<int> LayerRuns::cheapest(int parts, const std::vector<double>& cut_ns) const {
+  const int n = num_layers();
+  PENSTOCK_CHECK(parts >= 1 && parts <= n && static_cast<int>(cut_ns.size()) == n + 1, parts, n, cut_ns.size());
+  const auto at = [](int position) { return static_cast<size_t>(position); };
+  const auto run_ns = [&](int begin, int end) {
+    return static_cast<double>(compute_ns(begin, end)) + static_cast<double>(step_ns(begin, end));
+  };
+  // Of the first `end` layers in k runs: the least time, and where the last run begins.
+  std::vector<double> best(at(n) + 1, HUGE_VAL);
+  best[0] = 0;
+  std::vector<std::vector<int32_t>> begins(at(parts), std::vector<int32_t>(at(n) + 1, 0));
+  for (int k = 0; k < parts; ++k) {
+    std::vector<double> next(best.size(), HUGE_VAL);
+    for (int end = k + 1; end <= n - (parts - 1 - k); ++end) {
+      for (int begin = end - 1; begin >= k; --begin) {
+        const double time = run_ns(begin, end);
+        if (time >= next[at(end)]) break;
+        const double slowest = std::max({best[at(begin)], time, begin > 0 ? cut_ns[at(begin)] : 0.0});
+        if (slowest >= next[at(end)]) continue;
+        next[at(end)] = slowest;
+        begins[at(k)][at(end)] = begin;
+      }
+    }
+    best = std::move(next);
+  }
+  std::vector<int> ends(at(parts));
+  for (int k = parts - 1, end = n; k >= 0; end = begins[at(k)][at(end)], --k) ends[at(k)] = end;
   return ends;
 }
 

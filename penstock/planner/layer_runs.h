@@ -33,6 +33,11 @@ class LayerRuns {
   /// 1 <= parts <= num_layers() - begin. O(parts * log(layers) * log(time)).
   std::vector<int> balanced(int begin, int parts) const;
 
+  /// Ends of `parts` runs, none empty, with the least time in the slowest run or cut: a run takes its computation and its optimiser step,
+  /// the cut behind the first `end` layers cut_ns[end]. Needs 1 <= parts <= num_layers() == cut_ns.size() - 1. O(parts * layers^2) at most,
+  /// much less where runs are short.
+  std::vector<int> cheapest(int parts, const std::vector<double>& cut_ns) const;
+
  private:
   static int64_t between(const std::vector<int64_t>& sums, int begin, int end) {
     return sums[static_cast<size_t>(end)] - sums[static_cast<size_t>(begin)];

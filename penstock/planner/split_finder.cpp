@@ -181,21 +181,59 @@ Split SplitFinder::split_of(const Family& family, const CutStates& states, const
 const std::vector<std::vector<LayerId>>& SplitFinder::straight_stages(int stages, int workers) {
   const int level = std::max(context_.topology().level_of({0, workers}), 1);
   const auto [entry, is_new] = straight_.try_emplace({stages, level});
-  if (!is_new) return entry->second;
+  if (is_new) entry->second = space_.complete() ? searched_stages(stages, level) : stages_along_order(stages, level);
+  return entry->second;
+}
+
+cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
   cluster::Level joining = context_.cluster.levels[static_cast<size_t>(level) - 1];
   const cluster::Path& path = context_.topology().path(level);
-  joining.count = stages;
+  joining.count = count;
   joining.bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
   joining.latency_ns = path.latency_ns;
   joining.by_reference = path.by_reference;
-  const cluster::Cluster equal{.levels = {joining}};
+  return {.levels = {joining}};
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) const {
+  const cluster::Cluster equal = equal_workers(stages, level);
   const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
   const BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
     return PartitionProblem{.states = states, .model = *model, .memory = {}, .cluster = equal, .workers = stages, .straight = true};
   });
   PENSTOCK_CHECK(best.partition, stages);
-  entry->second = stages_of(*best.states, *best.partition);
-  return entry->second;
+  return stages_of(*best.states, *best.partition);
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::stages_along_order(int stages, int level) {
+  const int layers = context_.profile.graph.num_layers();
+  if (!straight_runs_) {
+    const int workers = std::min(context_.workers, layers);
+    std::vector<LayerId> order;
+    for (const auto& stage : searched_stages(workers, std::max(context_.topology().level_of({0, workers}), 1))) {
+      order.insert(order.end(), stage.begin(), stage.end());
+    }
+    straight_runs_.emplace(context_, std::move(order));
+  }
+  const LayerRuns& runs = *straight_runs_;
+  constexpr int64_t kMostSteps = 100'000'000;
+  std::vector<int> ends;
+  if (int64_t{layers} * layers > kMostSteps / stages) {
+    ends = runs.balanced(0, stages);
+  } else {
+    const auto model = make_cost_model(context_.model->name(), equal_workers(stages, level), context_.model->sync());
+    std::vector<double> cut_ns;
+    for (int end = 0; end <= layers; ++end) cut_ns.push_back(model->cut_ns(runs.cut_bytes(end), 1));
+    ends = runs.cheapest(stages, cut_ns);
+  }
+  std::vector<std::vector<LayerId>> result;
+  int begin = 0;
+  for (const int end : ends) {
+    result.emplace_back();
+    for (; begin < end; ++begin) result.back().push_back(runs.layer(begin));
+    std::sort(result.back().begin(), result.back().end());
+  }
+  return result;
 }
 
 Split SplitFinder::single_stage(const Family& family) const {

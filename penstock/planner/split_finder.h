@@ -10,6 +10,7 @@
 
 #include "penstock/planner/bounded_search.h"
 #include "penstock/planner/cut_space.h"
+#include "penstock/planner/layer_runs.h"
 #include "penstock/planner/pricing.h"
 
 namespace penstock::planner {
@@ -50,7 +51,8 @@ class SplitFinder {
   /// Nothing when it would take more than 2^63 bytes.
   std::optional<LeastSplit> least(const Family& family);
   /// The layers of the best straight split into exactly so many stages, on as many equal workers joined by the level that holds the
-  /// cluster's first `workers`; memory left out. Exact as best_partition of bounded_search.h. `stages` is at most the number of layers.
+  /// cluster's first `workers`; memory left out. Exact over all cuts where they can be listed. Elsewhere one search, for all workers, gives
+  /// an order of the layers, and the split is the best one along it (LayerRuns::cheapest). `stages` is at most the number of layers.
   const std::vector<std::vector<LayerId>>& straight_stages(int stages, int workers);
   /// Whether the model is a chain as far as cuts go: one more of them than layers.
   bool is_chain() const { return space_.complete() && space_.states()->size() == space_.states()->num_layers() + 1; }
@@ -69,12 +71,16 @@ class SplitFinder {
   std::vector<int64_t> needs_of(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
   Split split_of(const Family& family, const CutStates& states, const Partition& partition) const;
   Split single_stage(const Family& family) const;
+  std::vector<std::vector<LayerId>> searched_stages(int stages, int level) const;
+  std::vector<std::vector<LayerId>> stages_along_order(int stages, int level);
+  cluster::Cluster equal_workers(int count, int level) const;
 
   const Context& context_;
   CutSpace space_;
   bool steps_cost_time_ = false;
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;  ///< by stages and the level that joins them
-  std::map<Key, BoundedPartition> unlimited_;                                  ///< by straight, may be a single stage, micro-batches
+  std::optional<LayerRuns> straight_runs_;     ///< in the order of one straight split, for models with too many cuts to list
+  std::map<Key, BoundedPartition> unlimited_;  ///< by straight, may be a single stage, micro-batches
 };
 
 }  // namespace penstock::planner
