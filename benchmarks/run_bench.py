@@ -43,6 +43,8 @@ PREDICTED_MODELS = {
     },
 }
 PREDICTION_ERROR = 0.10
+# Passes of a profile, about as long as the run that it is to predict: the machine's speed wavers over seconds, too.
+PROFILE_SAMPLES = {"mlp": lambda micro_batch: 30, "vgg_small": lambda micro_batch: 40 * 64 // max(micro_batch, 8), "resnet18": lambda micro_batch: 10}
 
 # Measured against simulated idle share of the schedules that flush, 2 workers, 8 micro-batches per step; and the gain of splitting the
 # backward pass, measured against predicted.
@@ -167,7 +169,7 @@ class Bench:
             micro_batch = max(self.options(model)["batch"] // PREDICTED_STRATEGIES[name], 1)
             profile = self.folder / f"{model}.{name}.profile.json"
             self.penstock("profile", *self.model_options(model), "--batch-size", micro_batch, "--threads", 1, "--concurrency", 2,
-                          *(["--samples", 3] if self.args.quick else []), "-o", profile)
+                          "--samples", 3 if self.args.quick else PROFILE_SAMPLES[model](micro_batch), "-o", profile)
             report = self.train(model, "--strategy", name, "--workers", 2, "--threads", 1, "--profile", profile)
             return report["throughput_samples_per_s"], report["predicted_throughput_samples_per_s"]
 
