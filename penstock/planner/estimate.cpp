@@ -13,8 +13,6 @@ using schedule::Kind;
 
 namespace {
 
-int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
-
 // Copies of a pipeline whose workers hold several stages each.
 struct Copies {
   int64_t count = 1;

@@ -37,10 +37,7 @@ bool is_chosen_by_simulation(Kind kind) {
 // More than this in one step takes too long to simulate.
 constexpr int64_t kMostActionsPerStep = 250'000;
 
-bool is_large(const Plan& plan) {
-  const int64_t per_micro_batch = 3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
-  return plan.shares_workers() && saturating_mul(per_micro_batch, plan.micro_batches) > kMostActionsPerStep;
-}
+bool is_large(const Plan& plan) { return plan.shares_workers() && actions_per_step(plan) > kMostActionsPerStep; }
 
 double most_samples_per_s(const Plan& plan) {
   return static_cast<double>(plan.micro_batch_size) * 1e9 / static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));

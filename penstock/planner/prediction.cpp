@@ -27,14 +27,6 @@ constexpr int64_t kWrittenActions = 100'000;
 constexpr int64_t kLatencyPerStage = 8;
 constexpr int64_t kLatencySteps = 3;
 
-int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
-
-// Of one step that is written down, with split backward.
-int64_t actions_per_step(const Plan& plan) {
-  const int64_t per_micro_batch = 3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
-  return saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1));
-}
-
 // The number of micro-batches to simulate, the same for every strategy up to a whole number of steps; 0 when that would be too long.
 int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool written) {
   if (plan.num_workers() > simulate::kMaxSimulatedWorkers) return 0;
@@ -163,6 +155,11 @@ int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_
 }
 
 }  // namespace
+
+int64_t actions_per_step(const Plan& plan) {
+  const int64_t per_micro_batch = 3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  return saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1));
+}
 
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes, Plan& plan) {
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);

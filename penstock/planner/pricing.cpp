@@ -23,8 +23,6 @@ namespace {
 // Longer steps than this come from unlucky replica counts (13-11-7: 1001), not from anyone's wish.
 constexpr int64_t kLongestChosenStep = 1'024;
 
-int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
-
 int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
 
 bool is_flushed(Kind kind) { return default_policy(kind) == schedule::WeightPolicy::Flush; }
@@ -110,6 +108,8 @@ int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& pl
 }
 
 }  // namespace
+
+int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
 
 std::vector<int> Split::replicas() const {
   std::vector<int> counts;
