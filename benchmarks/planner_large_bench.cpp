@@ -1,8 +1,15 @@
-// Planning of models with more cuts than can be tried: time, and the optimality gap that is left (0: proven optimal).
+// Planning of models with more cuts than can be tried: time, and the optimality gap that is left (0: proven optimal). And whole plans for
+// profiles and clusters from files, each profile on each cluster.
 //
 //   build/release/benchmarks/planner_large_bench
+//   build/release/benchmarks/planner_large_bench --benchmark_filter=PlanFile vgg16.graph.txt examples/clusters/cluster-a.toml
 #include <benchmark/benchmark.h>
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "penstock/cluster/cluster.h"
 #include "penstock/planner/bounded_search.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing_graphs.h"
@@ -68,6 +75,28 @@ BENCHMARK(SearchBranched)->Apply(clusters);
 BENCHMARK(PlanInception)->Apply(clusters);
 BENCHMARK(PlanBranched)->Apply(clusters);
 
+void plan_file(benchmark::State& state, const std::filesystem::path& profile_path, const std::filesystem::path& cluster_path) {
+  const profile::Profile profile = profile::load_profile(profile_path);
+  const cluster::Cluster cluster = cluster::load_cluster(cluster_path);
+  for (auto _ : state) benchmark::DoNotOptimize(planner::make_plan(profile, cluster, {}));
+}
+
+void register_files(const std::vector<std::filesystem::path>& paths) {
+  for (const auto& profile : paths) {
+    if (profile.extension() == ".toml") continue;
+    for (const auto& cluster : paths) {
+      if (cluster.extension() != ".toml") continue;
+      const std::string name = "PlanFile/" + profile.filename().string() + "/" + cluster.filename().string();
+      benchmark::RegisterBenchmark(name.c_str(), plan_file, profile, cluster)->Unit(benchmark::kMillisecond)->MinTime(1);
+    }
+  }
+}
+
 }  // namespace
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  register_files({argv + 1, argv + argc});
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

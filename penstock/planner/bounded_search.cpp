@@ -43,7 +43,7 @@ class BoundedSearch {
     if (best_.states->size() > most_states()) best_.states = space_.states_of(space_.selection(most_selected_));
     best_.partition = best_partition(problem_over_(*best_.states));
     if (space_.complete() && best_.states == space_.states()) return proven();
-    best_.lower_bound_ns = bounds_.least_bottleneck_ns();
+    best_.lower_bound_ns = std::max(bounds_.least_bottleneck_ns(), problem_.at_least_ns);
     if (!best_.partition) return without_partition();
     raise_bound();
     for (int round = 0;; ++round) {

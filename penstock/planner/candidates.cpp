@@ -32,7 +32,7 @@ void add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
   list.push_back(std::move(candidate));
 }
 
-Candidates listed_candidates(const Context& context, SplitFinder& finder, Kind kind, bool one_copy) {
+Candidates listed_candidates(const Context& context, SplitFinder& finder, Kind kind, bool one_copy, double faster_than_ns) {
   const bool straight_alone = one_copy || context.options.straight || kind == Kind::GPipe;
   Candidates candidates;
   for (const int64_t slack : slacks_of(context, kind)) {
@@ -40,7 +40,9 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Kind k
     for (const Kind searched : kinds_to_search(context, kind)) {
       for (const bool straight : {true, false}) {
         if (!straight && straight_alone) continue;
-        auto found = finder.best({searched, default_policy(searched), straight, false, searched == kind ? slack : 0});
+        const Family family{searched, default_policy(searched), straight, false, searched == kind ? slack : 0};
+        if (straight && faster_than_ns > 0 && finder.least_straight_ns(family) >= faster_than_ns) continue;
+        auto found = finder.best(family);
         if (!found) {
           candidates.reason = does_not_fit(context, kind);
           continue;
@@ -57,10 +59,10 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Kind k
 }  // namespace
 
 Candidates synchronous_candidates(const Context& context, SplitFinder& finder, Kind kind, bool one_copy, double faster_than) {
-  if (!is_chunked(kind)) return listed_candidates(context, finder, kind, one_copy);
   const double samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
-  ChunkedSplits splits =
-      chunked_splits(context, finder, kind, {.one_copy = one_copy, .faster_than_ns = faster_than > 0 ? samples * 1e9 / faster_than : 0});
+  const double faster_than_ns = faster_than > 0 ? samples * 1e9 / faster_than : 0;
+  if (!is_chunked(kind)) return listed_candidates(context, finder, kind, one_copy, faster_than_ns);
+  ChunkedSplits splits = chunked_splits(context, finder, kind, {.one_copy = one_copy, .faster_than_ns = faster_than_ns});
   Candidates candidates{{}, std::move(splits.reason)};
   for (ChunkedSplit& found : splits.splits) candidates.list.push_back({std::move(found.split), 0, found.optimality_gap});
   return candidates;

@@ -92,10 +92,12 @@ class FoldSearch {
       const int i = before[static_cast<size_t>(j)];
       if (i < 0) continue;
       const double begin_ns = positions_.before_ns[static_cast<size_t>(i)];
+      int furthest = positions_.furthest(begin_ns + most_ns);
       for (int inner = strict ? j - 1 : j; inner >= i; --inner) {
         const double left_ns = most_ns - positions_.between(inner, j);
         if (left_ns < 0) break;
-        const int reach = std::min(positions_.furthest(begin_ns + left_ns), strict ? inner - needed_inside : inner);
+        while (positions_.before_ns[static_cast<size_t>(furthest)] > begin_ns + left_ns) --furthest;
+        const int reach = std::min(furthest, strict ? inner - needed_inside : inner);
         if (reach < (strict ? i + 1 : i) || reach <= after[static_cast<size_t>(inner)]) continue;
         after[static_cast<size_t>(inner)] = reach;
         from[static_cast<size_t>(inner)] = j;

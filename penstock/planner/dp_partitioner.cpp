@@ -43,10 +43,9 @@ class Bottleneck {
 
   /// Nothing when there is no partition at all.
   std::optional<double> find() {
-    const auto any = search_.within(kNoTimeLimit, Wanted::Any);
-    if (!any) return std::nullopt;
-    high_ = any->bottleneck_ns;
-    low_ = fair_share_ns();
+    const bool as_expected = problem_.expected_ns > 0 && improve(problem_.expected_ns);
+    if (!as_expected && !improve(kNoTimeLimit)) return std::nullopt;
+    low_ = std::max({low_, fair_share_ns(), problem_.at_least_ns * (1 - 1e-9)});
     approach();
     // What a success takes is often the optimum, since stages can take only so many times: near it, ask for anything faster first. Halving
     // goes on in between, so that many close times do no harm.
@@ -74,7 +73,7 @@ class Bottleneck {
     return static_cast<double>(problem_.states.sums(problem_.states.full()).compute_ns) / speed * (1 - 1e-9);
   }
 
-  // The optimum is often near the fair share, and a search for a time near it is quick.
+  // The optimum is often near what is known to be least, and a search for a time near it is quick.
   void approach() {
     for (double above = 0.03; low_ > 0 && low_ * (1 + above) < high_; above *= 2) {
       if (improve(low_ * (1 + above))) return;
@@ -94,7 +93,7 @@ class Bottleneck {
   const PartitionProblem& problem_;
   PartitionSearch& search_;
   double low_ = 0;
-  double high_ = 0;
+  double high_ = kNoTimeLimit;
 };
 
 }  // namespace

@@ -24,6 +24,9 @@ struct PartitionProblem {
   bool straight = false;             ///< one worker per stage, exactly min(workers, layers) stages
   bool at_least_two_stages = false;  ///< ignored with one worker or one layer
   bool use_all_workers = false;      ///< no worker may idle (PipeDream's released optimiser); without effect on straight partitions
+  // These two only save time.
+  double at_least_ns = 0;  ///< no partition has a smaller bottleneck
+  double expected_ns = 0;  ///< some partition is expected to have a bottleneck no larger; 0: not known
 };
 
 /// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full state. Its replicas are the workers of

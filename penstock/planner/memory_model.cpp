@@ -67,14 +67,13 @@ int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions) con
   return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
 }
 
-int64_t MemoryModel::stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
-  const int64_t held = in_flight(replicas, workers_from_here);
-  int64_t stashes = stash_bytes(stage, held);
+int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
+  int64_t stashes = stash_bytes(stage, held.in_flight);
   if (stage.recompute && (kind == Kind::ZbH1 || kind == Kind::ZbH2)) {
     // What R made is kept until W, which may lag as far as all that is in flight.
-    stashes = saturating_mul(held, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
+    stashes = saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
-  return saturating_add(fixed_bytes(stage, versions(replicas, workers_from_here)), stashes);
+  return saturating_add(fixed_bytes(stage, held.versions), stashes);
 }
 
 int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {

@@ -25,6 +25,12 @@ inline StageMemory stage_memory(const CutStates& states, int small, int large, b
 /// Whether stages may, must or must not run their forward pass again instead of keeping its activations.
 enum class Recompute : uint8_t { Never, Always, Auto };
 
+/// How much a worker holds at once.
+struct Held {
+  int64_t in_flight = 0;  ///< micro-batches
+  int64_t versions = 1;   ///< of its weights
+};
+
 struct MemoryModel {
   schedule::Kind kind = schedule::Kind::OneFOneB;
   schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
@@ -41,9 +47,16 @@ struct MemoryModel {
   /// Weight versions held at once; for vertical-sync an upper bound, since it depends on the stages before.
   int64_t versions(int replicas, int64_t workers_from_here) const;
 
+  Held held(int replicas, int64_t workers_from_here) const {
+    return {in_flight(replicas, workers_from_here), versions(replicas, workers_from_here)};
+  }
+
   /// Versions, gradient, optimiser state, stashes and communication buffers of one worker. Never rises when `workers_from_here` falls.
   /// Saturates.
-  int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const;
+  int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
+    return stage_bytes(stage, held(replicas, workers_from_here));
+  }
+  int64_t stage_bytes(const StageMemory& stage, const Held& held) const;
 
   /// That many versions, gradient, optimiser state and communication buffers of one worker. Saturates.
   int64_t fixed_bytes(const StageMemory& stage, int64_t versions) const;

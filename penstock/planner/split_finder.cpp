@@ -34,6 +34,32 @@ int best_single_worker(const Context& context, int64_t needed_bytes) {
   return best;
 }
 
+// The next family down in what a worker keeps, by the memory model: fewer micro-batches in flight, or fewer weight versions.
+std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
+  switch (family.kind) {
+    case Kind::ZbH2:
+      family.kind = Kind::ZbH1;
+      return family;
+    case Kind::EagerOneFOneB:
+      if (family.slack < 2) break;
+      family.slack /= 2;
+      return family;
+    case Kind::GPipe:
+      if (micro_batches > 0) break;
+      return std::nullopt;
+    case Kind::ZbH1:
+    case Kind::OneFOneB:
+    case Kind::TwoBuffered:
+      break;
+    default:
+      return std::nullopt;
+  }
+  family.kind = Kind::OneFOneBFlush;
+  family.policy = schedule::WeightPolicy::Flush;
+  family.slack = 0;
+  return family;
+}
+
 }  // namespace
 
 void name_single_stage(Split& split) {
@@ -47,6 +73,16 @@ SplitFinder::SplitFinder(const Context& context) : context_(context), space_(con
 }
 
 std::optional<FoundSplit> SplitFinder::best(const Family& family) {
+  const auto known = found_.find(family);
+  return known != found_.end() ? known->second : found_.emplace(family, search(family)).first->second;
+}
+
+double SplitFinder::least_straight_ns(Family family) {
+  family.straight = true;
+  return unlimited(family, search_micro_batches(family)).lower_bound_ns;
+}
+
+std::optional<FoundSplit> SplitFinder::search(const Family& family) {
   if (is_single_stage(family.kind)) return FoundSplit{single_stage(family), 0, 0};
   const int64_t usual = search_micro_batches(family);
   const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
@@ -54,10 +90,10 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
     if (family.may_be_single_stage) name_single_stage(split);
     return FoundSplit{std::move(split), micro_batches, best.gap()};
   };
-  if (const auto best = best_partition_of(family, usual); best.partition) return found(best, 0);
+  if (const auto& best = best_partition_of(family, usual); best.partition) return found(best, 0);
   if (!may_shorten_steps(family)) return std::nullopt;
   for (int64_t shorter = (usual > 0 ? usual : context_.workers) / 2; shorter >= 1; shorter /= 2) {
-    if (const auto best = best_partition_of(family, shorter); best.partition) return found(best, shorter);
+    if (const auto& best = best_partition_of(family, shorter); best.partition) return found(best, shorter);
   }
   return std::nullopt;
 }
@@ -104,10 +140,51 @@ PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluste
 }
 
 // Most plans fit by far. The best of all partitions, found once for all kinds, is the best of those that fit if it fits itself.
-BoundedPartition SplitFinder::best_partition_of(const Family& family, int64_t micro_batches) {
+const BoundedPartition& SplitFinder::best_partition_of(const Family& family, int64_t micro_batches) {
   const BoundedPartition& best = unlimited(family, micro_batches);
   if (!context_.limited() || (best.partition && fits(family, micro_batches, *best.states, *best.partition))) return best;
-  return best_partition(space_, [&](const CutStates& states) { return problem_over(states, context_.cluster, family, micro_batches); });
+  if (const BoundedPartition* known = known_limited(family, micro_batches)) return *known;
+  double at_least_ns = best.lower_bound_ns;
+  if (const BoundedPartition* lighter = known_lighter(family, micro_batches)) {
+    // What fits this family fits that one, and the best of the many that is among the few is the best of those.
+    if (lighter->proven && (!lighter->partition || fits(family, micro_batches, *lighter->states, *lighter->partition))) return *lighter;
+    at_least_ns = std::max(at_least_ns, lighter->lower_bound_ns);
+  }
+  double expected_ns = 0;
+  if (family.kind == Kind::OneFOneBFlush) {
+    Family heavier = family;
+    heavier.kind = Kind::OneFOneB;
+    heavier.policy = default_policy(heavier.kind);
+    const BoundedPartition* known = known_limited(heavier, micro_batches);
+    if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
+  }
+  BoundedPartition& found = limited_[{family, micro_batches}];
+  found = best_partition(space_, [&](const CutStates& states) {
+    PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
+    problem.at_least_ns = at_least_ns;
+    problem.expected_ns = expected_ns;
+    return problem;
+  });
+  return found;
+}
+
+// Of the families that need no more memory on any worker, the nearest whose optimum is known.
+const BoundedPartition* SplitFinder::known_lighter(Family family, int64_t micro_batches) const {
+  for (auto lighter = lighter_than(family, micro_batches); lighter; lighter = lighter_than(*lighter, micro_batches)) {
+    if (const BoundedPartition* known = known_limited(*lighter, micro_batches)) return known;
+  }
+  return nullptr;
+}
+
+// The optimum over everything is that over two and more stages, if it has them.
+const BoundedPartition* SplitFinder::known_limited(Family family, int64_t micro_batches) const {
+  const auto known = limited_.find({family, micro_batches});
+  if (known != limited_.end()) return &known->second;
+  if (family.may_be_single_stage) return nullptr;
+  family.may_be_single_stage = true;
+  const auto over_all = limited_.find({family, micro_batches});
+  const bool is_same = over_all != limited_.end() && over_all->second.partition && over_all->second.partition->ends.size() > 1;
+  return is_same ? &over_all->second : nullptr;
 }
 
 const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {

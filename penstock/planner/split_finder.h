@@ -4,6 +4,7 @@
 //   const auto found = finder.best({.kind = schedule::Kind::GPipe, .policy = schedule::WeightPolicy::Flush, .straight = true});
 #pragma once
 
+#include <compare>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -22,6 +23,8 @@ struct Family {
   bool straight = false;             ///< one worker per stage
   bool may_be_single_stage = false;  ///< then it becomes dp or serial, where the policy is the kind's own
   int64_t slack = 0;                 ///< eager-1f1b
+
+  auto operator<=>(const Family&) const = default;
 };
 
 /// A single stage is not a pipeline: it runs as plain data parallelism or serially, where the policy allows.
@@ -48,6 +51,8 @@ class SplitFinder {
 
   /// Nothing when no split fits the memory. Flushed pipelines whose usual step does not fit are tried with shorter ones.
   std::optional<FoundSplit> best(const Family& family);
+  /// No straight split of a kind with a flush has a smaller bottleneck, memory left out.
+  double least_straight_ns(Family family);
   /// Nothing when it would take more than 2^63 bytes.
   std::optional<LeastSplit> least(const Family& family);
   /// The layers of the best straight split into exactly so many stages, on as many equal workers joined by the level that holds the
@@ -60,12 +65,15 @@ class SplitFinder {
  private:
   using Key = std::tuple<bool, bool, int64_t>;
 
+  std::optional<FoundSplit> search(const Family& family);
   bool may_shorten_steps(const Family& family) const;
   int64_t search_micro_batches(const Family& family) const;
   PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster, const Family& family,
                                 int64_t micro_batches) const;
   std::vector<std::vector<LayerId>> stages_of(const CutStates& states, const Partition& partition) const;
-  BoundedPartition best_partition_of(const Family& family, int64_t micro_batches);
+  const BoundedPartition& best_partition_of(const Family& family, int64_t micro_batches);
+  const BoundedPartition* known_limited(Family family, int64_t micro_batches) const;
+  const BoundedPartition* known_lighter(Family family, int64_t micro_batches) const;
   const BoundedPartition& unlimited(const Family& family, int64_t micro_batches);
   bool fits(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
   std::vector<int64_t> needs_of(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const;
@@ -81,6 +89,8 @@ class SplitFinder {
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;  ///< by stages and the level that joins them
   std::optional<LayerRuns> straight_runs_;     ///< in the order of one straight split, for models with too many cuts to list
   std::map<Key, BoundedPartition> unlimited_;  ///< by straight, may be a single stage, micro-batches
+  std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;  ///< those that do not fit as they are, by micro-batches
+  std::map<Family, std::optional<FoundSplit>> found_;
 };
 
 }  // namespace penstock::planner

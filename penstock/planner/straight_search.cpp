@@ -1,6 +1,7 @@
 // One worker per stage and as many stages as workers: the place of a stage follows from the number of stages after it. For every cut state
 // the set of stage counts that can cover the layers after it, as a bit set.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -17,10 +18,20 @@ using Words = std::vector<uint64_t>;
 bool has_bit(const uint64_t* words, int bit) { return (words[bit / 64] >> (bit % 64) & 1) != 0; }
 void set_bit(uint64_t* words, int bit) { words[bit / 64] |= uint64_t{1} << (bit % 64); }
 
+// What does not depend on the time that is asked for; negative while not known.
+struct Stage {
+  double ns = -1;
+  int deepest = -1;  ///< the most stages from this one to the end with which it keeps its memory
+};
+
+// Beyond so many, stages are priced again for every time that is asked for.
+constexpr size_t kMostRemembered = size_t{1} << 22;
+
 // Workers with the same speed and memory; which of them is told by the stages from theirs to the end.
 struct DeviceClass {
   cluster::Device device;
   Words counts;
+  std::array<std::vector<Stage>, 2> stages;  ///< without and with recomputation, by both states; empty until one is asked for
 };
 
 class StraightSearch final : public PartitionSearch {
@@ -35,6 +46,7 @@ class StraightSearch final : public PartitionSearch {
         words_(static_cast<size_t>(num_stages_) / 64 + 1),
         reachable_(words_ * static_cast<size_t>(states_.size())),
         extendable_(static_cast<size_t>(units_.top()) + 1, Words(words_)) {
+    for (int count = 0; count <= num_stages_; ++count) held_.push_back(problem.memory.held(1, count));
     for (int count = 1; count <= num_stages_; ++count) {
       const int worker = num_stages_ - count;
       set_bit(class_of(problem.cluster.device_of(worker)).counts.data(), count);
@@ -47,6 +59,7 @@ class StraightSearch final : public PartitionSearch {
 
   std::optional<Partition> within(double limit_ns, Wanted /*wanted*/) override {
     limit_ns_ = limit_ns;
+    forget_other_memory();
     std::fill(reachable_.begin(), reachable_.end(), 0);
     set_bit(row(states_.full()), 0);
     occupied_.assign(nesting_.num_words(), 0);
@@ -65,7 +78,7 @@ class StraightSearch final : public PartitionSearch {
       if (known.device.speed == device.speed && known.device.memory_bytes == device.memory_bytes) return known;
     }
     fastest_ = std::max(fastest_, device.speed);
-    return classes_.emplace_back(DeviceClass{device, Words(words_)});
+    return classes_.emplace_back(DeviceClass{device, Words(words_), {}});
   }
 
   uint64_t* row(int state) { return reachable_.data() + words_ * static_cast<size_t>(state); }
@@ -109,8 +122,8 @@ class StraightSearch final : public PartitionSearch {
   // Adds to i's counts those of j plus one, as far as time and memory allow the stage; whether there were any.
   bool extend(int i, int j) {
     bool any = false;
-    for (const DeviceClass& workers : classes_) {
-      const int deepest = deepest_that_fits(i, j, workers.device).first;
+    for (DeviceClass& workers : classes_) {
+      const int deepest = deepest_that_fits(i, j, workers).first;
       uint64_t carry = 0;
       for (size_t w = 0; w < words_ && static_cast<int64_t>(w) * 64 <= deepest; ++w) {
         uint64_t shifted = row(j)[w] << 1 | carry;
@@ -126,26 +139,54 @@ class StraightSearch final : public PartitionSearch {
   }
 
   // The most stages from this one to the end with which it keeps its time and its memory, and whether it recomputes for that; 0 for none.
-  std::pair<int, bool> deepest_that_fits(int i, int j, const cluster::Device& device) const {
-    const int plain = problem_.recompute == Recompute::Always ? 0 : deepest_with(i, j, device, false);
+  std::pair<int, bool> deepest_that_fits(int i, int j, DeviceClass& workers) {
+    const int plain = problem_.recompute == Recompute::Always ? 0 : deepest_with(i, j, workers, false);
     if (plain == num_stages_ || problem_.recompute == Recompute::Never) return {plain, false};
-    const int recomputing = deepest_with(i, j, device, true);
+    const int recomputing = deepest_with(i, j, workers, true);
     return recomputing > plain ? std::pair{recomputing, true} : std::pair{plain, false};
   }
 
-  int deepest_with(int i, int j, const cluster::Device& device, bool recompute) const {
-    const SegmentCost cost = chooser_.segment(i, j, recompute, device.speed);
-    if (!(problem_.model.stage_ns(cost, 1, 0, problem_.memory.micro_batches) <= limit_ns_)) return 0;
-    const StageMemory kept = stage_memory(states_, i, j, recompute);
-    const int64_t limit = chooser_.memory_limit(device);
-    if (problem_.memory.fits(kept, 1, num_stages_, limit)) return num_stages_;
-    int fits = 0;
-    int fails = num_stages_;
-    while (fails - fits > 1) {
-      const int middle = fits + (fails - fits) / 2;
-      (problem_.memory.fits(kept, 1, middle, limit) ? fits : fails) = middle;
+  int deepest_with(int i, int j, DeviceClass& workers, bool recompute) {
+    Stage& known = stage(i, j, workers, recompute);
+    if (known.ns < 0) {
+      known.ns = problem_.model.stage_ns(chooser_.segment(i, j, recompute, workers.device.speed), 1, 0, problem_.memory.micro_batches);
     }
-    return fits;
+    if (!(known.ns <= limit_ns_)) return 0;
+    if (known.deepest < 0) known.deepest = deepest_in_memory(i, j, workers.device, recompute);
+    return known.deepest;
+  }
+
+  Stage& stage(int i, int j, DeviceClass& workers, bool recompute) {
+    const auto n = static_cast<size_t>(states_.size());
+    if (2 * classes_.size() * n * n > kMostRemembered) return unremembered_ = {};
+    std::vector<Stage>& stages = workers.stages[recompute ? 1 : 0];
+    if (stages.empty()) stages.resize(n * n);
+    return stages[static_cast<size_t>(i) * n + static_cast<size_t>(j)];
+  }
+
+  // Stages looked at one after the other need almost the same.
+  int deepest_in_memory(int i, int j, const cluster::Device& device, bool recompute) {
+    const int64_t limit = chooser_.memory_limit(device);
+    if (limit <= 0) return num_stages_;
+    const StageMemory kept = stage_memory(states_, i, j, recompute);
+    const auto fits = [&](int depth) { return problem_.memory.stage_bytes(kept, held_[static_cast<size_t>(depth)]) <= limit; };
+    int& last = last_deepest_[recompute ? 1 : 0];
+    int fitting = 0;
+    int failing = num_stages_ + 1;
+    (last == 0 || fits(last) ? fitting : failing) = last;
+    if (fitting == last && last < num_stages_) (fits(last + 1) ? fitting : failing) = last + 1;
+    while (failing - fitting > 1) {
+      const int middle = fitting + (failing - fitting) / 2;
+      (fits(middle) ? fitting : failing) = middle;
+    }
+    return last = fitting;
+  }
+
+  // The memory limit may have changed since the last time.
+  void forget_other_memory() {
+    if (memory_limit_bytes_ == problem_.memory.limit_bytes) return;
+    memory_limit_bytes_ = problem_.memory.limit_bytes;
+    for (DeviceClass& workers : classes_) workers.stages = {};
   }
 
   Partition read_back() {
@@ -153,12 +194,12 @@ class StraightSearch final : public PartitionSearch {
     int i = 0;
     for (int left = num_stages_; left > 0; --left) {
       const int worker = num_stages_ - left;
-      const cluster::Device& device = problem_.cluster.device_of(worker);
+      DeviceClass& workers = class_of(problem_.cluster.device_of(worker));
       const int begin = i;
-      i = next_end(begin, left, device);
+      i = next_end(begin, left, workers);
       partition.ends.push_back(i);
       partition.places.push_back({.first = worker, .count = 1});
-      const bool plain = problem_.recompute != Recompute::Always && deepest_with(begin, i, device, false) >= left;
+      const bool plain = problem_.recompute != Recompute::Always && deepest_with(begin, i, workers, false) >= left;
       partition.recompute.push_back(!plain);
     }
     partition.bottleneck_ns = slowest_ns(problem_, partition);
@@ -166,12 +207,12 @@ class StraightSearch final : public PartitionSearch {
   }
 
   // The end with the fewest bytes across its cut among those that the remaining stages can finish from.
-  int next_end(int i, int left, const cluster::Device& device) {
+  int next_end(int i, int left, DeviceClass& workers) {
     int best = -1;
     for (int j = i + 1; j <= states_.full(); ++j) {
       if (!has_bit(row(j), left - 1) || !within_bound(i, states_.sums(j).compute_ns) || !states_.nested(i, j)) continue;
       if (best >= 0 && states_.cut_bytes(j) >= states_.cut_bytes(best)) continue;
-      if (deepest_that_fits(i, j, device).first >= left) best = j;
+      if (deepest_that_fits(i, j, workers).first >= left) best = j;
     }
     return best;
   }
@@ -183,9 +224,13 @@ class StraightSearch final : public PartitionSearch {
   const Nesting nesting_;
   const int num_stages_;
   const size_t words_;
+  std::vector<Held> held_;  ///< by the stages from a worker's to the end
   double limit_ns_ = kNoTimeLimit;
   double fastest_ = 0;
+  int64_t memory_limit_bytes_ = -1;  ///< the problem's, for which `classes_` have their stages
   std::vector<DeviceClass> classes_;
+  Stage unremembered_;
+  std::array<int, 2> last_deepest_{};
   std::vector<uint64_t> reachable_;        ///< `words_` per state
   StateSet occupied_;                      ///< states whose set has a member
   StateSet supersets_;                     ///< of the state being looked at
