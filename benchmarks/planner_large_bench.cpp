@@ -5,6 +5,7 @@
 //   build/release/benchmarks/planner_large_bench --benchmark_filter=PlanFile vgg16.graph.txt examples/clusters/cluster-a.toml
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -78,7 +79,10 @@ BENCHMARK(PlanBranched)->Apply(clusters);
 void plan_file(benchmark::State& state, const std::filesystem::path& profile_path, const std::filesystem::path& cluster_path) {
   const profile::Profile profile = profile::load_profile(profile_path);
   const cluster::Cluster cluster = cluster::load_cluster(cluster_path);
-  for (auto _ : state) benchmark::DoNotOptimize(planner::make_plan(profile, cluster, {}));
+  for (auto _ : state) {
+    const planner::PlanResult result = planner::make_plan(profile, cluster, {});
+    if (!result.plan) return state.SkipWithError(result.reason.c_str());
+  }
 }
 
 void register_files(const std::vector<std::filesystem::path>& paths) {
@@ -96,6 +100,8 @@ void register_files(const std::vector<std::filesystem::path>& paths) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
+  const auto is_option = [](const std::string& argument) { return argument.starts_with('-'); };
+  if (std::any_of(argv + 1, argv + argc, is_option)) return benchmark::ReportUnrecognizedArguments(argc, argv) ? 2 : 0;
   register_files({argv + 1, argv + argc});
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -267,6 +267,7 @@ def measure_predictions(bench, rounds, log):
                 try:
                     (first, first_predicted), (second, second_predicted) = program(), program()
                     both = [2 * first / (first_predicted + second_predicted), (first + second) / (2 * second_predicted)]
+                    log("  measured / predicted: {:.3f} {:.3f}".format(*both))
                 except (Failed, TypeError, ZeroDivisionError) as failure:
                     log(f"failed: {failure}")
                     both = [None, None]

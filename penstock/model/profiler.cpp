@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "penstock/model/profiling/model_pass.h"
+#include "penstock/model/profiling/summary.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -238,25 +239,18 @@ class Measurement {
   std::vector<std::thread> threads_;
 };
 
-struct Summary {
-  int64_t median = 0;
-  int64_t spread = 0;  ///< interquartile range
-};
-
 /// Of one of the times of one layer over all samples.
-Summary summarize(const std::vector<Times>& samples, size_t layer, int64_t detail::LayerTimes::*member) {
+detail::Summary summarize(const std::vector<Times>& samples, size_t layer, int64_t detail::LayerTimes::*member) {
   std::vector<int64_t> values;
   for (const Times& times : samples) values.push_back(times[layer].*member);
-  std::sort(values.begin(), values.end());
-  const auto quartile = [&](size_t quarters) { return values[(values.size() - 1) * quarters / 4]; };
-  return {quartile(2), quartile(3) - quartile(1)};
+  return detail::summarize(std::move(values));
 }
 
 /// The part of `backward_ns` that goes into the weights' gradients, in the proportion of the two measured apart: apart they take a little
 /// longer than together.
 int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples, size_t layer) {
-  const auto inputs = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).median);
-  const auto weights = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_weight_ns).median);
+  const auto inputs = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).mean);
+  const auto weights = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_weight_ns).mean);
   if (weights <= 0) return 0;
   return std::min(backward_ns, static_cast<int64_t>(static_cast<double>(backward_ns) * (weights / (inputs + weights))));
 }
@@ -279,16 +273,16 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
   result.graph = model.graph();
   for (size_t i = 0; i < measurement.bytes.size(); ++i) {
-    const Summary forward = summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
-    const Summary backward = summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
-    const Summary accumulate = summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
-    const Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
+    const detail::Summary forward = summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
+    const detail::Summary backward = summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
+    const detail::Summary accumulate = summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
+    const detail::Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
     const detail::LayerBytes& bytes = measurement.bytes[i];
-    result.costs.push_back({.forward_ns = forward.median,
-                            .backward_ns = backward.median,
-                            .backward_weight_ns = weight_part(backward.median, measurement.split_samples, i),
-                            .accumulate_ns = accumulate.median,
-                            .step_ns = step.median,
+    result.costs.push_back({.forward_ns = forward.mean,
+                            .backward_ns = backward.mean,
+                            .backward_weight_ns = weight_part(backward.mean, measurement.split_samples, i),
+                            .accumulate_ns = accumulate.mean,
+                            .step_ns = step.mean,
                             .forward_spread_ns = forward.spread,
                             .backward_spread_ns = backward.spread,
                             .output_bytes = bytes.outputs,

@@ -14,7 +14,7 @@ namespace penstock::model {
 struct ProfilerOptions {
   int64_t batch_size = 64;  ///< samples per micro-batch
   int warmup = 2;           ///< untimed passes
-  int samples = 10;         ///< timed passes; medians are reported. Half as many again time the gradients of inputs and weights apart
+  int samples = 10;         ///< timed passes; their mean is reported. Half as many again time the gradients of inputs and weights apart
   /// Of a fast model more samples are timed, until about this much time has gone by (a machine's speed wavers by tens of per cent within
   /// fractions of a second) or there are `most_samples`; judged by the last pass of the warm-up, or the first sample. At least `samples` in
   /// any case. 0: as many as `samples` says.

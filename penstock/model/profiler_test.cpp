@@ -7,6 +7,7 @@
 
 #include "penstock/model/builder.h"
 #include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/profiling/summary.h"
 #include "penstock/model/zoo.h"
 #include "penstock/util/error.h"
 
@@ -151,6 +152,15 @@ TEST(Profiler, GradientsOfInputsAndWeightsOfALargeProductTakeAboutAsLong) {
   const double share = static_cast<double>(cost.backward_weight_ns) / static_cast<double>(cost.backward_ns);
   EXPECT_GT(share, 0.2);
   EXPECT_LT(share, 0.8);
+}
+
+TEST(Profiler, TimesAreMeansWithoutStalls) {
+  EXPECT_EQ(detail::summarize({10, 10, 14, 30, 11}).mean, 15);
+  EXPECT_EQ(detail::summarize({10, 1'000'000, 10, 10}).mean, 15) << "the stall counts as three medians";
+  EXPECT_EQ(detail::summarize({10, 40, 20, 30}).spread, 20);
+  EXPECT_EQ(detail::summarize({0, 0, 0}).mean, 0);
+  EXPECT_EQ(detail::summarize({7}).mean, 7);
+  EXPECT_EQ(detail::summarize({10, 100}).mean, 55) << "a layer may have two speeds";
 }
 
 TEST(Profiler, CountsTiedWeights) {

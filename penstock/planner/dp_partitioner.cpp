@@ -226,11 +226,13 @@ std::optional<Partition> best_partition(const PartitionProblem& given) {
   // No partition that uses all workers is faster than the best of those that need not.
   if (problem.cluster.uniform()) {
     problem.use_all_workers = false;
+    problem.at_least_ns = 0;  // which holds for those that use all
     const auto best = least_bottleneck(problem, Wanted::Best);
     if (!best) return std::nullopt;
     if (auto printed = paper_partition(problem); printed && printed->bottleneck_ns <= best->bottleneck_ns) return printed;
     if (auto filled = filled_up(problem, *best)) return filled;
     problem.use_all_workers = true;
+    problem.at_least_ns = std::max(given.at_least_ns, best->bottleneck_ns);
   }
   return least_bottleneck(problem, Wanted::Any);
 }

@@ -11,6 +11,7 @@
 #include "penstock/planner/prediction.h"
 #include "penstock/planner/traffic.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/common_multiple.h"
 
 namespace penstock::planner {
 
@@ -27,18 +28,8 @@ int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multi
 
 bool is_flushed(Kind kind) { return default_policy(kind) == schedule::WeightPolicy::Flush; }
 
-// The least common multiple, or nothing when it is too long a step.
-std::optional<int64_t> common_multiple(const std::vector<int>& replicas) {
-  int64_t multiple = 1;
-  for (const int count : replicas) {
-    multiple = std::lcm(multiple, static_cast<int64_t>(count));
-    if (multiple > kLongestChosenStep) return std::nullopt;
-  }
-  return multiple;
-}
-
 int64_t unit_of(const std::vector<int>& replicas) {
-  return common_multiple(replicas).value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
+  return common_multiple(replicas, kLongestChosenStep).value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
 }
 
 // The lowest level a unit of which holds all of them.

@@ -158,14 +158,13 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family, int
     const BoundedPartition* known = known_limited(heavier, micro_batches);
     if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
   }
-  BoundedPartition& found = limited_[{family, micro_batches}];
-  found = best_partition(space_, [&](const CutStates& states) {
+  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
     problem.at_least_ns = at_least_ns;
     problem.expected_ns = expected_ns;
     return problem;
   });
-  return found;
+  return limited_.emplace(std::pair{family, micro_batches}, std::move(found)).first->second;
 }
 
 // Of the families that need no more memory on any worker, the nearest whose optimum is known.
@@ -197,18 +196,18 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
     const auto over_all = unlimited_.find({false, true, distinct});
     if (over_all != unlimited_.end() && over_all->second.partition && over_all->second.partition->ends.size() > 1) return over_all->second;
   }
-  const auto [entry, is_new] = unlimited_.try_emplace({family.straight, single, distinct});
-  if (!is_new) return entry->second;
+  const Key key{family.straight, single, distinct};
+  if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;
   for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
-  entry->second = best_partition(space_, [&](const CutStates& states) {
+  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
     problem.memory.limit_bytes = 0;
     if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
     return problem;
   });
-  return entry->second;
+  return unlimited_.emplace(key, std::move(found)).first->second;
 }
 
 bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutStates& states, const Partition& partition) const {

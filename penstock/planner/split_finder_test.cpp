@@ -11,6 +11,7 @@ namespace penstock::planner {
 namespace {
 
 using schedule::Kind;
+using schedule::WeightPolicy;
 using testing_graphs::between;
 
 Family random_family(Rng& rng) {
@@ -18,6 +19,8 @@ Family random_family(Rng& rng) {
   Family family;
   family.kind = kinds[rng.below(std::size(kinds))];
   family.policy = default_policy(family.kind);
+  const WeightPolicy others[] = {WeightPolicy::Latest, WeightPolicy::VerticalSync};
+  if (family.kind == Kind::OneFOneB && rng.below(3) == 0) family.policy = others[rng.below(2)];
   family.straight = rng.below(3) != 0;
   family.may_be_single_stage = rng.below(2) == 0;
   if (family.kind == Kind::EagerOneFOneB) family.slack = between(rng, 1, 8);
@@ -34,7 +37,9 @@ TEST(SplitFinder, FindsTheSameWhateverItWasAskedBefore) {
     const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 6);
     PlanOptions options;
     options.memory_limit_bytes = between(rng, 50, 900);
-    options.recompute = rng.below(2) == 0 ? "auto" : "never";
+    options.recompute = rng.below(2) == 0 ? "auto" : rng.below(2) == 0 ? "never" : "always";
+    options.use_all_workers = rng.below(4) == 0;
+    if (rng.below(4) == 0) options.cost_model = cost_model_names()[rng.below(4)];
     if (rng.below(3) == 0) options.micro_batches = between(rng, 1, 12);
     const Context context(profile, cluster, options);
     SplitFinder experienced(context);
@@ -67,7 +72,7 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
     const Context context(profile, cluster, options);
     SplitFinder finder(context);
     Family family = random_family(rng);
-    if (family.policy != schedule::WeightPolicy::Flush) continue;
+    if (family.policy != WeightPolicy::Flush) continue;
     family.straight = true;
     family.may_be_single_stage = false;
     const double least_ns = finder.least_straight_ns(family);

@@ -16,12 +16,12 @@ namespace penstock::profile {
 
 /// Costs of one layer for one micro-batch of `Profile::batch_size` samples.
 struct LayerCost {
-  int64_t forward_ns = 0;          ///< median
-  int64_t backward_ns = 0;         ///< median, for weights and inputs together
-  int64_t backward_weight_ns = 0;  ///< median, the part of backward_ns for the weights alone (action W); 0 in all layers when not measured,
+  int64_t forward_ns = 0;          ///< mean of the samples
+  int64_t backward_ns = 0;         ///< for weights and inputs together
+  int64_t backward_weight_ns = 0;  ///< the part of backward_ns for the weights alone (action W); 0 in all layers when not measured,
                                    ///< 0 in one whose weights' gradients are made together with the inputs' (normalisation)
-  int64_t accumulate_ns = 0;       ///< median of adding these weights' gradients to those of earlier micro-batches, 0 when not measured
-  int64_t step_ns = 0;             ///< median of one optimiser step on this layer's weights, 0 when not measured
+  int64_t accumulate_ns = 0;       ///< adding these weights' gradients to those of earlier micro-batches, 0 when not measured
+  int64_t step_ns = 0;             ///< one optimiser step on this layer's weights, 0 when not measured
   int64_t forward_spread_ns = 0;   ///< interquartile range of the samples
   int64_t backward_spread_ns = 0;
   std::vector<int64_t> output_bytes;  ///< one per output; gradients have the same sizes

@@ -11,8 +11,8 @@
 
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
-#include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
+#include "penstock/util/common_multiple.h"
 
 namespace penstock::runtime {
 
@@ -45,8 +45,7 @@ model::Tensors initial_buffers(const model::Model& model, const StageModule& mod
 }
 
 int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
-  int64_t common = 1;
-  for (const int r : replicas) common = saturating_mul(common / std::gcd<int64_t>(common, r), r);
+  const int64_t common = common_multiple(replicas).value_or(INT64_MAX);
   if (wanted == 0) return common;
   if (wanted < 0 || wanted % common != 0) {
     throw ConfigError(

@@ -22,21 +22,11 @@
 #include "penstock/schedule/zb_h2.h"
 #include "penstock/schedule/zb_v.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
 
 namespace penstock::schedule {
 namespace {
-
-int64_t common_multiple(const ScheduleShape& shape) {
-  int64_t multiple = 1;
-  for (const int64_t count : shape.replicas) {
-    if (count < 1) throw ConfigError(fmt::format("a stage has {} replicas, expected at least 1", count));
-    const std::optional<int64_t> next = checked_mul(multiple / std::gcd(multiple, count), count);
-    if (!next) throw ConfigError("the replica counts have no usable common multiple; say how many micro-batches to accumulate");
-    multiple = *next;
-  }
-  return multiple;
-}
 
 bool is_split(Kind kind) { return kind == Kind::ZbH1 || kind == Kind::ZbH2 || is_v(kind); }
 
@@ -209,9 +199,11 @@ bool supports(Kind kind, WeightPolicy policy) {
 
 int64_t default_accumulate(Kind kind, const ScheduleShape& shape) {
   if (kind != Kind::OneFOneB && kind != Kind::TwoBuffered) return std::max<int64_t>(shape.micro_batches, 1);
-  const int64_t multiple = common_multiple(shape);
-  if (kind == Kind::OneFOneB) return multiple;
-  const std::optional<int64_t> accumulate = checked_mul(ceil_div(pipeline_depth(shape), multiple), multiple);
+  for (const int count : shape.replicas) {
+    if (count < 1) throw ConfigError(fmt::format("a stage has {} replicas, expected at least 1", count));
+  }
+  std::optional<int64_t> accumulate = common_multiple(shape.replicas);
+  if (accumulate && kind == Kind::TwoBuffered) accumulate = checked_mul(ceil_div(pipeline_depth(shape), *accumulate), *accumulate);
   if (!accumulate) throw ConfigError("the replica counts have no usable common multiple; say how many micro-batches to accumulate");
   return *accumulate;
 }

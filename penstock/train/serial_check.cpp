@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/train/serial_replay.h"
+#include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
 
 namespace penstock::train {
@@ -70,17 +70,10 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
 /// The fewest groups that every stage's replicas divide.
 int64_t common_groups(const plan::Plan& plan) {
   constexpr int64_t kMost = 1'000'000;
-  int64_t groups = 1;
-  for (const plan::Stage& stage : plan.stages) {
-    groups = std::lcm(groups, static_cast<int64_t>(stage.replicas));
-    if (groups > kMost) {
-      throw ConfigError(
-          fmt::format("the replicas {} of the plan's stages have no common multiple up to {}: one worker cannot add up gradients "
-                      "in the same order",
-                      plan.config(), kMost));
-    }
-  }
-  return groups;
+  if (const auto groups = common_multiple(plan.replicas(), kMost)) return *groups;
+  throw ConfigError(fmt::format(
+      "the replicas {} of the plan's stages have no common multiple up to {}: one worker cannot add up gradients in the same order",
+      plan.config(), kMost));
 }
 
 /// R runs the forward pass at the newest version: the gradient is that of activations which no forward pass had.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "penstock/util/common_multiple.h"
+
 namespace penstock {
 namespace {
 
@@ -13,6 +15,14 @@ TEST(CheckedArithmetic, GivesTheResultWhenItFits) {
   EXPECT_EQ(checked_add(2, -5), -3);
   EXPECT_EQ(checked_mul(-4, 6), -24);
   EXPECT_EQ(checked_add(kMax - 1, 1), kMax);
+}
+
+TEST(CommonMultiple, IsTheLeastUnlessThatIsTooLarge) {
+  EXPECT_EQ(common_multiple({}), 1);
+  EXPECT_EQ(common_multiple({4, 6, 1}), 12);
+  EXPECT_EQ(common_multiple({4, 6}, 12), 12);
+  EXPECT_EQ(common_multiple({4, 6}, 11), std::nullopt);
+  EXPECT_EQ(common_multiple({2'147'483'647, 2'147'483'646, 2'147'483'645}), std::nullopt);
 }
 
 TEST(CheckedArithmetic, GivesNothingOnOverflow) {

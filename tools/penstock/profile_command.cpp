@@ -80,7 +80,7 @@ void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI:
            profiler.samples = samples;
            profiler.least_time = {};
          },
-         "Timed passes; medians are reported (default: at least 10, and for a second)")
+         "Timed passes; their mean is reported (default: at least 10, and for a second)")
       ->excludes(&analytic);
   app.add_option("--warmup", profiler.warmup, "Untimed passes before them")->capture_default_str()->excludes(&analytic);
   app.add_option("--threads", profiler.threads, "Threads per worker")->capture_default_str()->excludes(&analytic);

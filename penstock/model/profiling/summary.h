@@ -1,0 +1,29 @@
+// What a profile keeps of the samples of one time. Internal to the profiler.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace penstock::model::detail {
+
+struct Summary {
+  int64_t mean = 0;    ///< of the samples, those above kMostMedians medians counted as so many
+  int64_t spread = 0;  ///< interquartile range
+};
+
+/// A stall this much longer than a usual sample says nothing about the next run.
+inline constexpr int64_t kMostMedians = 3;
+
+/// Samples of times lean to the right, and what a run takes is the sum of its actions: it follows their mean. The medians of many layers
+/// add up to several per cent less than passes take. `samples` must not be empty.
+inline Summary summarize(std::vector<int64_t> samples) {
+  std::sort(samples.begin(), samples.end());
+  const int64_t most = kMostMedians * samples[samples.size() / 2];
+  double sum = 0;
+  for (const int64_t sample : samples) sum += static_cast<double>(std::min(sample, most));
+  return {static_cast<int64_t>(sum / static_cast<double>(samples.size()) + 0.5),
+          samples[(samples.size() - 1) * 3 / 4] - samples[(samples.size() - 1) / 4]};
+}
+
+}  // namespace penstock::model::detail
