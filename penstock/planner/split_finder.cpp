@@ -73,16 +73,6 @@ SplitFinder::SplitFinder(const Context& context) : context_(context), space_(con
 }
 
 std::optional<FoundSplit> SplitFinder::best(const Family& family) {
-  const auto known = found_.find(family);
-  return known != found_.end() ? known->second : found_.emplace(family, search(family)).first->second;
-}
-
-double SplitFinder::least_straight_ns(Family family) {
-  family.straight = true;
-  return unlimited(family, search_micro_batches(family)).lower_bound_ns;
-}
-
-std::optional<FoundSplit> SplitFinder::search(const Family& family) {
   if (is_single_stage(family.kind)) return FoundSplit{single_stage(family), 0, 0};
   const int64_t usual = search_micro_batches(family);
   const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
@@ -96,6 +86,11 @@ std::optional<FoundSplit> SplitFinder::search(const Family& family) {
     if (const auto& best = best_partition_of(family, shorter); best.partition) return found(best, shorter);
   }
   return std::nullopt;
+}
+
+double SplitFinder::least_straight_ns(Family family) {
+  family.straight = true;
+  return unlimited(family, search_micro_batches(family)).lower_bound_ns;
 }
 
 std::optional<LeastSplit> SplitFinder::least(const Family& family) {

@@ -65,7 +65,6 @@ class SplitFinder {
  private:
   using Key = std::tuple<bool, bool, int64_t>;
 
-  std::optional<FoundSplit> search(const Family& family);
   bool may_shorten_steps(const Family& family) const;
   int64_t search_micro_batches(const Family& family) const;
   PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster, const Family& family,
@@ -90,7 +89,6 @@ class SplitFinder {
   std::optional<LayerRuns> straight_runs_;     ///< in the order of one straight split, for models with too many cuts to list
   std::map<Key, BoundedPartition> unlimited_;  ///< by straight, may be a single stage, micro-batches
   std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;  ///< those that do not fit as they are, by micro-batches
-  std::map<Family, std::optional<FoundSplit>> found_;
 };
 
 }  // namespace penstock::planner

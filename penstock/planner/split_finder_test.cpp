@@ -27,21 +27,30 @@ Family random_family(Rng& rng) {
   return family;
 }
 
+struct Problem {
+  profile::Profile profile;
+  cluster::Cluster cluster;
+};
+
+Problem random_problem(Rng& rng) {
+  profile::Profile profile = testing_graphs::random_profile(rng, static_cast<int>(between(rng, 2, 8)), 0.2);
+  return {std::move(profile), testing_graphs::random_cluster(rng, 6)};
+}
+
 // Searches take bounds, or all, from those before them.
 TEST(SplitFinder, FindsTheSameWhateverItWasAskedBefore) {
   int found = 0;
   int nothing = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
-    const profile::Profile profile = testing_graphs::random_profile(rng, static_cast<int>(between(rng, 2, 8)), 0.2);
-    const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 6);
+    const Problem problem = random_problem(rng);
     PlanOptions options;
     options.memory_limit_bytes = between(rng, 50, 900);
     options.recompute = rng.below(2) == 0 ? "auto" : rng.below(2) == 0 ? "never" : "always";
     options.use_all_workers = rng.below(4) == 0;
     if (rng.below(4) == 0) options.cost_model = cost_model_names()[rng.below(4)];
     if (rng.below(3) == 0) options.micro_batches = between(rng, 1, 12);
-    const Context context(profile, cluster, options);
+    const Context context(problem.profile, problem.cluster, options);
     SplitFinder experienced(context);
     for (int k = 0; k < 8; ++k) {
       const Family family = random_family(rng);
@@ -65,11 +74,10 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
   int compared = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
-    const profile::Profile profile = testing_graphs::random_profile(rng, static_cast<int>(between(rng, 2, 8)), 0.2);
-    const cluster::Cluster cluster = testing_graphs::random_cluster(rng, 6);
+    const Problem problem = random_problem(rng);
     PlanOptions options;
     if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
-    const Context context(profile, cluster, options);
+    const Context context(problem.profile, problem.cluster, options);
     SplitFinder finder(context);
     Family family = random_family(rng);
     if (family.policy != WeightPolicy::Flush) continue;
