@@ -1,8 +1,10 @@
-// Planning of models with more cuts than can be tried: time, and the optimality gap that is left (0: proven optimal). And whole plans for
-// profiles and clusters from files, each profile on each cluster.
+// Planning of models with more cuts than can be tried: time, and the optimality gap that is left
+// (0: proven optimal). And whole plans for profiles and clusters from files, each profile on each
+// cluster.
 //
 //   build/release/benchmarks/planner_large_bench
-//   build/release/benchmarks/planner_large_bench --benchmark_filter=PlanFile vgg16.graph.txt examples/clusters/cluster-a.toml
+//   build/release/benchmarks/planner_large_bench --benchmark_filter=PlanFile vgg16.graph.txt
+//     examples/clusters/cluster-a.toml
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -11,10 +13,10 @@
 #include <vector>
 
 #include "penstock/cluster/cluster.h"
-#include "penstock/planner/bounded_search.h"
+#include "penstock/planner/partition/bounded_search.h"
 #include "penstock/planner/planner.h"
-#include "penstock/planner/testing_graphs.h"
-#include "penstock/planner/testing_models.h"
+#include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/planner/testing/testing_models.h"
 
 namespace {
 
@@ -22,9 +24,13 @@ using namespace penstock;
 
 /// One level: 16 workers at `gbps` each. Two: 4 servers of 4 workers on 12 GB/s, joined at `gbps`.
 cluster::Cluster sixteen(int levels, int64_t gbps) {
-  const cluster::Level outer{.name = "network", .count = 16, .bandwidth_bytes_per_s = gbps * 125'000'000, .latency_ns = 20'000};
+  const cluster::Level outer{.name = "network",
+                             .count = 16,
+                             .bandwidth_bytes_per_s = gbps * 125'000'000,
+                             .latency_ns = 20'000};
   if (levels == 1) return {.levels = {outer}};
-  const cluster::Level inner{.name = "server", .count = 4, .bandwidth_bytes_per_s = 12'000'000'000, .latency_ns = 5'000};
+  const cluster::Level inner{
+      .name = "server", .count = 4, .bandwidth_bytes_per_s = 12'000'000'000, .latency_ns = 5'000};
   cluster::Cluster result{.levels = {inner, outer}};
   result.levels[1].count = 4;
   return result;
@@ -43,7 +49,8 @@ void search(benchmark::State& state, const profile::Profile& profile) {
   for (auto _ : state) {
     const planner::CutSpace space(profile.graph, layers);
     const auto best = planner::best_partition(space, [&](const planner::CutStates& states) {
-      return planner::PartitionProblem{.states = states, .model = *model, .memory = {}, .cluster = cluster, .workers = 16};
+      return planner::PartitionProblem{
+          .states = states, .model = *model, .memory = {}, .cluster = cluster, .workers = 16};
     });
     state.counters["gap_percent"] = 100 * best.gap();
     state.counters["stages"] = static_cast<double>(best.partition->ends.size());
@@ -62,13 +69,20 @@ void plan(benchmark::State& state, const profile::Profile& profile) {
   }
 }
 
-void SearchInception(benchmark::State& state) { search(state, planner::testing_models::inception_v3(64)); }
+void SearchInception(benchmark::State& state) {
+  search(state, planner::testing_models::inception_v3(64));
+}
 void SearchBranched(benchmark::State& state) { search(state, branched()); }
-void PlanInception(benchmark::State& state) { plan(state, planner::testing_models::inception_v3(64)); }
+void PlanInception(benchmark::State& state) {
+  plan(state, planner::testing_models::inception_v3(64));
+}
 void PlanBranched(benchmark::State& state) { plan(state, branched()); }
 
 void clusters(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"levels", "gbps"})->ArgsProduct({{1, 2}, {10, 25, 100}})->Unit(benchmark::kMillisecond)->MinTime(0.01);
+  benchmark->ArgNames({"levels", "gbps"})
+      ->ArgsProduct({{1, 2}, {10, 25, 100}})
+      ->Unit(benchmark::kMillisecond)
+      ->MinTime(0.01);
 }
 
 BENCHMARK(SearchInception)->Apply(clusters);
@@ -76,7 +90,8 @@ BENCHMARK(SearchBranched)->Apply(clusters);
 BENCHMARK(PlanInception)->Apply(clusters);
 BENCHMARK(PlanBranched)->Apply(clusters);
 
-void plan_file(benchmark::State& state, const std::filesystem::path& profile_path, const std::filesystem::path& cluster_path) {
+void plan_file(benchmark::State& state, const std::filesystem::path& profile_path,
+               const std::filesystem::path& cluster_path) {
   const profile::Profile profile = profile::load_profile(profile_path);
   const cluster::Cluster cluster = cluster::load_cluster(cluster_path);
   for (auto _ : state) {
@@ -90,8 +105,11 @@ void register_files(const std::vector<std::filesystem::path>& paths) {
     if (profile.extension() == ".toml") continue;
     for (const auto& cluster : paths) {
       if (cluster.extension() != ".toml") continue;
-      const std::string name = "PlanFile/" + profile.filename().string() + "/" + cluster.filename().string();
-      benchmark::RegisterBenchmark(name.c_str(), plan_file, profile, cluster)->Unit(benchmark::kMillisecond)->MinTime(1);
+      const std::string name =
+          "PlanFile/" + profile.filename().string() + "/" + cluster.filename().string();
+      benchmark::RegisterBenchmark(name.c_str(), plan_file, profile, cluster)
+          ->Unit(benchmark::kMillisecond)
+          ->MinTime(1);
     }
   }
 }
@@ -101,7 +119,8 @@ void register_files(const std::vector<std::filesystem::path>& paths) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   const auto is_option = [](const std::string& argument) { return argument.starts_with('-'); };
-  if (std::any_of(argv + 1, argv + argc, is_option)) return benchmark::ReportUnrecognizedArguments(argc, argv) ? 2 : 0;
+  if (std::any_of(argv + 1, argv + argc, is_option))
+    return benchmark::ReportUnrecognizedArguments(argc, argv) ? 2 : 0;
   register_files({argv + 1, argv + argc});
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -1,9 +1,12 @@
-// How fast the simulator runs actions, and in how much memory: pipelines that are generated while they are simulated, and others.
+// How fast the simulator runs actions, and in how much memory: pipelines that are generated while
+// they are simulated, and others.
 //
 //   build/release/benchmarks/simulate_bench
-//   build/release/benchmarks/simulate_bench --benchmark_filter=SixteenThousand    # 10^8 actions: about half a minute
+//   build/release/benchmarks/simulate_bench --benchmark_filter=SixteenThousand    # 10^8 actions:
+//     about half a minute
 //
-// items_per_second are actions per second; peak_rss_MB is that of the process so far, so run one benchmark at a time to compare it.
+// items_per_second are actions per second; peak_rss_MB is that of the process so far, so run one
+// benchmark at a time to compare it.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -19,8 +22,8 @@ using schedule::Kind;
 
 constexpr int64_t kMessageBytes = 100'000;
 
-/// Stages of one time, on servers of 8 in racks of 16 servers. Where 8 workers of a server talk to another one, messages of 1 MB are about
-/// twice what its link carries.
+/// Stages of one time, on servers of 8 in racks of 16 servers. Where 8 workers of a server talk to
+/// another one, messages of 1 MB are about twice what its link carries.
 simulate::Costs costs_of(const schedule::ScheduleShape& shape, int64_t message_bytes) {
   simulate::Costs costs;
   costs.stages.assign(shape.replicas.size(), {.forward_ns = 1'000'000,
@@ -32,9 +35,18 @@ simulate::Costs costs_of(const schedule::ScheduleShape& shape, int64_t message_b
   for (const schedule::StageLink& link : schedule::chain_links(shape.num_stages()))
     costs.links.push_back({link.from, link.to, message_bytes});
   const int racks = std::max(1, (shape.num_workers() + 127) / 128);
-  costs.cluster = {.levels = {{.name = "server", .count = 8, .bandwidth_bytes_per_s = 12'000'000'000, .latency_ns = 5'000},
-                              {.name = "rack", .count = 16, .bandwidth_bytes_per_s = 1'250'000'000, .latency_ns = 20'000},
-                              {.name = "hall", .count = racks, .bandwidth_bytes_per_s = 5'000'000'000, .latency_ns = 50'000}},
+  costs.cluster = {.levels = {{.name = "server",
+                               .count = 8,
+                               .bandwidth_bytes_per_s = 12'000'000'000,
+                               .latency_ns = 5'000},
+                              {.name = "rack",
+                               .count = 16,
+                               .bandwidth_bytes_per_s = 1'250'000'000,
+                               .latency_ns = 20'000},
+                              {.name = "hall",
+                               .count = racks,
+                               .bandwidth_bytes_per_s = 5'000'000'000,
+                               .latency_ns = 50'000}},
                    .device = {}};
   return costs;
 }
@@ -45,11 +57,12 @@ double peak_rss_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1000;
 }
 
-void simulate_streaming(benchmark::State& state, Kind kind, const schedule::ScheduleShape& shape, const simulate::Options& options,
-                        int64_t message_bytes = kMessageBytes) {
+void simulate_streaming(benchmark::State& state, Kind kind, const schedule::ScheduleShape& shape,
+                        const simulate::Options& options, int64_t message_bytes = kMessageBytes) {
   const schedule::LazySchedule lazy(kind, shape, schedule::chain_links(shape.num_stages()));
   const simulate::Costs costs = costs_of(shape, message_bytes);
-  for (auto _ : state) benchmark::DoNotOptimize(simulate::simulate(lazy, costs, options).makespan_ns);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(simulate::simulate(lazy, costs, options).makespan_ns);
   state.SetItemsProcessed(state.iterations() * lazy.num_actions());
   state.counters["peak_rss_MB"] = peak_rss_mb();
 }
@@ -63,19 +76,21 @@ schedule::ScheduleShape straight(int stages, int64_t micro_batches, int64_t accu
 
 void Straight1F1B(benchmark::State& state) {
   const auto stages = static_cast<int>(state.range(0));
-  simulate_streaming(state, Kind::OneFOneB, straight(stages, 4'000'000 / 8 / stages, 1, Kind::OneFOneB), {});
+  simulate_streaming(state, Kind::OneFOneB,
+                     straight(stages, 4'000'000 / 8 / stages, 1, Kind::OneFOneB), {});
 }
 
 void StraightGPipe(benchmark::State& state) {
   const auto stages = static_cast<int>(state.range(0));
-  simulate_streaming(state, Kind::GPipe, straight(stages, 4'000'000 / 6 / stages, 64, Kind::GPipe), {});
+  simulate_streaming(state, Kind::GPipe, straight(stages, 4'000'000 / 6 / stages, 64, Kind::GPipe),
+                     {});
 }
 
 /// Kinds that are written down before they are simulated; the time is that of simulating alone.
 void InMemory(benchmark::State& state, Kind kind) {
   const auto stages = static_cast<int>(state.range(0));
-  const schedule::ScheduleShape shape =
-      with_hosts(kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), schedule::default_chunks(kind));
+  const schedule::ScheduleShape shape = with_hosts(
+      kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), schedule::default_chunks(kind));
   const schedule::Schedule full = lower(generate(kind, shape), schedule::chain_links(stages));
   simulate::Costs costs = costs_of(shape, kMessageBytes);
   for (simulate::StageCost& stage : costs.stages) stage.backward_weight_ns = 1'000'000;
@@ -87,14 +102,17 @@ void InMemory(benchmark::State& state, Kind kind) {
 /// 80,000 replicas whose messages all wait at the link to one worker.
 void ManyMessagesAtOneLink(benchmark::State& state) {
   constexpr int kReplicas = 80'000;
-  const schedule::ScheduleShape shape{.replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
+  const schedule::ScheduleShape shape{
+      .replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
   simulate_streaming(state, Kind::OneFOneBFlush, shape, {});
 }
 
 /// Replicated stages that share the links of their servers; messages of the given size.
 void Replicated1F1B(benchmark::State& state) {
-  const schedule::ScheduleShape shape{
-      .replicas = std::vector<int>(16, 16), .micro_batches = 40'000, .accumulate = 256, .policy = default_policy(Kind::OneFOneB)};
+  const schedule::ScheduleShape shape{.replicas = std::vector<int>(16, 16),
+                                      .micro_batches = 40'000,
+                                      .accumulate = 256,
+                                      .policy = default_policy(Kind::OneFOneB)};
   simulate_streaming(state, Kind::OneFOneB, shape, {}, state.range(0));
 }
 
@@ -112,21 +130,30 @@ void SixteenThousandWorkers(benchmark::State& state) {
 
 /// 1,024 stages of 16 replicas, 16,000 micro-batches: 1,000 for each worker.
 void SixteenThousandReplicatedWorkers(benchmark::State& state) {
-  const schedule::ScheduleShape shape{
-      .replicas = std::vector<int>(1'024, 16), .micro_batches = 16'000, .accumulate = 160, .policy = default_policy(Kind::OneFOneB)};
+  const schedule::ScheduleShape shape{.replicas = std::vector<int>(1'024, 16),
+                                      .micro_batches = 16'000,
+                                      .accumulate = 160,
+                                      .policy = default_policy(Kind::OneFOneB)};
   simulate_streaming(state, Kind::OneFOneB, shape, {}, state.range(0));
 }
 
 BENCHMARK(Straight1F1B)->Arg(4)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);
 BENCHMARK(StraightGPipe)->Arg(64)->Unit(benchmark::kMillisecond);
-BENCHMARK(Replicated1F1B)->Arg(kMessageBytes)->Arg(10 * kMessageBytes)->Unit(benchmark::kMillisecond);
+BENCHMARK(Replicated1F1B)
+    ->Arg(kMessageBytes)
+    ->Arg(10 * kMessageBytes)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(InMemory, ZbH1, Kind::ZbH1)->Arg(64)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(InMemory, ZbV, Kind::ZbV)->Arg(64)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(InMemory, Interleaved, Kind::Interleaved)->Arg(64)->Unit(benchmark::kMillisecond);
 BENCHMARK(ManyMessagesAtOneLink)->Unit(benchmark::kMillisecond);
 BENCHMARK(StragglersAndSpread)->Unit(benchmark::kMillisecond);
 BENCHMARK(SixteenThousandWorkers)->Unit(benchmark::kSecond)->Iterations(1);
-BENCHMARK(SixteenThousandReplicatedWorkers)->Arg(kMessageBytes)->Arg(10 * kMessageBytes)->Unit(benchmark::kSecond)->Iterations(1);
+BENCHMARK(SixteenThousandReplicatedWorkers)
+    ->Arg(kMessageBytes)
+    ->Arg(10 * kMessageBytes)
+    ->Unit(benchmark::kSecond)
+    ->Iterations(1);
 
 }  // namespace
 

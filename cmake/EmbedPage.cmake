@@ -1,6 +1,6 @@
 # Run at build time: cmake -DSTYLE=page.css "-DSCRIPTS=a.js;b.js" -DOUTPUT=page_assets.cpp -P EmbedPage.cmake
 #
-# Writes the page's files as C++ strings (penstock/report/page_assets.h). The scripts become one, in the order given, in strict mode and a
+# Writes the page's files as C++ strings (penstock/report/page/page_assets.h). The scripts become one, in the order given, in strict mode and a
 # scope of its own.
 function(append_function output name content)
   set(body "std::string_view ${name}() {\n  static constexpr char kText[] =\n")
@@ -25,7 +25,7 @@ endforeach()
 string(APPEND script "})();\n")
 string(SHA256 hash "${script}")
 
-set(code "#include \"penstock/report/page_assets.h\"\n\nnamespace penstock::report {\n\n")
+set(code "#include \"penstock/report/page/page_assets.h\"\n\nnamespace penstock::report {\n\n")
 append_function(code page_style "${style}")
 append_function(code page_script "${script}")
 append_function(code page_script_sha256 "${hash}")

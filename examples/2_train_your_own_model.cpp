@@ -1,4 +1,5 @@
-// A network of your own, with a layer of your own, profiled, planned over two workers and trained through the pipeline.
+// A network of your own, with a layer of your own, profiled, planned over two workers and trained
+// through the pipeline.
 #include <ATen/ATen.h>
 
 #include <iostream>
@@ -12,9 +13,11 @@ class ScaleChannels : public model::Layer {
  public:
   explicit ScaleChannels(int64_t channels) : channels_(channels) {}
   std::string kind() const override { return "scale"; }
-  std::vector<model::ParameterSpec> parameters() const override { return {{"weight", {channels_, 1, 1}, model::Init::constant(1.0)}}; }
-  model::Tensors forward(model::TensorSpan weights, model::MutableTensorSpan, model::TensorSpan inputs,
-                         const model::ForwardContext&) const override {
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"weight", {channels_, 1, 1}, model::Init::constant(1.0)}};
+  }
+  model::Tensors forward(model::TensorSpan weights, model::MutableTensorSpan,
+                         model::TensorSpan inputs, const model::ForwardContext&) const override {
     return {inputs[0] * weights[0]};
   }
 
@@ -35,8 +38,10 @@ model::Model make_network() {
 
 int main() {
   const model::Model network = make_network();
-  const profile::Profile profile = model::measure_profile(network, {.batch_size = 32, .warmup = 1, .samples = 3});
-  const cluster::Cluster two_threads = cluster::local_cluster(2, std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
+  const profile::Profile profile =
+      model::measure_profile(network, {.batch_size = 32, .warmup = 1, .samples = 3});
+  const cluster::Cluster two_threads =
+      cluster::local_cluster(2, std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
   planner::PlanOptions plan_options;
   plan_options.strategy = "1f1b";
   const planner::PlanResult planned = planner::make_plan(profile, two_threads, plan_options);
@@ -51,7 +56,7 @@ int main() {
   options.epochs = 2;
   options.learning_rate.base = 0.02;
   const train::TrainResult result = train::train(network, train::load_data(spec), options);
-  std::cout << "loss " << result.losses.front() << " -> " << result.final_loss << ", test accuracy " << result.test_accuracy.value_or(0)
-            << '\n';
+  std::cout << "loss " << result.losses.front() << " -> " << result.final_loss << ", test accuracy "
+            << result.test_accuracy.value_or(0) << '\n';
   return result.final_loss < result.losses.front() ? 0 : 1;
 }

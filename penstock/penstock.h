@@ -1,7 +1,9 @@
-// Everything of the torch-free core: planning, schedules, verification, simulation. Needs no libtorch; torch.h adds models and training.
+// Everything of the torch-free core: planning, schedules, verification, simulation. Needs no
+// libtorch; torch.h adds models and training.
 //
 //   const Profile profile = penstock::profile::load_profile("vgg16.profile.json");
-//   const auto result = penstock::planner::make_plan(profile, penstock::cluster::load_cluster("cluster.toml"), {});
+//   const auto result = penstock::planner::make_plan(profile,
+//       penstock::cluster::load_cluster("cluster.toml"), {});
 #pragma once
 
 #include "penstock/cluster/cluster.h"
@@ -11,9 +13,9 @@
 #include "penstock/probe/probe.h"
 #include "penstock/profile/profile.h"
 #include "penstock/report/report.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"

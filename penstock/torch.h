@@ -1,7 +1,9 @@
-// Everything: the torch-free core (penstock.h), models and training. Needs libtorch; includes no more of it than tensors.
+// Everything: the torch-free core (penstock.h), models and training. Needs libtorch; includes no
+// more of it than tensors.
 //
 //   const penstock::model::Model model = penstock::model::make_model({.name = "lenet5"});
-//   const auto result = penstock::train::train(model, penstock::train::load_data({}), {.plan = plan});
+//   const auto result = penstock::train::train(model, penstock::train::load_data({}),
+//       {.plan = plan});
 #pragma once
 
 #include "penstock/model/builder.h"
@@ -9,6 +11,6 @@
 #include "penstock/model/profiler.h"
 #include "penstock/model/zoo.h"
 #include "penstock/penstock.h"
-#include "penstock/train/checkpoint.h"
-#include "penstock/train/dataset.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/data/dataset.h"
 #include "penstock/train/trainer.h"

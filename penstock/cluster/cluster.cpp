@@ -19,7 +19,8 @@ int Cluster::num_workers() const {
 
 const Device& Cluster::device_of(int worker) const {
   const auto after =
-      std::upper_bound(groups.begin(), groups.end(), worker, [](int w, const DeviceGroup& group) { return w < group.first; });
+      std::upper_bound(groups.begin(), groups.end(), worker,
+                       [](int w, const DeviceGroup& group) { return w < group.first; });
   if (after == groups.begin()) return device;
   const DeviceGroup& group = *std::prev(after);
   return worker - group.first < group.count ? group.device : device;

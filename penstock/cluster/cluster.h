@@ -1,6 +1,8 @@
-// The machines: devices under any number of network levels, innermost first. Devices may differ in speed and memory.
+// The machines: devices under any number of network levels, innermost first. Devices may differ in
+// speed and memory.
 //
-//   Cluster cluster = load_cluster("two_servers.toml");   // 2 levels: 4 GPUs in a server, 2 servers
+//   // 2 levels: 4 GPUs in a server, 2 servers
+//   Cluster cluster = load_cluster("two_servers.toml");
 //   Cluster laptop = local_cluster(2, 10'000'000'000);    // 2 threads of this process
 #pragma once
 
@@ -12,14 +14,15 @@
 
 namespace penstock::cluster {
 
-/// One level: `count` units of the level below (devices for the first) joined by links of this speed.
+/// One level: `count` units of the level below (devices for the first) joined by links of this
+/// speed.
 struct Level {
   std::string name;
   int count = 1;
   int64_t bandwidth_bytes_per_s = 1;  ///< per unit and direction
   int64_t latency_ns = 0;             ///< one way
-  /// Point-to-point tensors move by reference (threads of one process): a message costs latency only; gradient
-  /// synchronisation still moves bytes at `bandwidth_bytes_per_s`.
+  /// Point-to-point tensors move by reference (threads of one process): a message costs latency
+  /// only; gradient synchronisation still moves bytes at `bandwidth_bytes_per_s`.
   bool by_reference = false;
 
   bool operator==(const Level&) const = default;
@@ -42,7 +45,8 @@ struct DeviceGroup {
   bool operator==(const DeviceGroup&) const = default;
 };
 
-/// Machines without accelerators, joined at the outermost level, that can run summation services or parameter servers.
+/// Machines without accelerators, joined at the outermost level, that can run summation services or
+/// parameter servers.
 struct CpuMachines {
   int count = 0;
   int64_t bandwidth_bytes_per_s = 0;  ///< of one machine's NIC, per direction
@@ -65,15 +69,18 @@ struct Cluster {
   bool operator==(const Cluster&) const = default;
 };
 
-/// `workers` threads of this process; `copy_bandwidth_bytes_per_s` is how fast gradients are summed in shared memory.
+/// `workers` threads of this process; `copy_bandwidth_bytes_per_s` is how fast gradients are summed
+/// in shared memory.
 Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s);
 
-/// Throws ConfigError for: no level, a count below 1, more than 10,000,000 workers, a bandwidth or speed that is not positive, negative
-/// latency or memory, device groups that overlap, are out of order or name workers that do not exist, CPU machines without bandwidth.
+/// Throws ConfigError for: no level, a count below 1, more than 10,000,000 workers, a bandwidth or
+/// speed that is not positive, negative latency or memory, device groups that overlap, are out of
+/// order or name workers that do not exist, CPU machines without bandwidth.
 void validate(const Cluster& cluster);
 
-/// Reads the TOML form (docs/formats.md). Device groups may stand in any order. The result is valid. Throws ParseError(place, line, ...)
-/// with what was found and expected; unknown keys are refused.
+/// Reads the TOML form (docs/formats.md). Device groups may stand in any order. The result is
+/// valid. Throws ParseError(place, line, ...) with what was found and expected; unknown keys are
+/// refused.
 Cluster parse_cluster(std::string_view text, std::string_view place);
 /// Throws ConfigError if the file cannot be read, ParseError as parse_cluster.
 Cluster load_cluster(const std::filesystem::path& path);

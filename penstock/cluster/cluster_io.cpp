@@ -19,9 +19,11 @@ namespace penstock::cluster {
 namespace {
 
 // A cluster file has a handful of levels.
-constexpr TomlBounds kBounds = {.what = "a cluster file", .most_bytes = 64 * 1024, .most_nesting = 2'000};
+constexpr TomlBounds kBounds = {
+    .what = "a cluster file", .most_bytes = 64 * 1024, .most_nesting = 2'000};
 
-Level read_level(const toml::table& table, std::string_view place, size_t position, int64_t& workers) {
+Level read_level(const toml::table& table, std::string_view place, size_t position,
+                 int64_t& workers) {
   const TomlTable reader(table, place, fmt::format("level[{}]", position));
   reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference"});
   reader.require("count");
@@ -41,7 +43,8 @@ void read_device(const TomlTable& reader, Device& device) {
   reader.read("name", device.name);
   reader.read_quantity("memory", device.memory_bytes, parse_bytes);
   reader.read("speed", device.speed);
-  reader.check("speed", [&] { detail::validate_device(device, fmt::format("device '{}'", device.name)); });
+  reader.check("speed",
+               [&] { detail::validate_device(device, fmt::format("device '{}'", device.name)); });
 }
 
 /// "4-7" or "3" as first worker and count; nothing when it is neither.
@@ -49,18 +52,21 @@ std::optional<std::pair<int, int>> parse_range(std::string_view text) {
   const auto number = [](std::string_view digits) -> std::optional<int> {
     int value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || digits.front() == '-') return std::nullopt;
+    if (error != std::errc() || end != digits.data() + digits.size() || digits.front() == '-')
+      return std::nullopt;
     return value;
   };
   const size_t dash = text.find('-');
   const std::optional<int> first = number(text.substr(0, dash));
-  const std::optional<int> last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
+  const std::optional<int> last =
+      dash == std::string_view::npos ? first : number(text.substr(dash + 1));
   // A range of all ints would not have an int for its length.
   if (!first || !last || *last < *first || *last - *first == INT_MAX) return std::nullopt;
   return std::pair{*first, *last - *first + 1};
 }
 
-DeviceGroup read_group(const toml::table& table, std::string_view place, size_t position, const Cluster& cluster) {
+DeviceGroup read_group(const toml::table& table, std::string_view place, size_t position,
+                       const Cluster& cluster) {
   const TomlTable reader(table, place, fmt::format("devices[{}]", position));
   reader.allow_only({"workers", "name", "memory", "speed"});
   reader.require("workers");
@@ -73,7 +79,9 @@ DeviceGroup read_group(const toml::table& table, std::string_view place, size_t 
     reader.check("workers", [&] {
       const auto workers = parse_range(range);
       if (!workers)
-        throw ConfigError(fmt::format("expected a worker or a range of workers such as \"4-7\", found '{}'", range.substr(0, 60)));
+        throw ConfigError(
+            fmt::format("expected a worker or a range of workers such as \"4-7\", found '{}'",
+                        range.substr(0, 60)));
       std::tie(group.first, group.count) = *workers;
     });
   }
@@ -84,12 +92,15 @@ DeviceGroup read_group(const toml::table& table, std::string_view place, size_t 
 }
 
 /// In ascending order, whatever that of the file.
-std::vector<DeviceGroup> read_groups(const toml::table& root, std::string_view place, const Cluster& cluster) {
+std::vector<DeviceGroup> read_groups(const toml::table& root, std::string_view place,
+                                     const Cluster& cluster) {
   std::vector<std::pair<DeviceGroup, int64_t>> groups;  // with the line of each
   for (const toml::table* table : toml_tables_of(root, "devices", place)) {
-    groups.emplace_back(read_group(*table, place, groups.size(), cluster), table->source().begin.line);
+    groups.emplace_back(read_group(*table, place, groups.size(), cluster),
+                        table->source().begin.line);
   }
-  std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.first.first < b.first.first; });
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.first.first < b.first.first; });
   std::vector<DeviceGroup> result;
   for (const auto& [group, line] : groups) {
     try {
@@ -128,7 +139,8 @@ Cluster read_cluster(const toml::table& root, std::string_view place) {
     read_device(reader, cluster.device);
   }
   cluster.groups = read_groups(root, place, cluster);
-  if (const toml::table* table = toml_table_of(root, "cpu_machines", place)) cluster.cpu_machines = read_cpu_machines(*table, place);
+  if (const toml::table* table = toml_table_of(root, "cpu_machines", place))
+    cluster.cpu_machines = read_cpu_machines(*table, place);
   return cluster;
 }
 
@@ -145,6 +157,8 @@ Cluster parse_cluster(std::string_view text, std::string_view place) {
   }
 }
 
-Cluster load_cluster(const std::filesystem::path& path) { return parse_cluster(read_file(path, kBounds.most_bytes), path.string()); }
+Cluster load_cluster(const std::filesystem::path& path) {
+  return parse_cluster(read_file(path, kBounds.most_bytes), path.string());
+}
 
 }  // namespace penstock::cluster

@@ -42,7 +42,8 @@ std::string refusal(const std::string& text) {
 
 TEST(ParseCluster, ReadsLevelsAndDevice) {
   Cluster expected;
-  expected.levels = {{"server", 4, 12'000'000'000, 5'000, false}, {"rack", 2, 1'250'000'000, 20'000, false}};
+  expected.levels = {{"server", 4, 12'000'000'000, 5'000, false},
+                     {"rack", 2, 1'250'000'000, 20'000, false}};
   expected.device = {"v100", 16'000'000'000, 1.5};
   EXPECT_EQ(parse_cluster(kTwoServers, "c.toml"), expected);
 }
@@ -54,7 +55,9 @@ TEST(ParseCluster, FillsInWhatMayBeLeftOut) {
 }
 
 TEST(ParseCluster, TakesPlainIntegersInBaseUnits) {
-  const Cluster cluster = parse_cluster("device = {memory = 5, speed = 2}\n[[level]]\ncount = 1\nbandwidth = 7\nlatency = 9\n", "c.toml");
+  const Cluster cluster = parse_cluster(
+      "device = {memory = 5, speed = 2}\n[[level]]\ncount = 1\nbandwidth = 7\nlatency = 9\n",
+      "c.toml");
   EXPECT_EQ(cluster.levels[0].bandwidth_bytes_per_s, 7);
   EXPECT_EQ(cluster.levels[0].latency_ns, 9);
   EXPECT_EQ(cluster.device.memory_bytes, 5);
@@ -95,29 +98,39 @@ TEST(ParseCluster, ReadsUnequalDevicesInAnyOrderAndCpuMachines) {
 }
 
 TEST(ParseCluster, TakesNoCpuMachinesAsSwitchedOff) {
-  const Cluster cluster = parse_cluster("cpu_machines = {count = 0}\n[[level]]\ncount = 1\nbandwidth = 1\n", "c.toml");
+  const Cluster cluster =
+      parse_cluster("cpu_machines = {count = 0}\n[[level]]\ncount = 1\nbandwidth = 1\n", "c.toml");
   EXPECT_EQ(cluster.cpu_machines, CpuMachines{});
 }
 
 /// The refusal of a cluster of 8 workers with these lines, the first of which is line 4.
-std::string refusal_after_eight(const std::string& text) { return refusal("[[level]]\ncount = 8\nbandwidth = 1\n" + text); }
+std::string refusal_after_eight(const std::string& text) {
+  return refusal("[[level]]\ncount = 8\nbandwidth = 1\n" + text);
+}
 
 TEST(ParseCluster, NamesTheLineOfGroupsThatOverlapOrLieBeyondTheWorkers) {
   const std::string first = "[[devices]]\nworkers = \"2-4\"\n";
   EXPECT_THAT(refusal_after_eight(first + "[[devices]]\nworkers = 4\n"),
               AllOf(StartsWith("c.toml:6: "), HasSubstr("overlaps"), HasSubstr("2-4")));
   EXPECT_THAT(refusal_after_eight("[[devices]]\nworkers = \"7-8\"\n"),
-              AllOf(StartsWith("c.toml:5: devices[0].workers: "), HasSubstr("workers 7-8"), HasSubstr("from 0 to 7")));
-  EXPECT_THAT(refusal_after_eight(first + "speed = nan\n"),
-              AllOf(StartsWith("c.toml:6: devices[0].speed: "), HasSubstr("above zero, found nan")));
-  EXPECT_THAT(refusal_after_eight(first + "sped = 1\n"), AllOf(StartsWith("c.toml:6: "), HasSubstr("'sped'")));
-  EXPECT_THAT(refusal_after_eight("[[devices]]\nspeed = 1\n"), AllOf(StartsWith("c.toml:4: "), HasSubstr("'workers' is missing")));
-  EXPECT_THAT(refusal_after_eight("[cpu_machines]\ncount = 2\n"), AllOf(StartsWith("c.toml:4: "), HasSubstr("'bandwidth' is missing")));
+              AllOf(StartsWith("c.toml:5: devices[0].workers: "), HasSubstr("workers 7-8"),
+                    HasSubstr("from 0 to 7")));
+  EXPECT_THAT(
+      refusal_after_eight(first + "speed = nan\n"),
+      AllOf(StartsWith("c.toml:6: devices[0].speed: "), HasSubstr("above zero, found nan")));
+  EXPECT_THAT(refusal_after_eight(first + "sped = 1\n"),
+              AllOf(StartsWith("c.toml:6: "), HasSubstr("'sped'")));
+  EXPECT_THAT(refusal_after_eight("[[devices]]\nspeed = 1\n"),
+              AllOf(StartsWith("c.toml:4: "), HasSubstr("'workers' is missing")));
+  EXPECT_THAT(refusal_after_eight("[cpu_machines]\ncount = 2\n"),
+              AllOf(StartsWith("c.toml:4: "), HasSubstr("'bandwidth' is missing")));
 }
 
 TEST(ParseCluster, NamesTheLineOfTheLevelThatMakesTooManyWorkers) {
-  EXPECT_THAT(refusal("[[level]]\ncount = 100000\nbandwidth = 1\n[[level]]\nbandwidth = 1\ncount = 2000000000\n"),
-              AllOf(StartsWith("c.toml:6: level[1].count: "), HasSubstr("200000000000000 workers")));
+  EXPECT_THAT(
+      refusal("[[level]]\ncount = 100000\nbandwidth = 1\n[[level]]\nbandwidth = 1\ncount = "
+              "2000000000\n"),
+      AllOf(StartsWith("c.toml:6: level[1].count: "), HasSubstr("200000000000000 workers")));
 }
 
 TEST(ParseCluster, RefusesRangesThatAreNone) {
@@ -141,18 +154,24 @@ TEST(ParseCluster, RefusesRangesThatAreNone) {
                                   "[1, 2]",
                                   "1.0",
                                   "true"}) {
-    EXPECT_THAT(refusal_after_eight("[[devices]]\nworkers = " + range + "\n"), StartsWith("c.toml:5: devices[0].workers: ")) << range;
+    EXPECT_THAT(refusal_after_eight("[[devices]]\nworkers = " + range + "\n"),
+                StartsWith("c.toml:5: devices[0].workers: "))
+        << range;
   }
 }
 
 TEST(ParseCluster, NamesPlaceLineKeyAndFinding) {
-  EXPECT_THAT(refusal("[[level]]\ncount = 0\nbandwidth = 1\n"), AllOf(StartsWith("c.toml:2: level[0].count:"), HasSubstr("found 0")));
+  EXPECT_THAT(refusal("[[level]]\ncount = 0\nbandwidth = 1\n"),
+              AllOf(StartsWith("c.toml:2: level[0].count:"), HasSubstr("found 0")));
   EXPECT_THAT(refusal("[[level]]\ncount = 1\nbandwidth = \"10GB\"\n"),
               AllOf(StartsWith("c.toml:3: level[0].bandwidth:"), HasSubstr("'10GB'")));
-  EXPECT_THAT(refusal("[[level]]\ncount = \"4\"\nbandwidth = 1\n"), HasSubstr("expected an integer, found a string"));
-  EXPECT_THAT(refusal("[[level]]\ncount = 1\n"), AllOf(StartsWith("c.toml:1: "), HasSubstr("'bandwidth' is missing")));
+  EXPECT_THAT(refusal("[[level]]\ncount = \"4\"\nbandwidth = 1\n"),
+              HasSubstr("expected an integer, found a string"));
+  EXPECT_THAT(refusal("[[level]]\ncount = 1\n"),
+              AllOf(StartsWith("c.toml:1: "), HasSubstr("'bandwidth' is missing")));
   EXPECT_THAT(refusal("[[level]]\ncount = = 1\n"), StartsWith("c.toml:2: not valid TOML"));
-  EXPECT_THAT(refusal("[[level]]\ncount = 1\nbandwidth = 1\n[device]\nspeed = \"fast\"\n"), StartsWith("c.toml:5: device.speed"));
+  EXPECT_THAT(refusal("[[level]]\ncount = 1\nbandwidth = 1\n[device]\nspeed = \"fast\"\n"),
+              StartsWith("c.toml:5: device.speed"));
 }
 
 TEST(ParseCluster, RefusesUnknownKeysAndNamesTheKnownOnes) {
@@ -176,7 +195,8 @@ TEST(ParseCluster, RefusesUnusableValues) {
         std::string("[[level]]\ncount = 3000000000\nbandwidth = 1\n"),
         std::string("[[level]]\ncount = 99999999999999999999\nbandwidth = 1\n"),
         std::string("[[level]]\ncount = 1\ncount = 1\nbandwidth = 1\n"),
-        std::string("[[level]]\ncount = 1000000000\nbandwidth = 1\n[[level]]\ncount = 1000000000\nbandwidth = 1\n"),
+        std::string("[[level]]\ncount = 1000000000\nbandwidth = 1\n[[level]]\ncount = "
+                    "1000000000\nbandwidth = 1\n"),
         level + "latency = \"-5us\"\n",
         level + "by_reference = 1\n",
         level + "[device]\nspeed = nan\n",
@@ -261,37 +281,46 @@ TEST(LoadCluster, ReadsThePapersClusters) {
 TEST(ToToml, WritesUnitsThatPeopleRead) {
   const Cluster cluster = parse_cluster(kTwoServers, "c.toml");
   EXPECT_THAT(to_toml(cluster),
-              AllOf(HasSubstr("bandwidth = \"12GB/s\""), HasSubstr("latency = \"20us\""), HasSubstr("memory = \"16GB\"")));
+              AllOf(HasSubstr("bandwidth = \"12GB/s\""), HasSubstr("latency = \"20us\""),
+                    HasSubstr("memory = \"16GB\"")));
 }
 
 rc::Gen<Cluster> any_cluster() {
-  const auto quantity = [](int64_t least) { return rc::gen::inRange<int64_t>(least, int64_t{1} << 62); };
+  const auto quantity = [](int64_t least) {
+    return rc::gen::inRange<int64_t>(least, int64_t{1} << 62);
+  };
   const auto name = rc::gen::container<std::string>(rc::gen::inRange<char>(1, 127));
-  const auto level = rc::gen::build<Level>(rc::gen::set(&Level::name, name), rc::gen::set(&Level::count, rc::gen::inRange(1, 10)),
-                                           rc::gen::set(&Level::bandwidth_bytes_per_s, quantity(1)),
-                                           rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference));
-  const auto speed = rc::gen::map(rc::gen::inRange<int64_t>(1, 1'000'000'000), [](int64_t n) { return static_cast<double>(n) / 3e4; });
-  const auto device = rc::gen::build<Device>(rc::gen::set(&Device::name, name), rc::gen::set(&Device::memory_bytes, quantity(0)),
+  const auto level = rc::gen::build<Level>(
+      rc::gen::set(&Level::name, name), rc::gen::set(&Level::count, rc::gen::inRange(1, 10)),
+      rc::gen::set(&Level::bandwidth_bytes_per_s, quantity(1)),
+      rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference));
+  const auto speed = rc::gen::map(rc::gen::inRange<int64_t>(1, 1'000'000'000),
+                                  [](int64_t n) { return static_cast<double>(n) / 3e4; });
+  const auto device = rc::gen::build<Device>(rc::gen::set(&Device::name, name),
+                                             rc::gen::set(&Device::memory_bytes, quantity(0)),
                                              rc::gen::set(&Device::speed, speed));
-  const auto levels =
-      rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5), [=](size_t count) { return rc::gen::container<std::vector<Level>>(count, level); });
-  const auto machines = rc::gen::build<CpuMachines>(rc::gen::set(&CpuMachines::count, rc::gen::inRange(0, 100)),
-                                                    rc::gen::set(&CpuMachines::bandwidth_bytes_per_s, quantity(1)));
-  const auto without_groups =
-      rc::gen::build<Cluster>(rc::gen::set(&Cluster::levels, levels), rc::gen::set(&Cluster::device, device),
-                              rc::gen::set(&Cluster::cpu_machines, rc::gen::oneOf(rc::gen::just(CpuMachines{}), machines)));
-  // Gap, length, gap, length... for as long as the workers last.
-  const auto pieces =
-      rc::gen::container<std::vector<std::tuple<int, int, Device>>>(rc::gen::tuple(rc::gen::inRange(0, 4), rc::gen::inRange(1, 5), device));
-  return rc::gen::map(rc::gen::pair(without_groups, pieces), [](std::pair<Cluster, std::vector<std::tuple<int, int, Device>>> parts) {
-    int next = 0;
-    for (const auto& [gap, count, group_device] : parts.second) {
-      if (next + gap + count > parts.first.num_workers()) break;
-      parts.first.groups.push_back({next + gap, count, group_device});
-      next += gap + count;
-    }
-    return parts.first;
+  const auto levels = rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5), [=](size_t count) {
+    return rc::gen::container<std::vector<Level>>(count, level);
   });
+  const auto machines =
+      rc::gen::build<CpuMachines>(rc::gen::set(&CpuMachines::count, rc::gen::inRange(0, 100)),
+                                  rc::gen::set(&CpuMachines::bandwidth_bytes_per_s, quantity(1)));
+  const auto without_groups = rc::gen::build<Cluster>(
+      rc::gen::set(&Cluster::levels, levels), rc::gen::set(&Cluster::device, device),
+      rc::gen::set(&Cluster::cpu_machines, rc::gen::oneOf(rc::gen::just(CpuMachines{}), machines)));
+  // Gap, length, gap, length... for as long as the workers last.
+  const auto pieces = rc::gen::container<std::vector<std::tuple<int, int, Device>>>(
+      rc::gen::tuple(rc::gen::inRange(0, 4), rc::gen::inRange(1, 5), device));
+  return rc::gen::map(rc::gen::pair(without_groups, pieces),
+                      [](std::pair<Cluster, std::vector<std::tuple<int, int, Device>>> parts) {
+                        int next = 0;
+                        for (const auto& [gap, count, group_device] : parts.second) {
+                          if (next + gap + count > parts.first.num_workers()) break;
+                          parts.first.groups.push_back({next + gap, count, group_device});
+                          next += gap + count;
+                        }
+                        return parts.first;
+                      });
 }
 
 RC_GTEST_PROP(ToToml, ParsesBackToTheSameCluster, ()) {

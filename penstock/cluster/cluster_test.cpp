@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 
 Cluster two_servers() {
   Cluster cluster;
-  cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false}, {"rack", 2, 1'250'000'000, 20'000, false}};
+  cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false},
+                    {"rack", 2, 1'250'000'000, 20'000, false}};
   return cluster;
 }
 
@@ -56,7 +57,8 @@ TEST(LocalCluster, RefusesNoWorkersAndNoBandwidth) {
 
 TEST(Cluster, DeviceOfAWorkerIsItsGroupsOrTheCommonOne) {
   Cluster cluster = two_servers();
-  cluster.groups = {{1, 2, {"slow", 0, 0.5}}, {3, 1, {"slower", 0, 0.25}}, {6, 2, {"fast", 0, 2.0}}};
+  cluster.groups = {
+      {1, 2, {"slow", 0, 0.5}}, {3, 1, {"slower", 0, 0.25}}, {6, 2, {"fast", 0, 2.0}}};
   EXPECT_NO_THROW(validate(cluster));
   std::vector<double> speeds;
   for (int worker = 0; worker < 8; ++worker) speeds.push_back(cluster.device_of(worker).speed);
@@ -70,25 +72,53 @@ TEST(Cluster, IsUniformWhenAllWorkersHaveTheSameSpeedAndMemory) {
   EXPECT_TRUE(cluster.uniform());
   cluster.groups = {{0, 4, {"fast", 0, 2.0}}};
   EXPECT_FALSE(cluster.uniform());
-  cluster.groups = {{0, 4, {"fast", 0, 2.0}}, {4, 4, {"fast", 0, 2.0}}};  // nobody has the common device
+  // nobody has the common device
+  cluster.groups = {{0, 4, {"fast", 0, 2.0}}, {4, 4, {"fast", 0, 2.0}}};
   EXPECT_TRUE(cluster.uniform());
   cluster.groups[1].device.memory_bytes = 1;
   EXPECT_FALSE(cluster.uniform());
 }
 
 TEST(ValidateCluster, RefusesGroupsThatOverlapOrAreOutOfOrderOrBeyondTheWorkers) {
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 4, {}}, {3, 1, {}}}; }), HasSubstr("overlaps the group of workers 0-3"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{4, 1, {}}, {3, 1, {}}}; }), HasSubstr("stands after the group of workers 4"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{7, 2, {}}}; }), HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{-1, 1, {}}}; }), HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 0, {}}}; }), HasSubstr("count of at least 1, found 0"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{INT_MAX, INT_MAX, {}}}; }), HasSubstr("expected workers from 0 to 7"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 1, {"x", 0, 0.0}}}; }), HasSubstr("speed above zero"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.groups = {{0, 1, {"x", -5, 1.0}}}; }), HasSubstr("memory of at least 0, found -5"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{0, 4, {}}, {3, 1, {}}};
+              }),
+              HasSubstr("overlaps the group of workers 0-3"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{4, 1, {}}, {3, 1, {}}};
+              }),
+              HasSubstr("stands after the group of workers 4"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{7, 2, {}}};
+              }),
+              HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{-1, 1, {}}};
+              }),
+              HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{0, 0, {}}};
+              }),
+              HasSubstr("count of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{INT_MAX, INT_MAX, {}}};
+              }),
+              HasSubstr("expected workers from 0 to 7"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{0, 1, {"x", 0, 0.0}}};
+              }),
+              HasSubstr("speed above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.groups = {{0, 1, {"x", -5, 1.0}}};
+              }),
+              HasSubstr("memory of at least 0, found -5"));
 }
 
 TEST(ValidateCluster, RefusesCpuMachinesWithoutBandwidth) {
-  EXPECT_THAT(refusal([](Cluster& c) { c.cpu_machines = {4, 0}; }), HasSubstr("bandwidth above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.cpu_machines = {4, 0};
+              }),
+              HasSubstr("bandwidth above zero"));
   EXPECT_THAT(refusal([](Cluster& c) { c.cpu_machines = {-1, 1}; }), HasSubstr("count from 0"));
   Cluster cluster = two_servers();
   cluster.cpu_machines = {4, 1};
@@ -97,8 +127,10 @@ TEST(ValidateCluster, RefusesCpuMachinesWithoutBandwidth) {
 
 TEST(ValidateCluster, NamesTheLevelAndTheValue) {
   EXPECT_THAT(refusal([](Cluster& c) { c.levels.clear(); }), HasSubstr("no level"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[1].count = 0; }), HasSubstr("level 1 ('rack'): expected a count of at least 1, found 0"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].bandwidth_bytes_per_s = 0; }), HasSubstr("bandwidth above zero"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[1].count = 0; }),
+              HasSubstr("level 1 ('rack'): expected a count of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].bandwidth_bytes_per_s = 0; }),
+              HasSubstr("bandwidth above zero"));
   EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].latency_ns = -1; }), HasSubstr("latency"));
   EXPECT_THAT(refusal([](Cluster& c) { c.device.memory_bytes = -1; }), HasSubstr("memory"));
 }
@@ -110,8 +142,12 @@ TEST(ValidateCluster, RefusesSpeedsThatAreNotPositiveNumbers) {
 }
 
 TEST(ValidateCluster, RefusesMoreThanTenMillionWorkersEvenIfTheProductOverflows) {
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].count = 5'000'001; }), HasSubstr("10000002 workers"));
-  EXPECT_THAT(refusal([](Cluster& c) { c.levels.assign(5, {"x", 1 << 30, 1, 0, false}); }), HasSubstr("workers"));
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].count = 5'000'001; }),
+              HasSubstr("10000002 workers"));
+  EXPECT_THAT(refusal([](Cluster& c) {
+                c.levels.assign(5, {"x", 1 << 30, 1, 0, false});
+              }),
+              HasSubstr("workers"));
   Cluster largest = two_servers();
   largest.levels[0].count = 5'000'000;
   EXPECT_NO_THROW(validate(largest));

@@ -14,12 +14,15 @@ namespace {
 int64_t last_of(const DeviceGroup& group) { return int64_t{group.first} + group.count - 1; }
 
 std::string range_of(const DeviceGroup& group) {
-  return group.count == 1 ? fmt::format("{}", group.first) : fmt::format("{}-{}", group.first, last_of(group));
+  return group.count == 1 ? fmt::format("{}", group.first)
+                          : fmt::format("{}-{}", group.first, last_of(group));
 }
 
 }  // namespace
 
-std::string name_of(const Level& level, size_t position) { return fmt::format("cluster level {} ('{}')", position, level.name); }
+std::string name_of(const Level& level, size_t position) {
+  return fmt::format("cluster level {} ('{}')", position, level.name);
+}
 
 std::string name_of(const DeviceGroup& group) {
   return fmt::format("cluster devices of workers {} ('{}')", range_of(group), group.device.name);
@@ -30,13 +33,15 @@ void validate_level(const Level& level, const std::string& what) {
     throw ConfigError(fmt::format("{}: expected a {} {}, found {}", what, key, expected, found));
   };
   if (level.count < 1) refuse("count", "of at least 1", level.count);
-  if (level.bandwidth_bytes_per_s < 1) refuse("bandwidth", "above zero", level.bandwidth_bytes_per_s);
+  if (level.bandwidth_bytes_per_s < 1)
+    refuse("bandwidth", "above zero", level.bandwidth_bytes_per_s);
   if (level.latency_ns < 0) refuse("latency", "of at least 0", level.latency_ns);
 }
 
 void validate_device(const Device& device, const std::string& what) {
   if (device.memory_bytes < 0) {
-    throw ConfigError(fmt::format("{}: expected a memory of at least 0, found {}", what, device.memory_bytes));
+    throw ConfigError(
+        fmt::format("{}: expected a memory of at least 0, found {}", what, device.memory_bytes));
   }
   if (!std::isfinite(device.speed) || device.speed <= 0) {
     throw ConfigError(fmt::format("{}: expected a speed above zero, found {}", what, device.speed));
@@ -45,28 +50,34 @@ void validate_device(const Device& device, const std::string& what) {
 
 void validate_cpu_machines(const CpuMachines& machines) {
   if (machines.count < 0 || machines.count > kMaxWorkers) {
-    throw ConfigError(fmt::format("cluster's CPU machines: expected a count from 0 to {}, found {}", kMaxWorkers, machines.count));
+    throw ConfigError(fmt::format("cluster's CPU machines: expected a count from 0 to {}, found {}",
+                                  kMaxWorkers, machines.count));
   }
   if (machines.bandwidth_bytes_per_s < (machines.count > 0 ? 1 : 0)) {
-    throw ConfigError(fmt::format("cluster's CPU machines: expected a bandwidth above zero, found {}", machines.bandwidth_bytes_per_s));
+    throw ConfigError(
+        fmt::format("cluster's CPU machines: expected a bandwidth above zero, found {}",
+                    machines.bandwidth_bytes_per_s));
   }
 }
 
 int64_t count_with(int64_t workers, const Level& level) {
   const int64_t product = workers * level.count;  // at most 10^7 times an int
   if (product <= kMaxWorkers) return product;
-  throw ConfigError(
-      fmt::format("the counts of the cluster's levels up to '{}' make {} workers, expected at most {}", level.name, product, kMaxWorkers));
+  throw ConfigError(fmt::format(
+      "the counts of the cluster's levels up to '{}' make {} workers, expected at most {}",
+      level.name, product, kMaxWorkers));
 }
 
 void validate_group(const DeviceGroup& group, int64_t workers) {
   if (group.count < 1) {
-    throw ConfigError(fmt::format("cluster devices from worker {} ('{}'): expected a count of at least 1, found {}", group.first,
-                                  group.device.name, group.count));
+    throw ConfigError(fmt::format(
+        "cluster devices from worker {} ('{}'): expected a count of at least 1, found {}",
+        group.first, group.device.name, group.count));
   }
   if (group.first < 0 || last_of(group) >= workers) {
     throw ConfigError(
-        fmt::format("{}: expected workers from 0 to {}, as the levels' counts make {}", name_of(group), workers - 1, workers));
+        fmt::format("{}: expected workers from 0 to {}, as the levels' counts make {}",
+                    name_of(group), workers - 1, workers));
   }
   validate_device(group.device, name_of(group));
 }
@@ -74,8 +85,10 @@ void validate_group(const DeviceGroup& group, int64_t workers) {
 void validate_order(const DeviceGroup& previous, const DeviceGroup& group) {
   if (group.first > last_of(previous)) return;
   const bool overlap = previous.first <= last_of(group);
-  throw ConfigError(fmt::format("{}: {} workers {}, expected groups in ascending order without a worker in two of them", name_of(group),
-                                overlap ? "overlaps the group of" : "stands after the group of", range_of(previous)));
+  throw ConfigError(fmt::format(
+      "{}: {} workers {}, expected groups in ascending order without a worker in two of them",
+      name_of(group), overlap ? "overlaps the group of" : "stands after the group of",
+      range_of(previous)));
 }
 
 }  // namespace penstock::cluster::detail

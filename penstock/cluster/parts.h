@@ -1,4 +1,5 @@
-// The rules for the parts of a cluster, one call each, so that a reader of files can say on which line the part stands.
+// The rules for the parts of a cluster, one call each, so that a reader of files can say on which
+// line the part stands.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@ namespace penstock::cluster::detail {
 
 inline constexpr int kMaxWorkers = 10'000'000;
 
-/// Each throws ConfigError with what was found and expected; the message begins with `what`, such as "level 1 ('rack')".
+/// Each throws ConfigError with what was found and expected; the message begins with `what`, such
+/// as "level 1 ('rack')".
 void validate_level(const Level& level, const std::string& what);
 void validate_device(const Device& device, const std::string& what);
 void validate_cpu_machines(const CpuMachines& machines);
@@ -18,7 +20,8 @@ void validate_cpu_machines(const CpuMachines& machines);
 std::string name_of(const Level& level, size_t position);
 std::string name_of(const DeviceGroup& group);
 
-/// Workers under one more level, from those (at most kMaxWorkers) under one unit of it. Throws ConfigError above kMaxWorkers.
+/// Workers under one more level, from those (at most kMaxWorkers) under one unit of it. Throws
+/// ConfigError above kMaxWorkers.
 int64_t count_with(int64_t workers, const Level& level);
 
 /// `group` alone: its workers exist, its device is usable.

@@ -12,16 +12,21 @@ namespace penstock::cluster {
 
 namespace {
 
-std::string bandwidth_text(int64_t bytes_per_s) { return toml_quantity(bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}); }
+std::string bandwidth_text(int64_t bytes_per_s) {
+  return toml_quantity(bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"});
+}
 
-std::string memory_text(int64_t bytes) { return toml_quantity(bytes, {"B", "kB", "MB", "GB", "TB", "PB"}); }
+std::string memory_text(int64_t bytes) {
+  return toml_quantity(bytes, {"B", "kB", "MB", "GB", "TB", "PB"});
+}
 
 std::string group_text(const DeviceGroup& group) {
   std::string text = fmt::format("\n[[devices]]\nworkers = \"{}", group.first);
   if (group.count > 1) text += fmt::format("-{}", group.first + group.count - 1);
   // Unlike that of [device], a missing memory would not mean "no limit".
-  return text + fmt::format("\"\nname = {}\nmemory = {}\nspeed = {}\n", toml_string(group.device.name),
-                            memory_text(group.device.memory_bytes), group.device.speed);
+  return text + fmt::format("\"\nname = {}\nmemory = {}\nspeed = {}\n",
+                            toml_string(group.device.name), memory_text(group.device.memory_bytes),
+                            group.device.speed);
 }
 
 }  // namespace
@@ -29,18 +34,22 @@ std::string group_text(const DeviceGroup& group) {
 std::string to_toml(const Cluster& cluster) {
   std::string text;
   for (const Level& level : cluster.levels) {
-    text += fmt::format("[[level]]\nname = {}\ncount = {}\nbandwidth = {}\nlatency = {}\n", toml_string(level.name), level.count,
-                        bandwidth_text(level.bandwidth_bytes_per_s), toml_quantity(level.latency_ns, {"ns", "us", "ms", "s"}));
+    text += fmt::format("[[level]]\nname = {}\ncount = {}\nbandwidth = {}\nlatency = {}\n",
+                        toml_string(level.name), level.count,
+                        bandwidth_text(level.bandwidth_bytes_per_s),
+                        toml_quantity(level.latency_ns, {"ns", "us", "ms", "s"}));
     if (level.by_reference) text += "by_reference = true\n";
     text += '\n';
   }
   text += fmt::format("[device]\nname = {}\n", toml_string(cluster.device.name));
-  if (cluster.device.memory_bytes > 0) text += fmt::format("memory = {}\n", memory_text(cluster.device.memory_bytes));
+  if (cluster.device.memory_bytes > 0)
+    text += fmt::format("memory = {}\n", memory_text(cluster.device.memory_bytes));
   text += fmt::format("speed = {}\n", cluster.device.speed);
   for (const DeviceGroup& group : cluster.groups) text += group_text(group);
   const CpuMachines& machines = cluster.cpu_machines;
   if (machines != CpuMachines{}) {
-    text += fmt::format("\n[cpu_machines]\ncount = {}\nbandwidth = {}\n", machines.count, bandwidth_text(machines.bandwidth_bytes_per_s));
+    text += fmt::format("\n[cpu_machines]\ncount = {}\nbandwidth = {}\n", machines.count,
+                        bandwidth_text(machines.bandwidth_bytes_per_s));
   }
   return text;
 }

@@ -7,13 +7,15 @@
 
 namespace penstock::cluster {
 
-Topology::Topology(const Cluster& cluster) : unit_size_{1}, paths_{{.bandwidth_bytes_per_s = INT64_MAX, .by_reference = true}} {
+Topology::Topology(const Cluster& cluster)
+    : unit_size_{1}, paths_{{.bandwidth_bytes_per_s = INT64_MAX, .by_reference = true}} {
   validate(cluster);
   bool joins_any = false;
   for (const Level& level : cluster.levels) {
     Path path = paths_.back();
     if (level.count > 1 || (!joins_any && &level == &cluster.levels.back())) {
-      path.bandwidth_bytes_per_s = std::min(path.bandwidth_bytes_per_s, level.bandwidth_bytes_per_s);
+      path.bandwidth_bytes_per_s =
+          std::min(path.bandwidth_bytes_per_s, level.bandwidth_bytes_per_s);
       path.latency_ns = saturating_add(path.latency_ns, level.latency_ns);
       path.by_reference = path.by_reference && level.by_reference;
       joins_any = true;
@@ -24,15 +26,16 @@ Topology::Topology(const Cluster& cluster) : unit_size_{1}, paths_{{.bandwidth_b
 }
 
 int Topology::level_of(WorkerRange range) const {
-  PENSTOCK_CHECK(range.first >= 0 && range.count >= 1 && range.count <= num_workers() - range.first, range.first, range.count,
-                 num_workers());
+  PENSTOCK_CHECK(range.first >= 0 && range.count >= 1 && range.count <= num_workers() - range.first,
+                 range.first, range.count, num_workers());
   return level_between(range.first, range.end() - 1);
 }
 
 int Topology::level_between(int a, int b) const {
   PENSTOCK_DCHECK(std::min(a, b) >= 0 && std::max(a, b) < num_workers(), a, b, num_workers());
   int level = 0;
-  while (a / unit_size_[static_cast<size_t>(level)] != b / unit_size_[static_cast<size_t>(level)]) ++level;
+  while (a / unit_size_[static_cast<size_t>(level)] != b / unit_size_[static_cast<size_t>(level)])
+    ++level;
   return level;
 }
 

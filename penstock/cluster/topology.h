@@ -1,5 +1,6 @@
-// What two workers, or a run of consecutive ones, share: the questions that placement asks of a cluster. Workers are numbered from 0,
-// innermost level first, so a unit of a level is a run of consecutive workers.
+// What two workers, or a run of consecutive ones, share: the questions that placement asks of a
+// cluster. Workers are numbered from 0, innermost level first, so a unit of a level is a run of
+// consecutive workers.
 //
 //   Topology topology(cluster);                 // 2 levels: 4 GPUs in a server, 4 servers
 //   topology.level_of({.first = 2, .count = 3});  // 2: workers 2, 3 and 4 span two servers
@@ -24,11 +25,13 @@ struct WorkerRange {
   bool operator==(const WorkerRange&) const = default;
 };
 
-/// What a message between two workers that share a unit of some level, and no smaller one, goes through.
+/// What a message between two workers that share a unit of some level, and no smaller one, goes
+/// through.
 struct Path {
   int64_t bandwidth_bytes_per_s = 1;  ///< the slowest level passed
   int64_t latency_ns = 0;             ///< one way, all levels passed together
-  bool by_reference = false;          ///< tensors move by reference: a message costs latency only (Level::by_reference)
+  /// Tensors move by reference: a message costs latency only (Level::by_reference).
+  bool by_reference = false;
 
   bool operator==(const Path&) const = default;
 };
@@ -44,14 +47,16 @@ class Topology {
   /// Workers in one unit of a level; 1 for level 0.
   int unit_size(int level) const { return unit_size_[static_cast<size_t>(level)]; }
 
-  /// The lowest level one unit of which holds the whole range; 0 for a single worker. Throws InternalError for an empty range or one beyond
-  /// the workers. O(levels).
+  /// The lowest level one unit of which holds the whole range; 0 for a single worker. Throws
+  /// InternalError for an empty range or one beyond the workers. O(levels).
   int level_of(WorkerRange range) const;
-  /// The lowest level that two workers share, both from 0 to num_workers() - 1; 0 for the same worker.
+  /// The lowest level that two workers share, both from 0 to num_workers() - 1; 0 for the same
+  /// worker.
   int level_between(int a, int b) const;
 
-  /// What messages within a unit of `level` may have to pass, at worst: never faster than that of a lower level. Levels with a count of 1
-  /// join nothing and are not passed. Level 0: no latency, by reference.
+  /// What messages within a unit of `level` may have to pass, at worst: never faster than that of a
+  /// lower level. Levels with a count of 1 join nothing and are not passed. Level 0: no latency, by
+  /// reference.
   const Path& path(int level) const { return paths_[static_cast<size_t>(level)]; }
 
  private:

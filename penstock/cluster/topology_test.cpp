@@ -14,7 +14,8 @@ namespace {
 
 Cluster four_servers_of_four() {
   Cluster cluster;
-  cluster.levels = {{"server", 4, 10'000'000'000, 5'000, false}, {"rack", 4, 1'250'000'000, 20'000, false}};
+  cluster.levels = {{"server", 4, 10'000'000'000, 5'000, false},
+                    {"rack", 4, 1'250'000'000, 20'000, false}};
   return cluster;
 }
 
@@ -41,17 +42,22 @@ TEST(Topology, PathsPassEveryLevelUpToTheSharedOne) {
 
 TEST(Topology, LevelsWithoutASecondUnitAreNotPassed) {
   Cluster cluster;
-  cluster.levels = {{"server", 1, 1, 1'000'000, false}, {"rack", 4, 5'000'000'000, 20'000, false}, {"row", 1, 2, 3, false}};
+  cluster.levels = {{"server", 1, 1, 1'000'000, false},
+                    {"rack", 4, 5'000'000'000, 20'000, false},
+                    {"row", 1, 2, 3, false}};
   const Topology topology(cluster);
   EXPECT_EQ(topology.path(2), (Path{5'000'000'000, 20'000, false}));
   EXPECT_EQ(topology.path(3), topology.path(2));
 }
 
-TEST(Topology, OneWorkerAloneHasThePathOfTheLastLevel) { EXPECT_EQ(Topology(local_cluster(1, 10)).path(1), (Path{10, 0, true})); }
+TEST(Topology, OneWorkerAloneHasThePathOfTheLastLevel) {
+  EXPECT_EQ(Topology(local_cluster(1, 10)).path(1), (Path{10, 0, true}));
+}
 
 TEST(Topology, ByReferenceEndsAtTheFirstLevelThatCopies) {
   Cluster cluster;
-  cluster.levels = {{"process", 2, 9, 0, true}, {"machine", 2, 7, 10, false}, {"odd", 2, 8, 0, true}};
+  cluster.levels = {
+      {"process", 2, 9, 0, true}, {"machine", 2, 7, 10, false}, {"odd", 2, 8, 0, true}};
   const Topology topology(cluster);
   EXPECT_TRUE(topology.path(1).by_reference);
   EXPECT_FALSE(topology.path(2).by_reference);
@@ -68,7 +74,8 @@ TEST(Topology, LatenciesSaturate) {
 TEST(Topology, RefusesInvalidClustersAndRangesWithoutWorkers) {
   EXPECT_THROW(Topology(Cluster{}), ConfigError);
   const Topology topology(four_servers_of_four());
-  for (const WorkerRange range : {WorkerRange{0, 0}, WorkerRange{-1, 2}, WorkerRange{0, 17}, WorkerRange{16, 1}, WorkerRange{1, INT_MAX}}) {
+  for (const WorkerRange range : {WorkerRange{0, 0}, WorkerRange{-1, 2}, WorkerRange{0, 17},
+                                  WorkerRange{16, 1}, WorkerRange{1, INT_MAX}}) {
     EXPECT_THROW(topology.level_of(range), InternalError) << range.first << ' ' << range.count;
   }
 }
@@ -83,24 +90,31 @@ TEST(Topology, TenMillionWorkersCostNothing) {
 
 rc::Gen<Cluster> any_small_cluster() {
   const auto level = rc::gen::build<Level>(
-      rc::gen::set(&Level::count, rc::gen::inRange(1, 5)), rc::gen::set(&Level::bandwidth_bytes_per_s, rc::gen::inRange<int64_t>(1, 9)),
-      rc::gen::set(&Level::latency_ns, rc::gen::inRange<int64_t>(0, 9)), rc::gen::set(&Level::by_reference));
-  return rc::gen::map(
-      rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5), [=](size_t count) { return rc::gen::container<std::vector<Level>>(count, level); }),
-      [](std::vector<Level> levels) {
-        Cluster cluster;
-        cluster.levels = std::move(levels);
-        return cluster;
-      });
+      rc::gen::set(&Level::count, rc::gen::inRange(1, 5)),
+      rc::gen::set(&Level::bandwidth_bytes_per_s, rc::gen::inRange<int64_t>(1, 9)),
+      rc::gen::set(&Level::latency_ns, rc::gen::inRange<int64_t>(0, 9)),
+      rc::gen::set(&Level::by_reference));
+  return rc::gen::map(rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5),
+                                      [=](size_t count) {
+                                        return rc::gen::container<std::vector<Level>>(count, level);
+                                      }),
+                      [](std::vector<Level> levels) {
+                        Cluster cluster;
+                        cluster.levels = std::move(levels);
+                        return cluster;
+                      });
 }
 
-/// A worker's unit at every level, by counting instead of dividing: addresses like those of an odometer.
+/// A worker's unit at every level, by counting instead of dividing: addresses like those of an
+/// odometer.
 std::vector<std::vector<int>> addresses(const Cluster& cluster) {
   std::vector<std::vector<int>> result;
   std::vector<int> digits(cluster.levels.size(), 0);
   for (int worker = 0; worker < cluster.num_workers(); ++worker) {
     result.push_back(digits);
-    for (size_t level = 0; level < digits.size() && ++digits[level] == cluster.levels[level].count; ++level) digits[level] = 0;
+    for (size_t level = 0; level < digits.size() && ++digits[level] == cluster.levels[level].count;
+         ++level)
+      digits[level] = 0;
   }
   return result;
 }
@@ -122,11 +136,14 @@ RC_GTEST_PROP(Topology, LevelsAreThoseOfTheWorkersAddresses, ()) {
   const int first = *rc::gen::inRange(0, workers);
   int most = 0;
   for (int last = first; last < workers; ++last) {
-    const auto at = [&](int worker) -> const std::vector<int>& { return address[static_cast<size_t>(worker)]; };
+    const auto at = [&](int worker) -> const std::vector<int>& {
+      return address[static_cast<size_t>(worker)];
+    };
     const int expected = level_by_digits(at(first), at(last));
     RC_ASSERT(topology.level_between(first, last) == expected);
     RC_ASSERT(topology.level_between(last, first) == expected);
-    for (int other = first; other <= last; ++other) most = std::max(most, level_by_digits(at(other), at(last)));
+    for (int other = first; other <= last; ++other)
+      most = std::max(most, level_by_digits(at(other), at(last)));
     RC_ASSERT(topology.level_of({first, last - first + 1}) == most);
   }
 }
@@ -140,12 +157,14 @@ RC_GTEST_PROP(Topology, PathsAreTheSlowestLinkAndAllLatenciesOnTheWay, ()) {
     for (int i = 0; i < level; ++i) {
       const Level& passed = cluster.levels[static_cast<size_t>(i)];
       if (passed.count == 1) continue;
-      expected.bandwidth_bytes_per_s = std::min(expected.bandwidth_bytes_per_s, passed.bandwidth_bytes_per_s);
+      expected.bandwidth_bytes_per_s =
+          std::min(expected.bandwidth_bytes_per_s, passed.bandwidth_bytes_per_s);
       expected.latency_ns += passed.latency_ns;
       expected.by_reference = expected.by_reference && passed.by_reference;
     }
     RC_ASSERT(topology.path(level) == expected);
-    RC_ASSERT(topology.path(level).bandwidth_bytes_per_s <= topology.path(level - 1).bandwidth_bytes_per_s);
+    RC_ASSERT(topology.path(level).bandwidth_bytes_per_s <=
+              topology.path(level - 1).bandwidth_bytes_per_s);
     RC_ASSERT(topology.path(level).latency_ns >= topology.path(level - 1).latency_ns);
   }
 }

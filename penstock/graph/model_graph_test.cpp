@@ -21,8 +21,10 @@ using ::testing::IsEmpty;
 ValueRef of(int layer, int output = 0) { return {LayerId{layer}, output}; }
 const ValueRef kInput = ValueRef::model_input(0);
 
-std::string refusal(int num_inputs, std::vector<LayerNode> layers, std::vector<ValueRef> outputs = {}) {
-  return tests::message_of<ConfigError>([&] { ModelGraph::build(num_inputs, std::move(layers), std::move(outputs)); });
+std::string refusal(int num_inputs, std::vector<LayerNode> layers,
+                    std::vector<ValueRef> outputs = {}) {
+  return tests::message_of<ConfigError>(
+      [&] { ModelGraph::build(num_inputs, std::move(layers), std::move(outputs)); });
 }
 
 std::vector<std::string> names(const ModelGraph& graph) {
@@ -33,10 +35,12 @@ std::vector<std::string> names(const ModelGraph& graph) {
 
 /// in -> a -> b -> d, a -> c -> d: a branch that is joined again; b has two outputs.
 ModelGraph diamond() {
-  return ModelGraph::build(
-      1,
-      {{"a", "conv2d", {kInput}, 1}, {"b", "split", {of(0)}, 2}, {"c", "linear", {of(0)}, 1}, {"d", "add", {of(1, 1), of(2), of(1, 0)}, 1}},
-      {of(3)});
+  return ModelGraph::build(1,
+                           {{"a", "conv2d", {kInput}, 1},
+                            {"b", "split", {of(0)}, 2},
+                            {"c", "linear", {of(0)}, 1},
+                            {"d", "add", {of(1, 1), of(2), of(1, 0)}, 1}},
+                           {of(3)});
 }
 
 TEST(ModelGraph, KnowsPredecessorsAndSuccessorsOnceEach) {
@@ -50,11 +54,15 @@ TEST(ModelGraph, KnowsPredecessorsAndSuccessorsOnceEach) {
   EXPECT_EQ(graph.layer(LayerId{3}).inputs, (std::vector<ValueRef>{of(1, 1), of(2), of(1, 0)}));
 }
 
-TEST(ModelGraph, KeepsAnOrderThatIsTopological) { EXPECT_THAT(names(diamond()), ElementsAre("a", "b", "c", "d")); }
+TEST(ModelGraph, KeepsAnOrderThatIsTopological) {
+  EXPECT_THAT(names(diamond()), ElementsAre("a", "b", "c", "d"));
+}
 
 TEST(ModelGraph, PutsLayersIntoTopologicalOrderAndRenumbersReferences) {
-  const ModelGraph graph =
-      ModelGraph::build(1, {{"c", "", {of(1)}, 1}, {"b", "", {of(2)}, 1}, {"a", "", {kInput}, 1}, {"x", "", {of(0)}, 1}}, {of(0), of(3)});
+  const ModelGraph graph = ModelGraph::build(
+      1,
+      {{"c", "", {of(1)}, 1}, {"b", "", {of(2)}, 1}, {"a", "", {kInput}, 1}, {"x", "", {of(0)}, 1}},
+      {of(0), of(3)});
   EXPECT_THAT(names(graph), ElementsAre("a", "b", "c", "x"));
   EXPECT_THAT(graph.layer(LayerId{2}).inputs, ElementsAre(of(1)));
   EXPECT_THAT(graph.outputs(), ElementsAre(of(2), of(3)));
@@ -71,7 +79,10 @@ TEST(ModelGraph, MayBeEmptyAndMayHaveLayersWithoutInputs) {
 }
 
 TEST(ModelGraph, ReportsTheLayersOnACycleInTheDirectionOfTheData) {
-  const auto message = refusal(1, {{"in", "", {kInput}, 1}, {"a", "", {of(0), of(3)}, 1}, {"b", "", {of(1)}, 1}, {"c", "", {of(2)}, 1}});
+  const auto message = refusal(1, {{"in", "", {kInput}, 1},
+                                   {"a", "", {of(0), of(3)}, 1},
+                                   {"b", "", {of(1)}, 1},
+                                   {"c", "", {of(2)}, 1}});
   EXPECT_THAT(message, HasSubstr("cycle: a -> b -> c -> a"));
   EXPECT_THAT(message, Not(HasSubstr("in ->")));
   EXPECT_THAT(refusal(0, {{"self", "", {of(0)}, 1}}), HasSubstr("self -> self"));
@@ -79,19 +90,25 @@ TEST(ModelGraph, ReportsTheLayersOnACycleInTheDirectionOfTheData) {
 
 TEST(ModelGraph, ShortensTheReportOfALongCycle) {
   std::vector<LayerNode> layers;
-  for (int i = 0; i < 10'000; ++i) layers.push_back({"n" + std::to_string(i), "", {of((i + 9'999) % 10'000)}, 1});
+  for (int i = 0; i < 10'000; ++i)
+    layers.push_back({"n" + std::to_string(i), "", {of((i + 9'999) % 10'000)}, 1});
   EXPECT_THAT(refusal(0, layers), AllOf(HasSubstr("n0 -> n1 -> "), HasSubstr("9980 more -> n0")));
 }
 
 TEST(ModelGraph, RefusesBadAndDuplicateNames) {
   EXPECT_THAT(refusal(1, {{"a", "", {kInput}, 1}, {"a", "", {kInput}, 1}}), HasSubstr("'a'"));
-  for (const std::string& name : {std::string(), std::string("a b"), std::string("a/b"), std::string("\xc3\xa9"), std::string("@0"),
-                                  std::string("a\0", 2), std::string(201, 'a'), std::string(1'000'000, 'a')}) {
+  for (const std::string& name : {std::string(), std::string("a b"), std::string("a/b"),
+                                  std::string("\xc3\xa9"), std::string("@0"), std::string("a\0", 2),
+                                  std::string(201, 'a'), std::string(1'000'000, 'a')}) {
     const std::string message = refusal(1, {{name, "", {kInput}, 1}});
     EXPECT_THAT(message, HasSubstr("expected a name"));
     EXPECT_LT(message.size(), 300U);
   }
-  EXPECT_EQ(ModelGraph::build(1, {{"block.1_conv-2", "", {kInput}, 1}, {std::string(200, 'a'), "", {kInput}, 1}}, {}).num_layers(), 2);
+  EXPECT_EQ(
+      ModelGraph::build(
+          1, {{"block.1_conv-2", "", {kInput}, 1}, {std::string(200, 'a'), "", {kInput}, 1}}, {})
+          .num_layers(),
+      2);
 }
 
 TEST(ModelGraph, RefusesReferencesToWhatDoesNotExist) {
@@ -109,16 +126,21 @@ TEST(ModelGraph, RefusesReferencesToWhatDoesNotExist) {
 TEST(ModelGraph, TakesALongChainInReverseWithoutRecursion) {
   constexpr int kLayers = 200'000;
   std::vector<LayerNode> layers;
-  for (int i = 0; i < kLayers; ++i) layers.push_back({"n" + std::to_string(i), "", {i + 1 < kLayers ? of(i + 1) : kInput}, 1});
+  for (int i = 0; i < kLayers; ++i)
+    layers.push_back({"n" + std::to_string(i), "", {i + 1 < kLayers ? of(i + 1) : kInput}, 1});
   const ModelGraph graph = ModelGraph::build(1, std::move(layers), {of(0)});
   EXPECT_EQ(graph.layers().front().name, "n199999");
   EXPECT_EQ(graph.outputs().front(), of(kLayers - 1));
 }
 
 TEST(ModelGraph, TiesFollowTheirLayersIntoTopologicalOrder) {
-  // Listed backwards: "b" borrows from "a", "c" from "a" as well, and has a weight of its own before it.
-  const ModelGraph graph = ModelGraph::build(
-      1, {{"c", "", {of(1)}, 1, {{1, {LayerId{2}, 0}}}}, {"b", "", {of(2)}, 1, {{0, {LayerId{2}, 0}}}}, {"a", "", {kInput}, 1}}, {of(0)});
+  // Listed backwards: "b" borrows from "a", "c" from "a" as well, and has a weight of its own
+  // before it.
+  const ModelGraph graph = ModelGraph::build(1,
+                                             {{"c", "", {of(1)}, 1, {{1, {LayerId{2}, 0}}}},
+                                              {"b", "", {of(2)}, 1, {{0, {LayerId{2}, 0}}}},
+                                              {"a", "", {kInput}, 1}},
+                                             {of(0)});
   const ParameterRef owner{LayerId{0}, 0};
   EXPECT_EQ(graph.owner({LayerId{1}, 0}), owner);
   EXPECT_EQ(graph.owner({LayerId{2}, 1}), owner);
@@ -129,7 +151,9 @@ TEST(ModelGraph, TiesFollowTheirLayersIntoTopologicalOrder) {
 
 TEST(ModelGraph, RefusesTiesThatAreNone) {
   const auto tied = [](std::vector<WeightTie> ties) {
-    return refusal(1, {{"a", "", {kInput}, 1}, {"b", "", {of(0)}, 1, {{0, {LayerId{0}, 0}}}}, {"c", "", {of(1)}, 1, std::move(ties)}});
+    return refusal(1, {{"a", "", {kInput}, 1},
+                       {"b", "", {of(0)}, 1, {{0, {LayerId{0}, 0}}}},
+                       {"c", "", {of(1)}, 1, std::move(ties)}});
   };
   EXPECT_THAT(tied({{0, {LayerId{2}, 0}}}), HasSubstr("does not come before it"));
   EXPECT_THAT(tied({{0, {LayerId{7}, 0}}}), HasSubstr("layer number 7"));
@@ -140,23 +164,29 @@ TEST(ModelGraph, RefusesTiesThatAreNone) {
   EXPECT_THAT(tied(std::vector<WeightTie>(1001)), HasSubstr("1001"));
 }
 
-TEST(ModelGraph, RefusesMoreThanAMillionLayers) { EXPECT_THAT(refusal(0, std::vector<LayerNode>(1'000'001)), HasSubstr("1000001")); }
+TEST(ModelGraph, RefusesMoreThanAMillionLayers) {
+  EXPECT_THAT(refusal(0, std::vector<LayerNode>(1'000'001)), HasSubstr("1000001"));
+}
 
 TEST(CrossingValues, ListsEachValueOncePerConsumerStage) {
   const std::vector<StageId> stages = {StageId{0}, StageId{0}, StageId{1}, StageId{2}};
   EXPECT_THAT(crossing_values(diamond(), stages),
-              ElementsAre(CrossingValue{of(0), StageId{0}, StageId{1}}, CrossingValue{of(1, 0), StageId{0}, StageId{2}},
-                          CrossingValue{of(1, 1), StageId{0}, StageId{2}}, CrossingValue{of(2), StageId{1}, StageId{2}}));
+              ElementsAre(CrossingValue{of(0), StageId{0}, StageId{1}},
+                          CrossingValue{of(1, 0), StageId{0}, StageId{2}},
+                          CrossingValue{of(1, 1), StageId{0}, StageId{2}},
+                          CrossingValue{of(2), StageId{1}, StageId{2}}));
 }
 
 TEST(CrossingValues, CountsTwoReadersInOneStageOnce) {
   const std::vector<StageId> stages = {StageId{0}, StageId{1}, StageId{1}, StageId{1}};
-  EXPECT_THAT(crossing_values(diamond(), stages), ElementsAre(CrossingValue{of(0), StageId{0}, StageId{1}}));
+  EXPECT_THAT(crossing_values(diamond(), stages),
+              ElementsAre(CrossingValue{of(0), StageId{0}, StageId{1}}));
   EXPECT_THAT(crossing_values(diamond(), std::vector<StageId>(4)), IsEmpty());
 }
 
 TEST(CrossingValues, RefusesBackwardEdgesAndAWrongNumberOfStages) {
-  EXPECT_THROW(crossing_values(diamond(), {StageId{1}, StageId{0}, StageId{1}, StageId{1}}), ConfigError);
+  EXPECT_THROW(crossing_values(diamond(), {StageId{1}, StageId{0}, StageId{1}, StageId{1}}),
+               ConfigError);
   EXPECT_THROW(crossing_values(diamond(), {StageId{0}}), ConfigError);
 }
 
@@ -169,7 +199,8 @@ std::vector<LayerNode> shuffled_layers(Rng& rng, int count) {
   for (size_t i = 0; i < position.size(); ++i) {
     LayerNode& layer = layers[static_cast<size_t>(position[i])];
     layer = {"n" + std::to_string(i), "k", {kInput}, 2};
-    for (uint64_t k = rng.below(4); k > 0 && i > 0; --k) layer.inputs.push_back(of(position[rng.below(i)], static_cast<int>(rng.below(2))));
+    for (uint64_t k = rng.below(4); k > 0 && i > 0; --k)
+      layer.inputs.push_back(of(position[rng.below(i)], static_cast<int>(rng.below(2))));
   }
   return layers;
 }
@@ -187,7 +218,8 @@ RC_GTEST_PROP(ModelGraph, OrderIsTopologicalCompleteAndStable, (uint64_t seed)) 
     for (size_t i = 0; i < after.inputs.size(); ++i) {
       if (after.inputs[i].is_model_input()) continue;
       RC_ASSERT(after.inputs[i].layer < id);
-      RC_ASSERT(graph.layer(after.inputs[i].layer).name == listed[before.inputs[i].layer.index()].name);
+      RC_ASSERT(graph.layer(after.inputs[i].layer).name ==
+                listed[before.inputs[i].layer.index()].name);
       const auto& readers = graph.successors(after.inputs[i].layer);
       RC_ASSERT(std::is_sorted(readers.begin(), readers.end()));
       RC_ASSERT(std::count(readers.begin(), readers.end(), id) == 1);

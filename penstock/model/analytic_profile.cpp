@@ -17,7 +17,8 @@ namespace {
 using profile::LayerCost;
 using profile::Operation;
 
-/// Larger tensors are taken for a mistake; sums of a model's sizes stay far from the end of 64 bits.
+/// Larger tensors are taken for a mistake; sums of a model's sizes stay far from the end of 64
+/// bits.
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 /// 36 years: a device that slow is a mistake in its file.
 constexpr int64_t kMaxNs = int64_t{1} << 60;
@@ -30,7 +31,8 @@ class GradientFlow {
     for (int i = 0; i < layers; ++i) {
       const graph::LayerNode& node = model.graph().layer(LayerId{i});
       inputs_need_.push_back(false);
-      for (const graph::ValueRef& input : node.inputs) inputs_need_.back() = inputs_need_.back() || needed(input);
+      for (const graph::ValueRef& input : node.inputs)
+        inputs_need_.back() = inputs_need_.back() || needed(input);
       outputs_need_.push_back(inputs_need_.back() || model.parameter_count(LayerId{i}) > 0);
       arriving_.emplace_back(static_cast<size_t>(node.num_outputs), 0);
     }
@@ -51,7 +53,9 @@ class GradientFlow {
   const std::vector<int64_t>& arriving(LayerId id) const { return arriving_[id.index()]; }
 
  private:
-  bool needed(const graph::ValueRef& value) const { return !value.is_model_input() && outputs_need_[value.layer.index()]; }
+  bool needed(const graph::ValueRef& value) const {
+    return !value.is_model_input() && outputs_need_[value.layer.index()];
+  }
   void arrive(const graph::ValueRef& value) {
     if (needed(value)) ++arriving_[value.layer.index()][static_cast<size_t>(value.output)];
   }
@@ -68,11 +72,13 @@ class Estimate {
       : model_(model),
         device_(device),
         batch_(options.batch_size),
-        optimizer_states_(static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size())),
+        optimizer_states_(
+            static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size())),
         flow_(model) {}
 
   LayerCost layer(LayerId id) const {
-    const profile::LayerWork work = model_.layer(id).work(input_shapes(id), model_.output_shapes(id), batch_);
+    const profile::LayerWork work =
+        model_.layer(id).work(input_shapes(id), model_.output_shapes(id), batch_);
     LayerCost cost;
     cost.forward_ns = profile::operations_ns(work.forward, device_);
     if (flow_.runs_backward(id)) {
@@ -87,17 +93,21 @@ class Estimate {
     for (const ParameterSpec& spec : model_.layer(id).parameters()) {
       const int64_t numbers = detail::batch_numbers({spec.shape}, 1);
       if (cost.backward_ns > 0) {
-        cost.accumulate_ns = saturating_add(cost.accumulate_ns, ns(detail::elementwise({numbers, numbers, numbers})));
+        cost.accumulate_ns = saturating_add(cost.accumulate_ns,
+                                            ns(detail::elementwise({numbers, numbers, numbers})));
       }
       cost.step_ns = saturating_add(cost.step_ns, step_ns(numbers));
     }
     for (const Shape& shape : model_.output_shapes(id)) {
-      cost.output_bytes.push_back(checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
+      cost.output_bytes.push_back(
+          checked(id, detail::tensor_bytes(detail::batch_numbers({shape}, batch_))));
     }
     cost.stash_bytes = checked(id, work.stash_bytes);
     if (std::max({cost.forward_ns, cost.backward_ns, cost.accumulate_ns, cost.step_ns}) > kMaxNs) {
-      throw ConfigError(fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' with {} samples",
-                                    model_.graph().layer(id).name, device_.name, batch_));
+      throw ConfigError(
+          fmt::format("analytic profile: layer '{}' would take more than 2^60 ns on device '{}' "
+                      "with {} samples",
+                      model_.graph().layer(id).name, device_.name, batch_));
     }
     return cost;
   }
@@ -107,32 +117,38 @@ class Estimate {
     std::vector<Shape> shapes;
     for (const graph::ValueRef& value : model_.graph().layer(id).inputs) {
       const auto output = static_cast<size_t>(value.output);
-      shapes.push_back(value.is_model_input() ? model_.input_shapes().at(output) : model_.output_shapes(value.layer).at(output));
+      shapes.push_back(value.is_model_input() ? model_.input_shapes().at(output)
+                                              : model_.output_shapes(value.layer).at(output));
     }
     return shapes;
   }
 
   int64_t backward_ns(LayerId id, const profile::LayerWork& work) const {
     int64_t total = profile::operations_ns(work.backward_weights, device_);
-    if (flow_.inputs_need(id)) total = saturating_add(total, profile::operations_ns(work.backward_inputs, device_));
+    if (flow_.inputs_need(id))
+      total = saturating_add(total, profile::operations_ns(work.backward_inputs, device_));
     for (size_t i = 0; i < flow_.arriving(id).size(); ++i) {
       const int64_t additions = flow_.arriving(id)[i] - 1;
       if (additions < 1) continue;
       const int64_t numbers = detail::batch_numbers({model_.output_shapes(id)[i]}, batch_);
-      total = saturating_add(total, saturating_mul(additions, ns(detail::elementwise({numbers, numbers, numbers}))));
+      total = saturating_add(
+          total, saturating_mul(additions, ns(detail::elementwise({numbers, numbers, numbers}))));
     }
     return total;
   }
 
-  /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm, then the gradient.
+  /// Cross-entropy of the first output where it is a vector of logits: softmax and its logarithm,
+  /// then the gradient.
   void add_loss(LayerId id, LayerCost& cost) const {
     const graph::ValueRef& result = model_.graph().outputs().front();
     if (result.is_model_input() || result.layer != id || !flow_.runs_backward(id)) return;
     const Shape& logits = model_.output_shapes(id).at(static_cast<size_t>(result.output));
     if (logits.size() != 1) return;
     const int64_t numbers = detail::batch_numbers({logits}, batch_);
-    cost.forward_ns = saturating_add(cost.forward_ns, ns(detail::normalization({numbers, numbers})));
-    cost.backward_ns = saturating_add(cost.backward_ns, ns(detail::elementwise({numbers, numbers, numbers})));
+    cost.forward_ns =
+        saturating_add(cost.forward_ns, ns(detail::normalization({numbers, numbers})));
+    cost.backward_ns =
+        saturating_add(cost.backward_ns, ns(detail::elementwise({numbers, numbers, numbers})));
   }
 
   /// Reads weight, gradient and state; writes weight and state.
@@ -146,8 +162,9 @@ class Estimate {
 
   int64_t checked(LayerId id, int64_t bytes) const {
     if (bytes >= 0 && bytes <= kMaxBytes) return bytes;
-    throw ConfigError(fmt::format("analytic profile: a micro-batch of {} samples needs more than 2^60 bytes in layer '{}'", batch_,
-                                  model_.graph().layer(id).name));
+    throw ConfigError(fmt::format(
+        "analytic profile: a micro-batch of {} samples needs more than 2^60 bytes in layer '{}'",
+        batch_, model_.graph().layer(id).name));
   }
 
   const Model& model_;
@@ -159,13 +176,15 @@ class Estimate {
 
 }  // namespace
 
-profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec& device, const AnalyticOptions& options) {
+profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec& device,
+                                  const AnalyticOptions& options) {
   profile::validate(device);
   if (options.batch_size < 1 || options.batch_size > detail::kMaxElements) {
-    throw ConfigError(
-        fmt::format("analytic profile: batch size must be between 1 and {}, found {}", detail::kMaxElements, options.batch_size));
+    throw ConfigError(fmt::format("analytic profile: batch size must be between 1 and {}, found {}",
+                                  detail::kMaxElements, options.batch_size));
   }
-  if (model.graph().num_layers() == 0) throw ConfigError(fmt::format("analytic profile: model '{}' has no layers", model.name()));
+  if (model.graph().num_layers() == 0)
+    throw ConfigError(fmt::format("analytic profile: model '{}' has no layers", model.name()));
   const Estimate estimate(model, device, options);
   profile::Profile result;
   result.model = model.name();
@@ -174,7 +193,8 @@ profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec&
   result.batch_size = options.batch_size;
   result.copy_bandwidth_bytes_per_s = profile::summing_bandwidth(device);
   result.graph = model.graph();
-  for (int i = 0; i < model.graph().num_layers(); ++i) result.costs.push_back(estimate.layer(LayerId{i}));
+  for (int i = 0; i < model.graph().num_layers(); ++i)
+    result.costs.push_back(estimate.layer(LayerId{i}));
   profile::validate(result);  // a layer of the user's own may count nonsense
   return result;
 }

@@ -20,7 +20,8 @@ uint64_t next_builder_id() {
 
 /// "layer 'second' (conv2d)", or without the name when the caller gave none.
 std::string describe(const std::string& kind, const std::string& name) {
-  return name.empty() ? fmt::format("layer of kind {}", kind) : fmt::format("layer '{}' ({})", name, kind);
+  return name.empty() ? fmt::format("layer of kind {}", kind)
+                      : fmt::format("layer '{}' ({})", name, kind);
 }
 
 /// Calls a maker of a builtin layer; what it objects to is said to be this layer's.
@@ -35,7 +36,8 @@ detail::LayerPtr make(const char* kind, const std::string& name, const Maker& ma
 
 int64_t channels_of(const Value& x) {
   if (x.shape.size() != 3) {
-    throw ConfigError(fmt::format("expected an input of shape [channels, height, width], found {}", detail::shape_text(x.shape)));
+    throw ConfigError(fmt::format("expected an input of shape [channels, height, width], found {}",
+                                  detail::shape_text(x.shape)));
   }
   return x.shape[0];
 }
@@ -47,11 +49,14 @@ ModelBuilder::ModelBuilder(std::string name) : name_(std::move(name)), id_(next_
 Value ModelBuilder::input(Shape shape) {
   detail::checked_elements(shape, fmt::format("model '{}': input", name_));
   input_shapes_.push_back(shape);
-  return {graph::ValueRef::model_input(static_cast<int>(input_shapes_.size()) - 1), std::move(shape), id_};
+  return {graph::ValueRef::model_input(static_cast<int>(input_shapes_.size()) - 1),
+          std::move(shape), id_};
 }
 
 Value ModelBuilder::conv2d(const Value& x, const Conv2dOptions& options) {
-  return apply_one(make("conv2d", options.name, [&] { return detail::make_conv2d(channels_of(x), options); }), {x}, options.name);
+  return apply_one(
+      make("conv2d", options.name, [&] { return detail::make_conv2d(channels_of(x), options); }),
+      {x}, options.name);
 }
 
 Value ModelBuilder::linear(const Value& x, const LinearOptions& options) {
@@ -67,29 +72,44 @@ Value ModelBuilder::batch_norm2d(const Value& x, const BatchNormOptions& options
   return apply_one(make("batch_norm2d", options.name, maker), {x}, options.name);
 }
 
-Value ModelBuilder::relu(const Value& x, const std::string& name) { return apply_one(detail::make_relu(), {x}, name); }
+Value ModelBuilder::relu(const Value& x, const std::string& name) {
+  return apply_one(detail::make_relu(), {x}, name);
+}
 
-Value ModelBuilder::tanh(const Value& x, const std::string& name) { return apply_one(detail::make_tanh(), {x}, name); }
+Value ModelBuilder::tanh(const Value& x, const std::string& name) {
+  return apply_one(detail::make_tanh(), {x}, name);
+}
 
 Value ModelBuilder::max_pool2d(const Value& x, const Pool2dOptions& options) {
-  return apply_one(make("max_pool2d", options.name, [&] { return detail::make_max_pool2d(options); }), {x}, options.name);
+  return apply_one(
+      make("max_pool2d", options.name, [&] { return detail::make_max_pool2d(options); }), {x},
+      options.name);
 }
 
 Value ModelBuilder::avg_pool2d(const Value& x, const Pool2dOptions& options) {
-  return apply_one(make("avg_pool2d", options.name, [&] { return detail::make_avg_pool2d(options); }), {x}, options.name);
+  return apply_one(
+      make("avg_pool2d", options.name, [&] { return detail::make_avg_pool2d(options); }), {x},
+      options.name);
 }
 
 Value ModelBuilder::adaptive_avg_pool2d(const Value& x, int64_t size, const std::string& name) {
-  return apply_one(make("adaptive_avg_pool2d", name, [&] { return detail::make_adaptive_avg_pool2d(size); }), {x}, name);
+  return apply_one(
+      make("adaptive_avg_pool2d", name, [&] { return detail::make_adaptive_avg_pool2d(size); }),
+      {x}, name);
 }
 
-Value ModelBuilder::flatten(const Value& x, const std::string& name) { return apply_one(detail::make_flatten(), {x}, name); }
+Value ModelBuilder::flatten(const Value& x, const std::string& name) {
+  return apply_one(detail::make_flatten(), {x}, name);
+}
 
 Value ModelBuilder::dropout(const Value& x, double probability, const std::string& name) {
-  return apply_one(make("dropout", name, [&] { return detail::make_dropout(probability); }), {x}, name);
+  return apply_one(make("dropout", name, [&] { return detail::make_dropout(probability); }), {x},
+                   name);
 }
 
-Value ModelBuilder::add(const Value& a, const Value& b, const std::string& name) { return apply_one(detail::make_add(), {a, b}, name); }
+Value ModelBuilder::add(const Value& a, const Value& b, const std::string& name) {
+  return apply_one(detail::make_add(), {a, b}, name);
+}
 
 Value ModelBuilder::concat(const std::vector<Value>& parts, const std::string& name) {
   const auto maker = [&] { return detail::make_concat(static_cast<int64_t>(parts.size())); };
@@ -100,14 +120,17 @@ std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std:
   return apply(make("split", name, [&] { return detail::make_split(parts); }), {x}, name);
 }
 
-std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name) {
-  if (layer == nullptr) throw ConfigError(fmt::format("model '{}': layer '{}' is a null pointer", name_, name));
+std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer,
+                                       const std::vector<Value>& inputs, const std::string& name) {
+  if (layer == nullptr)
+    throw ConfigError(fmt::format("model '{}': layer '{}' is a null pointer", name_, name));
   const std::string layer_name = name.empty() ? unused_name(layer->kind()) : name;
   const LayerId id{static_cast<int32_t>(nodes_.size())};
   if (!names_.emplace(layer_name, id).second) {
     throw ConfigError(fmt::format("model '{}': two layers are called '{}'", name_, layer_name));
   }
-  graph::LayerNode node{.name = layer_name, .kind = layer->kind(), .inputs = {}, .num_outputs = layer->num_outputs()};
+  graph::LayerNode node{
+      .name = layer_name, .kind = layer->kind(), .inputs = {}, .num_outputs = layer->num_outputs()};
   std::vector<Shape> input_shapes;
   for (const Value& value : inputs) {
     check_owner(value, fmt::format("layer '{}'", layer_name));
@@ -118,46 +141,61 @@ std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer, const
   std::vector<Shape> shapes = detail::infer_shapes(*layer, layer_name, input_shapes);
 
   std::vector<Value> outputs;
-  for (size_t i = 0; i < shapes.size(); ++i) outputs.push_back({{id, static_cast<int>(i)}, std::move(shapes[i]), id_});
+  for (size_t i = 0; i < shapes.size(); ++i)
+    outputs.push_back({{id, static_cast<int>(i)}, std::move(shapes[i]), id_});
   nodes_.push_back(std::move(node));
   layers_.push_back(std::move(layer));
   return outputs;
 }
 
-graph::ParameterRef ModelBuilder::find_parameter(const std::string& layer, const std::string& parameter) const {
+graph::ParameterRef ModelBuilder::find_parameter(const std::string& layer,
+                                                 const std::string& parameter) const {
   const auto found = names_.find(layer);
   // A layer that was refused leaves its name behind.
-  const bool exists = found != names_.end() && found->second.index() < nodes_.size() && nodes_[found->second.index()].name == layer;
-  if (!exists) throw ConfigError(fmt::format("model '{}': there is no layer '{}' to tie a weight to", name_, layer));
+  const bool exists = found != names_.end() && found->second.index() < nodes_.size() &&
+                      nodes_[found->second.index()].name == layer;
+  if (!exists)
+    throw ConfigError(
+        fmt::format("model '{}': there is no layer '{}' to tie a weight to", name_, layer));
   const std::vector<ParameterSpec> specs = layers_[found->second.index()]->parameters();
   for (size_t k = 0; k < specs.size(); ++k) {
     if (specs[k].name == parameter) return {found->second, static_cast<int>(k)};
   }
-  throw ConfigError(fmt::format("model '{}': layer '{}' has no parameter '{}'", name_, layer, parameter));
+  throw ConfigError(
+      fmt::format("model '{}': layer '{}' has no parameter '{}'", name_, layer, parameter));
 }
 
-void ModelBuilder::tie(const std::string& layer, const std::string& parameter, const std::string& owner,
-                       const std::string& owner_parameter) {
+void ModelBuilder::tie(const std::string& layer, const std::string& parameter,
+                       const std::string& owner, const std::string& owner_parameter) {
   const graph::ParameterRef borrowed = find_parameter(layer, parameter);
   graph::ParameterRef lent = find_parameter(owner, owner_parameter);
   for (const graph::WeightTie& tie : nodes_[lent.layer.index()].ties) {
     if (tie.parameter == lent.parameter) lent = tie.owner;
   }
   if (lent.layer >= borrowed.layer) {
-    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' can only be tied to a weight of an earlier layer, found '{}' of '{}'",
-                                  name_, parameter, layer, owner_parameter, owner));
+    throw ConfigError(
+        fmt::format("model '{}': '{}' of layer '{}' can only be tied to a weight of an earlier "
+                    "layer, found '{}' of '{}'",
+                    name_, parameter, layer, owner_parameter, owner));
   }
-  const Shape ours = layers_[borrowed.layer.index()]->parameters()[static_cast<size_t>(borrowed.parameter)].shape;
-  const Shape theirs = layers_[lent.layer.index()]->parameters()[static_cast<size_t>(lent.parameter)].shape;
+  const Shape ours =
+      layers_[borrowed.layer.index()]->parameters()[static_cast<size_t>(borrowed.parameter)].shape;
+  const Shape theirs =
+      layers_[lent.layer.index()]->parameters()[static_cast<size_t>(lent.parameter)].shape;
   if (ours != theirs) {
-    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' has shape {}, '{}' of layer '{}' has shape {}: they cannot be one weight",
-                                  name_, parameter, layer, detail::shape_text(ours), owner_parameter, owner, detail::shape_text(theirs)));
+    throw ConfigError(
+        fmt::format("model '{}': '{}' of layer '{}' has shape {}, '{}' of layer '{}' has shape {}: "
+                    "they cannot be one weight",
+                    name_, parameter, layer, detail::shape_text(ours), owner_parameter, owner,
+                    detail::shape_text(theirs)));
   }
   std::vector<graph::WeightTie>& ties = nodes_[borrowed.layer.index()].ties;
-  const bool is_tied =
-      std::any_of(ties.begin(), ties.end(), [&](const graph::WeightTie& tie) { return tie.parameter == borrowed.parameter; });
+  const bool is_tied = std::any_of(ties.begin(), ties.end(), [&](const graph::WeightTie& tie) {
+    return tie.parameter == borrowed.parameter;
+  });
   if (is_tied || lent_.contains(borrowed)) {
-    throw ConfigError(fmt::format("model '{}': '{}' of layer '{}' is tied already", name_, parameter, layer));
+    throw ConfigError(
+        fmt::format("model '{}': '{}' of layer '{}' is tied already", name_, parameter, layer));
   }
   lent_.insert(lent);
   ties.push_back({borrowed.parameter, lent});
@@ -171,11 +209,16 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
     check_owner(value, "the model's outputs");
     refs.push_back(value.ref);
   }
-  // The layers were added in topological order, which build() keeps, so code and nodes stay in step.
-  return Model(name_, graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)), layers_, input_shapes_);
+  // The layers were added in topological order, which build() keeps, so code and nodes stay in
+  // step.
+  return Model(
+      name_,
+      graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)),
+      layers_, input_shapes_);
 }
 
-Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name) {
+Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
+                              const std::string& name) {
   return std::move(apply(std::move(layer), inputs, name).front());
 }
 
@@ -188,7 +231,8 @@ std::string ModelBuilder::unused_name(const std::string& kind) {
 }
 
 void ModelBuilder::check_owner(const Value& value, const std::string& user) const {
-  if (value.builder != id_) throw ConfigError(fmt::format("model '{}': {} uses a value of another builder", name_, user));
+  if (value.builder != id_)
+    throw ConfigError(fmt::format("model '{}': {} uses a value of another builder", name_, user));
 }
 
 }  // namespace penstock::model

@@ -39,7 +39,8 @@ struct Conv2dOptions {
   int64_t groups = 1;
   bool bias = true;
   std::string name = {};  ///< empty: kind and a number, "conv2d_1"
-  /// None: PyTorch's default, weight and bias uniform within 1 / sqrt(fan in). When given, the bias starts at 0.
+  /// None: PyTorch's default, weight and bias uniform within 1 / sqrt(fan in). When given, the bias
+  /// starts at 0.
   std::optional<Init> weight_init = {};
 };
 struct LinearOptions {
@@ -47,7 +48,8 @@ struct LinearOptions {
   bool bias = true;
   std::string name = {};
   std::optional<Init> weight_init = {};  ///< as for Conv2dOptions
-  /// The weight is [in_features, features] instead of [features, in_features], so that a decoder can share it with its encoder (tie()).
+  /// The weight is [in_features, features] instead of [features, in_features], so that a decoder
+  /// can share it with its encoder (tie()).
   bool transposed = false;
 };
 struct Pool2dOptions {
@@ -83,21 +85,26 @@ class ModelBuilder {
   Value concat(const std::vector<Value>& parts, const std::string& name = "");
   /// Equal parts along the channel dimension: a layer with several outputs.
   std::vector<Value> split(const Value& x, int64_t parts, const std::string& name = "");
-  /// Makes a parameter of `layer` the very weight of `owner`, an earlier layer: one weight, used twice, trained on the sum of the
-  /// gradients. The shapes must be equal. `layer`'s own initialisation counts for nothing. Throws ConfigError for names that do not exist,
-  /// shapes that differ, a parameter that is tied already or that others are tied to.
+  /// Makes a parameter of `layer` the very weight of `owner`, an earlier layer: one weight, used
+  /// twice, trained on the sum of the gradients. The shapes must be equal. `layer`'s own
+  /// initialisation counts for nothing. Throws ConfigError for names that do not exist, shapes that
+  /// differ, a parameter that is tied already or that others are tied to.
   ///
   ///   net.tie("decoder", "weight", "encoder", "weight");
-  void tie(const std::string& layer, const std::string& parameter, const std::string& owner, const std::string& owner_parameter);
+  void tie(const std::string& layer, const std::string& parameter, const std::string& owner,
+           const std::string& owner_parameter);
   /// Any layer of the user's own; returns its outputs.
-  std::vector<Value> apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name = "");
+  std::vector<Value> apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
+                           const std::string& name = "");
 
-  /// Throws ConfigError naming the layer for shapes that do not fit, duplicate names, values of another builder, no outputs.
+  /// Throws ConfigError naming the layer for shapes that do not fit, duplicate names, values of
+  /// another builder, no outputs.
   Model build(const std::vector<Value>& outputs);
   Model build(const Value& output) { return build(std::vector<Value>{output}); }
 
  private:
-  Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs, const std::string& name);
+  Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
+                  const std::string& name);
   std::string unused_name(const std::string& kind);
   graph::ParameterRef find_parameter(const std::string& layer, const std::string& parameter) const;
   void check_owner(const Value& value, const std::string& user) const;

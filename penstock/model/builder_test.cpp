@@ -13,14 +13,19 @@ using testing::HasSubstr;
 using testing::Property;
 using testing::Throws;
 
-auto config_error(const std::string& part) { return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part))); }
+auto config_error(const std::string& part) {
+  return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part)));
+}
 
 /// y = w * x, as a user would write it; shapes come from the trial run.
 class Scale : public Layer {
  public:
   std::string kind() const override { return "scale"; }
-  std::vector<ParameterSpec> parameters() const override { return {{"weight", {1}, Init::constant(2)}}; }
-  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"weight", {1}, Init::constant(2)}};
+  }
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     return {weights[0] * inputs[0]};
   }
 };
@@ -29,19 +34,25 @@ class Scale : public Layer {
 class Broken : public Layer {
  public:
   std::string kind() const override { return "broken"; }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     return {inputs[0].view({7, 7})};
   }
 };
 
 class Huge : public Scale {
  public:
-  std::vector<ParameterSpec> parameters() const override { return {{"weight", {int64_t{1} << 40, int64_t{1} << 40}, Init::constant(2)}}; }
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"weight", {int64_t{1} << 40, int64_t{1} << 40}, Init::constant(2)}};
+  }
 };
 
 class WithoutBatch : public Scale {
  public:
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {inputs[0].sum()}; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {inputs[0].sum()};
+  }
 };
 
 TEST(ModelBuilder, InfersShapesAsTheHeaderShows) {
@@ -57,8 +68,10 @@ TEST(ModelBuilder, InfersShapesAsTheHeaderShows) {
 
   std::vector<std::string> names;
   for (const graph::LayerNode& node : model.graph().layers()) names.push_back(node.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"conv2d_1", "relu_1", "second", "add_1", "relu_2", "max_pool2d_1", "flatten_1", "linear_1"}));
-  EXPECT_EQ(model.graph().layer(LayerId{3}).inputs, (std::vector<graph::ValueRef>{{LayerId{2}, 0}, {LayerId{1}, 0}}));
+  EXPECT_EQ(names, (std::vector<std::string>{"conv2d_1", "relu_1", "second", "add_1", "relu_2",
+                                             "max_pool2d_1", "flatten_1", "linear_1"}));
+  EXPECT_EQ(model.graph().layer(LayerId{3}).inputs,
+            (std::vector<graph::ValueRef>{{LayerId{2}, 0}, {LayerId{1}, 0}}));
   EXPECT_EQ(model.output_shapes(LayerId{7}), (std::vector<Shape>{{10}}));
   EXPECT_EQ(model.parameter_count(), 16 * 9 + 16 + 16 * 16 * 9 + 16 + 10 * 16 * 14 * 14 + 10);
 }
@@ -92,21 +105,27 @@ TEST(ModelBuilder, TakesLayersOfTheUser) {
 TEST(ModelBuilder, NamesTheLayerThatDoesNotFit) {
   ModelBuilder net("m");
   const Value x = net.input({3, 8, 8});
-  EXPECT_THAT([&] { net.conv2d(x, {.channels = 4, .kernel = 9, .name = "wide"}); }, config_error("layer 'wide' (conv2d)"));
-  EXPECT_THAT([&] { net.conv2d(x, {.channels = -1, .name = "none"}); }, config_error("layer 'none' (conv2d): channels"));
-  EXPECT_THAT([&] { net.conv2d(net.flatten(x), {.channels = 2, .name = "flat"}); }, config_error("[192]"));
+  EXPECT_THAT([&] { net.conv2d(x, {.channels = 4, .kernel = 9, .name = "wide"}); },
+              config_error("layer 'wide' (conv2d)"));
+  EXPECT_THAT([&] { net.conv2d(x, {.channels = -1, .name = "none"}); },
+              config_error("layer 'none' (conv2d): channels"));
+  EXPECT_THAT([&] { net.conv2d(net.flatten(x), {.channels = 2, .name = "flat"}); },
+              config_error("[192]"));
   EXPECT_THAT([&] { net.add(x, net.flatten(x), "sum"); }, config_error("layer 'sum'"));
 }
 
 TEST(ModelBuilder, TurnsTensorLibraryErrorsIntoConfigErrors) {
   ModelBuilder net("m");
-  EXPECT_THAT([&] { net.apply(std::make_shared<Broken>(), {net.input({3})}, "mine"); }, config_error("layer 'mine' (broken)"));
-  EXPECT_THAT([&] { net.apply(std::make_shared<WithoutBatch>(), {net.input({3})}, "sum"); }, config_error("batch dimension"));
+  EXPECT_THAT([&] { net.apply(std::make_shared<Broken>(), {net.input({3})}, "mine"); },
+              config_error("layer 'mine' (broken)"));
+  EXPECT_THAT([&] { net.apply(std::make_shared<WithoutBatch>(), {net.input({3})}, "sum"); },
+              config_error("batch dimension"));
 }
 
 TEST(ModelBuilder, RefusesHugeParametersWithoutAllocatingThem) {
   ModelBuilder net("m");
-  EXPECT_THAT([&] { net.apply(std::make_shared<Huge>(), {net.input({3})}, "big"); }, config_error("layer 'big': parameter 'weight'"));
+  EXPECT_THAT([&] { net.apply(std::make_shared<Huge>(), {net.input({3})}, "big"); },
+              config_error("layer 'big': parameter 'weight'"));
 }
 
 TEST(ModelBuilder, RefusesDuplicateNames) {
@@ -143,7 +162,8 @@ TEST(ModelBuilder, TiesShareOneWeight) {
   net.tie("decoder", "weight", "encoder", "weight");
   net.tie("again", "weight", "decoder", "weight");
   const Model model = net.build(x);
-  EXPECT_EQ(model.graph().owner({LayerId{2}, 0}), (graph::ParameterRef{LayerId{0}, 0})) << "a tie to a tied weight is one to its owner";
+  EXPECT_EQ(model.graph().owner({LayerId{2}, 0}), (graph::ParameterRef{LayerId{0}, 0}))
+      << "a tie to a tied weight is one to its owner";
   EXPECT_EQ(model.parameter_count(), 24 + 4 + 6 + 4);
   EXPECT_EQ(model.parameter_count(LayerId{1}), 24 + 6);
   EXPECT_EQ(model.tied_bytes(LayerId{1}), (std::vector<int64_t>{96}));
@@ -153,7 +173,8 @@ TEST(ModelBuilder, TiesShareOneWeight) {
   EXPECT_NE(owned[0].data_ptr(), borrowed[0].data_ptr());
   const at::Tensor samples = at::rand({3, 4});
   Tensors none;
-  const Tensors outputs = model.layer(LayerId{1}).forward(borrowed, none, std::vector<at::Tensor>{samples}, {});
+  const Tensors outputs =
+      model.layer(LayerId{1}).forward(borrowed, none, std::vector<at::Tensor>{samples}, {});
   EXPECT_TRUE(at::allclose(outputs[0], samples.matmul(owned[0]) + borrowed[1]));
 }
 
@@ -164,10 +185,12 @@ TEST(ModelBuilder, RefusesTiesThatDoNotFit) {
   x = net.linear(x, {.features = 6, .name = "b"});
   x = net.linear(x, {.features = 5, .name = "c"});
   EXPECT_THAT([&] { net.tie("q", "weight", "a", "weight"); }, config_error("no layer 'q'"));
-  EXPECT_THAT([&] { net.tie("b", "scale", "a", "weight"); }, config_error("has no parameter 'scale'"));
+  EXPECT_THAT([&] { net.tie("b", "scale", "a", "weight"); },
+              config_error("has no parameter 'scale'"));
   EXPECT_THAT([&] { net.tie("a", "weight", "b", "weight"); }, config_error("earlier layer"));
   EXPECT_THAT([&] { net.tie("a", "weight", "a", "weight"); }, config_error("earlier layer"));
-  EXPECT_THAT([&] { net.tie("c", "weight", "a", "weight"); }, config_error("they cannot be one weight"));
+  EXPECT_THAT([&] { net.tie("c", "weight", "a", "weight"); },
+              config_error("they cannot be one weight"));
   net.tie("b", "weight", "a", "weight");
   EXPECT_THAT([&] { net.tie("b", "weight", "a", "weight"); }, config_error("tied already"));
 }

@@ -44,14 +44,16 @@ std::vector<Shape> Layer::output_shapes(const std::vector<Shape>& inputs) const 
   std::vector<Shape> shapes;
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || output.dim() < 1 || output.size(0) != kTrialSamples) {
-      throw ConfigError(fmt::format("output {} should start with the batch dimension", shapes.size()));
+      throw ConfigError(
+          fmt::format("output {} should start with the batch dimension", shapes.size()));
     }
     shapes.emplace_back(output.sizes().begin() + 1, output.sizes().end());
   }
   return shapes;
 }
 
-profile::LayerWork Layer::work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const {
+profile::LayerWork Layer::work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                               int64_t batch) const {
   const int64_t in = detail::batch_numbers(inputs, batch);
   const int64_t out = detail::batch_numbers(outputs, batch);
   std::vector<Shape> shapes;

@@ -1,11 +1,16 @@
-// A layer is a pure function of its weights and inputs: it owns no weights, so the weight store alone decides which version is used.
+// A layer is a pure function of its weights and inputs: it owns no weights, so the weight store
+// alone decides which version is used.
 //
 //   class Scale : public Layer {   // y = w * x
 //    public:
 //     std::string kind() const override { return "scale"; }
-//     std::vector<ParameterSpec> parameters() const override { return {{"weight", {1}, Init::constant(1.0)}}; }
-//     Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {weights[0]
-//     * inputs[0]}; }
+//     std::vector<ParameterSpec> parameters() const override {
+//       return {{"weight", {1}, Init::constant(1.0)}};
+//     }
+//     Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+//                     const ForwardContext&) const override {
+//       return {weights[0] * inputs[0]};
+//     }
 //   };
 #pragma once
 
@@ -46,7 +51,8 @@ struct ParameterSpec {
 /// What a forward call may depend on besides its arguments.
 struct ForwardContext {
   bool training = true;
-  /// For random layers: derived from (run seed, layer, micro-batch), so results do not depend on how the model is cut.
+  /// For random layers: derived from (run seed, layer, micro-batch), so results do not depend on
+  /// how the model is cut.
   uint64_t seed = 0;
 };
 
@@ -58,24 +64,30 @@ class Layer {
   virtual std::string kind() const = 0;
   /// Trainable weights; float32. Default: none.
   virtual std::vector<ParameterSpec> parameters() const { return {}; }
-  /// Mutable state that is not trained, such as running statistics; it belongs to the worker. Default: none.
+  /// Mutable state that is not trained, such as running statistics; it belongs to the worker.
+  /// Default: none.
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
   virtual int num_outputs() const { return 1; }
-  /// Whether the weights' gradients can be made after the inputs' (action W) without doing any work twice. No where the two share their
-  /// work (normalisation), or a weight is used more than once: then I makes both. The runtime looks at the operations themselves
-  /// (runtime/layer_tape.h); profiles rely on this. Default: yes, as for matrix products and convolutions.
+  /// Whether the weights' gradients can be made after the inputs' (action W) without doing any work
+  /// twice. No where the two share their work (normalisation), or a weight is used more than once:
+  /// then I makes both. The runtime looks at the operations themselves (runtime/layer_tape.h);
+  /// profiles rely on this. Default: yes, as for matrix products and convolutions.
   virtual bool weight_gradients_can_wait() const { return true; }
-  /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws ConfigError saying what fits when the
-  /// inputs do not.
+  /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws
+  /// ConfigError saying what fits when the inputs do not.
   virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;
-  /// Arithmetic and memory traffic of one micro-batch of `batch` samples of these shapes, from which analytic_profile.h estimates times on
-  /// devices that are not at hand. Counts saturate. The default is right for one pass over the data: inputs and weights are read once,
-  /// outputs written, one flop per number; twice that in backward. Layers that multiply matrices should say so.
-  virtual profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const;
-  /// Outputs, each [batch, ...], for inputs [batch, ...]. `weights` and `buffers` are in the order of parameters() and buffers(); in
-  /// training the call may update `buffers` in place (under no-grad), never weights or inputs. Must be thread-safe: many workers call one
-  /// layer object.
-  virtual Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const ForwardContext& context) const = 0;
+  /// Arithmetic and memory traffic of one micro-batch of `batch` samples of these shapes, from
+  /// which analytic_profile.h estimates times on devices that are not at hand. Counts saturate. The
+  /// default is right for one pass over the data: inputs and weights are read once, outputs
+  /// written, one flop per number; twice that in backward. Layers that multiply matrices should say
+  /// so.
+  virtual profile::LayerWork work(const std::vector<Shape>& inputs,
+                                  const std::vector<Shape>& outputs, int64_t batch) const;
+  /// Outputs, each [batch, ...], for inputs [batch, ...]. `weights` and `buffers` are in the order
+  /// of parameters() and buffers(); in training the call may update `buffers` in place (under
+  /// no-grad), never weights or inputs. Must be thread-safe: many workers call one layer object.
+  virtual Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
+                          const ForwardContext& context) const = 0;
 };
 
 }  // namespace penstock::model

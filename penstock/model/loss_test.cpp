@@ -35,9 +35,12 @@ TEST(CrossEntropy, MatchesTheFormula) {
 TEST(CrossEntropy, UnequalMicroBatchesSumToTheGradientOfTheMiniBatch) {
   const at::Tensor logits = example_logits();
   const at::Tensor targets = at::tensor(std::vector<int64_t>{1, 2, 0, 2});
-  const at::Tensor whole = torch::autograd::grad({cross_entropy(logits, targets, 4).scaled_loss}, {logits})[0];
-  const at::Tensor first = cross_entropy(logits.slice(0, 0, 1), targets.slice(0, 0, 1), 4).scaled_loss;
-  const at::Tensor rest = cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), 4).scaled_loss;
+  const at::Tensor whole =
+      torch::autograd::grad({cross_entropy(logits, targets, 4).scaled_loss}, {logits})[0];
+  const at::Tensor first =
+      cross_entropy(logits.slice(0, 0, 1), targets.slice(0, 0, 1), 4).scaled_loss;
+  const at::Tensor rest =
+      cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), 4).scaled_loss;
   const at::Tensor parts = torch::autograd::grad({first + rest}, {logits})[0];
   EXPECT_TRUE(at::allclose(whole, parts, 1e-6, 1e-7));
 }

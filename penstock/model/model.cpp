@@ -38,22 +38,30 @@ at::Tensor make_tensor(const ParameterSpec& spec, const std::string& layer, uint
     fill(tensor, spec.init, seed);
     return tensor;
   } catch (const c10::Error& error) {
-    throw RuntimeError(fmt::format("layer '{}': cannot make parameter '{}' of shape {}: {}", layer, spec.name,
-                                   detail::shape_text(spec.shape), error.what_without_backtrace()));
+    throw RuntimeError(fmt::format("layer '{}': cannot make parameter '{}' of shape {}: {}", layer,
+                                   spec.name, detail::shape_text(spec.shape),
+                                   error.what_without_backtrace()));
   }
 }
 
 }  // namespace
 
-Model::Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers, std::vector<Shape> input_shapes)
-    : name_(std::move(name)), graph_(std::move(graph)), layers_(std::move(layers)), input_shapes_(std::move(input_shapes)) {
+Model::Model(std::string name, graph::ModelGraph graph,
+             std::vector<std::shared_ptr<const Layer>> layers, std::vector<Shape> input_shapes)
+    : name_(std::move(name)),
+      graph_(std::move(graph)),
+      layers_(std::move(layers)),
+      input_shapes_(std::move(input_shapes)) {
   if (static_cast<int>(layers_.size()) != graph_.num_layers()) {
-    throw ConfigError(fmt::format("model '{}': {} layer objects for {} layers of the graph", name_, layers_.size(), graph_.num_layers()));
+    throw ConfigError(fmt::format("model '{}': {} layer objects for {} layers of the graph", name_,
+                                  layers_.size(), graph_.num_layers()));
   }
   if (static_cast<int>(input_shapes_.size()) != graph_.num_inputs()) {
-    throw ConfigError(fmt::format("model '{}': {} input shapes for {} inputs", name_, input_shapes_.size(), graph_.num_inputs()));
+    throw ConfigError(fmt::format("model '{}': {} input shapes for {} inputs", name_,
+                                  input_shapes_.size(), graph_.num_inputs()));
   }
-  for (const Shape& shape : input_shapes_) detail::checked_elements(shape, fmt::format("model '{}': input", name_));
+  for (const Shape& shape : input_shapes_)
+    detail::checked_elements(shape, fmt::format("model '{}': input", name_));
 
   int64_t parameters = 0;
   for (int i = 0; i < graph_.num_layers(); ++i) {
@@ -61,17 +69,19 @@ Model::Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_
     const Layer* code = layers_[static_cast<size_t>(i)].get();
     if (code == nullptr) throw ConfigError(fmt::format("layer '{}': no layer object", node.name));
     if (code->num_outputs() != node.num_outputs) {
-      throw ConfigError(
-          fmt::format("layer '{}': {} output(s) in the graph, {} in the code", node.name, node.num_outputs, code->num_outputs()));
+      throw ConfigError(fmt::format("layer '{}': {} output(s) in the graph, {} in the code",
+                                    node.name, node.num_outputs, code->num_outputs()));
     }
     std::vector<Shape> inputs;
     for (const graph::ValueRef& value : node.inputs) {
       const auto output = static_cast<size_t>(value.output);
-      inputs.push_back(value.is_model_input() ? input_shapes_.at(output) : output_shapes_.at(value.layer.index()).at(output));
+      inputs.push_back(value.is_model_input() ? input_shapes_.at(output)
+                                              : output_shapes_.at(value.layer.index()).at(output));
     }
     output_shapes_.push_back(detail::infer_shapes(*code, node.name, inputs));
     parameters += detail::checked_parameter_count(*code, node.name);
-    if (parameters > detail::kMaxElements) throw ConfigError(fmt::format("model '{}': more than 2^40 parameters", name_));
+    if (parameters > detail::kMaxElements)
+      throw ConfigError(fmt::format("model '{}': more than 2^40 parameters", name_));
     parameter_count_ += own_parameters(LayerId{i});
   }
 }
@@ -86,26 +96,33 @@ int64_t Model::own_parameters(LayerId id) const {
     const auto borrowed = static_cast<size_t>(tie.parameter);
     const auto lent = static_cast<size_t>(tie.owner.parameter);
     if (borrowed >= specs.size() || lent >= owned.size()) {
-      throw ConfigError(fmt::format("layer '{}' ties its parameter {} to parameter {} of '{}': they have {} and {} parameters", node.name,
-                                    borrowed, lent, owner, specs.size(), owned.size()));
+      throw ConfigError(
+          fmt::format("layer '{}' ties its parameter {} to parameter {} of '{}': they have {} and "
+                      "{} parameters",
+                      node.name, borrowed, lent, owner, specs.size(), owned.size()));
     }
     if (specs[borrowed].shape != owned[lent].shape) {
-      throw ConfigError(fmt::format("layer '{}' cannot share '{}' of shape {} with '{}' of layer '{}', whose shape is {}", node.name,
-                                    specs[borrowed].name, detail::shape_text(specs[borrowed].shape), owned[lent].name, owner,
-                                    detail::shape_text(owned[lent].shape)));
+      throw ConfigError(fmt::format(
+          "layer '{}' cannot share '{}' of shape {} with '{}' of layer '{}', whose shape is {}",
+          node.name, specs[borrowed].name, detail::shape_text(specs[borrowed].shape),
+          owned[lent].name, owner, detail::shape_text(owned[lent].shape)));
     }
-    count -= detail::checked_elements(specs[borrowed].shape, "parameter '" + specs[borrowed].name + "'");
+    count -=
+        detail::checked_elements(specs[borrowed].shape, "parameter '" + specs[borrowed].name + "'");
   }
   return count;
 }
 
-int64_t Model::parameter_count(LayerId id) const { return detail::checked_parameter_count(layer(id), graph_.layer(id).name); }
+int64_t Model::parameter_count(LayerId id) const {
+  return detail::checked_parameter_count(layer(id), graph_.layer(id).name);
+}
 
 std::vector<int64_t> Model::tied_bytes(LayerId id) const {
   std::vector<int64_t> bytes;
   const std::vector<ParameterSpec> specs = layer(id).parameters();
   for (const graph::WeightTie& tie : graph_.layer(id).ties) {
-    const int64_t numbers = detail::checked_elements(specs.at(static_cast<size_t>(tie.parameter)).shape, "parameter");
+    const int64_t numbers =
+        detail::checked_elements(specs.at(static_cast<size_t>(tie.parameter)).shape, "parameter");
     bytes.push_back(numbers * static_cast<int64_t>(sizeof(float)));
   }
   return bytes;
@@ -118,7 +135,8 @@ Tensors Model::initial_weights(LayerId id, uint64_t seed) const {
     const graph::ParameterRef owner = graph_.owner({id, i});
     const std::string& name = graph_.layer(owner.layer).name;
     const auto index = static_cast<size_t>(owner.parameter);
-    tensors.push_back(make_tensor(layer(owner.layer).parameters()[index], name, derive_seed(derive_seed(seed, hash_name(name)), index)));
+    tensors.push_back(make_tensor(layer(owner.layer).parameters()[index], name,
+                                  derive_seed(derive_seed(seed, hash_name(name)), index)));
   }
   return tensors;
 }

@@ -1,4 +1,5 @@
-// A model: a graph of layers with code and shapes, but without weights. Immutable and cheap to copy (layers are shared).
+// A model: a graph of layers with code and shapes, but without weights. Immutable and cheap to copy
+// (layers are shared).
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,29 @@ namespace penstock::model {
 
 class Model {
  public:
-  /// `layers` in the order of `graph.layers()`. Checks shapes along the graph and of tied parameters (ConfigError naming the layer).
-  Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers, std::vector<Shape> input_shapes);
+  /// `layers` in the order of `graph.layers()`. Checks shapes along the graph and of tied
+  /// parameters (ConfigError naming the layer).
+  Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers,
+        std::vector<Shape> input_shapes);
 
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
   const std::vector<Shape>& input_shapes() const { return input_shapes_; }
   /// Shapes of the outputs of a layer, one sample.
-  const std::vector<Shape>& output_shapes(LayerId id) const { return output_shapes_.at(id.index()); }
+  const std::vector<Shape>& output_shapes(LayerId id) const {
+    return output_shapes_.at(id.index());
+  }
   /// Trainable numbers that the layer reads / in the model, where tied weights count once.
   int64_t parameter_count(LayerId id) const;
   int64_t parameter_count() const { return parameter_count_; }
   /// Bytes of each of the layer's tied parameters, as graph().layer(id).ties lists them.
   std::vector<int64_t> tied_bytes(LayerId id) const;
 
-  /// Fresh weights / buffers of a layer, contiguous float32 on the CPU, one per parameters() / buffers() entry. The values depend on
-  /// the seed and the layer's name only, so every split of the model starts from the same weights. A tied parameter (graph().owner()) has
-  /// the values of its owner, in memory of its own.
+  /// Fresh weights / buffers of a layer, contiguous float32 on the CPU, one per parameters() /
+  /// buffers() entry. The values depend on the seed and the layer's name only, so every split of
+  /// the model starts from the same weights. A tied parameter (graph().owner()) has the values of
+  /// its owner, in memory of its own.
   Tensors initial_weights(LayerId id, uint64_t seed) const;
   Tensors initial_buffers(LayerId id) const;
 

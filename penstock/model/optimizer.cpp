@@ -18,55 +18,67 @@ namespace {
 constexpr int64_t kGrain = 1 << 15;
 
 bool is_plain(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && tensor.layout() == at::kStrided;
+  return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
+         tensor.layout() == at::kStrided;
 }
 
 /// May the loops over plain memory be used?
-bool all_plain(const at::Tensor& weight, const at::Tensor& new_weight, std::span<const at::Tensor> state) {
-  return is_plain(weight) && is_plain(new_weight) && std::all_of(state.begin(), state.end(), is_plain);
+bool all_plain(const at::Tensor& weight, const at::Tensor& new_weight,
+               std::span<const at::Tensor> state) {
+  return is_plain(weight) && is_plain(new_weight) &&
+         std::all_of(state.begin(), state.end(), is_plain);
 }
 
-void check_shapes(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& new_weight, std::span<const at::Tensor> state,
+void check_shapes(const at::Tensor& weight, const at::Tensor& gradient,
+                  const at::Tensor& new_weight, std::span<const at::Tensor> state,
                   size_t expected_state) {
   PENSTOCK_CHECK(weight.defined() && gradient.defined() && new_weight.defined());
   PENSTOCK_CHECK(weight.sizes() == gradient.sizes(), weight.sizes(), gradient.sizes());
   PENSTOCK_CHECK(weight.sizes() == new_weight.sizes(), weight.sizes(), new_weight.sizes());
   PENSTOCK_CHECK(state.size() == expected_state, state.size(), expected_state);
-  for (const at::Tensor& tensor : state) PENSTOCK_CHECK(tensor.sizes() == weight.sizes(), tensor.sizes(), weight.sizes());
+  for (const at::Tensor& tensor : state)
+    PENSTOCK_CHECK(tensor.sizes() == weight.sizes(), tensor.sizes(), weight.sizes());
 }
 
-/// A gradient that the plain loops can read; copies when autograd left it transposed or in another layout.
-at::Tensor plain_gradient(const at::Tensor& gradient) { return gradient.data().to(at::kFloat).contiguous(); }
+/// A gradient that the plain loops can read; copies when autograd left it transposed or in another
+/// layout.
+at::Tensor plain_gradient(const at::Tensor& gradient) {
+  return gradient.data().to(at::kFloat).contiguous();
+}
 
-// tensor.data() shares memory but not the version counter, so writes through it stay invisible to autograd, as raw writes do.
+// tensor.data() shares memory but not the version counter, so writes through it stay invisible to
+// autograd, as raw writes do.
 
 class Sgd final : public Optimizer {
  public:
-  explicit Sgd(const OptimizerSpec& spec) : momentum_(spec.momentum), weight_decay_(spec.weight_decay) {}
+  explicit Sgd(const OptimizerSpec& spec)
+      : momentum_(spec.momentum), weight_decay_(spec.weight_decay) {}
 
   std::vector<std::string> state_names() const override {
     return momentum_ == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"};
   }
 
-  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
-            const StepContext& context) const override {
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
     check_shapes(weight, gradient, new_weight, state, state_names().size());
-    if (!all_plain(weight, new_weight, state)) return generic_step(weight, gradient, new_weight, state, context);
+    if (!all_plain(weight, new_weight, state))
+      return generic_step(weight, gradient, new_weight, state, context);
     const at::Tensor plain = plain_gradient(gradient);
     const float* from = weight.data_ptr<float>();
     const float* slope = plain.data_ptr<float>();
     float* to = new_weight.data_ptr<float>();
     float* momentum = state.empty() ? nullptr : state[0].data_ptr<float>();
-    const detail::SgdStep numbers{static_cast<float>(context.learning_rate), static_cast<float>(momentum_),
-                                  static_cast<float>(weight_decay_)};
+    const detail::SgdStep numbers{static_cast<float>(context.learning_rate),
+                                  static_cast<float>(momentum_), static_cast<float>(weight_decay_)};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      detail::sgd(from + begin, slope + begin, to + begin, momentum == nullptr ? nullptr : momentum + begin, end - begin, numbers);
+      detail::sgd(from + begin, slope + begin, to + begin,
+                  momentum == nullptr ? nullptr : momentum + begin, end - begin, numbers);
     });
   }
 
  private:
-  void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
-                    const StepContext& context) const {
+  void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+                    std::span<at::Tensor> state, const StepContext& context) const {
     const c10::AutoGradMode no_grad(false);
     at::Tensor direction = gradient.data().to(weight.scalar_type());
     if (weight_decay_ != 0) direction = direction.add(weight.data(), weight_decay_);
@@ -84,36 +96,40 @@ class Adam final : public Optimizer {
 
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
-  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
-            const StepContext& context) const override {
+  void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+            std::span<at::Tensor> state, const StepContext& context) const override {
     check_shapes(weight, gradient, new_weight, state, 2);
     PENSTOCK_CHECK(context.step >= 1, context.step);
     const auto count = static_cast<double>(context.step);
     const double step_size = context.learning_rate / (1 - std::pow(spec_.beta1, count));
     const double scale = 1 / std::sqrt(1 - std::pow(spec_.beta2, count));
-    if (!all_plain(weight, new_weight, state)) return generic_step(weight, gradient, new_weight, state, step_size, scale);
+    if (!all_plain(weight, new_weight, state))
+      return generic_step(weight, gradient, new_weight, state, step_size, scale);
     const at::Tensor plain = plain_gradient(gradient);
     const float* from = weight.data_ptr<float>();
     const float* slope = plain.data_ptr<float>();
     float* to = new_weight.data_ptr<float>();
     float* first = state[0].data_ptr<float>();
     float* second = state[1].data_ptr<float>();
-    const detail::AdamStep numbers{static_cast<float>(step_size),     static_cast<float>(scale),
-                                   static_cast<float>(spec_.beta1),   static_cast<float>(spec_.beta2),
-                                   static_cast<float>(spec_.epsilon), static_cast<float>(spec_.weight_decay)};
+    const detail::AdamStep numbers{
+        static_cast<float>(step_size),     static_cast<float>(scale),
+        static_cast<float>(spec_.beta1),   static_cast<float>(spec_.beta2),
+        static_cast<float>(spec_.epsilon), static_cast<float>(spec_.weight_decay)};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      detail::adam(from + begin, slope + begin, to + begin, first + begin, second + begin, end - begin, numbers);
+      detail::adam(from + begin, slope + begin, to + begin, first + begin, second + begin,
+                   end - begin, numbers);
     });
   }
 
  private:
-  void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
-                    double step_size, double scale) const {
+  void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+                    std::span<at::Tensor> state, double step_size, double scale) const {
     const c10::AutoGradMode no_grad(false);
     at::Tensor slope = gradient.data().to(weight.scalar_type());
     if (spec_.weight_decay != 0) slope = slope.add(weight.data(), spec_.weight_decay);
     const at::Tensor mean = state[0].data().mul_(spec_.beta1).add_(slope, 1 - spec_.beta1);
-    const at::Tensor square = state[1].data().mul_(spec_.beta2).addcmul_(slope, slope, 1 - spec_.beta2);
+    const at::Tensor square =
+        state[1].data().mul_(spec_.beta2).addcmul_(slope, slope, 1 - spec_.beta2);
     const at::Tensor denominator = square.sqrt().mul_(scale).add_(spec_.epsilon);
     new_weight.data().copy_(weight.data().addcdiv(mean, denominator, -step_size));
   }
@@ -122,14 +138,17 @@ class Adam final : public Optimizer {
 };
 
 void check_share(double value, const char* what) {
-  if (!(value >= 0 && value < 1)) throw ConfigError(fmt::format("optimiser: {} must be at least 0 and below 1, found {}", what, value));
+  if (!(value >= 0 && value < 1))
+    throw ConfigError(
+        fmt::format("optimiser: {} must be at least 0 and below 1, found {}", what, value));
 }
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
   if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
-    throw ConfigError(fmt::format("optimiser: weight decay must be finite and not negative, found {}", spec.weight_decay));
+    throw ConfigError(fmt::format(
+        "optimiser: weight decay must be finite and not negative, found {}", spec.weight_decay));
   }
   if (spec.name == "sgd") {
     check_share(spec.momentum, "momentum");
@@ -139,7 +158,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     check_share(spec.beta1, "beta1");
     check_share(spec.beta2, "beta2");
     if (!(spec.epsilon > 0) || !std::isfinite(spec.epsilon)) {
-      throw ConfigError(fmt::format("optimiser: epsilon must be finite and positive, found {}", spec.epsilon));
+      throw ConfigError(
+          fmt::format("optimiser: epsilon must be finite and positive, found {}", spec.epsilon));
     }
     return std::make_unique<Adam>(spec);
   }

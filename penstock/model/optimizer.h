@@ -1,5 +1,5 @@
-// Optimisers as functions from one version of a weight to the next. The new version may be written over the old one or to other memory; the
-// weight store decides (copy on write).
+// Optimisers as functions from one version of a weight to the next. The new version may be written
+// over the old one or to other memory; the weight store decides (copy on write).
 //
 //   std::unique_ptr<Optimizer> sgd = make_optimizer({.name = "sgd", .momentum = 0.9});
 //   sgd->step(weight, gradient, new_weight, state, {.learning_rate = 0.1, .step = 1});
@@ -32,16 +32,18 @@ struct StepContext {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Names of the state tensors kept per weight, each of the weight's shape and zero at first: {"momentum"} or {"exp_avg", "exp_avg_sq"}.
+  /// Names of the state tensors kept per weight, each of the weight's shape and zero at first:
+  /// {"momentum"} or {"exp_avg", "exp_avg_sq"}.
   virtual std::vector<std::string> state_names() const = 0;
-  /// new_weight = update(weight, gradient, state); updates `state` in place. `new_weight` may be the same memory as `weight`. One pass over
-  /// memory for contiguous float32 CPU tensors, using the calling thread's intra-op threads. Never touches autograd's version counters.
-  /// Thread-safe.
-  virtual void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight, std::span<at::Tensor> state,
-                    const StepContext& context) const = 0;
+  /// new_weight = update(weight, gradient, state); updates `state` in place. `new_weight` may be
+  /// the same memory as `weight`. One pass over memory for contiguous float32 CPU tensors, using
+  /// the calling thread's intra-op threads. Never touches autograd's version counters. Thread-safe.
+  virtual void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
+                    std::span<at::Tensor> state, const StepContext& context) const = 0;
 };
 
-/// Throws ConfigError for an unknown name or a value out of range (momentum outside [0, 1), negative decay, ...).
+/// Throws ConfigError for an unknown name or a value out of range (momentum outside [0, 1),
+/// negative decay, ...).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 
 }  // namespace penstock::model

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
-// One copy per instruction set, picked when the program is loaded. Sanitizers do not get along with the resolvers that this needs.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// One copy per instruction set, picked when the program is loaded. Sanitizers do not get along with
+// the resolvers that this needs.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PENSTOCK_CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
 #else
 #define PENSTOCK_CLONES
@@ -12,11 +14,12 @@
 namespace penstock::model::detail {
 namespace {
 
-// In-place and out-of-place variants are separate because __restrict would be a lie for the first, and without it the compiler's own
-// overlap test sends equal pointers to the scalar loop.
+// In-place and out-of-place variants are separate because __restrict would be a lie for the first,
+// and without it the compiler's own overlap test sends equal pointers to the scalar loop.
 
-PENSTOCK_CLONES void sgd_in_place(float* __restrict weight, const float* __restrict gradient, float* __restrict momentum, int64_t count,
-                                  float lr, float m, float decay) {
+PENSTOCK_CLONES void sgd_in_place(float* __restrict weight, const float* __restrict gradient,
+                                  float* __restrict momentum, int64_t count, float lr, float m,
+                                  float decay) {
   for (int64_t i = 0; i < count; ++i) {
     const float buffer = m * momentum[i] + (gradient[i] + decay * weight[i]);
     momentum[i] = buffer;
@@ -24,8 +27,10 @@ PENSTOCK_CLONES void sgd_in_place(float* __restrict weight, const float* __restr
   }
 }
 
-PENSTOCK_CLONES void sgd_out_of_place(const float* __restrict weight, const float* __restrict gradient, float* __restrict new_weight,
-                                      float* __restrict momentum, int64_t count, float lr, float m, float decay) {
+PENSTOCK_CLONES void sgd_out_of_place(const float* __restrict weight,
+                                      const float* __restrict gradient,
+                                      float* __restrict new_weight, float* __restrict momentum,
+                                      int64_t count, float lr, float m, float decay) {
   for (int64_t i = 0; i < count; ++i) {
     const float buffer = m * momentum[i] + (gradient[i] + decay * weight[i]);
     momentum[i] = buffer;
@@ -33,17 +38,22 @@ PENSTOCK_CLONES void sgd_out_of_place(const float* __restrict weight, const floa
   }
 }
 
-PENSTOCK_CLONES void plain_sgd_in_place(float* __restrict weight, const float* __restrict gradient, int64_t count, float lr, float decay) {
+PENSTOCK_CLONES void plain_sgd_in_place(float* __restrict weight, const float* __restrict gradient,
+                                        int64_t count, float lr, float decay) {
   for (int64_t i = 0; i < count; ++i) weight[i] -= lr * (gradient[i] + decay * weight[i]);
 }
 
-PENSTOCK_CLONES void plain_sgd_out_of_place(const float* __restrict weight, const float* __restrict gradient, float* __restrict new_weight,
-                                            int64_t count, float lr, float decay) {
-  for (int64_t i = 0; i < count; ++i) new_weight[i] = weight[i] - lr * (gradient[i] + decay * weight[i]);
+PENSTOCK_CLONES void plain_sgd_out_of_place(const float* __restrict weight,
+                                            const float* __restrict gradient,
+                                            float* __restrict new_weight, int64_t count, float lr,
+                                            float decay) {
+  for (int64_t i = 0; i < count; ++i)
+    new_weight[i] = weight[i] - lr * (gradient[i] + decay * weight[i]);
 }
 
-PENSTOCK_CLONES void adam_in_place(float* __restrict weight, const float* __restrict gradient, float* __restrict first,
-                                   float* __restrict second, int64_t count, AdamStep s) {
+PENSTOCK_CLONES void adam_in_place(float* __restrict weight, const float* __restrict gradient,
+                                   float* __restrict first, float* __restrict second, int64_t count,
+                                   AdamStep s) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] + s.weight_decay * weight[i];
     const float mean = s.beta1 * first[i] + (1 - s.beta1) * g;
@@ -54,34 +64,40 @@ PENSTOCK_CLONES void adam_in_place(float* __restrict weight, const float* __rest
   }
 }
 
-PENSTOCK_CLONES void adam_out_of_place(const float* __restrict weight, const float* __restrict gradient, float* __restrict new_weight,
-                                       float* __restrict first, float* __restrict second, int64_t count, AdamStep s) {
+PENSTOCK_CLONES void adam_out_of_place(const float* __restrict weight,
+                                       const float* __restrict gradient,
+                                       float* __restrict new_weight, float* __restrict first,
+                                       float* __restrict second, int64_t count, AdamStep s) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] + s.weight_decay * weight[i];
     const float mean = s.beta1 * first[i] + (1 - s.beta1) * g;
     const float square = s.beta2 * second[i] + (1 - s.beta2) * g * g;
     first[i] = mean;
     second[i] = square;
-    new_weight[i] = weight[i] - s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
+    new_weight[i] =
+        weight[i] - s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
   }
 }
 
 }  // namespace
 
-void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum, int64_t count, const SgdStep& step) {
+void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum,
+         int64_t count, const SgdStep& step) {
   const float lr = step.learning_rate;
   const float decay = step.weight_decay;
   if (momentum == nullptr) {
     if (weight == new_weight) return plain_sgd_in_place(new_weight, gradient, count, lr, decay);
     return plain_sgd_out_of_place(weight, gradient, new_weight, count, lr, decay);
   }
-  if (weight == new_weight) return sgd_in_place(new_weight, gradient, momentum, count, lr, step.momentum, decay);
+  if (weight == new_weight)
+    return sgd_in_place(new_weight, gradient, momentum, count, lr, step.momentum, decay);
   sgd_out_of_place(weight, gradient, new_weight, momentum, count, lr, step.momentum, decay);
 }
 
-void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment, float* second_moment, int64_t count,
-          const AdamStep& step) {
-  if (weight == new_weight) return adam_in_place(new_weight, gradient, first_moment, second_moment, count, step);
+void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment,
+          float* second_moment, int64_t count, const AdamStep& step) {
+  if (weight == new_weight)
+    return adam_in_place(new_weight, gradient, first_moment, second_moment, count, step);
   adam_out_of_place(weight, gradient, new_weight, first_moment, second_moment, count, step);
 }
 

@@ -1,4 +1,5 @@
-// The optimisers' inner loops over plain memory: one pass, every number read and written once. Torch-free.
+// The optimisers' inner loops over plain memory: one pass, every number read and written once.
+// Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,14 @@ struct AdamStep {
   float weight_decay;
 };
 
-/// g = gradient + decay * weight;  momentum = m * momentum + g;  new_weight = weight - lr * momentum.
+/// g = gradient + decay * weight;  momentum = m * momentum + g;  new_weight =
+///     weight - lr * momentum.
 /// `new_weight` is `weight` or does not overlap it. `momentum` may be null when step.momentum is 0.
-void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum, int64_t count, const SgdStep& step);
+void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum,
+         int64_t count, const SgdStep& step);
 
 /// torch.optim.Adam, without amsgrad. `new_weight` is `weight` or does not overlap it.
-void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment, float* second_moment, int64_t count,
-          const AdamStep& step);
+void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment,
+          float* second_moment, int64_t count, const AdamStep& step);
 
 }  // namespace penstock::model::detail

@@ -14,7 +14,8 @@ namespace penstock::model {
 namespace {
 
 at::Tensor random(int64_t count, uint64_t seed) {
-  return at::empty({count}, at::TensorOptions().dtype(at::kFloat)).normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
+  return at::empty({count}, at::TensorOptions().dtype(at::kFloat))
+      .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
 }
 
 std::vector<double> numbers(const at::Tensor& tensor) {
@@ -42,21 +43,27 @@ struct Reference {
       }
       first[i] = spec.beta1 * first[i] + (1 - spec.beta1) * g;
       second[i] = spec.beta2 * second[i] + (1 - spec.beta2) * g * g;
-      const double denominator = std::sqrt(second[i]) / std::sqrt(1 - std::pow(spec.beta2, count)) + spec.epsilon;
-      weight[i] -= context.learning_rate / (1 - std::pow(spec.beta1, count)) * first[i] / denominator;
+      const double denominator =
+          std::sqrt(second[i]) / std::sqrt(1 - std::pow(spec.beta2, count)) + spec.epsilon;
+      weight[i] -=
+          context.learning_rate / (1 - std::pow(spec.beta1, count)) * first[i] / denominator;
     }
   }
 };
 
 enum class Memory { InPlace, OutOfPlace };
 
-void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory memory, bool transposed) {
+void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory memory,
+                             bool transposed) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
-  const auto arrange = [&](at::Tensor tensor) { return transposed ? tensor.view({2, count / 2}).t() : tensor; };
+  const auto arrange = [&](at::Tensor tensor) {
+    return transposed ? tensor.view({2, count / 2}).t() : tensor;
+  };
   at::Tensor weight = arrange(random(count, 1));
   Reference reference(spec, weight);
   Tensors state;
-  for (size_t i = 0; i < optimizer->state_names().size(); ++i) state.push_back(arrange(at::zeros({count})));
+  for (size_t i = 0; i < optimizer->state_names().size(); ++i)
+    state.push_back(arrange(at::zeros({count})));
   for (int64_t step = 1; step <= 5; ++step) {
     const at::Tensor gradient = arrange(random(count, static_cast<uint64_t>(10 + step)));
     const StepContext context{.learning_rate = 0.1 / static_cast<double>(step), .step = step};
@@ -70,7 +77,8 @@ void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory me
     reference.step(gradient, context);
   }
   const std::vector<double> result = numbers(weight);
-  for (size_t i = 0; i < result.size(); ++i) ASSERT_NEAR(result[i], reference.weight[i], 2e-5) << "number " << i << " of " << count;
+  for (size_t i = 0; i < result.size(); ++i)
+    ASSERT_NEAR(result[i], reference.weight[i], 2e-5) << "number " << i << " of " << count;
 }
 
 std::vector<OptimizerSpec> specs() {
@@ -84,14 +92,16 @@ std::vector<OptimizerSpec> specs() {
 TEST(Optimizer, FollowsTheFormulaForAnySizeInPlaceAndOut) {
   for (const OptimizerSpec& spec : specs()) {
     for (const int64_t count : {1, 7, 16, 33, 1000, 100'003}) {
-      for (const Memory memory : {Memory::InPlace, Memory::OutOfPlace}) expect_five_steps_match(spec, count, memory, false);
+      for (const Memory memory : {Memory::InPlace, Memory::OutOfPlace})
+        expect_five_steps_match(spec, count, memory, false);
     }
   }
 }
 
 TEST(Optimizer, FollowsTheFormulaForTransposedTensors) {
   for (const OptimizerSpec& spec : specs()) {
-    for (const Memory memory : {Memory::InPlace, Memory::OutOfPlace}) expect_five_steps_match(spec, 34, memory, true);
+    for (const Memory memory : {Memory::InPlace, Memory::OutOfPlace})
+      expect_five_steps_match(spec, 34, memory, true);
   }
 }
 
@@ -116,10 +126,13 @@ TEST(Optimizer, LeavesVersionCountersAlone) {
   for (const OptimizerSpec& spec : specs()) {
     for (const bool transposed : {false, true}) {
       const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
-      const auto make = [&](uint64_t seed) { return transposed ? random(6, seed).view({2, 3}).t() : random(6, seed); };
+      const auto make = [&](uint64_t seed) {
+        return transposed ? random(6, seed).view({2, 3}).t() : random(6, seed);
+      };
       at::Tensor weight = make(1).detach().requires_grad_();
       Tensors state;
-      for (size_t i = 0; i < optimizer->state_names().size(); ++i) state.push_back(at::zeros_like(weight).detach());
+      for (size_t i = 0; i < optimizer->state_names().size(); ++i)
+        state.push_back(at::zeros_like(weight).detach());
       const auto version = weight._version();
       const at::Tensor before = weight.detach().clone();
       optimizer->step(weight, make(2), weight, state, {});

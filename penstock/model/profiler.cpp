@@ -30,22 +30,30 @@ using Times = std::vector<detail::LayerTimes>;
 
 void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) {
   if (value < low || value > high) {
-    throw ConfigError(fmt::format("profiler: {} must be between {} and {}, found {}", what, low, high, value));
+    throw ConfigError(
+        fmt::format("profiler: {} must be between {} and {}, found {}", what, low, high, value));
   }
 }
 
-/// The least memory that `copies` passes need: two versions, gradients and optimiser state of the weights, and every output.
-int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options, int64_t weight_copies) {
+/// The least memory that `copies` passes need: two versions, gradients and optimiser state of the
+/// weights, and every output.
+int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
+                           int64_t weight_copies) {
   int64_t outputs = 0;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     // Views own no memory.
-    if (model.graph().layer(LayerId{i}).kind == "flatten" || model.graph().layer(LayerId{i}).kind == "split") continue;
+    if (model.graph().layer(LayerId{i}).kind == "flatten" ||
+        model.graph().layer(LayerId{i}).kind == "split")
+      continue;
     for (const Shape& shape : model.output_shapes(LayerId{i})) {
-      outputs = saturating_add(outputs, saturating_mul(options.batch_size, detail::checked_elements(shape, "output")));
+      outputs = saturating_add(
+          outputs, saturating_mul(options.batch_size, detail::checked_elements(shape, "output")));
     }
   }
-  const int64_t numbers = saturating_add(outputs, saturating_mul(model.parameter_count(), weight_copies));
-  return saturating_mul(saturating_mul(numbers, static_cast<int64_t>(sizeof(float))), options.concurrency);
+  const int64_t numbers =
+      saturating_add(outputs, saturating_mul(model.parameter_count(), weight_copies));
+  return saturating_mul(saturating_mul(numbers, static_cast<int64_t>(sizeof(float))),
+                        options.concurrency);
 }
 
 void check_options(const Model& model, const ProfilerOptions& options) {
@@ -56,13 +64,16 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   check_at_least(options.concurrency, 1, 1024, "concurrency");
   check_at_least(options.least_time.count(), 0, 86'400'000, "least time in ms");
   check_at_least(options.most_samples, 0, 1'000'000, "greatest number of samples");
-  if (model.graph().num_layers() == 0) throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
+  if (model.graph().num_layers() == 0)
+    throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
   const auto states = static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size());
   const int64_t needed = least_memory_bytes(model, options, 3 + states);
   const int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
   if (needed > installed) {
-    throw ConfigError(fmt::format("profiler: model '{}' with batch size {} and concurrency {} needs at least {} bytes, this machine has {}",
-                                  model.name(), options.batch_size, options.concurrency, needed, installed));
+    throw ConfigError(
+        fmt::format("profiler: model '{}' with batch size {} and concurrency {} needs at least {} "
+                    "bytes, this machine has {}",
+                    model.name(), options.batch_size, options.concurrency, needed, installed));
   }
 }
 
@@ -77,10 +88,12 @@ int64_t measure_copy_bandwidth() {
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     sum.add_(part);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::sort(seconds.begin(), seconds.end());
-  return static_cast<int64_t>(static_cast<double>(kNumbers * static_cast<int64_t>(sizeof(float))) / std::max(seconds[kRepeats / 2], 1e-9));
+  return static_cast<int64_t>(static_cast<double>(kNumbers * static_cast<int64_t>(sizeof(float))) /
+                              std::max(seconds[kRepeats / 2], 1e-9));
 }
 
 std::string device_name(int threads) {
@@ -98,8 +111,11 @@ std::string device_name(int threads) {
 /// The intra-op thread count of a thread; put back on destruction.
 class ThreadCount {
  public:
-  // Reading the count first makes libtorch do its per-thread initialisation now; later it would undo the setting.
-  explicit ThreadCount(int threads) : before_(at::get_num_threads()) { at::set_num_threads(threads); }
+  // Reading the count first makes libtorch do its per-thread initialisation now; later it would
+  // undo the setting.
+  explicit ThreadCount(int threads) : before_(at::get_num_threads()) {
+    at::set_num_threads(threads);
+  }
   ~ThreadCount() { at::set_num_threads(before_); }
   ThreadCount(const ThreadCount&) = delete;
   ThreadCount& operator=(const ThreadCount&) = delete;
@@ -111,17 +127,21 @@ class ThreadCount {
 /// Timed passes, given how long one takes.
 int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
   const int64_t least_ns = std::chrono::nanoseconds(options.least_time).count();
-  const int64_t wanted = std::min<int64_t>(least_ns / std::max<int64_t>(pass_ns, 1), options.most_samples);
+  const int64_t wanted =
+      std::min<int64_t>(least_ns / std::max<int64_t>(pass_ns, 1), options.most_samples);
   return std::max(options.samples, static_cast<int>(wanted));
 }
 
-/// The last third of them tells the gradients of inputs and weights apart; they are not used for anything else.
+/// The last third of them tells the gradients of inputs and weights apart; they are not used for
+/// anything else.
 int total_passes(int warmup, int samples) { return warmup + samples + (samples + 1) / 2; }
 
-/// The threads of one measurement: the first counts its passes, the others keep the machine busy until it is done.
+/// The threads of one measurement: the first counts its passes, the others keep the machine busy
+/// until it is done.
 class Measurement {
  public:
-  Measurement(const Model& model, const ProfilerOptions& options) : model_(model), options_(options), ready_(options.concurrency) {}
+  Measurement(const Model& model, const ProfilerOptions& options)
+      : model_(model), options_(options), ready_(options.concurrency) {}
   ~Measurement() { join(); }
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
@@ -150,7 +170,8 @@ class Measurement {
         // Those that did start must not wait for the rest.
         stop_ = true;
         ready_.count_down(options_.concurrency - copy);
-        throw RuntimeError(fmt::format("profiler: cannot start thread {} of {}: {}", copy + 1, options_.concurrency, error.what()));
+        throw RuntimeError(fmt::format("profiler: cannot start thread {} of {}: {}", copy + 1,
+                                       options_.concurrency, error.what()));
       }
     }
   }
@@ -183,7 +204,8 @@ class Measurement {
       const auto start = std::chrono::steady_clock::now();
       Times times = pass.run(split ? detail::Backward::Split : detail::Backward::Whole);
       if (i == std::max(options_.warmup, 1) - 1)
-        wanted = samples_to_take(options_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+        wanted = samples_to_take(
+            options_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
       if (i >= options_.warmup) (split ? split_samples : samples).push_back(std::move(times));
       MutexLock lock(mutex_);
       ++passes_done_;
@@ -208,8 +230,9 @@ class Measurement {
       int wanted = 0;
       {
         MutexLock lock(mutex_);
-        changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::seconds(1),
-                            [&]() NO_THREAD_SAFETY_ANALYSIS { return finished_ || passes_done_ > reported; });
+        changed_.wait_until(
+            mutex_, std::chrono::steady_clock::now() + std::chrono::seconds(1),
+            [&]() NO_THREAD_SAFETY_ANALYSIS { return finished_ || passes_done_ > reported; });
         finished = finished_;
         done = passes_done_;
         wanted = passes_wanted_;
@@ -240,19 +263,23 @@ class Measurement {
 };
 
 /// Of one of the times of one layer over all samples.
-detail::Summary summarize(const std::vector<Times>& samples, size_t layer, int64_t detail::LayerTimes::*member) {
+detail::Summary summarize(const std::vector<Times>& samples, size_t layer,
+                          int64_t detail::LayerTimes::*member) {
   std::vector<int64_t> values;
   for (const Times& times : samples) values.push_back(times[layer].*member);
   return detail::summarize(std::move(values));
 }
 
-/// The part of `backward_ns` that goes into the weights' gradients, in the proportion of the two measured apart: apart they take a little
-/// longer than together.
+/// The part of `backward_ns` that goes into the weights' gradients, in the proportion of the two
+/// measured apart: apart they take a little longer than together.
 int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples, size_t layer) {
-  const auto inputs = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).mean);
-  const auto weights = static_cast<double>(summarize(split_samples, layer, &detail::LayerTimes::backward_weight_ns).mean);
+  const auto inputs = static_cast<double>(
+      summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).mean);
+  const auto weights = static_cast<double>(
+      summarize(split_samples, layer, &detail::LayerTimes::backward_weight_ns).mean);
   if (weights <= 0) return 0;
-  return std::min(backward_ns, static_cast<int64_t>(static_cast<double>(backward_ns) * (weights / (inputs + weights))));
+  return std::min(backward_ns, static_cast<int64_t>(static_cast<double>(backward_ns) *
+                                                    (weights / (inputs + weights))));
 }
 
 }  // namespace
@@ -273,22 +300,26 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
   result.graph = model.graph();
   for (size_t i = 0; i < measurement.bytes.size(); ++i) {
-    const detail::Summary forward = summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
-    const detail::Summary backward = summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
-    const detail::Summary accumulate = summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
+    const detail::Summary forward =
+        summarize(measurement.samples, i, &detail::LayerTimes::forward_ns);
+    const detail::Summary backward =
+        summarize(measurement.samples, i, &detail::LayerTimes::backward_ns);
+    const detail::Summary accumulate =
+        summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
     const detail::Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
     const detail::LayerBytes& bytes = measurement.bytes[i];
-    result.costs.push_back({.forward_ns = forward.mean,
-                            .backward_ns = backward.mean,
-                            .backward_weight_ns = weight_part(backward.mean, measurement.split_samples, i),
-                            .accumulate_ns = accumulate.mean,
-                            .step_ns = step.mean,
-                            .forward_spread_ns = forward.spread,
-                            .backward_spread_ns = backward.spread,
-                            .output_bytes = bytes.outputs,
-                            .weight_bytes = bytes.weights,
-                            .stash_bytes = std::max<int64_t>(bytes.stash, 0),
-                            .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)})});
+    result.costs.push_back(
+        {.forward_ns = forward.mean,
+         .backward_ns = backward.mean,
+         .backward_weight_ns = weight_part(backward.mean, measurement.split_samples, i),
+         .accumulate_ns = accumulate.mean,
+         .step_ns = step.mean,
+         .forward_spread_ns = forward.spread,
+         .backward_spread_ns = backward.spread,
+         .output_bytes = bytes.outputs,
+         .weight_bytes = bytes.weights,
+         .stash_bytes = std::max<int64_t>(bytes.stash, 0),
+         .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)})});
   }
   return result;
 }

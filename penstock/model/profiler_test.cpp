@@ -30,7 +30,8 @@ ProfilerOptions quick() {
 class FailsLater : public Layer {
  public:
   std::string kind() const override { return "fails_later"; }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     if (inputs[0].size(0) != 2) return {inputs[0].view({3, 5, 7})};
     return {inputs[0]};
   }
@@ -68,7 +69,8 @@ TEST(Profiler, MeasuresLeNet5) {
     weight_bytes += cost.weight_bytes;
   }
   const profile::LayerCost& first = profile.costs[model.graph().find("conv1").index()];
-  EXPECT_EQ(first.backward_weight_ns, first.backward_ns) << "nothing else is wanted of the first layer";
+  EXPECT_EQ(first.backward_weight_ns, first.backward_ns)
+      << "nothing else is wanted of the first layer";
   const profile::LayerCost& last = profile.costs[model.graph().find("fc3").index()];
   EXPECT_LT(last.backward_weight_ns, last.backward_ns) << "inputs and loss take their part";
   EXPECT_EQ(weight_bytes, 4 * 61'706);
@@ -111,14 +113,17 @@ TEST(Profiler, WeightsOfNormalisationAreMadeWithTheInputs) {
   x = net.batch_norm2d(x, {.name = "norm"});
   const Model model = net.build(net.linear(net.flatten(x), {.features = 3, .name = "fc"}));
   const profile::Profile profile = measure_profile(model, quick());
-  const auto cost = [&](const char* name) { return profile.costs[model.graph().find(name).index()]; };
+  const auto cost = [&](const char* name) {
+    return profile.costs[model.graph().find(name).index()];
+  };
   EXPECT_GT(cost("norm").backward_ns, 0);
   EXPECT_EQ(cost("norm").backward_weight_ns, 0);
   EXPECT_GT(cost("conv").backward_weight_ns, 0);
   EXPECT_GT(cost("fc").backward_weight_ns, 0);
 
   ModelBuilder first("m");
-  const Model only_weights = first.build(first.linear(first.flatten(first.batch_norm2d(first.input({2, 3, 3}))), {.features = 3}));
+  const Model only_weights = first.build(
+      first.linear(first.flatten(first.batch_norm2d(first.input({2, 3, 3}))), {.features = 3}));
   const profile::LayerCost norm = measure_profile(only_weights, quick()).costs[0];
   EXPECT_GT(norm.backward_weight_ns, 0) << "nothing else is wanted of the first layer";
   EXPECT_EQ(norm.backward_weight_ns, norm.backward_ns);
@@ -127,17 +132,21 @@ TEST(Profiler, WeightsOfNormalisationAreMadeWithTheInputs) {
 TEST(Profiler, CoversBranchesSeveralOutputsAndUnusedValues) {
   ModelBuilder net("branches");
   const Value x = net.input({4, 6, 6});
-  const std::vector<Value> parts = net.split(net.conv2d(x, {.channels = 6, .kernel = 3, .name = "conv"}), 3, "split");
+  const std::vector<Value> parts =
+      net.split(net.conv2d(x, {.channels = 6, .kernel = 3, .name = "conv"}), 3, "split");
   const Value twice = net.add(parts[0], parts[0], "twice");
   const Value joined = net.concat({twice, net.batch_norm2d(parts[1], {.name = "norm"})}, "joined");
   net.relu(parts[2], "unused");
   const Value logits = net.linear(net.flatten(joined, "flat"), {.features = 3, .name = "fc"});
   const Model model = net.build(std::vector<Value>{logits, twice});
   const profile::Profile profile = measure_profile(model, quick());
-  const auto cost = [&](const char* name) { return profile.costs[model.graph().find(name).index()]; };
+  const auto cost = [&](const char* name) {
+    return profile.costs[model.graph().find(name).index()];
+  };
   EXPECT_EQ(cost("split").output_bytes.size(), 3U);
   EXPECT_EQ(cost("unused").backward_ns, 0) << "nothing flows back from it";
-  for (const char* name : {"conv", "split", "twice", "joined", "norm", "flat", "fc"}) EXPECT_GT(cost(name).backward_ns, 0) << name;
+  for (const char* name : {"conv", "split", "twice", "joined", "norm", "flat", "fc"})
+    EXPECT_GT(cost(name).backward_ns, 0) << name;
 }
 
 TEST(Profiler, GradientsOfInputsAndWeightsOfALargeProductTakeAboutAsLong) {
@@ -149,14 +158,16 @@ TEST(Profiler, GradientsOfInputsAndWeightsOfALargeProductTakeAboutAsLong) {
   options.batch_size = 256;
   options.samples = 31;  // the machine may be busy with other things
   const profile::LayerCost cost = measure_profile(model, options).costs[1];
-  const double share = static_cast<double>(cost.backward_weight_ns) / static_cast<double>(cost.backward_ns);
+  const double share =
+      static_cast<double>(cost.backward_weight_ns) / static_cast<double>(cost.backward_ns);
   EXPECT_GT(share, 0.2);
   EXPECT_LT(share, 0.8);
 }
 
 TEST(Profiler, TimesAreMeansWithoutStalls) {
   EXPECT_EQ(detail::summarize({10, 10, 14, 30, 11}).mean, 15);
-  EXPECT_EQ(detail::summarize({10, 1'000'000, 10, 10}).mean, 15) << "the stall counts as three medians";
+  EXPECT_EQ(detail::summarize({10, 1'000'000, 10, 10}).mean, 15)
+      << "the stall counts as three medians";
   EXPECT_EQ(detail::summarize({10, 40, 20, 30}).spread, 20);
   EXPECT_EQ(detail::summarize({0, 0, 0}).mean, 0);
   EXPECT_EQ(detail::summarize({7}).mean, 7);
@@ -176,7 +187,8 @@ TEST(Profiler, CountsTiedWeights) {
 TEST(Profiler, ALayerBeforeAllWeightsHasNoBackward) {
   ModelBuilder net("m");
   const Value x = net.flatten(net.input({2, 3}), "flat");
-  const profile::Profile profile = measure_profile(net.build(net.linear(x, {.features = 2})), quick());
+  const profile::Profile profile =
+      measure_profile(net.build(net.linear(x, {.features = 2})), quick());
   EXPECT_EQ(profile.costs[0].backward_ns, 0);
   EXPECT_GT(profile.costs[1].backward_ns, 0);
 }
@@ -193,7 +205,8 @@ TEST(Profiler, RunsCopiesSideBySideAndLeavesTheThreadCountAlone) {
   options.concurrency = 2;
   options.threads = 2;
   options.optimizer.name = "adam";
-  const profile::Profile profile = measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options);
+  const profile::Profile profile =
+      measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options);
   EXPECT_EQ(profile.costs.size(), 4U);
   EXPECT_THAT(profile.device, HasSubstr("2 threads"));
   EXPECT_EQ(at::get_num_threads(), before);
@@ -205,14 +218,16 @@ TEST(Profiler, NamesTheLayerThatFails) {
   const Model model = net.build(net.apply(std::make_shared<FailsLater>(), {x}, "culprit"));
   ProfilerOptions options = quick();
   options.concurrency = 2;
-  EXPECT_THAT([&] { measure_profile(model, options); },
-              Throws<RuntimeError>(Property(&RuntimeError::what, HasSubstr("forward of layer 'culprit'"))));
+  EXPECT_THAT(
+      [&] { measure_profile(model, options); },
+      Throws<RuntimeError>(Property(&RuntimeError::what, HasSubstr("forward of layer 'culprit'"))));
 }
 
 TEST(Profiler, ProgressMayThrow) {
   ProfilerOptions options = quick();
   options.progress = [](int, int) { throw ConfigError("enough"); };
-  EXPECT_THROW(measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options), ConfigError);
+  EXPECT_THROW(measure_profile(make_model({.name = "mlp", .width = 8, .depth = 1}), options),
+               ConfigError);
 }
 
 TEST(Profiler, RefusesOptionsOutOfRange) {
@@ -228,7 +243,8 @@ TEST(Profiler, RefusesOptionsOutOfRange) {
   EXPECT_THROW(with([](ProfilerOptions& o) { o.warmup = -1; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.threads = 0; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.concurrency = 0; })(), ConfigError);
-  EXPECT_THROW(with([](ProfilerOptions& o) { o.least_time = std::chrono::milliseconds::max(); })(), ConfigError);
+  EXPECT_THROW(with([](ProfilerOptions& o) { o.least_time = std::chrono::milliseconds::max(); })(),
+               ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.most_samples = -1; })(), ConfigError);
   EXPECT_THROW(with([](ProfilerOptions& o) { o.optimizer.name = "none"; })(), ConfigError);
 }

@@ -1,5 +1,5 @@
-// Checks on shapes, shared by the layers, the builder and Model. Every size that comes from outside passes through here before memory is
-// asked for.
+// Checks on shapes, shared by the layers, the builder and Model. Every size that comes from outside
+// passes through here before memory is asked for.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ inline constexpr int64_t kMaxExtent = int64_t{1} << 20;
 
 /// "[3, 224, 224]"
 std::string shape_text(const Shape& shape);
-/// Numbers in a tensor of this shape. Throws ConfigError, naming `what`, when a size is below 1 or there are more than kMaxElements.
+/// Numbers in a tensor of this shape. Throws ConfigError, naming `what`, when a size is below 1 or
+/// there are more than kMaxElements.
 int64_t checked_elements(const Shape& shape, const std::string& what);
 /// Throws ConfigError naming `what` unless low <= value <= high.
 void check_range(int64_t value, int64_t low, int64_t high, const char* what);
@@ -25,12 +26,16 @@ void check_range(int64_t value, int64_t low, int64_t high, const char* what);
 void expect_inputs(const std::vector<Shape>& inputs, size_t count);
 /// The single input, which must be [channels, height, width]. Throws ConfigError.
 const Shape& expect_image(const std::vector<Shape>& inputs);
-/// Positions of a window of `kernel` along `size` numbers padded on both sides. Throws ConfigError naming the sizes when there is none.
+/// Positions of a window of `kernel` along `size` numbers padded on both sides. Throws ConfigError
+/// naming the sizes when there is none.
 int64_t window_positions(int64_t size, int64_t kernel, int64_t stride, int64_t padding);
 
-/// layer.output_shapes() with every failure turned into a ConfigError that starts with the layer's name, and the result checked.
-std::vector<Shape> infer_shapes(const Layer& layer, const std::string& name, const std::vector<Shape>& inputs);
-/// Trainable numbers in the layer. Throws ConfigError naming the layer for a malformed parameter or buffer.
+/// layer.output_shapes() with every failure turned into a ConfigError that starts with the layer's
+/// name, and the result checked.
+std::vector<Shape> infer_shapes(const Layer& layer, const std::string& name,
+                                const std::vector<Shape>& inputs);
+/// Trainable numbers in the layer. Throws ConfigError naming the layer for a malformed parameter or
+/// buffer.
 int64_t checked_parameter_count(const Layer& layer, const std::string& name);
 
 }  // namespace penstock::model::detail

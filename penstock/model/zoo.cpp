@@ -21,16 +21,25 @@ struct Architecture {
 
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = {
-      {{"mlp", "perceptron with hidden layers of one width (width 1024, depth 3)", {1, 28, 28}, 10}, detail::make_mlp, true},
-      {{"tied_mlp", "autoencoder with tied, transposed weights and a classifier behind it (width 1024, depth 3)", {1, 28, 28}, 10},
+      {{"mlp", "perceptron with hidden layers of one width (width 1024, depth 3)", {1, 28, 28}, 10},
+       detail::make_mlp,
+       true},
+      {{"tied_mlp",
+        "autoencoder with tied, transposed weights and a classifier behind it (width 1024, depth "
+        "3)",
+        {1, 28, 28},
+        10},
        detail::make_tied_mlp,
        true},
       {{"lenet5", "LeNet-5 for 28x28 images", {1, 28, 28}, 10}, detail::make_lenet5},
-      {{"vgg_small", "six convolutions for 32x32 images, no normalisation", {1, 32, 32}, 10}, detail::make_vgg_small},
+      {{"vgg_small", "six convolutions for 32x32 images, no normalisation", {1, 32, 32}, 10},
+       detail::make_vgg_small},
       {{"alexnet", "AlexNet (one tower) for ImageNet", {3, 224, 224}, 1000}, detail::make_alexnet},
       {{"vgg16", "VGG-16 for ImageNet", {3, 224, 224}, 1000}, detail::make_vgg16},
-      {{"resnet18", "ResNet-18 for ImageNet, basic blocks", {3, 224, 224}, 1000}, detail::make_resnet18},
-      {{"resnet50", "ResNet-50 for ImageNet, bottleneck blocks", {3, 224, 224}, 1000}, detail::make_resnet50},
+      {{"resnet18", "ResNet-18 for ImageNet, basic blocks", {3, 224, 224}, 1000},
+       detail::make_resnet18},
+      {{"resnet50", "ResNet-50 for ImageNet, bottleneck blocks", {3, 224, 224}, 1000},
+       detail::make_resnet50},
   };
   return all;
 }
@@ -41,7 +50,8 @@ const Architecture& find_architecture(const std::string& name) {
     if (architecture.entry.name == name) return architecture;
     names.push_back(architecture.entry.name);
   }
-  throw ConfigError(fmt::format("unknown model '{}', expected one of: {}", name, fmt::join(names, ", ")));
+  throw ConfigError(
+      fmt::format("unknown model '{}', expected one of: {}", name, fmt::join(names, ", ")));
 }
 
 /// `value`, or `standard` where the user left 0.
@@ -61,15 +71,18 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
     full.depth = chosen(spec.depth, 3, kMaxDepth, "depth");
     return full;
   }
-  if (spec.width != 0 || spec.depth != 0) throw ConfigError(fmt::format("it has no {} option", spec.width != 0 ? "width" : "depth"));
+  if (spec.width != 0 || spec.depth != 0)
+    throw ConfigError(fmt::format("it has no {} option", spec.width != 0 ? "width" : "depth"));
   if (full.input_shape.size() != 3) {
-    throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}", detail::shape_text(full.input_shape)));
+    throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
+                                  detail::shape_text(full.input_shape)));
   }
   return full;
 }
 
 std::string describe(const ModelSpec& spec) {
-  std::string text = fmt::format("input_shape {}, classes {}", detail::shape_text(spec.input_shape), spec.classes);
+  std::string text =
+      fmt::format("input_shape {}, classes {}", detail::shape_text(spec.input_shape), spec.classes);
   if (spec.width != 0) text += fmt::format(", width {}, depth {}", spec.width, spec.depth);
   return text;
 }
@@ -96,7 +109,8 @@ Model make_model(const ModelSpec& spec) {
   try {
     return architecture.make(full);
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("model '{}' with {}: {}", spec.name, describe(full), error.what()));
+    throw ConfigError(
+        fmt::format("model '{}' with {}: {}", spec.name, describe(full), error.what()));
   }
 }
 

@@ -30,7 +30,8 @@ struct ZooEntry {
 /// mlp, tied_mlp, lenet5, vgg_small, alexnet, vgg16, resnet18, resnet50.
 const std::vector<ZooEntry>& zoo();
 
-/// Throws ConfigError: an unknown name (all names are listed), an option that the model does not have, an input that is too small.
+/// Throws ConfigError: an unknown name (all names are listed), an option that the model does not
+/// have, an input that is too small.
 Model make_model(const ModelSpec& spec);
 
 }  // namespace penstock::model

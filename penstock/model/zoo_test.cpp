@@ -17,14 +17,18 @@ using testing::HasSubstr;
 using testing::Property;
 using testing::Throws;
 
-auto config_error(const std::string& part) { return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part))); }
+auto config_error(const std::string& part) {
+  return Throws<ConfigError>(Property(&ConfigError::what, HasSubstr(part)));
+}
 
 std::set<std::string> state_dict_keys(const Model& model) {
   std::set<std::string> keys;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     const std::string& layer = model.graph().layer(LayerId{i}).name;
-    for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters()) keys.insert(layer + "." + spec.name);
-    for (const ParameterSpec& spec : model.layer(LayerId{i}).buffers()) keys.insert(layer + "." + spec.name);
+    for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters())
+      keys.insert(layer + "." + spec.name);
+    for (const ParameterSpec& spec : model.layer(LayerId{i}).buffers())
+      keys.insert(layer + "." + spec.name);
   }
   return keys;
 }
@@ -37,20 +41,26 @@ at::Tensor forward(const Model& model, const at::Tensor& input) {
     const LayerId id{i};
     Tensors inputs;
     for (const graph::ValueRef& ref : model.graph().layer(id).inputs) {
-      inputs.push_back(ref.is_model_input() ? input : outputs[ref.layer.index()][static_cast<size_t>(ref.output)]);
+      inputs.push_back(ref.is_model_input()
+                           ? input
+                           : outputs[ref.layer.index()][static_cast<size_t>(ref.output)]);
     }
     Tensors buffers = model.initial_buffers(id);
-    outputs.push_back(model.layer(id).forward(model.initial_weights(id, 1), buffers, inputs, {.training = true, .seed = 1}));
+    outputs.push_back(model.layer(id).forward(model.initial_weights(id, 1), buffers, inputs,
+                                              {.training = true, .seed = 1}));
   }
   const graph::ValueRef result = model.graph().outputs().front();
   return outputs[result.layer.index()][static_cast<size_t>(result.output)];
 }
 
 TEST(Zoo, ParameterCountsAreThePublishedOnes) {
-  const std::map<std::string, int64_t> published = {{"lenet5", 61'706},       {"alexnet", 61'100'840},  {"vgg16", 138'357'544},
-                                                    {"resnet18", 11'689'512}, {"resnet50", 25'557'032}, {"vgg_small", 813'546}};
-  for (const auto& [name, count] : published) EXPECT_EQ(make_model({.name = name}).parameter_count(), count) << name;
-  EXPECT_EQ(make_model({.name = "mlp", .width = 100, .depth = 2}).parameter_count(), 784 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10);
+  const std::map<std::string, int64_t> published = {
+      {"lenet5", 61'706},       {"alexnet", 61'100'840},  {"vgg16", 138'357'544},
+      {"resnet18", 11'689'512}, {"resnet50", 25'557'032}, {"vgg_small", 813'546}};
+  for (const auto& [name, count] : published)
+    EXPECT_EQ(make_model({.name = name}).parameter_count(), count) << name;
+  EXPECT_EQ(make_model({.name = "mlp", .width = 100, .depth = 2}).parameter_count(),
+            784 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10);
   // The decoder adds biases only.
   EXPECT_EQ(make_model({.name = "tied_mlp", .width = 100, .depth = 2}).parameter_count(),
             (784 * 100 + 100 + 100 * 50 + 50) + (100 + 784) + 784 * 10 + 10);
@@ -69,28 +79,35 @@ TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {
 TEST(Zoo, StateDictKeysAreTorchvisions) {
   const std::set<std::string> vgg = state_dict_keys(make_model({.name = "vgg16"}));
   EXPECT_EQ(vgg.size(), 32U);
-  for (const char* key : {"features.0.weight", "features.28.bias", "classifier.0.weight", "classifier.3.weight", "classifier.6.bias"}) {
+  for (const char* key : {"features.0.weight", "features.28.bias", "classifier.0.weight",
+                          "classifier.3.weight", "classifier.6.bias"}) {
     EXPECT_TRUE(vgg.contains(key)) << key;
   }
   const std::set<std::string> alexnet = state_dict_keys(make_model({.name = "alexnet"}));
   EXPECT_EQ(alexnet.size(), 16U);
-  for (const char* key : {"features.0.weight", "features.3.weight", "features.6.weight", "features.8.weight", "features.10.bias",
-                          "classifier.1.weight", "classifier.4.weight", "classifier.6.weight"}) {
+  for (const char* key :
+       {"features.0.weight", "features.3.weight", "features.6.weight", "features.8.weight",
+        "features.10.bias", "classifier.1.weight", "classifier.4.weight", "classifier.6.weight"}) {
     EXPECT_TRUE(alexnet.contains(key)) << key;
   }
   const std::set<std::string> resnet = state_dict_keys(make_model({.name = "resnet50"}));
-  for (const char* key : {"conv1.weight", "bn1.running_var", "layer1.0.conv3.weight", "layer1.0.downsample.0.weight", "layer4.2.bn3.bias",
-                          "layer2.0.downsample.1.running_mean", "fc.bias"}) {
+  for (const char* key :
+       {"conv1.weight", "bn1.running_var", "layer1.0.conv3.weight", "layer1.0.downsample.0.weight",
+        "layer4.2.bn3.bias", "layer2.0.downsample.1.running_mean", "fc.bias"}) {
     EXPECT_TRUE(resnet.contains(key)) << key;
   }
   EXPECT_FALSE(resnet.contains("conv1.bias"));
-  EXPECT_FALSE(state_dict_keys(make_model({.name = "resnet18"})).contains("layer1.0.downsample.0.weight"));
+  EXPECT_FALSE(
+      state_dict_keys(make_model({.name = "resnet18"})).contains("layer1.0.downsample.0.weight"));
 }
 
 TEST(Zoo, SmallModelsRun) {
-  EXPECT_EQ(forward(make_model({.name = "mlp", .width = 16}), at::randn({2, 1, 28, 28})).sizes(), (at::IntArrayRef{2, 10}));
-  EXPECT_EQ(forward(make_model({.name = "lenet5"}), at::randn({2, 1, 28, 28})).sizes(), (at::IntArrayRef{2, 10}));
-  EXPECT_EQ(forward(make_model({.name = "vgg_small"}), at::randn({2, 1, 32, 32})).sizes(), (at::IntArrayRef{2, 10}));
+  EXPECT_EQ(forward(make_model({.name = "mlp", .width = 16}), at::randn({2, 1, 28, 28})).sizes(),
+            (at::IntArrayRef{2, 10}));
+  EXPECT_EQ(forward(make_model({.name = "lenet5"}), at::randn({2, 1, 28, 28})).sizes(),
+            (at::IntArrayRef{2, 10}));
+  EXPECT_EQ(forward(make_model({.name = "vgg_small"}), at::randn({2, 1, 32, 32})).sizes(),
+            (at::IntArrayRef{2, 10}));
 }
 
 TEST(Zoo, ResNetsTakeSmallImages) {
@@ -103,7 +120,8 @@ TEST(Zoo, ResNetsTakeSmallImages) {
 }
 
 TEST(Zoo, UnknownNamesListTheKnownOnes) {
-  EXPECT_THAT([] { make_model({.name = "vgg"}); }, AllOf(config_error("vgg_small"), config_error("resnet50")));
+  EXPECT_THAT([] { make_model({.name = "vgg"}); },
+              AllOf(config_error("vgg_small"), config_error("resnet50")));
 }
 
 TEST(Zoo, AbsurdOptionsAreNamedAndAllocateNothing) {
@@ -111,15 +129,37 @@ TEST(Zoo, AbsurdOptionsAreNamedAndAllocateNothing) {
   EXPECT_THAT([] { make_model({.name = "mlp", .width = kTrillion}); }, config_error("width"));
   EXPECT_THAT([] { make_model({.name = "mlp", .width = -1}); }, config_error("width"));
   EXPECT_THAT([] { make_model({.name = "mlp", .depth = 1'000'000'000}); }, config_error("depth"));
-  EXPECT_THAT([] { make_model({.name = "mlp", .width = 1 << 20, .depth = 5}); }, config_error("width 1048576, depth 5"));
+  EXPECT_THAT([] { make_model({.name = "mlp", .width = 1 << 20, .depth = 5}); },
+              config_error("width 1048576, depth 5"));
   EXPECT_THAT([] { make_model({.name = "mlp", .classes = kTrillion}); }, config_error("classes"));
   EXPECT_THAT([] { make_model({.name = "lenet5", .classes = -4}); }, config_error("classes"));
-  EXPECT_THAT([] { make_model({.name = "mlp", .input_shape = {kTrillion, kTrillion, kTrillion}}); }, config_error("input_shape"));
-  EXPECT_THAT([] { make_model({.name = "mlp", .input_shape = {3, 0}}); }, config_error("input_shape"));
-  EXPECT_THAT([] { make_model({.name = "vgg16", .input_shape = {3, -224, 224}}); }, config_error("input_shape"));
-  EXPECT_THAT([] { make_model({.name = "vgg16", .input_shape = {784}}); }, config_error("input_shape"));
-  EXPECT_THAT([] { make_model({.name = "vgg16", .input_shape = {3, 1'000'000, 1'000'000}}); }, config_error("input_shape"));
-  EXPECT_THAT([] { make_model({.name = "lenet5", .input_shape = {1, 4, 4}}); }, config_error("input_shape [1, 4, 4]"));
+  EXPECT_THAT(
+      [] {
+        make_model({.name = "mlp", .input_shape = {kTrillion, kTrillion, kTrillion}});
+      },
+      config_error("input_shape"));
+  EXPECT_THAT(
+      [] {
+        make_model({.name = "mlp", .input_shape = {3, 0}});
+      },
+      config_error("input_shape"));
+  EXPECT_THAT(
+      [] {
+        make_model({.name = "vgg16", .input_shape = {3, -224, 224}});
+      },
+      config_error("input_shape"));
+  EXPECT_THAT([] { make_model({.name = "vgg16", .input_shape = {784}}); },
+              config_error("input_shape"));
+  EXPECT_THAT(
+      [] {
+        make_model({.name = "vgg16", .input_shape = {3, 1'000'000, 1'000'000}});
+      },
+      config_error("input_shape"));
+  EXPECT_THAT(
+      [] {
+        make_model({.name = "lenet5", .input_shape = {1, 4, 4}});
+      },
+      config_error("input_shape [1, 4, 4]"));
   EXPECT_THAT([] { make_model({.name = "vgg16", .width = 3}); }, config_error("width"));
   EXPECT_THAT([] { make_model({.name = "resnet18", .depth = 50}); }, config_error("depth"));
 }

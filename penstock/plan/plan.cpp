@@ -16,14 +16,17 @@ namespace penstock::plan {
 namespace {
 
 void refuse_negative(std::string_view where, std::string_view key, int64_t value) {
-  if (value < 0) throw ConfigError(fmt::format("{}: expected {} of at least 0, found {}", where, key, value));
+  if (value < 0)
+    throw ConfigError(fmt::format("{}: expected {} of at least 0, found {}", where, key, value));
 }
 
 void refuse_below_one(std::string_view where, std::string_view key, int64_t value) {
-  if (value < 1) throw ConfigError(fmt::format("{}: expected {} of at least 1, found {}", where, key, value));
+  if (value < 1)
+    throw ConfigError(fmt::format("{}: expected {} of at least 1, found {}", where, key, value));
 }
 
-void refuse_bad_amount(std::string_view where, std::string_view key, double value, double most = DBL_MAX) {
+void refuse_bad_amount(std::string_view where, std::string_view key, double value,
+                       double most = DBL_MAX) {
   if (value >= 0 && value <= most) return;
   const std::string range = most == DBL_MAX ? "of at least 0" : fmt::format("from 0 to {}", most);
   throw ConfigError(fmt::format("{}: expected {} {}, found {}", where, key, range, value));
@@ -36,10 +39,12 @@ void validate_promise(std::string_view where, const Promise& promise, size_t num
   refuse_bad_amount(where, "idle_share", promise.idle_share, 1);
   refuse_negative(where, "latency_ns", promise.latency_ns);
   if (!promise.bytes_per_sample.empty() && promise.bytes_per_sample.size() != num_levels) {
-    throw ConfigError(fmt::format("{}: expected bytes_per_sample for each of the cluster's {} levels or none, found {}", where, num_levels,
-                                  promise.bytes_per_sample.size()));
+    throw ConfigError(fmt::format(
+        "{}: expected bytes_per_sample for each of the cluster's {} levels or none, found {}",
+        where, num_levels, promise.bytes_per_sample.size()));
   }
-  for (const double bytes : promise.bytes_per_sample) refuse_bad_amount(where, "bytes_per_sample", bytes);
+  for (const double bytes : promise.bytes_per_sample)
+    refuse_bad_amount(where, "bytes_per_sample", bytes);
 }
 
 void validate(const Stage& stage, size_t position) {
@@ -55,19 +60,24 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "stash_bytes", stage.stash_bytes);
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
   if (stage.first_worker < -1)
-    throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where, stage.first_worker));
+    throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where,
+                                  stage.first_worker));
   refuse_negative(where, "backward_weight_ns", stage.backward_weight_ns);
   if (stage.backward_weight_ns > stage.backward_ns) {
-    throw ConfigError(fmt::format("{}: expected backward_weight_ns of at most backward_ns, {}, found {}", where, stage.backward_ns,
-                                  stage.backward_weight_ns));
+    throw ConfigError(
+        fmt::format("{}: expected backward_weight_ns of at most backward_ns, {}, found {}", where,
+                    stage.backward_ns, stage.backward_weight_ns));
   }
-  if (!checked_add(stage.forward_ns, stage.backward_ns)) throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
+  if (!checked_add(stage.forward_ns, stage.backward_ns))
+    throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
 }
 
 void validate(const Link& link, size_t position, size_t num_stages) {
-  const std::string where = fmt::format("link {} (stage {} to {})", position, link.from.value, link.to.value);
+  const std::string where =
+      fmt::format("link {} (stage {} to {})", position, link.from.value, link.to.value);
   if (link.from.value < 0 || link.from >= link.to || link.to.index() >= num_stages) {
-    throw ConfigError(fmt::format("{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
+    throw ConfigError(fmt::format(
+        "{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
   }
   refuse_negative(where, "bytes", link.bytes);
 }
@@ -82,24 +92,29 @@ void validate_places(const Plan& plan) {
   std::vector<Place> places;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
-    if (stage.first_worker >= 0) places.push_back({stage.first_worker, int64_t{stage.first_worker} + stage.replicas, s});
+    if (stage.first_worker >= 0)
+      places.push_back({stage.first_worker, int64_t{stage.first_worker} + stage.replicas, s});
   }
   if (places.empty()) return;
   if (places.size() != plan.stages.size()) {
     throw ConfigError(
-        fmt::format("expected first_worker for every stage or for none, found it for {} of {}", places.size(), plan.stages.size()));
+        fmt::format("expected first_worker for every stage or for none, found it for {} of {}",
+                    places.size(), plan.stages.size()));
   }
-  std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return std::pair(a.begin, a.stage) < std::pair(b.begin, b.stage); });
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::pair(a.begin, a.stage) < std::pair(b.begin, b.stage);
+  });
   const int workers = plan.cluster.num_workers();
   if (places.back().end > workers) {
-    throw ConfigError(fmt::format("stage {}: first_worker {} with its replicas reaches worker {}, the cluster has {} workers",
-                                  places.back().stage, places.back().begin, places.back().end - 1, workers));
+    throw ConfigError(fmt::format(
+        "stage {}: first_worker {} with its replicas reaches worker {}, the cluster has {} workers",
+        places.back().stage, places.back().begin, places.back().end - 1, workers));
   }
   for (size_t i = 1; i < places.size(); ++i) {
     if (places[i].begin >= places[i - 1].end) continue;
-    throw ConfigError(fmt::format("stages {} and {} are both placed on worker {} (first_worker and replicas)", places[i - 1].stage,
-                                  places[i].stage, places[i].begin));
+    throw ConfigError(
+        fmt::format("stages {} and {} are both placed on worker {} (first_worker and replicas)",
+                    places[i - 1].stage, places[i].stage, places[i].begin));
   }
 }
 
@@ -108,15 +123,19 @@ void validate_hosts(const Plan& plan) {
   size_t num_replicas = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     num_replicas += static_cast<size_t>(plan.stages[s].replicas);
-    if (plan.stages[s].first_worker >= 0) throw ConfigError(fmt::format("stage {} has a first_worker, and hosts names its workers too", s));
+    if (plan.stages[s].first_worker >= 0)
+      throw ConfigError(
+          fmt::format("stage {} has a first_worker, and hosts names its workers too", s));
   }
   if (plan.hosts.size() != num_replicas) {
     throw ConfigError(
-        fmt::format("expected hosts to name the worker of each of the {} replicas, found {}", num_replicas, plan.hosts.size()));
+        fmt::format("expected hosts to name the worker of each of the {} replicas, found {}",
+                    num_replicas, plan.hosts.size()));
   }
   if (plan.weights != "flush") {
-    throw ConfigError(
-        fmt::format("hosts puts several stages on one worker, which takes weights flush, found '{}'", plan.weights.substr(0, 40)));
+    throw ConfigError(fmt::format(
+        "hosts puts several stages on one worker, which takes weights flush, found '{}'",
+        plan.weights.substr(0, 40)));
   }
   const int workers = plan.cluster.num_workers();
   std::vector<int64_t> last_stage(plan.hosts.size(), -1);
@@ -125,23 +144,30 @@ void validate_hosts(const Plan& plan) {
     for (int k = 0; k < plan.stages[s].replicas; ++k, ++next) {
       const int worker = plan.hosts[next];
       if (worker < 0 || worker >= workers || static_cast<size_t>(worker) >= last_stage.size()) {
-        throw ConfigError(fmt::format("hosts puts stage {} on worker {}; expected workers from 0 on without gaps, of the cluster's {}", s,
-                                      worker, workers));
+        throw ConfigError(
+            fmt::format("hosts puts stage {} on worker {}; expected workers from 0 on without "
+                        "gaps, of the cluster's {}",
+                        s, worker, workers));
       }
       int64_t& last = last_stage[static_cast<size_t>(worker)];
-      if (last == static_cast<int64_t>(s)) throw ConfigError(fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
+      if (last == static_cast<int64_t>(s))
+        throw ConfigError(
+            fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
       last = static_cast<int64_t>(s);
     }
   }
   const auto used = last_stage.begin() + plan.num_workers();
   if (const auto gap = std::find(last_stage.begin(), used, -1); gap != used) {
-    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(), plan.num_workers()));
+    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(),
+                                  plan.num_workers()));
   }
 }
 
 void refuse_unknown_sync(const std::string& sync) {
   if (sync == "ring" || sync == "parameter-server" || sync == "summation") return;
-  throw ConfigError(fmt::format("plan: expected sync to be ring, parameter-server or summation, found '{}'", sync.substr(0, 40)));
+  throw ConfigError(
+      fmt::format("plan: expected sync to be ring, parameter-server or summation, found '{}'",
+                  sync.substr(0, 40)));
 }
 
 }  // namespace
@@ -157,20 +183,24 @@ std::string Plan::config() const {
     const auto workers = static_cast<size_t>(std::max(num_workers(), 1));
     const size_t chunks = hosts.size() / workers;
     // In chimera both directions of a pipeline pass the same workers.
-    const size_t per_copy = chunks == 0 ? 0 : strategy == "chimera" ? stages.size() : stages.size() / chunks;
+    const size_t per_copy = chunks == 0             ? 0
+                            : strategy == "chimera" ? stages.size()
+                                                    : stages.size() / chunks;
     if (per_copy == 0 || hosts.size() % workers != 0 || workers % per_copy != 0) {
       return fmt::format("{} workers, {} stages", workers, stages.size());
     }
     text = fmt::format("{}x{} chunks", per_copy, chunks);
     return workers == per_copy ? text : fmt::format("{}x({})", workers / per_copy, text);
   }
-  for (const Stage& stage : stages) text += fmt::format("{}{}", text.empty() ? "" : "-", stage.replicas);
+  for (const Stage& stage : stages)
+    text += fmt::format("{}{}", text.empty() ? "" : "-", stage.replicas);
   return text;
 }
 
 int Plan::num_workers() const {
   if (shares_workers())
-    return static_cast<int>(std::clamp<int64_t>(int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1, 0, INT_MAX));
+    return static_cast<int>(std::clamp<int64_t>(
+        int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1, 0, INT_MAX));
   int64_t workers = 0;
   for (const Stage& stage : stages) workers = saturating_add(workers, stage.replicas);
   return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
@@ -187,7 +217,8 @@ std::vector<std::vector<int>> hosts_by_stage(const Plan& plan) {
   if (!plan.shares_workers()) return result;
   auto next = plan.hosts.begin();
   for (const Stage& stage : plan.stages) {
-    const auto count = std::min<std::ptrdiff_t>(std::max(stage.replicas, 0), plan.hosts.end() - next);
+    const auto count =
+        std::min<std::ptrdiff_t>(std::max(stage.replicas, 0), plan.hosts.end() - next);
     result.emplace_back(next, next + count);
     next += count;
   }
@@ -199,25 +230,34 @@ std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& g
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     for (const std::string& layer : plan.stages[i].layers) {
       const auto [other, is_new] = stages.emplace(layer, StageId{static_cast<int32_t>(i)});
-      if (!is_new) throw ConfigError(fmt::format("the plan places layer '{}' twice: in stages {} and {}", layer, other->second.value, i));
+      if (!is_new)
+        throw ConfigError(fmt::format("the plan places layer '{}' twice: in stages {} and {}",
+                                      layer, other->second.value, i));
     }
   }
   std::vector<StageId> result;
   result.reserve(graph.layers().size());
   for (const graph::LayerNode& layer : graph.layers()) {
     const auto found = stages.find(layer.name);
-    if (found == stages.end()) throw ConfigError(fmt::format("the plan places layer '{}' of the model in no stage", layer.name));
+    if (found == stages.end())
+      throw ConfigError(
+          fmt::format("the plan places layer '{}' of the model in no stage", layer.name));
     for (const graph::ValueRef& input : layer.inputs) {
       if (input.is_model_input() || result[input.layer.index()] <= found->second) continue;
-      throw ConfigError(fmt::format("the plan puts layer '{}' into stage {}, but it reads layer '{}' of the later stage {}", layer.name,
-                                    found->second.value, graph.layer(input.layer).name, result[input.layer.index()].value));
+      throw ConfigError(fmt::format(
+          "the plan puts layer '{}' into stage {}, but it reads layer '{}' of the later stage {}",
+          layer.name, found->second.value, graph.layer(input.layer).name,
+          result[input.layer.index()].value));
     }
     result.push_back(found->second);
     stages.erase(found);
   }
   if (!stages.empty()) {
-    const auto first = std::min_element(stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    throw ConfigError(fmt::format("the plan names layer '{}', which the model does not have", first->first));
+    const auto first =
+        std::min_element(stages.begin(), stages.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+    throw ConfigError(
+        fmt::format("the plan names layer '{}', which the model does not have", first->first));
   }
   return result;
 }

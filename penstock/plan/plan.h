@@ -1,4 +1,5 @@
-// The planner's output, a value: stages, replicas, schedule kind, weight policy, and what all that is predicted to cost.
+// The planner's output, a value: stages, replicas, schedule kind, weight policy, and what all that
+// is predicted to cost.
 //
 //   Plan plan = load_plan("plan.json");  // plan.config() == "7-1"
 #pragma once
@@ -14,26 +15,35 @@
 
 namespace penstock::plan {
 
-/// One stage; times in ns and sizes in bytes for one micro-batch of Plan::micro_batch_size samples on one worker.
+/// One stage; times in ns and sizes in bytes for one micro-batch of Plan::micro_batch_size samples
+/// on one worker.
 struct Stage {
   std::vector<std::string> layers;  ///< names, in topological order
   int replicas = 1;
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;
-  int64_t backward_weight_ns = 0;  ///< the part of backward_ns that makes the weights' gradients (action W); 0 when not known
-  int64_t accumulate_ns = 0;       ///< adding one micro-batch's gradients to the sum of a worker's earlier ones of the same step
-  int64_t step_ns = 0;             ///< one optimiser step
-  int64_t sync_ns = 0;             ///< one gradient synchronisation over the replicas, 0 without replicas
+  /// The part of backward_ns that makes the weights' gradients (action W); 0 when not known.
+  int64_t backward_weight_ns = 0;
+  /// Adding one micro-batch's gradients to the sum of a worker's earlier ones of the same step.
+  int64_t accumulate_ns = 0;
+  int64_t step_ns = 0;  ///< one optimiser step
+  /// One gradient synchronisation over the replicas, 0 without replicas.
+  int64_t sync_ns = 0;
   int64_t weight_bytes = 0;
-  int64_t stash_bytes = 0;   ///< one micro-batch, from forward to backward
-  int64_t memory_bytes = 0;  ///< predicted peak on one worker, of all its stages: versions, gradients, optimiser state, stashes in flight
-  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of places (version 1 of the file) or
-  /// Plan::hosts does.
+  int64_t stash_bytes = 0;  ///< one micro-batch, from forward to backward
+  /// Predicted peak on one worker, of all its stages: versions, gradients, optimiser state, stashes
+  /// in flight.
+  int64_t memory_bytes = 0;
+  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of
+  /// places (version 1 of the file) or Plan::hosts does.
   int first_worker = -1;
-  bool recompute = false;  ///< activations are not kept: the forward pass is run again (action R, forward_ns; not part of backward_ns)
+  /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
+  /// backward_ns).
+  bool recompute = false;
 
   int64_t compute_ns() const { return forward_ns + backward_ns; }
-  /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where the stage recomputes. Saturates.
+  /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where
+  /// the stage recomputes. Saturates.
   int64_t work_ns() const;
   bool operator==(const Stage&) const = default;
 };
@@ -56,7 +66,8 @@ struct Alternative {
   int64_t memory_bytes = 0;  ///< of the worker that needs most
   double idle_share = 0;
   std::vector<double> bytes_per_sample = {};  ///< through each level of the cluster
-  std::string note = {};                      ///< why it is not the winner, or why there is no such plan
+  /// Why it is not the winner, or why there is no such plan.
+  std::string note = {};
   bool operator==(const Alternative&) const = default;
 };
 
@@ -68,26 +79,33 @@ struct Plan {
   int64_t micro_batch_size = 1;
   int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
-  /// The worker of the cluster that holds each replica, stage by stage, where workers hold several stages (interleaved, zb-v, ...);
-  /// otherwise empty.
+  /// The worker of the cluster that holds each replica, stage by stage, where workers hold several
+  /// stages (interleaved, zb-v, ...); otherwise empty.
   std::vector<int> hosts;
-  int64_t slack = 0;                        ///< eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind
-  std::string sync = "ring";                ///< gradient synchronisation of replicated stages: ring, parameter-server, summation
+  /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
+  int64_t slack = 0;
+  /// Gradient synchronisation of replicated stages: ring, parameter-server, summation.
+  std::string sync = "ring";
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;
   std::vector<Link> links;
-  int64_t bottleneck_ns = 0;            ///< time per micro-batch of the slowest stage or link, under `cost_model`
+  /// Time per micro-batch of the slowest stage or link, under `cost_model`.
+  int64_t bottleneck_ns = 0;
   double throughput_samples_per_s = 0;  ///< predicted by simulating the schedule
-  int64_t latency_ns = 0;               ///< from a micro-batch's first forward to the end of its step, in steady state
+  /// From a micro-batch's first forward to the end of its step, in steady state.
+  int64_t latency_ns = 0;
   double idle_share = 0;
-  std::vector<double> bytes_per_sample;  ///< through each level of the cluster, both directions, gradient synchronisation included
-  double optimality_gap = 0;             ///< share by which the bottleneck may exceed the optimum; 0: proven optimal
+  /// Through each level of the cluster, both directions, gradient synchronisation included.
+  std::vector<double> bytes_per_sample;
+  /// Share by which the bottleneck may exceed the optimum; 0: proven optimal.
+  double optimality_gap = 0;
   std::vector<Alternative> alternatives;
   std::vector<std::string> notes;  ///< for people: why this plan, what was left out
 
-  /// Replica counts joined by '-': "15-1". Where workers hold several stages: "8x2 chunks" for eight workers with two stages each,
-  /// "2x(4x2 chunks)" for two copies of such a pipeline on four workers each.
+  /// Replica counts joined by '-': "15-1". Where workers hold several stages: "8x2 chunks" for
+  /// eight workers with two stages each, "2x(4x2 chunks)" for two copies of such a pipeline on four
+  /// workers each.
   std::string config() const;
   int num_workers() const;
   /// Whether workers hold several stages: then `hosts` says which.
@@ -96,24 +114,27 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// The stage of every layer of the graph. Throws ConfigError when the plan does not cover exactly the graph's layers, or an edge points
-/// from a later stage to an earlier one (both layers are named).
+/// The stage of every layer of the graph. Throws ConfigError when the plan does not cover exactly
+/// the graph's layers, or an edge points from a later stage to an earlier one (both layers are
+/// named).
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
 
-/// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold several stages, otherwise empty. Of hosts
-/// that are too few, what there is.
+/// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold
+/// several stages, otherwise empty. Of hosts that are too few, what there is.
 std::vector<std::vector<int>> hosts_by_stage(const Plan& plan);
 
-/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative, backward_weight_ns above backward_ns, shares or
-/// rates that are not finite, links out of range or backwards, only some stages placed, places that overlap or lie outside the cluster,
-/// hosts that are not one per replica, leave out a worker, put two replicas of a stage on one, or come with another weight policy than
-/// flush, an unknown gradient synchronisation.
+/// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative,
+/// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
+/// backwards, only some stages placed, places that overlap or lie outside the cluster, hosts that
+/// are not one per replica, leave out a worker, put two replicas of a stage on one, or come with
+/// another weight policy than flush, an unknown gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.
 std::string to_json(const Plan& plan);
-/// Reads versions 1 to 3; what version 2 says of stages that recompute is converted. Throws ParseError naming place and key, also when a
-/// derived key (config, compute_ns) disagrees with what it is derived from.
+/// Reads versions 1 to 3; what version 2 says of stages that recompute is converted. Throws
+/// ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with
+/// what it is derived from.
 Plan parse_plan(std::string_view json, std::string_view place);
 Plan load_plan(const std::filesystem::path& path);
 

@@ -35,7 +35,9 @@ Json write_stage(const Stage& stage) {
           {"accumulate_ns", stage.accumulate_ns}};
 }
 
-Json write_link(const Link& link) { return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}}; }
+Json write_link(const Link& link) {
+  return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}};
+}
 
 Json write_alternative(const Alternative& alternative) {
   return {{"strategy", alternative.strategy},
@@ -77,7 +79,9 @@ Json write_cluster(const cluster::Cluster& cluster) {
   return {{"levels", write_list(cluster.levels, write_level)},
           {"device", write_device(cluster.device)},
           {"device_groups", write_list(cluster.groups, write_group)},
-          {"cpu_machines", {{"count", cluster.cpu_machines.count}, {"bandwidth_bytes_per_s", cluster.cpu_machines.bandwidth_bytes_per_s}}}};
+          {"cpu_machines",
+           {{"count", cluster.cpu_machines.count},
+            {"bandwidth_bytes_per_s", cluster.cpu_machines.bandwidth_bytes_per_s}}}};
 }
 
 double number_or(const JsonReader& reader, std::string_view key, double otherwise) {
@@ -100,7 +104,8 @@ std::vector<double> read_bytes_per_sample(const JsonReader& reader) {
 
 Stage read_stage(const JsonReader& reader) {
   Stage stage;
-  for (const JsonReader& layer : reader.at("layers").elements()) stage.layers.push_back(layer.text());
+  for (const JsonReader& layer : reader.at("layers").elements())
+    stage.layers.push_back(layer.text());
   stage.replicas = static_cast<int>(reader.at("replicas").integer(1, INT_MAX));
   stage.forward_ns = reader.at("forward_ns").integer(0);
   stage.backward_ns = reader.at("backward_ns").integer(0);
@@ -117,7 +122,9 @@ Stage read_stage(const JsonReader& reader) {
 }
 
 Link read_link(const JsonReader& reader) {
-  const auto stage = [&](std::string_view key) { return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))}; };
+  const auto stage = [&](std::string_view key) {
+    return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))};
+  };
   return {stage("from"), stage("to"), reader.at("bytes").integer(0)};
 }
 
@@ -162,10 +169,12 @@ cluster::DeviceGroup read_group(const JsonReader& reader) {
 
 cluster::Cluster read_cluster(const JsonReader& reader) {
   cluster::Cluster cluster;
-  for (const JsonReader& level : reader.at("levels").elements(kMaxLevels)) cluster.levels.push_back(read_level(level));
+  for (const JsonReader& level : reader.at("levels").elements(kMaxLevels))
+    cluster.levels.push_back(read_level(level));
   if (const auto device = reader.find("device")) read_device(*device, cluster.device);
   if (const auto groups = reader.find("device_groups")) {
-    for (const JsonReader& group : groups->elements(kMaxGroups)) cluster.groups.push_back(read_group(group));
+    for (const JsonReader& group : groups->elements(kMaxGroups))
+      cluster.groups.push_back(read_group(group));
   }
   if (const auto machines = reader.find("cpu_machines")) {
     cluster.cpu_machines.count = static_cast<int>(machines->at("count").integer(0, INT_MAX));
@@ -174,16 +183,19 @@ cluster::Cluster read_cluster(const JsonReader& reader) {
   return cluster;
 }
 
-/// `config` and `compute_ns` repeat what other keys say; someone who edits one by hand should learn that it decides nothing.
+/// `config` and `compute_ns` repeat what other keys say; someone who edits one by hand should learn
+/// that it decides nothing.
 void check_derived(const JsonReader& root, const Plan& plan) {
   if (const auto config = root.find("config"); config && config->text() != plan.config()) {
-    config->fail(fmt::format("expected the replicas of the stages, \"{}\", found \"{}\"", plan.config(), config->text().substr(0, 60)));
+    config->fail(fmt::format("expected the replicas of the stages, \"{}\", found \"{}\"",
+                             plan.config(), config->text().substr(0, 60)));
   }
   const auto stages = root.at("stages").elements(kMaxStages);
   for (size_t i = 0; i < stages.size(); ++i) {
     const auto compute = stages[i].find("compute_ns");
     if (compute && compute->integer() != plan.stages[i].compute_ns()) {
-      compute->fail(fmt::format("expected forward_ns plus backward_ns, {}, found {}", plan.stages[i].compute_ns(), compute->integer()));
+      compute->fail(fmt::format("expected forward_ns plus backward_ns, {}, found {}",
+                                plan.stages[i].compute_ns(), compute->integer()));
     }
   }
 }
@@ -208,23 +220,27 @@ Plan read_plan(const JsonReader& root) {
   plan.depth = root.at("depth").integer(1);
   plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
   if (const auto hosts = root.find("hosts")) {
-    for (const JsonReader& host : hosts->elements()) plan.hosts.push_back(static_cast<int>(host.integer(0, INT_MAX)));
+    for (const JsonReader& host : hosts->elements())
+      plan.hosts.push_back(static_cast<int>(host.integer(0, INT_MAX)));
   }
   plan.slack = root.integer_or("slack", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
-  plan.optimizer_state_per_weight = number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
+  plan.optimizer_state_per_weight =
+      number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   plan.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
   plan.latency_ns = root.integer_or("latency_ns", 0, 0);
   plan.idle_share = number_or(root, "idle_share", 0);
   plan.bytes_per_sample = read_bytes_per_sample(root);
   plan.optimality_gap = number_or(root, "optimality_gap", 0);
   plan.cluster = read_cluster(root.at("cluster"));
-  for (const JsonReader& stage : root.at("stages").elements(kMaxStages)) plan.stages.push_back(read_stage(stage));
+  for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
+    plan.stages.push_back(read_stage(stage));
   if (const auto links = root.find("links")) {
     for (const JsonReader& link : links->elements()) plan.links.push_back(read_link(link));
   }
   if (const auto alternatives = root.find("alternatives")) {
-    for (const JsonReader& alternative : alternatives->elements()) plan.alternatives.push_back(read_alternative(alternative));
+    for (const JsonReader& alternative : alternatives->elements())
+      plan.alternatives.push_back(read_alternative(alternative));
   }
   if (const auto notes = root.find("notes")) {
     for (const JsonReader& note : notes->elements()) plan.notes.push_back(note.text());
@@ -279,6 +295,8 @@ Plan parse_plan(std::string_view json, std::string_view place) {
   return plan;
 }
 
-Plan load_plan(const std::filesystem::path& path) { return parse_plan(read_file(path), path.string()); }
+Plan load_plan(const std::filesystem::path& path) {
+  return parse_plan(read_file(path), path.string());
+}
 
 }  // namespace penstock::plan

@@ -24,7 +24,8 @@ Plan sample_plan() {
   plan.micro_batch_size = 64;
   plan.micro_batches = 1;
   plan.depth = 2;
-  plan.cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false}, {"rack", 2, 1'250'000'000, 20'000, true}};
+  plan.cluster.levels = {{"server", 4, 12'000'000'000, 5'000, false},
+                         {"rack", 2, 1'250'000'000, 20'000, true}};
   plan.cluster.device = {"v100", 16'000'000'000, 1.1};
   plan.cluster.groups = {{6, 2, {"old", 8'000'000'000, 0.5}}};
   plan.cluster.cpu_machines = {3, 1'250'000'000};
@@ -40,7 +41,8 @@ Plan sample_plan() {
   plan.idle_share = 0.125;
   plan.bytes_per_sample = {0.5, 1e18};
   plan.optimality_gap = 0.03;
-  plan.alternatives = {{"dp", "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"}, {"serial", "1", 1e-300}};
+  plan.alternatives = {{"dp", "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
+                       {"serial", "1", 1e-300}};
   plan.notes = {"a note", "\"quoted\"\nsecond line"};
   return plan;
 }
@@ -71,7 +73,9 @@ std::string refusal(const std::string& text) {
   return tests::message_of<ParseError>([&] { parse_plan(text, "plan.json"); });
 }
 
-TEST(PlanToJson, ParsesBackToTheSamePlan) { EXPECT_EQ(parse_plan(to_json(sample_plan()), "plan.json"), sample_plan()); }
+TEST(PlanToJson, ParsesBackToTheSamePlan) {
+  EXPECT_EQ(parse_plan(to_json(sample_plan()), "plan.json"), sample_plan());
+}
 
 TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   const Json document = parse_json(to_json(sample_plan()), "plan.json");
@@ -99,7 +103,8 @@ TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()),
 
 // What the first release wrote: none of the keys that came with version 2.
 TEST(ParsePlan, ReadsVersion1) {
-  const Plan plan = parse_plan(R"({"format": "penstock-plan", "version": 1, "model": "m", "config": "2-1", "strategy": "1f1b",
+  const Plan plan = parse_plan(
+      R"({"format": "penstock-plan", "version": 1, "model": "m", "config": "2-1", "strategy": "1f1b",
     "weights": "stash", "cost_model": "penstock", "throughput_samples_per_s": 9.5, "bottleneck_ns": 7, "micro_batch_size": 4,
     "micro_batches": 2, "depth": 2, "stages": [{"layers": ["a"], "replicas": 2, "compute_ns": 3, "forward_ns": 1, "backward_ns": 2,
     "step_ns": 1, "sync_ns": 5, "memory_bytes": 6, "weight_bytes": 7, "stash_bytes": 8}, {"layers": ["b"], "replicas": 1, "forward_ns": 1,
@@ -107,7 +112,7 @@ TEST(ParsePlan, ReadsVersion1) {
     "alternatives": [{"strategy": "dp", "config": "3", "throughput_samples_per_s": 1.5}],
     "cluster": {"levels": [{"name": "flat", "count": 3, "bandwidth_bytes_per_s": 9, "latency_ns": 0, "by_reference": false}],
     "device": {"name": "d", "memory_bytes": 0, "speed": 1.0}}, "notes": []})",
-                               "old.json");
+      "old.json");
   EXPECT_EQ(plan.config(), "2-1");
   EXPECT_EQ(plan.stages[0].first_worker, -1);
   EXPECT_FALSE(plan.stages[0].recompute);
@@ -161,32 +166,47 @@ TEST(ParsePlan, RefusesHostsThatCannotRun) {
   twice.links.clear();
   twice.stages[0].replicas = 2;
   twice.hosts = {0, 0, 1};
-  EXPECT_THAT(tests::message_of<ConfigError>([&] { validate(twice); }), HasSubstr("two replicas of stage 0"));
+  EXPECT_THAT(tests::message_of<ConfigError>([&] { validate(twice); }),
+              HasSubstr("two replicas of stage 0"));
   Plan placed = chunked_plan();
   placed.stages[1].first_worker = 1;
   EXPECT_THROW(validate(placed), ConfigError);
 }
 
 TEST(ParsePlan, NamesTheNewKeysItRefuses) {
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -2")), HasSubstr("stages[0].first_worker: expected"));
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483648")), HasSubstr("stages[0].first_worker: expected"));
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483647")), HasSubstr("first_worker"));
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 0")), HasSubstr("stages 0 and 1 are both placed on worker 0"));
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2")), HasSubstr("the cluster has 8 workers"));
-  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -1")), HasSubstr("found it for 1 of 2"));
-  EXPECT_THAT(refusal(with("\"recompute\": true", "\"recompute\": 1")), HasSubstr("stages[0].recompute"));
-  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": 21")), HasSubstr("at most backward_ns, 20, found 21"));
-  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": -1")), HasSubstr("stages[0].backward_weight_ns"));
-  EXPECT_THAT(refusal(with("\"accumulate_ns\": 4", "\"accumulate_ns\": -1")), HasSubstr("stages[0].accumulate_ns"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -2")),
+              HasSubstr("stages[0].first_worker: expected"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483648")),
+              HasSubstr("stages[0].first_worker: expected"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2147483647")),
+              HasSubstr("first_worker"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 0")),
+              HasSubstr("stages 0 and 1 are both placed on worker 0"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": 2")),
+              HasSubstr("the cluster has 8 workers"));
+  EXPECT_THAT(refusal(with("\"first_worker\": 1", "\"first_worker\": -1")),
+              HasSubstr("found it for 1 of 2"));
+  EXPECT_THAT(refusal(with("\"recompute\": true", "\"recompute\": 1")),
+              HasSubstr("stages[0].recompute"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": 21")),
+              HasSubstr("at most backward_ns, 20, found 21"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 9", "\"backward_weight_ns\": -1")),
+              HasSubstr("stages[0].backward_weight_ns"));
+  EXPECT_THAT(refusal(with("\"accumulate_ns\": 4", "\"accumulate_ns\": -1")),
+              HasSubstr("stages[0].accumulate_ns"));
   EXPECT_THAT(refusal(with("\"slack\": 4", "\"slack\": -1")), HasSubstr("slack"));
   EXPECT_THAT(refusal(with("\"hosts\": []", "\"hosts\": [0.5]")), HasSubstr("hosts[0]"));
   EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")), HasSubstr("expected sync to be ring"));
   EXPECT_THAT(refusal(with("\"latency_ns\": 777", "\"latency_ns\": -1")), HasSubstr("latency_ns"));
-  EXPECT_THAT(refusal(with("\"idle_share\": 0.125", "\"idle_share\": 1.5")), HasSubstr("idle_share from 0 to 1"));
-  EXPECT_THAT(refusal(with("\"idle_share\": 0.25", "\"idle_share\": -0.5")), HasSubstr("alternative 'dp': expected idle_share"));
-  EXPECT_THAT(refusal(with("\"optimality_gap\": 0.03", "\"optimality_gap\": -1")), HasSubstr("optimality_gap"));
-  EXPECT_THAT(refusal(with("\"optimizer_state_per_weight\": 2.0", "\"optimizer_state_per_weight\": \"x\"")),
-              HasSubstr("optimizer_state_per_weight"));
+  EXPECT_THAT(refusal(with("\"idle_share\": 0.125", "\"idle_share\": 1.5")),
+              HasSubstr("idle_share from 0 to 1"));
+  EXPECT_THAT(refusal(with("\"idle_share\": 0.25", "\"idle_share\": -0.5")),
+              HasSubstr("alternative 'dp': expected idle_share"));
+  EXPECT_THAT(refusal(with("\"optimality_gap\": 0.03", "\"optimality_gap\": -1")),
+              HasSubstr("optimality_gap"));
+  EXPECT_THAT(
+      refusal(with("\"optimizer_state_per_weight\": 2.0", "\"optimizer_state_per_weight\": \"x\"")),
+      HasSubstr("optimizer_state_per_weight"));
   EXPECT_THAT(refusal(with("1e+18", "-1")), HasSubstr("bytes_per_sample"));
   EXPECT_THAT(refusal(with("0.5,", "")), HasSubstr("each of the cluster's 2 levels"));
   EXPECT_THAT(refusal(with("\"first\": 6", "\"first\": 7")), HasSubstr("plan.json"));
@@ -198,30 +218,38 @@ TEST(ParsePlan, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"replicas\": 7", "\"replicas\": 0")),
             "plan.json: stages[0].replicas: expected an integer from 1 to 2147483647, found 0");
   EXPECT_THAT(refusal(with("\"depth\": 2,", "")), HasSubstr("the key \"depth\" is missing"));
-  EXPECT_THAT(refusal(with("\"to\": 1", "\"to\": 2")), AllOf(HasSubstr("plan.json: "), HasSubstr("link 0")));
+  EXPECT_THAT(refusal(with("\"to\": 1", "\"to\": 2")),
+              AllOf(HasSubstr("plan.json: "), HasSubstr("link 0")));
   EXPECT_THAT(refusal(with("\"count\": 4", "\"count\": 2000000000")), HasSubstr("workers"));
   EXPECT_THAT(refusal(with("\"node4\"", "4")), HasSubstr("stages[1].layers[0]"));
 }
 
 TEST(ParsePlan, RefusesDerivedValuesThatDisagree) {
   EXPECT_THAT(refusal(with("\"7-1\"", "\"8\"")), AllOf(HasSubstr("config"), HasSubstr("\"7-1\"")));
-  EXPECT_THAT(refusal(with("\"compute_ns\": 30", "\"compute_ns\": 31")), HasSubstr("stages[0].compute_ns"));
+  EXPECT_THAT(refusal(with("\"compute_ns\": 30", "\"compute_ns\": 31")),
+              HasSubstr("stages[0].compute_ns"));
   EXPECT_EQ(parse_plan(with("\"config\": \"7-1\",", ""), "plan.json"), sample_plan());
 }
 
 TEST(ParsePlan, RefusesNumbersOutOfRange) {
   for (const char* number : {"-1", "1.5", "9223372036854775808", "1e18", "\"1\"", "null", "{}"}) {
-    EXPECT_THAT(refusal(with("\"bytes\": 64", "\"bytes\": " + std::string(number))), HasSubstr("links[0].bytes")) << number;
+    EXPECT_THAT(refusal(with("\"bytes\": 64", "\"bytes\": " + std::string(number))),
+                HasSubstr("links[0].bytes"))
+        << number;
   }
   EXPECT_THROW(parse_plan(with("1234.5678901234567", "1e999"), "plan.json"), ParseError);
   EXPECT_THROW(parse_plan(with("1234.5678901234567", "-1"), "plan.json"), ParseError);
   EXPECT_THROW(parse_plan(with("\"speed\": 1.1", "\"speed\": 0"), "plan.json"), ParseError);
-  EXPECT_THROW(parse_plan(with("\"forward_ns\": 10", "\"forward_ns\": 9223372036854775807"), "plan.json"), ParseError);
+  EXPECT_THROW(
+      parse_plan(with("\"forward_ns\": 10", "\"forward_ns\": 9223372036854775807"), "plan.json"),
+      ParseError);
 }
 
 TEST(ParsePlan, RefusesOtherDocuments) {
-  for (const std::string& text : {std::string(), std::string("{}"), std::string("[1]"), std::string(100'000, '['), std::string("\0\1\2", 3),
-                                  with("penstock-plan", "penstock-profile"), with("\"version\": 3", "\"version\": 99")}) {
+  for (const std::string& text :
+       {std::string(), std::string("{}"), std::string("[1]"), std::string(100'000, '['),
+        std::string("\0\1\2", 3), with("penstock-plan", "penstock-profile"),
+        with("\"version\": 3", "\"version\": 99")}) {
     EXPECT_THROW(parse_plan(text, "plan.json"), ParseError) << text.substr(0, 40);
   }
 }
@@ -270,14 +298,16 @@ Plan random_plan(Rng& rng) {
                            amount(),
                            -1,
                            rng.below(2) == 0});
-    plan.stages.back().backward_weight_ns = static_cast<int64_t>(rng.uniform() * 0.5 * static_cast<double>(plan.stages.back().backward_ns));
+    plan.stages.back().backward_weight_ns = static_cast<int64_t>(
+        rng.uniform() * 0.5 * static_cast<double>(plan.stages.back().backward_ns));
     if (!placed) continue;
     plan.stages.back().first_worker = next_worker;
     next_worker += plan.stages.back().replicas + static_cast<int>(rng.below(100));
   }
   plan.links.clear();
   for (uint64_t stage = 1; stage < plan.stages.size(); ++stage) {
-    plan.links.push_back({StageId{static_cast<int32_t>(rng.below(stage))}, StageId{static_cast<int32_t>(stage)}, amount()});
+    plan.links.push_back({StageId{static_cast<int32_t>(rng.below(stage))},
+                          StageId{static_cast<int32_t>(stage)}, amount()});
   }
   for (Alternative& alternative : plan.alternatives) {
     alternative.throughput_samples_per_s = rng.uniform() * 1e6;

@@ -21,13 +21,17 @@ using ::testing::HasSubstr;
 Plan two_stages() {
   Plan plan;
   plan.cluster = cluster::local_cluster(8, 1'000);
-  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 4, 1, 2, 100, 200, 300}, {{"c"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70}};
+  plan.stages = {{{"a", "b"}, 7, 10, 20, 8, 4, 1, 2, 100, 200, 300},
+                 {{"c"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70}};
   plan.links = {{StageId{0}, StageId{1}, 64}};
   return plan;
 }
 
 ModelGraph chain() {
-  return ModelGraph::build(1, {{"a", "", {ValueRef::model_input(0)}, 1}, {"b", "", {{LayerId{0}, 0}}, 1}, {"c", "", {{LayerId{1}, 0}}, 1}},
+  return ModelGraph::build(1,
+                           {{"a", "", {ValueRef::model_input(0)}, 1},
+                            {"b", "", {{LayerId{0}, 0}}, 1},
+                            {"c", "", {{LayerId{1}, 0}}, 1}},
                            {{LayerId{2}, 0}});
 }
 
@@ -57,7 +61,8 @@ TEST(Plan, WorkersThatHoldSeveralStagesAreCountedOnce) {
   plan.hosts = {0, 1, 1, 0};
   EXPECT_EQ(plan.num_workers(), 2);
   EXPECT_EQ(plan.config(), "2x2 chunks");
-  EXPECT_THAT(hosts_by_stage(plan), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(1), ElementsAre(0)));
+  EXPECT_THAT(hosts_by_stage(plan),
+              ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(1), ElementsAre(0)));
   for (Stage& stage : plan.stages) stage.replicas = 2;
   plan.hosts = {0, 2, 1, 3, 1, 3, 0, 2};
   EXPECT_EQ(plan.config(), "2x(2x2 chunks)");
@@ -84,7 +89,8 @@ TEST(Plan, NumberOfWorkersSumsReplicasWithoutWrapping) {
 }
 
 TEST(StageOfLayer, FollowsTheOrderOfTheGraph) {
-  EXPECT_THAT(stage_of_layer(two_stages(), chain()), ElementsAre(StageId{0}, StageId{0}, StageId{1}));
+  EXPECT_THAT(stage_of_layer(two_stages(), chain()),
+              ElementsAre(StageId{0}, StageId{0}, StageId{1}));
 }
 
 TEST(StageOfLayer, RefusesPlansThatDoNotCoverExactlyTheModel) {
@@ -104,15 +110,18 @@ TEST(StageOfLayer, RefusesEdgesFromALaterStageAndNamesBothLayers) {
     p.stages[0].layers = {"a", "c"};
     p.stages[1].layers = {"b"};
   });
-  EXPECT_THAT(message, AllOf(HasSubstr("layer 'c'"), HasSubstr("stage 0"), HasSubstr("layer 'b'"), HasSubstr("stage 1")));
+  EXPECT_THAT(message, AllOf(HasSubstr("layer 'c'"), HasSubstr("stage 0"), HasSubstr("layer 'b'"),
+                             HasSubstr("stage 1")));
 }
 
 TEST(ValidatePlan, AcceptsAGoodPlan) { EXPECT_NO_THROW(validate(two_stages())); }
 
 TEST(ValidatePlan, NamesTheStageAndTheValue) {
   EXPECT_THAT(refusal([](Plan& p) { p.stages.clear(); }), HasSubstr("no stage"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].layers.clear(); }), HasSubstr("stage 1 has no layer"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].replicas = 0; }), HasSubstr("stage 1: expected replicas of at least 1, found 0"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].layers.clear(); }),
+              HasSubstr("stage 1 has no layer"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[1].replicas = 0; }),
+              HasSubstr("stage 1: expected replicas of at least 1, found 0"));
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = -1; }), HasSubstr("forward_ns"));
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].backward_ns = -1; }), HasSubstr("backward_ns"));
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].step_ns = -1; }), HasSubstr("step_ns"));
@@ -120,7 +129,8 @@ TEST(ValidatePlan, NamesTheStageAndTheValue) {
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].weight_bytes = -1; }), HasSubstr("weight_bytes"));
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].stash_bytes = -1; }), HasSubstr("stash_bytes"));
   EXPECT_THAT(refusal([](Plan& p) { p.stages[0].memory_bytes = -1; }), HasSubstr("memory_bytes"));
-  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = INT64_MAX; }), HasSubstr("beyond 64 bits"));
+  EXPECT_THAT(refusal([](Plan& p) { p.stages[0].forward_ns = INT64_MAX; }),
+              HasSubstr("beyond 64 bits"));
 }
 
 TEST(ValidatePlan, RefusesBadCounts) {
@@ -128,7 +138,8 @@ TEST(ValidatePlan, RefusesBadCounts) {
   EXPECT_THAT(refusal([](Plan& p) { p.micro_batches = 0; }), HasSubstr("micro_batches"));
   EXPECT_THAT(refusal([](Plan& p) { p.depth = 0; }), HasSubstr("depth"));
   EXPECT_THAT(refusal([](Plan& p) { p.bottleneck_ns = -1; }), HasSubstr("bottleneck_ns"));
-  EXPECT_THAT(refusal([](Plan& p) { p.throughput_samples_per_s = std::nan(""); }), HasSubstr("throughput"));
+  EXPECT_THAT(refusal([](Plan& p) { p.throughput_samples_per_s = std::nan(""); }),
+              HasSubstr("throughput"));
   EXPECT_THAT(refusal([](Plan& p) { p.alternatives = {{"dp", "8", -1}}; }), HasSubstr("'dp'"));
   EXPECT_THAT(refusal([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
 }
@@ -154,9 +165,11 @@ TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
   EXPECT_THAT(refusal([](Plan& p) { p.idle_share = std::nan(""); }), HasSubstr("idle_share"));
   EXPECT_THAT(refusal([](Plan& p) { p.latency_ns = -1; }), HasSubstr("latency_ns"));
   EXPECT_THAT(refusal([](Plan& p) { p.bytes_per_sample = {1, 2}; }), HasSubstr("bytes_per_sample"));
-  EXPECT_THAT(refusal([](Plan& p) { p.bytes_per_sample = {HUGE_VAL}; }), HasSubstr("bytes_per_sample"));
+  EXPECT_THAT(refusal([](Plan& p) { p.bytes_per_sample = {HUGE_VAL}; }),
+              HasSubstr("bytes_per_sample"));
   EXPECT_THAT(refusal([](Plan& p) { p.optimality_gap = HUGE_VAL; }), HasSubstr("optimality_gap"));
-  EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }), HasSubstr("optimizer_state_per_weight"));
+  EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }),
+              HasSubstr("optimizer_state_per_weight"));
   EXPECT_THAT(refusal([](Plan& p) { p.sync = ""; }), HasSubstr("sync"));
 }
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "penstock/planner/chunks.h"
-#include "penstock/planner/families.h"
-#include "penstock/planner/notes.h"
-#include "penstock/planner/reasons.h"
+#include "penstock/planner/families/chunks.h"
+#include "penstock/planner/families/families.h"
+#include "penstock/planner/families/notes.h"
+#include "penstock/planner/families/reasons.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
@@ -24,12 +24,14 @@ namespace {
 bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
 bool is_straight(Kind kind) { return kind == Kind::ModelParallel || kind == Kind::GPipe; }
 bool is_synchronous_pipeline(const std::string& strategy) {
-  return std::find(synchronous_pipelines().begin(), synchronous_pipelines().end(), strategy) != synchronous_pipelines().end();
+  return std::find(synchronous_pipelines().begin(), synchronous_pipelines().end(), strategy) !=
+         synchronous_pipelines().end();
 }
 
 void check_supports(Kind kind, WeightPolicy policy) {
   if (supports(kind, policy)) return;
-  throw ConfigError(fmt::format("strategy {} cannot run with weights {}; its default is {}", to_string(kind), to_string(policy),
+  throw ConfigError(fmt::format("strategy {} cannot run with weights {}; its default is {}",
+                                to_string(kind), to_string(policy),
                                 to_string(default_policy(kind))));
 }
 
@@ -39,7 +41,8 @@ Kind parse_strategy(const std::string& name) {
       if (to_string(kind) == name) return kind;
     }
   }
-  throw ConfigError(fmt::format("unknown strategy '{}'; expected auto or one of {}", name.substr(0, 40), fmt::join(all_families(), ", ")));
+  throw ConfigError(fmt::format("unknown strategy '{}'; expected auto or one of {}",
+                                name.substr(0, 40), fmt::join(all_families(), ", ")));
 }
 
 // The pipeline kind whose schedule can keep weights that way.
@@ -53,10 +56,13 @@ Kind pipeline_kind(const std::string& weights) {
 // Options that only some kinds have.
 void check_kind_options(const PlanOptions& options) {
   if (options.chunks > 0 && options.strategy != "interleaved" && options.strategy != "auto") {
-    throw ConfigError(fmt::format("only strategy interleaved has a choice of chunks, found {} for {}", options.chunks, options.strategy));
+    throw ConfigError(
+        fmt::format("only strategy interleaved has a choice of chunks, found {} for {}",
+                    options.chunks, options.strategy));
   }
   if (options.slack >= 0 && options.strategy != "eager-1f1b" && options.strategy != "auto") {
-    throw ConfigError(fmt::format("only strategy eager-1f1b has slack, found {} for {}", options.slack, options.strategy));
+    throw ConfigError(fmt::format("only strategy eager-1f1b has slack, found {} for {}",
+                                  options.slack, options.strategy));
   }
 }
 
@@ -64,10 +70,13 @@ Family requested_family(const PlanOptions& options) {
   const bool automatic = options.strategy == "auto";
   Family family;
   family.kind = automatic ? pipeline_kind(options.weights) : parse_strategy(options.strategy);
-  family.policy = options.weights.empty() ? default_policy(family.kind) : schedule::parse_weight_policy(options.weights);
+  family.policy = options.weights.empty() ? default_policy(family.kind)
+                                          : schedule::parse_weight_policy(options.weights);
   check_supports(family.kind, family.policy);
   if (options.straight && is_single_stage(family.kind)) {
-    throw ConfigError(fmt::format("straight asks for one worker per stage; strategy {} has a single stage", options.strategy));
+    throw ConfigError(
+        fmt::format("straight asks for one worker per stage; strategy {} has a single stage",
+                    options.strategy));
   }
   family.straight = options.straight || is_straight(family.kind);
   family.slack = std::max<int64_t>(options.slack, 0);
@@ -77,14 +86,17 @@ Family requested_family(const PlanOptions& options) {
 
 bool may_be_replaced(const Context& context) {
   const PlanOptions& options = context.options;
-  return options.strategy == "auto" && options.cost_model == "penstock" && (options.weights.empty() || options.weights == "flush");
+  return options.strategy == "auto" && options.cost_model == "penstock" &&
+         (options.weights.empty() || options.weights == "flush");
 }
 
-// Less than this comes from filling and draining: the families are equally fast, and the optimum stays.
+// Less than this comes from filling and draining: the families are equally fast, and the optimum
+// stays.
 constexpr double kFaster = 1.005;
 
 // Of the families that the partitioner prices itself.
-std::optional<Plan> faster_standard(const Context& context, Families& families, double samples_per_s) {
+std::optional<Plan> faster_standard(const Context& context, Families& families,
+                                    double samples_per_s) {
   if (context.options.straight || context.options.use_all_workers) return std::nullopt;
   std::optional<Plan> best;
   std::vector<std::string> strategies{"serial", "dp"};
@@ -98,9 +110,10 @@ std::optional<Plan> faster_standard(const Context& context, Families& families, 
   return best;
 }
 
-// A pipeline with a flush pays for synchronisation once per step. So those whose stages have replicas only compete where all have the same
-// step.
-std::optional<Plan> faster_synchronous(const Context& context, Families& families, double samples_per_s) {
+// A pipeline with a flush pays for synchronisation once per step. So those whose stages have
+// replicas only compete where all have the same step.
+std::optional<Plan> faster_synchronous(const Context& context, Families& families,
+                                       double samples_per_s) {
   const PlanOptions& options = context.options;
   if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
   const bool one_copy = options.straight || (options.mini_batch == 0 && options.micro_batches == 0);
@@ -116,47 +129,61 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
   return best;
 }
 
-// The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose messages or synchronisations do not fit
-// between computations may run slower than a simpler plan, or than one with more micro-batches in flight. Where the simulator says so,
-// "auto" takes the fastest of those it may pick.
+// The partitioner's optimum is that of the cost model, which knows no stalls: a pipeline whose
+// messages or synchronisations do not fit between computations may run slower than a simpler plan,
+// or than one with more micro-batches in flight. Where the simulator says so, "auto" takes the
+// fastest of those it may pick.
 Plan confirmed(const Context& context, Families& families, Plan plan) {
   double samples_per_s = kFaster * plan.throughput_samples_per_s;
   std::optional<Plan> better = faster_standard(context, families, samples_per_s);
   if (better) samples_per_s = kFaster * better->throughput_samples_per_s;
-  if (auto synchronous = faster_synchronous(context, families, samples_per_s)) better = std::move(synchronous);
+  if (auto synchronous = faster_synchronous(context, families, samples_per_s))
+    better = std::move(synchronous);
   if (!better) return plan;
-  // Whether something beats the partitioner's optimum is known no better than that optimum itself. The gap of workers with several stages
-  // is measured against a bound of its own.
-  if (!better->shares_workers()) better->optimality_gap = std::max(better->optimality_gap, plan.optimality_gap);
-  better->notes.push_back(
-      fmt::format("The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is {:.2f}x as fast.", plan.strategy,
-                  short_config(plan), format_duration(plan.bottleneck_ns),
-                  better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
+  // Whether something beats the partitioner's optimum is known no better than that optimum itself.
+  // The gap of workers with several stages is measured against a bound of its own.
+  if (!better->shares_workers())
+    better->optimality_gap = std::max(better->optimality_gap, plan.optimality_gap);
+  better->notes.push_back(fmt::format(
+      "The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is "
+      "{:.2f}x as fast.",
+      plan.strategy, short_config(plan), format_duration(plan.bottleneck_ns),
+      better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
   return *std::move(better);
 }
 
-// A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one version.
+// A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one
+// version.
 std::string flushed_hint(Families& families, const PlanOptions& options) {
-  if (options.strategy != "auto" || !options.weights.empty() || !families.standard("1f1b-flush").plan) return "";
+  if (options.strategy != "auto" || !options.weights.empty() ||
+      !families.standard("1f1b-flush").plan)
+    return "";
   return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
 }
 
 // Hybrid parallelism has no schedule of its own.
 PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
-  if (options.straight) throw ConfigError("straight asks for one worker per stage; strategy hybrid replicates its first stage");
+  if (options.straight)
+    throw ConfigError(
+        "straight asks for one worker per stage; strategy hybrid replicates its first stage");
   if (!options.weights.empty() && options.weights != "flush") {
-    throw ConfigError(fmt::format("strategy hybrid cannot run with weights {}; its default is flush", options.weights.substr(0, 40)));
+    throw ConfigError(
+        fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
+                    options.weights.substr(0, 40)));
   }
   PlanResult result = families.standard("hybrid");
   if (result.plan)
-    result.plan->notes.push_back("Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and step.");
+    result.plan->notes.push_back(
+        "Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and "
+        "step.");
   return result;
 }
 
 PlanResult requested_plan(Families& families, const PlanOptions& options) {
   if (options.strategy == "hybrid") return hybrid_plan(families, options);
   const Family family = requested_family(options);
-  if (is_synchronous_pipeline(options.strategy) && !is_straight(family.kind) && family.kind != Kind::OneFOneBFlush) {
+  if (is_synchronous_pipeline(options.strategy) && !is_straight(family.kind) &&
+      family.kind != Kind::OneFOneBFlush) {
     PlanResult result = families.standard(options.strategy);
     // Workers with one stage: what would do is known.
     if (!result.plan && families.limited() && !is_chunked(family.kind)) {
@@ -170,33 +197,42 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   return result;
 }
 
-Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages, const std::vector<int>& hosts) {
+Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages,
+                    const std::vector<int>& hosts) {
   if (stages.empty()) throw ConfigError("expected at least one stage, found none");
   int64_t workers = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
     if (stages[s].layers.empty()) throw ConfigError(fmt::format("stage {} has no layers", s));
-    if (stages[s].replicas < 1) throw ConfigError(fmt::format("stage {} has {} replicas; expected at least 1", s, stages[s].replicas));
+    if (stages[s].replicas < 1)
+      throw ConfigError(
+          fmt::format("stage {} has {} replicas; expected at least 1", s, stages[s].replicas));
     workers += stages[s].replicas;
   }
   if (!hosts.empty()) workers = int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1;
-  if (workers > context.workers) throw ConfigError(fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
+  if (workers > context.workers)
+    throw ConfigError(
+        fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
 
   Plan named;
   named.cluster = context.cluster;
   named.hosts = hosts;
   named.weights = to_string(WeightPolicy::Flush);
   for (const plan::Stage& stage : stages) {
-    named.stages.push_back({.layers = stage.layers, .replicas = stage.replicas, .first_worker = stage.first_worker});
+    named.stages.push_back(
+        {.layers = stage.layers, .replicas = stage.replicas, .first_worker = stage.first_worker});
   }
   plan::validate(named);
   const std::vector<StageId> stage_of_layer = plan::stage_of_layer(named, context.profile.graph);
   Split split;
   split.hosts = hosts;
   split.stages.resize(stages.size());
-  for (size_t l = 0; l < stage_of_layer.size(); ++l) split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
+  for (size_t l = 0; l < stage_of_layer.size(); ++l)
+    split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
   int next_worker = 0;
   for (const plan::Stage& stage : stages) {
-    split.places.push_back({stage.first_worker >= 0 && hosts.empty() ? stage.first_worker : next_worker, stage.replicas});
+    split.places.push_back(
+        {stage.first_worker >= 0 && hosts.empty() ? stage.first_worker : next_worker,
+         stage.replicas});
     split.recompute.push_back(stage.recompute);
     next_worker += stage.replicas;
   }
@@ -205,9 +241,11 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 
 }  // namespace
 
-PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& given) {
+PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                     const PlanOptions& given) {
   PlanOptions options = given;
-  const bool keeps_to_flush = options.strategy == "auto" && options.weights.empty() && !graph::tie_groups(profile.graph).empty();
+  const bool keeps_to_flush = options.strategy == "auto" && options.weights.empty() &&
+                              !graph::tie_groups(profile.graph).empty();
   if (keeps_to_flush) options.weights = to_string(WeightPolicy::Flush);
   check_kind_options(options);
   const Context context(profile, cluster, options);
@@ -218,23 +256,28 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
-  if (keeps_to_flush) plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
-  std::vector<FamilyRow> rows = families.rows(options.compare ? all_families() : short_list(), plan);
+  if (keeps_to_flush)
+    plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
+  std::vector<FamilyRow> rows =
+      families.rows(options.compare ? all_families() : short_list(), plan);
   explain_rows(context, families, plan, rows);
-  for (std::string& note : notes_on_rows(plan, rows, options.strategy == "auto")) plan.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_rows(plan, rows, options.strategy == "auto"))
+    plan.notes.push_back(std::move(note));
   for (FamilyRow& row : rows) {
-    if (options.compare || row.entry.throughput_samples_per_s > 0) plan.alternatives.push_back(std::move(row.entry));
+    if (options.compare || row.entry.throughput_samples_per_s > 0)
+      plan.alternatives.push_back(std::move(row.entry));
   }
   return result;
 }
 
-Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
-                const PlanOptions& options) {
+Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                const std::vector<plan::Stage>& stages, const PlanOptions& options) {
   return price_hosted_plan(profile, cluster, stages, {}, options);
 }
 
-Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
-                       const std::vector<int>& hosts, const PlanOptions& options) {
+Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                       const std::vector<plan::Stage>& stages, const std::vector<int>& hosts,
+                       const PlanOptions& options) {
   const Context context(profile, cluster, options);
   Split split = split_by_hand(context, stages, hosts);
   const Family family = requested_family(options);
@@ -249,17 +292,20 @@ Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& 
   return plan;
 }
 
-Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<std::vector<std::string>>& stages,
+Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                const std::vector<std::vector<std::string>>& stages,
                 const std::vector<int>& replicas, const PlanOptions& options) {
   if (stages.size() != replicas.size())
-    throw ConfigError(fmt::format("found {} stages but {} replica counts", stages.size(), replicas.size()));
+    throw ConfigError(
+        fmt::format("found {} stages but {} replica counts", stages.size(), replicas.size()));
   std::vector<plan::Stage> split;
-  for (size_t s = 0; s < stages.size(); ++s) split.push_back({.layers = stages[s], .replicas = replicas[s]});
+  for (size_t s = 0; s < stages.size(); ++s)
+    split.push_back({.layers = stages[s], .replicas = replicas[s]});
   return price_plan(profile, cluster, split, options);
 }
 
-Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model,
-             bool global_norm) {
+Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster,
+             const std::string& cost_model, bool global_norm) {
   PlanOptions options;
   options.global_norm = global_norm;
   options.strategy = plan.strategy;
@@ -271,8 +317,9 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   if (plan.slack > 0) options.slack = plan.slack;
   Plan priced = price_hosted_plan(profile, cluster, plan.stages, plan.hosts, options);
   if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
-    priced.notes.push_back(fmt::format("Found under the cost model {} ({} for its slowest part there), priced under {}.", plan.cost_model,
-                                       format_duration(plan.bottleneck_ns), cost_model));
+    priced.notes.push_back(fmt::format(
+        "Found under the cost model {} ({} for its slowest part there), priced under {}.",
+        plan.cost_model, format_duration(plan.bottleneck_ns), cost_model));
   }
   return priced;
 }

@@ -17,60 +17,79 @@
 namespace penstock::planner {
 
 struct PlanOptions {
-  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best; 1f1b-flush under weights "flush") and,
-  /// under the "penstock" cost model, replaces it by serial, dp, another 1f1b, or a synchronous pipeline where the simulator finds that
-  /// more than 0.5 % faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step together; those whose stages
-  /// have replicas only where the step is given (`mini_batch` or `micro_batches`), since longer steps flatter them. It never picks 2bw.
-  /// Where layers share weights it keeps to the kinds that flush, unless `weights` says otherwise.
-  /// Otherwise a schedule kind by name, for which the best partition of that family is found: one stage for serial and dp, one worker per
-  /// stage for mp and gpipe, several stages per worker for interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of
-  /// any replicas) for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose strategy is 1f1b-flush.
+  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best;
+  /// 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it by serial,
+  /// dp, another 1f1b, or a synchronous pipeline where the simulator finds that more than 0.5 %
+  /// faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step
+  /// together; those whose stages have replicas only where the step is given (`mini_batch` or
+  /// `micro_batches`), since longer steps flatter them. It never picks 2bw. Where layers share
+  /// weights it keeps to the kinds that flush, unless `weights` says otherwise. Otherwise a
+  /// schedule kind by name, for which the best partition of that family is found: one stage for
+  /// serial and dp, one worker per stage for mp and gpipe, several stages per worker for
+  /// interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of any replicas)
+  /// for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose
+  /// strategy is 1f1b-flush.
   std::string strategy = "auto";
-  std::string weights;                      ///< weight policy by name; empty: the kind's default
-  std::string cost_model = "penstock";      ///< cost_model_names()
-  std::string sync = "ring";                ///< "ring", "parameter-server", "summation" (GradientSync)
-  std::string recompute = "auto";           ///< "never", "always", "auto": only where the memory limit asks for it
-  bool straight = false;                    ///< one worker per stage, as many stages as workers (or layers, if fewer)
+  std::string weights;                  ///< weight policy by name; empty: the kind's default
+  std::string cost_model = "penstock";  ///< cost_model_names()
+  /// "ring", "parameter-server", "summation" (GradientSync).
+  std::string sync = "ring";
+  /// "never", "always", "auto": only where the memory limit asks for it.
+  std::string recompute = "auto";
+  /// One worker per stage, as many stages as workers (or layers, if fewer).
+  bool straight = false;
   int64_t micro_batches = 0;                ///< per mini-batch; 0: chosen
   int64_t mini_batch = 0;                   ///< most samples per optimiser step; 0: free
   int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   bool use_all_workers = false;             ///< no worker may idle; always so under "released"
-  int chunks = 0;                           ///< stages per worker of interleaved; 0: 2, 3 or 4, chosen
-  int64_t slack = -1;                       ///< of eager-1f1b; -1: chosen
-  bool synchronous_pipelines = true;        ///< whether "auto" may pick them, with the many micro-batches per step that they want
-  bool global_norm = false;                 ///< all workers meet before each step (NORM), as where gradients are clipped by their norm
-  bool compare = false;                     ///< alternatives for every family, with more of them and the best micro-batch counts
+  /// Stages per worker of interleaved; 0: 2, 3 or 4, chosen.
+  int chunks = 0;
+  int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
+  /// Whether "auto" may pick them, with the many micro-batches per step that they want.
+  bool synchronous_pipelines = true;
+  /// All workers meet before each step (NORM), as where gradients are clipped by their norm.
+  bool global_norm = false;
+  /// Alternatives for every family, with more of them and the best micro-batch counts.
+  bool compare = false;
 };
 
 struct PlanResult {
   std::optional<plan::Plan> plan;
-  std::string reason;  ///< why there is none: names the binding stage and layer and the memory that would do
+  /// Why there is none: names the binding stage and layer and the memory that would do.
+  std::string reason;
 };
 
-/// Throws ConfigError for unusable options or input (unknown names, no workers, more than kMaxPlannedWorkers, a mini-batch smaller than one
-/// micro-batch). Pure; thread-safe.
-PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options);
+/// Throws ConfigError for unusable options or input (unknown names, no workers, more than
+/// kMaxPlannedWorkers, a mini-batch smaller than one micro-batch). Pure; thread-safe.
+PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                     const PlanOptions& options);
 
-/// Micro-batches per optimiser step that make_plan chooses for this kind when nothing is asked for and every stage has one worker (dp: one
-/// stage has them all).
+/// Micro-batches per optimiser step that make_plan chooses for this kind when nothing is asked for
+/// and every stage has one worker (dp: one stage has them all).
 int64_t usual_micro_batches(schedule::Kind kind, int workers);
 
-/// A plan for a split given by hand: of each stage its layers, replicas, first worker (-1 for all: one after another) and recompute count.
-/// Prices it as make_plan does, without alternatives; a memory limit that it does not keep is noted, not refused. Throws ConfigError as
-/// make_plan, and when the stages do not cover the model in order, need more workers than the cluster has or share some.
-plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
-                      const PlanOptions& options);
+/// A plan for a split given by hand: of each stage its layers, replicas, first worker (-1 for all:
+/// one after another) and recompute count. Prices it as make_plan does, without alternatives; a
+/// memory limit that it does not keep is noted, not refused. Throws ConfigError as make_plan, and
+/// when the stages do not cover the model in order, need more workers than the cluster has or share
+/// some.
+plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                      const std::vector<plan::Stage>& stages, const PlanOptions& options);
 /// The same where workers hold several stages: `hosts` as Plan::hosts; empty where they do not.
-plan::Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<plan::Stage>& stages,
-                             const std::vector<int>& hosts, const PlanOptions& options);
+plan::Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                             const std::vector<plan::Stage>& stages, const std::vector<int>& hosts,
+                             const PlanOptions& options);
 /// The same from layer names and one replica count per stage.
-plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster, const std::vector<std::vector<std::string>>& stages,
+plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                      const std::vector<std::vector<std::string>>& stages,
                       const std::vector<int>& replicas, const PlanOptions& options);
 
-/// The plan as it is, split, places, recomputation, schedule and step, with everything predicted anew under another cost model, profile or
-/// cluster; `global_norm` as PlanOptions. Throws ConfigError as price_plan.
-plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile, const cluster::Cluster& cluster, const std::string& cost_model,
+/// The plan as it is, split, places, recomputation, schedule and step, with everything predicted
+/// anew under another cost model, profile or cluster; `global_norm` as PlanOptions. Throws
+/// ConfigError as price_plan.
+plan::Plan reprice(const plan::Plan& plan, const profile::Profile& profile,
+                   const cluster::Cluster& cluster, const std::string& cost_model,
                    bool global_norm = false);
 
 inline constexpr int64_t kMaxCutStates = 20'000;

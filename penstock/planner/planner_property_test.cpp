@@ -1,13 +1,14 @@
-// What must hold of plans for any input: random small models on random small clusters, some with memory limits and unequal devices.
+// What must hold of plans for any input: random small models on random small clusters, some with
+// memory limits and unequal devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/planner/brute_force.h"
-#include "penstock/planner/families.h"
+#include "penstock/planner/families/families.h"
 #include "penstock/planner/planner.h"
-#include "penstock/planner/testing_graphs.h"
+#include "penstock/planner/testing/testing_brute_force.h"
+#include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/error.h"
@@ -19,27 +20,31 @@ using testing_graphs::between;
 using testing_graphs::random_profile;
 
 cluster::Cluster random_cluster(Rng& rng, int most_workers) {
-  cluster::Cluster cluster = testing_graphs::flat_cluster(static_cast<int>(between(rng, 1, most_workers)),
-                                                          between(rng, 1, 20) * 100'000'000, between(rng, 0, 5), rng.below(4) == 0);
+  cluster::Cluster cluster = testing_graphs::flat_cluster(
+      static_cast<int>(between(rng, 1, most_workers)), between(rng, 1, 20) * 100'000'000,
+      between(rng, 0, 5), rng.below(4) == 0);
   if (rng.below(2) == 0) {
     cluster.levels[0].count = static_cast<int>(between(rng, 1, 2));
-    cluster.levels.push_back({.name = "rack",
-                              .count = static_cast<int>(between(rng, 1, std::max(1, most_workers / 2))),
-                              .bandwidth_bytes_per_s = between(rng, 1, 10) * 100'000'000,
-                              .latency_ns = between(rng, 0, 20)});
+    cluster.levels.push_back(
+        {.name = "rack",
+         .count = static_cast<int>(between(rng, 1, std::max(1, most_workers / 2))),
+         .bandwidth_bytes_per_s = between(rng, 1, 10) * 100'000'000,
+         .latency_ns = between(rng, 0, 20)});
   }
   const int workers = cluster.num_workers();
   if (rng.below(4) == 0) {
     const int first = static_cast<int>(between(rng, 0, workers - 1));
-    cluster.groups = {{.first = first,
-                       .count = static_cast<int>(between(rng, 1, workers - first)),
-                       .device = {.name = "other", .memory_bytes = 0, .speed = rng.below(2) == 0 ? 0.5 : 2.0}}};
+    cluster.groups = {
+        {.first = first,
+         .count = static_cast<int>(between(rng, 1, workers - first)),
+         .device = {.name = "other", .memory_bytes = 0, .speed = rng.below(2) == 0 ? 0.5 : 2.0}}};
   }
   return cluster;
 }
 
 PlanOptions random_options(Rng& rng) {
-  const std::vector<std::string> strategies{"auto", "serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw"};
+  const std::vector<std::string> strategies{"auto",  "serial", "dp",         "mp",
+                                            "gpipe", "1f1b",   "1f1b-flush", "2bw"};
   const std::vector<std::string> recompute{"never", "always", "auto"};
   PlanOptions options;
   options.strategy = strategies[rng.below(strategies.size())];
@@ -51,7 +56,8 @@ PlanOptions random_options(Rng& rng) {
 }
 
 // The memory model and the search options as the planner sets them.
-double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options, bool& exists) {
+double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& cluster,
+                      const PlanOptions& options, bool& exists) {
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
   const auto model = make_cost_model(options.cost_model, cluster, GradientSync::Ring);
@@ -85,7 +91,8 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
     const cluster::Cluster cluster = random_cluster(rng, 4);
     PlanOptions options = random_options(rng);
     options.strategy = "1f1b";
-    // "penstock" prices the finished plan with its real step; a given one is the same in the search.
+    // "penstock" prices the finished plan with its real step; a given one is the same in the
+    // search.
     if (options.cost_model == "penstock") options.micro_batches = between(rng, 1, 10);
     if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 100, 900);
     options.straight = rng.below(4) == 0;
@@ -95,7 +102,8 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
     ASSERT_EQ(result.plan.has_value(), exists) << "seed " << seed << ' ' << result.reason;
     (exists ? plans : refusals) += 1;
     if (!exists) continue;
-    ASSERT_EQ(result.plan->bottleneck_ns, std::llround(expected_ns)) << "seed " << seed << ' ' << options.cost_model;
+    ASSERT_EQ(result.plan->bottleneck_ns, std::llround(expected_ns))
+        << "seed " << seed << ' ' << options.cost_model;
     ASSERT_EQ(result.plan->optimality_gap, 0);
   }
   EXPECT_GT(plans, 500);
@@ -125,17 +133,21 @@ TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
       PlanOptions less = options;
       less.memory_limit_bytes -= 1;
       if (less.memory_limit_bytes > 0) {
-        EXPECT_FALSE(make_plan(profile, cluster, less).plan.has_value()) << "seed " << seed << ' ' << result.reason;
+        EXPECT_FALSE(make_plan(profile, cluster, less).plan.has_value())
+            << "seed " << seed << ' ' << result.reason;
       }
       const std::string reason = result.reason;
       result = make_plan(profile, cluster, options);
-      ASSERT_TRUE(result.plan.has_value()) << "seed " << seed << ' ' << reason << "; then " << result.reason;
+      ASSERT_TRUE(result.plan.has_value())
+          << "seed " << seed << ' ' << reason << "; then " << result.reason;
     }
     ++fitting;
     plan::validate(*result.plan);
     const simulate::Result run = simulated(*result.plan);
-    const int64_t most = *std::max_element(run.peak_memory_bytes.begin(), run.peak_memory_bytes.end());
-    for (const plan::Stage& stage : result.plan->stages) EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
+    const int64_t most =
+        *std::max_element(run.peak_memory_bytes.begin(), run.peak_memory_bytes.end());
+    for (const plan::Stage& stage : result.plan->stages)
+      EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
     EXPECT_LE(most, options.memory_limit_bytes) << "seed " << seed;
   }
   EXPECT_GT(fitting, 300);
@@ -156,7 +168,8 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
     for (const plan::Alternative& row : result.plan->alternatives) {
       EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
       if (row.strategy != "serial" && row.strategy != "dp" && row.strategy != "1f1b") continue;
-      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->throughput_samples_per_s) << "seed " << seed << ' ' << row.strategy;
+      EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->throughput_samples_per_s)
+          << "seed " << seed << ' ' << row.strategy;
       if (options.memory_limit_bytes > 0) {
         EXPECT_LE(row.memory_bytes, options.memory_limit_bytes);
       }
@@ -184,7 +197,8 @@ TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
     cluster.groups.clear();
     PlanOptions options = random_options(rng);
     options.compare = rng.below(4) == 0;
-    if (rng.below(4) == 0) options.strategy = synchronous_pipelines()[rng.below(synchronous_pipelines().size())];
+    if (rng.below(4) == 0)
+      options.strategy = synchronous_pipelines()[rng.below(synchronous_pipelines().size())];
     if (rng.below(3) == 0) options.memory_limit_bytes = amounts[rng.below(5)];
     if (rng.below(3) == 0) options.mini_batch = amounts[rng.below(5)];
     try {
@@ -195,7 +209,8 @@ TEST(PlannerProperty, AnythingIsAPlanOrAConfigError) {
       }
       ++plans;
       plan::validate(*result.plan);
-      EXPECT_EQ(plan::parse_plan(plan::to_json(*result.plan), "plan"), *result.plan) << "seed " << seed;
+      EXPECT_EQ(plan::parse_plan(plan::to_json(*result.plan), "plan"), *result.plan)
+          << "seed " << seed;
     } catch (const ConfigError&) {
     }
   }

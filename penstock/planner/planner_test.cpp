@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "penstock/planner/cost_model.h"
-#include "penstock/planner/testing_graphs.h"
+#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/util/error.h"
 
 namespace penstock::planner {
@@ -19,9 +19,12 @@ using testing_graphs::chain;
 using testing_graphs::flat_cluster;
 
 // VGG-16 in small: computation first, weights last. Times in us so that rounding does not matter.
-profile::Profile vgg_like() { return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100}); }
+profile::Profile vgg_like() {
+  return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100});
+}
 
-plan::Plan made(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options = {}) {
+plan::Plan made(const profile::Profile& profile, const cluster::Cluster& cluster,
+                const PlanOptions& options = {}) {
   PlanResult result = make_plan(profile, cluster, options);
   EXPECT_TRUE(result.plan.has_value()) << result.reason;
   plan::validate(*result.plan);
@@ -35,7 +38,8 @@ PlanOptions strategy(const std::string& name) {
   return options;
 }
 
-std::string failure(const profile::Profile& profile, const cluster::Cluster& cluster, const PlanOptions& options = {}) {
+std::string failure(const profile::Profile& profile, const cluster::Cluster& cluster,
+                    const PlanOptions& options = {}) {
   try {
     make_plan(profile, cluster, options);
   } catch (const ConfigError& error) {
@@ -62,7 +66,8 @@ TEST(Planner, KeepsToTheFlushWhereLayersShareWeights) {
   const plan::Plan free = made(profile, flat_cluster(4, 1'000'000'000));
   std::vector<graph::LayerNode> layers = profile.graph.layers();
   layers[2].ties = {{0, {LayerId{0}, 0}}};
-  profile.graph = graph::ModelGraph::build(profile.graph.num_inputs(), layers, profile.graph.outputs());
+  profile.graph =
+      graph::ModelGraph::build(profile.graph.num_inputs(), layers, profile.graph.outputs());
   profile.costs[2].tied_bytes = {1000};
   ASSERT_EQ(free.weights, "stash");
   const plan::Plan tied = made(profile, flat_cluster(4, 1'000'000'000));
@@ -83,7 +88,8 @@ TEST(Planner, ChoosesDataParallelWhenItIsBestAndSaysSo) {
 }
 
 TEST(Planner, ChoosesOneWorkerWhenMoreDoNotHelp) {
-  const plan::Plan plan = made(chain({10, 10}, {1'000'000, 1'000'000}, {1'000'000, 1}), flat_cluster(8, 1'000'000));
+  const plan::Plan plan =
+      made(chain({10, 10}, {1'000'000, 1'000'000}, {1'000'000, 1}), flat_cluster(8, 1'000'000));
   EXPECT_EQ(plan.strategy, "serial");
   EXPECT_EQ(plan.config(), "1");
   EXPECT_THAT(plan.notes, Contains(HasSubstr("1 of 8 workers")));
@@ -92,10 +98,13 @@ TEST(Planner, ChoosesOneWorkerWhenMoreDoNotHelp) {
 TEST(Planner, ListsTheBestOfEveryFamily) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000));
   std::vector<std::string> names;
-  for (const plan::Alternative& alternative : plan.alternatives) names.push_back(alternative.strategy + " " + alternative.config);
-  EXPECT_EQ(names, (std::vector<std::string>{"serial 1", "dp 4", "mp 1-1-1", "gpipe 1-1-1", "1f1b 3-1", "1f1b-flush 3-1"}));
+  for (const plan::Alternative& alternative : plan.alternatives)
+    names.push_back(alternative.strategy + " " + alternative.config);
+  EXPECT_EQ(names, (std::vector<std::string>{"serial 1", "dp 4", "mp 1-1-1", "gpipe 1-1-1",
+                                             "1f1b 3-1", "1f1b-flush 3-1"}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("Data parallelism over 4 workers would take")));
-  for (const plan::Alternative& alternative : plan.alternatives) EXPECT_GT(alternative.throughput_samples_per_s, 0);
+  for (const plan::Alternative& alternative : plan.alternatives)
+    EXPECT_GT(alternative.throughput_samples_per_s, 0);
 }
 
 TEST(Planner, ThroughputIsThatOfTheBottleneckUpToFillingAndDraining) {
@@ -112,8 +121,10 @@ TEST(Planner, EveryStrategyByNameGivesItsOwnFamily) {
     const bool pipeline = name != "serial" && name != "dp";
     EXPECT_EQ(plan.stages.size() > 1, pipeline) << name;
   }
-  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("magic")), HasSubstr("expected auto or one of serial"));
-  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("forward-only")), HasSubstr("unknown strategy"));
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("magic")),
+              HasSubstr("expected auto or one of serial"));
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("forward-only")),
+              HasSubstr("unknown strategy"));
 }
 
 TEST(Planner, HybridRunsAsAFlushedPipelineAndInterleavedNotAtAll) {
@@ -146,7 +157,8 @@ TEST(Planner, WeightsChooseThePipelineThatCanKeepThem) {
   options.weights = "vertical-sync";
   EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights, "vertical-sync");
   options.strategy = "gpipe";
-  EXPECT_THAT(failure(vgg_like(), flat_cluster(4, 1'000'000'000), options), HasSubstr("gpipe cannot run with weights vertical-sync"));
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(4, 1'000'000'000), options),
+              HasSubstr("gpipe cannot run with weights vertical-sync"));
 }
 
 TEST(Planner, StraightUsesOneWorkerPerStage) {
@@ -171,7 +183,8 @@ TEST(Planner, MemoryOfAPlanIsTheDocumentedFormula) {
     options.straight = true;
     return options;
   }());
-  // Versions and stashes: 3, 2, 1. One gradient and one momentum each. A message each way with every neighbour.
+  // Versions and stashes: 3, 2, 1. One gradient and one momentum each. A message each way with
+  // every neighbour.
   EXPECT_EQ(straight.stages[0].memory_bytes, (3 + 2) * 1000 + 3 * 10 + 2 * 10);
   EXPECT_EQ(straight.stages[1].memory_bytes, (2 + 2) * 2000 + 2 * 20 + 2 * (10 + 20));
   EXPECT_EQ(straight.stages[2].memory_bytes, (1 + 2) * 3000 + 1 * 30 + 2 * 20);
@@ -179,16 +192,20 @@ TEST(Planner, MemoryOfAPlanIsTheDocumentedFormula) {
   EXPECT_EQ(gpipe.stages[0].memory_bytes, 3 * 1000 + 12 * 10 + 2 * 10);
   PlanOptions adam = strategy("gpipe");
   adam.optimizer_state_per_weight = 2;
-  EXPECT_EQ(made(profile, flat_cluster(3, 1'000'000'000'000), adam).stages[0].memory_bytes, 4 * 1000 + 12 * 10 + 2 * 10);
+  EXPECT_EQ(made(profile, flat_cluster(3, 1'000'000'000'000), adam).stages[0].memory_bytes,
+            4 * 1000 + 12 * 10 + 2 * 10);
 }
 
 TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
-  const profile::Profile profile = chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
+  const profile::Profile profile =
+      chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
   PlanOptions options;
-  for (options.memory_limit_bytes = 1; options.memory_limit_bytes < 20'000; options.memory_limit_bytes += 450) {
+  for (options.memory_limit_bytes = 1; options.memory_limit_bytes < 20'000;
+       options.memory_limit_bytes += 450) {
     const PlanResult result = make_plan(profile, flat_cluster(3, 1'000'000'000), options);
     if (result.plan) {
-      for (const plan::Stage& stage : result.plan->stages) EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
+      for (const plan::Stage& stage : result.plan->stages)
+        EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
       continue;
     }
     EXPECT_THAT(result.reason, HasSubstr("no 1f1b plan for 3 workers fits into"));
@@ -198,17 +215,20 @@ TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
 }
 
 TEST(Planner, TheLeastMemoryItNamesReallyDoes) {
-  const profile::Profile profile = chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
+  const profile::Profile profile =
+      chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
   PlanOptions options;
   options.memory_limit_bytes = 1000;
   const PlanResult result = make_plan(profile, flat_cluster(3, 1'000'000'000), options);
   ASSERT_FALSE(result.plan.has_value());
   const size_t at = result.reason.find('(') + 1;
   options.memory_limit_bytes = std::stoll(result.reason.substr(at));
-  EXPECT_TRUE(make_plan(profile, flat_cluster(3, 1'000'000'000), options).plan.has_value()) << result.reason;
+  EXPECT_TRUE(make_plan(profile, flat_cluster(3, 1'000'000'000), options).plan.has_value())
+      << result.reason;
 }
 
-// The search's bound on memory is never below what the finished schedule really holds, so a partition it accepts is never rejected later.
+// The search's bound on memory is never below what the finished schedule really holds, so a
+// partition it accepts is never rejected later.
 TEST(Planner, NoPartitionIsFoundAndThenTurnsOutTooLarge) {
   int fitting = 0;
   for (uint64_t seed = 0; seed < 150; ++seed) {
@@ -217,8 +237,10 @@ TEST(Planner, NoPartitionIsFoundAndThenTurnsOutTooLarge) {
     const std::string names[] = {"auto", "1f1b", "1f1b-flush", "2bw", "gpipe", "mp"};
     PlanOptions options = strategy(names[seed % 6]);
     options.memory_limit_bytes = testing_graphs::between(rng, 200, 900);
-    if (rng.below(3) == 0 && options.strategy != "2bw") options.micro_batches = testing_graphs::between(rng, 1, 10);
-    const PlanResult result = make_plan(profile, flat_cluster(static_cast<int>(1 + rng.below(5)), 1'000'000'000, 2), options);
+    if (rng.below(3) == 0 && options.strategy != "2bw")
+      options.micro_batches = testing_graphs::between(rng, 1, 10);
+    const PlanResult result = make_plan(
+        profile, flat_cluster(static_cast<int>(1 + rng.below(5)), 1'000'000'000, 2), options);
     fitting += result.plan ? 1 : 0;
     if (result.plan) continue;
     EXPECT_THAT(result.reason, HasSubstr("the least that would do is")) << "seed " << seed;
@@ -250,14 +272,18 @@ TEST(Planner, AValueReadTwiceTravelsToBothReaders) {
                                             {"c", "k", {{LayerId{1}, 0}, {LayerId{0}, 0}}, 1}},
                                            {{LayerId{2}, 0}});
   profile.costs.assign(3, {.forward_ns = 1000, .backward_ns = 1000, .output_bytes = {8}});
-  const plan::Plan plan = price_plan(profile, flat_cluster(3, 1'000'000'000), {{"a"}, {"b"}, {"c"}}, {1, 1, 1}, {});
-  EXPECT_EQ(plan.links, (std::vector<plan::Link>{{StageId{0}, StageId{1}, 8}, {StageId{0}, StageId{2}, 8}, {StageId{1}, StageId{2}, 8}}));
+  const plan::Plan plan =
+      price_plan(profile, flat_cluster(3, 1'000'000'000), {{"a"}, {"b"}, {"c"}}, {1, 1, 1}, {});
+  EXPECT_EQ(plan.links, (std::vector<plan::Link>{{StageId{0}, StageId{1}, 8},
+                                                 {StageId{0}, StageId{2}, 8},
+                                                 {StageId{1}, StageId{2}, 8}}));
 }
 
 TEST(Planner, PricedByHandItEqualsItsOwnPlan) {
   for (const std::string name : {"auto", "1f1b", "gpipe", "mp"}) {
     plan::Plan plan = made(vgg_like(), flat_cluster(3, 1'000'000'000), strategy(name));
-    plan::Plan priced = price_plan(vgg_like(), flat_cluster(3, 1'000'000'000), plan.stages, strategy(name));
+    plan::Plan priced =
+        price_plan(vgg_like(), flat_cluster(3, 1'000'000'000), plan.stages, strategy(name));
     plan.alternatives.clear();
     plan.notes.clear();
     priced.notes.clear();
@@ -280,10 +306,14 @@ TEST(Planner, AutoIsNeverSlowerThanWhatItMayPick) {
     Rng rng(seed);
     profile::Profile profile = testing_graphs::random_profile(rng, 8, 0.1);
     const plan::Plan plan =
-        made(profile, flat_cluster(static_cast<int>(2 + rng.below(5)), 2'000'000'000, testing_graphs::between(rng, 0, 20)));
+        made(profile, flat_cluster(static_cast<int>(2 + rng.below(5)), 2'000'000'000,
+                                   testing_graphs::between(rng, 0, 20)));
     for (const plan::Alternative& alternative : plan.alternatives) {
-      if (alternative.strategy != "dp" && alternative.strategy != "serial" && alternative.strategy != "1f1b") continue;
-      EXPECT_LE(alternative.throughput_samples_per_s, plan.throughput_samples_per_s) << "seed " << seed << ' ' << alternative.strategy;
+      if (alternative.strategy != "dp" && alternative.strategy != "serial" &&
+          alternative.strategy != "1f1b")
+        continue;
+      EXPECT_LE(alternative.throughput_samples_per_s, plan.throughput_samples_per_s)
+          << "seed " << seed << ' ' << alternative.strategy;
     }
   }
 }
@@ -291,7 +321,8 @@ TEST(Planner, AutoIsNeverSlowerThanWhatItMayPick) {
 TEST(Planner, PlansTooLargeToSimulateAreEstimatedAndSaidSo) {
   const std::vector<int64_t> ones(600, 1'000);
   const plan::Plan plan =
-      made(chain(ones, std::vector<int64_t>(600, 1), std::vector<int64_t>(600, 0)), flat_cluster(600, 1'000'000'000), strategy("gpipe"));
+      made(chain(ones, std::vector<int64_t>(600, 1), std::vector<int64_t>(600, 0)),
+           flat_cluster(600, 1'000'000'000), strategy("gpipe"));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));
   EXPECT_NEAR(plan.throughput_samples_per_s, 1e9 / (3'000 * (1 + 599.0 / 2400)), 1);
   EXPECT_EQ(plan.stages[0].memory_bytes, 3 + 0);
@@ -303,8 +334,10 @@ TEST(Planner, ExtremeInputGivesAPlanOrAConfigError) {
   made(chain({1, 1, 1}, {huge, 1, huge}, {huge, 1, 1}), flat_cluster(4, 1));
   made(chain({huge / 2, 1, huge / 2}, {1, 1, 1}, {1, 1, 1}), flat_cluster(4, 1));
   made(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(kMaxPlannedWorkers, 1'000'000'000));
-  EXPECT_THAT(failure(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(2'000'000, 1)), HasSubstr("at most 1000000"));
-  EXPECT_THAT(failure(chain({huge * 4, huge * 4}, {1, 1}, {1, 1}), flat_cluster(1, 1)), HasSubstr("2^62"));
+  EXPECT_THAT(failure(chain({1, 1, 1}, {1, 1, 1}, {1, 1, 1}), flat_cluster(2'000'000, 1)),
+              HasSubstr("at most 1000000"));
+  EXPECT_THAT(failure(chain({huge * 4, huge * 4}, {1, 1}, {1, 1}), flat_cluster(1, 1)),
+              HasSubstr("2^62"));
   PlanOptions options;
   options.micro_batches = kMaxMicroBatchesPerStep;
   made(vgg_like(), flat_cluster(3, 1'000'000'000), options);
@@ -329,7 +362,8 @@ TEST(Planner, ExtremeInputGivesAPlanOrAConfigError) {
 // Two servers of two, ten times slower between them than inside.
 cluster::Cluster two_servers() {
   cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
-  cluster.levels.push_back({.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
+  cluster.levels.push_back(
+      {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
   return cluster;
 }
 
@@ -338,7 +372,8 @@ TEST(Planner, StagesHavePlacesAndPayForTheLevelsTheyReach) {
   const plan::Plan plan = price_plan(profile, two_servers(), {{"l0", "l1"}, {"l2"}}, {2, 1}, {});
   EXPECT_EQ(plan.stages[0].first_worker, 0);
   EXPECT_EQ(plan.stages[1].first_worker, 2);
-  // 2 replicas in one server: 2(r-1)/r W at 10 GB/s. The message to the other server crosses both levels.
+  // 2 replicas in one server: 2(r-1)/r W at 10 GB/s. The message to the other server crosses both
+  // levels.
   EXPECT_EQ(plan.stages[0].sync_ns, 200);
   EXPECT_EQ(plan.bytes_per_sample, (std::vector<double>{2 * 10'000 + 4000 / 2.0, 2 * 10'000}));
   const plan::Plan wide = price_plan(profile, two_servers(), {{"l0", "l1"}, {"l2"}}, {3, 1}, {});
@@ -347,7 +382,8 @@ TEST(Planner, StagesHavePlacesAndPayForTheLevelsTheyReach) {
 
 TEST(Planner, SlowerWorkersOfAStageSetItsPace) {
   cluster::Cluster cluster = flat_cluster(3, 1'000'000'000);
-  cluster.groups = {{.first = 1, .count = 1, .device = {.name = "old", .memory_bytes = 0, .speed = 0.5}}};
+  cluster.groups = {
+      {.first = 1, .count = 1, .device = {.name = "old", .memory_bytes = 0, .speed = 0.5}}};
   const plan::Plan plan = price_plan(vgg_like(), cluster, {{"l0"}, {"l1", "l2"}}, {2, 1}, {});
   EXPECT_EQ(plan.stages[0].forward_ns, 800'000);
   EXPECT_EQ(plan.stages[1].forward_ns, 430'000);
@@ -356,7 +392,8 @@ TEST(Planner, SlowerWorkersOfAStageSetItsPace) {
 }
 
 TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
-  const profile::Profile profile = chain({1000, 1000, 1000, 1000, 1000, 1000}, {1, 1, 1, 1, 1, 1}, {1, 9'000, 1, 1, 9'000, 1});
+  const profile::Profile profile =
+      chain({1000, 1000, 1000, 1000, 1000, 1000}, {1, 1, 1, 1, 1, 1}, {1, 9'000, 1, 1, 9'000, 1});
   PlanOptions options = strategy("1f1b");
   options.straight = true;
   const auto cluster = flat_cluster(3, 1'000'000'000'000);
@@ -364,7 +401,8 @@ TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
   for (const plan::Stage& stage : free.stages) EXPECT_FALSE(stage.recompute);
   options.memory_limit_bytes = free.stages[0].memory_bytes - 1;
   const plan::Plan tight = made(profile, cluster, options);
-  EXPECT_TRUE(std::any_of(tight.stages.begin(), tight.stages.end(), [](const plan::Stage& stage) { return stage.recompute; }));
+  EXPECT_TRUE(std::any_of(tight.stages.begin(), tight.stages.end(),
+                          [](const plan::Stage& stage) { return stage.recompute; }));
   for (const plan::Stage& stage : tight.stages) {
     EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
     if (stage.recompute) {
@@ -378,7 +416,8 @@ TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
     EXPECT_NE(without.plan->stages, tight.stages);
   }
   options.recompute = "always";
-  for (const plan::Stage& stage : made(profile, cluster, options).stages) EXPECT_TRUE(stage.recompute);
+  for (const plan::Stage& stage : made(profile, cluster, options).stages)
+    EXPECT_TRUE(stage.recompute);
   options.recompute = "perhaps";
   EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
 }
@@ -397,7 +436,8 @@ TEST(Planner, AMiniBatchBoundsTheStep) {
   }
   profile::Profile profile = vgg_like();
   profile.batch_size = 4;
-  EXPECT_THAT(failure(profile, flat_cluster(3, 1'000'000'000), options), HasSubstr("no room for 1 micro-batches of 4 samples"));
+  EXPECT_THAT(failure(profile, flat_cluster(3, 1'000'000'000), options),
+              HasSubstr("no room for 1 micro-batches of 4 samples"));
 }
 
 TEST(Planner, AFlushedPipelineShortensItsStepToFit) {
@@ -421,7 +461,8 @@ TEST(Planner, PlansFoundUnderOneModelArePricedUnderAnother) {
       EXPECT_EQ(priced.config(), plan.config());
       EXPECT_EQ(priced.stages[0].first_worker, plan.stages[0].first_worker);
       EXPECT_EQ(priced.micro_batches, plan.micro_batches);
-      EXPECT_EQ(priced.throughput_samples_per_s, plan.throughput_samples_per_s) << "the simulator knows no cost models";
+      EXPECT_EQ(priced.throughput_samples_per_s, plan.throughput_samples_per_s)
+          << "the simulator knows no cost models";
       if (to == from) {
         EXPECT_EQ(priced.bottleneck_ns, plan.bottleneck_ns);
       }

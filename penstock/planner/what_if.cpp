@@ -21,14 +21,16 @@ using cluster::Level;
 
 struct Change {
   std::string name;
-  std::optional<profile::Profile> profile;  ///< only when it is not the one asked about: profiles can be large
+  /// Only when it is not the one asked about: profiles can be large.
+  std::optional<profile::Profile> profile;
   Cluster cluster;
   PlanOptions options;
 };
 
 class Changes {
  public:
-  Changes(const profile::Profile& profile, const Cluster& cluster, const PlanOptions& options, const plan::Plan& plan)
+  Changes(const profile::Profile& profile, const Cluster& cluster, const PlanOptions& options,
+          const plan::Plan& plan)
       : profile_(profile), cluster_(cluster), options_(options), plan_(plan) {
     options_.compare = false;
   }
@@ -42,7 +44,9 @@ class Changes {
   }
 
  private:
-  Change& add(std::string name) { return changes_.emplace_back(Change{std::move(name), std::nullopt, cluster_, options_}); }
+  Change& add(std::string name) {
+    return changes_.emplace_back(Change{std::move(name), std::nullopt, cluster_, options_});
+  }
 
   std::string level_name(size_t level) const {
     const std::string& name = cluster_.levels[level].name;
@@ -63,8 +67,10 @@ class Changes {
     change.cluster.levels[level].count = static_cast<int>(count);
     // Workers of named groups that are gone take their groups with them.
     const int workers = change.cluster.num_workers();
-    std::erase_if(change.cluster.groups, [&](const cluster::DeviceGroup& group) { return group.first >= workers; });
-    for (cluster::DeviceGroup& group : change.cluster.groups) group.count = std::min(group.count, workers - group.first);
+    std::erase_if(change.cluster.groups,
+                  [&](const cluster::DeviceGroup& group) { return group.first >= workers; });
+    for (cluster::DeviceGroup& group : change.cluster.groups)
+      group.count = std::min(group.count, workers - group.first);
   }
 
   void add_workers() {
@@ -87,11 +93,15 @@ class Changes {
   void add_links() {
     for (size_t level = 0; level < cluster_.levels.size(); ++level) {
       if (cluster_.levels[level].count == 1) continue;
-      const std::string where = cluster_.levels.size() == 1 ? "" : fmt::format(" of level {}", level_name(level));
-      int64_t& bandwidth = add("twice the bandwidth" + where).cluster.levels[level].bandwidth_bytes_per_s;
+      const std::string where =
+          cluster_.levels.size() == 1 ? "" : fmt::format(" of level {}", level_name(level));
+      int64_t& bandwidth =
+          add("twice the bandwidth" + where).cluster.levels[level].bandwidth_bytes_per_s;
       bandwidth = saturating_mul(bandwidth, 2);
     }
-    const auto has_latency = [](const Level& level) { return level.count > 1 && level.latency_ns > 1; };
+    const auto has_latency = [](const Level& level) {
+      return level.count > 1 && level.latency_ns > 1;
+    };
     if (std::none_of(cluster_.levels.begin(), cluster_.levels.end(), has_latency)) return;
     for (Level& level : add("half the latency").cluster.levels) level.latency_ns /= 2;
   }
@@ -100,7 +110,8 @@ class Changes {
     int64_t used = 0;
     for (const plan::Stage& stage : plan_.stages) used = std::max(used, stage.memory_bytes);
     bool limited = cluster_.device.memory_bytes > 0;
-    for (const cluster::DeviceGroup& group : cluster_.groups) limited = limited || group.device.memory_bytes > 0;
+    for (const cluster::DeviceGroup& group : cluster_.groups)
+      limited = limited || group.device.memory_bytes > 0;
     if (options_.memory_limit_bytes > 0) {
       scale_limit("half the memory", 1);
       scale_limit("twice the memory", 4);
@@ -108,24 +119,30 @@ class Changes {
       scale_devices("half the memory", 1);
       scale_devices("twice the memory", 4);
     } else if (used > 1) {
-      add(fmt::format("half the memory it uses ({})", format_bytes(used / 2))).options.memory_limit_bytes = used / 2;
+      add(fmt::format("half the memory it uses ({})", format_bytes(used / 2)))
+          .options.memory_limit_bytes = used / 2;
     }
   }
 
-  static int64_t halves(int64_t bytes, int count) { return std::max<int64_t>(1, saturating_mul(bytes, count) / 2); }
+  static int64_t halves(int64_t bytes, int count) {
+    return std::max<int64_t>(1, saturating_mul(bytes, count) / 2);
+  }
 
   void scale_limit(std::string_view name, int halves_of) {
     const int64_t limit = halves(options_.memory_limit_bytes, halves_of);
-    add(fmt::format("{} ({} per worker)", name, format_bytes(limit))).options.memory_limit_bytes = limit;
+    add(fmt::format("{} ({} per worker)", name, format_bytes(limit))).options.memory_limit_bytes =
+        limit;
   }
 
   void scale_devices(std::string_view name, int halves_of) {
     const auto scaled = [&](int64_t bytes) { return bytes > 0 ? halves(bytes, halves_of) : 0; };
-    Change& change =
-        add(cluster_.groups.empty() ? fmt::format("{} ({} per worker)", name, format_bytes(scaled(cluster_.device.memory_bytes)))
-                                    : std::string(name));
+    Change& change = add(cluster_.groups.empty()
+                             ? fmt::format("{} ({} per worker)", name,
+                                           format_bytes(scaled(cluster_.device.memory_bytes)))
+                             : std::string(name));
     change.cluster.device.memory_bytes = scaled(change.cluster.device.memory_bytes);
-    for (cluster::DeviceGroup& group : change.cluster.groups) group.device.memory_bytes = scaled(group.device.memory_bytes);
+    for (cluster::DeviceGroup& group : change.cluster.groups)
+      group.device.memory_bytes = scaled(group.device.memory_bytes);
   }
 
   void add_speed() {
@@ -136,7 +153,8 @@ class Changes {
     const size_t slowest = slowest_stage();
     const std::vector<std::string>& names = plan_.stages[slowest].layers;
     const std::unordered_set<std::string_view> layers(names.begin(), names.end());
-    profile::Profile& profile = add(fmt::format("the layers of stage {} twice as fast", slowest)).profile.emplace(profile_);
+    profile::Profile& profile =
+        add(fmt::format("the layers of stage {} twice as fast", slowest)).profile.emplace(profile_);
     for (size_t l = 0; l < profile.costs.size(); ++l) {
       if (!layers.contains(profile.graph.layers()[l].name)) continue;
       profile.costs[l].forward_ns /= 2;
@@ -147,12 +165,14 @@ class Changes {
 
   size_t slowest_stage() const {
     const auto time = [&](const plan::Stage& stage) {
-      const int64_t rounds = ceil_div(std::max<int64_t>(plan_.micro_batches, 1), std::max(stage.replicas, 1));
-      return static_cast<double>(rounds) * static_cast<double>(stage.work_ns()) + static_cast<double>(stage.sync_ns) +
-             static_cast<double>(stage.step_ns);
+      const int64_t rounds =
+          ceil_div(std::max<int64_t>(plan_.micro_batches, 1), std::max(stage.replicas, 1));
+      return static_cast<double>(rounds) * static_cast<double>(stage.work_ns()) +
+             static_cast<double>(stage.sync_ns) + static_cast<double>(stage.step_ns);
     };
-    const auto slowest = std::max_element(plan_.stages.begin(), plan_.stages.end(),
-                                          [&](const plan::Stage& a, const plan::Stage& b) { return time(a) < time(b); });
+    const auto slowest = std::max_element(
+        plan_.stages.begin(), plan_.stages.end(),
+        [&](const plan::Stage& a, const plan::Stage& b) { return time(a) < time(b); });
     return static_cast<size_t>(slowest - plan_.stages.begin());
   }
 
@@ -163,13 +183,15 @@ class Changes {
   std::vector<Change> changes_;
 };
 
-plan::WhatIf answer(const Change& change, const profile::Profile& profile, const plan::Plan& plan) {
-  plan::WhatIf answer;
+plan::WhatIfResult answer(const Change& change, const profile::Profile& profile,
+                          const plan::Plan& plan) {
+  plan::WhatIfResult answer;
   answer.change = change.name;
   PlanResult result;
   try {
     result = make_plan(change.profile ? *change.profile : profile, change.cluster, change.options);
-  } catch (const ConfigError& error) {  // the change itself asks for too much: too many workers, a 2bw step that no longer fits
+    // the change itself asks for too much: too many workers, a 2bw step that no longer fits
+  } catch (const ConfigError& error) {
     result.reason = error.what();
   }
   answer.feasible = result.plan.has_value();
@@ -178,19 +200,22 @@ plan::WhatIf answer(const Change& change, const profile::Profile& profile, const
   answer.strategy = result.plan->strategy;
   answer.config = result.plan->config();
   answer.throughput_samples_per_s = result.plan->throughput_samples_per_s;
-  for (const plan::Stage& stage : result.plan->stages) answer.memory_bytes = std::max(answer.memory_bytes, stage.memory_bytes);
-  if (plan.throughput_samples_per_s > 0) answer.speedup = answer.throughput_samples_per_s / plan.throughput_samples_per_s;
+  for (const plan::Stage& stage : result.plan->stages)
+    answer.memory_bytes = std::max(answer.memory_bytes, stage.memory_bytes);
+  if (plan.throughput_samples_per_s > 0)
+    answer.speedup = answer.throughput_samples_per_s / plan.throughput_samples_per_s;
   return answer;
 }
 
 }  // namespace
 
-std::vector<plan::WhatIf> what_if(const profile::Profile& profile, const Cluster& cluster, const PlanOptions& options,
-                                  const plan::Plan& plan, const std::function<void(int done, int total)>& progress) {
+std::vector<plan::WhatIfResult> what_if(const profile::Profile& profile, const Cluster& cluster,
+                                        const PlanOptions& options, const plan::Plan& plan,
+                                        const std::function<void(int done, int total)>& progress) {
   cluster::validate(cluster);
   profile::validate(profile);
   const std::vector<Change> changes = Changes(profile, cluster, options, plan).all();
-  std::vector<plan::WhatIf> answers;
+  std::vector<plan::WhatIfResult> answers;
   for (const Change& change : changes) {
     answers.push_back(answer(change, profile, plan));
     if (progress) progress(static_cast<int>(answers.size()), static_cast<int>(changes.size()));

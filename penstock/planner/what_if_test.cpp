@@ -19,7 +19,8 @@ profile::Profile chain(int layers) {
   profile.batch_size = 8;
   std::vector<graph::LayerNode> nodes;
   for (int l = 0; l < layers; ++l) {
-    const graph::ValueRef input = l == 0 ? graph::ValueRef::model_input(0) : graph::ValueRef{LayerId{l - 1}, 0};
+    const graph::ValueRef input =
+        l == 0 ? graph::ValueRef::model_input(0) : graph::ValueRef{LayerId{l - 1}, 0};
     nodes.push_back({"layer" + std::to_string(l), "linear", {input}, 1});
     profile.costs.push_back({.forward_ns = 1'000'000 * (1 + l % 3),
                              .backward_ns = 2'000'000 * (1 + l % 3),
@@ -40,25 +41,28 @@ Cluster flat(int workers) {
 
 Cluster servers() {
   Cluster cluster;
-  cluster.levels = {{"server", 2, 10'000'000'000, 5'000, false}, {"rack", 2, 1'000'000'000, 20'000, false}};
+  cluster.levels = {{"server", 2, 10'000'000'000, 5'000, false},
+                    {"rack", 2, 1'000'000'000, 20'000, false}};
   return cluster;
 }
 
-std::vector<plan::WhatIf> answers(const Cluster& cluster, const PlanOptions& options = {}) {
+std::vector<plan::WhatIfResult> answers(const Cluster& cluster, const PlanOptions& options = {}) {
   const profile::Profile profile = chain(6);
   const PlanResult result = make_plan(profile, cluster, options);
   if (!result.plan) throw ConfigError(result.reason);
   return what_if(profile, cluster, options, *result.plan);
 }
 
-const plan::WhatIf* find(const std::vector<plan::WhatIf>& answers, std::string_view change) {
-  const auto found = std::find_if(answers.begin(), answers.end(), [&](const plan::WhatIf& a) { return a.change == change; });
+const plan::WhatIfResult* find(const std::vector<plan::WhatIfResult>& answers,
+                               std::string_view change) {
+  const auto found = std::find_if(answers.begin(), answers.end(),
+                                  [&](const plan::WhatIfResult& a) { return a.change == change; });
   return found == answers.end() ? nullptr : &*found;
 }
 
-std::vector<std::string> names(const std::vector<plan::WhatIf>& answers) {
+std::vector<std::string> names(const std::vector<plan::WhatIfResult>& answers) {
   std::vector<std::string> names;
-  for (const plan::WhatIf& answer : answers) names.push_back(answer.change);
+  for (const plan::WhatIfResult& answer : answers) names.push_back(answer.change);
   return names;
 }
 
@@ -77,36 +81,40 @@ TEST(WhatIf, AsksOfAFlatClusterForWorkersBandwidthLatencyMemoryAndSpeed) {
   asked.erase(asked.begin() + 4);
   EXPECT_EQ(asked.back().substr(0, 20), "the layers of stage ");
   asked.pop_back();
-  EXPECT_EQ(asked, (std::vector<std::string>{"one more worker", "one worker fewer", "twice the bandwidth", "half the latency",
-                                             "every worker twice as fast"}));
+  EXPECT_EQ(asked,
+            (std::vector<std::string>{"one more worker", "one worker fewer", "twice the bandwidth",
+                                      "half the latency", "every worker twice as fast"}));
 }
 
 TEST(WhatIf, AsksForServersAndForEachLevelsBandwidthWhereThereAreLevels) {
   const std::vector<std::string> asked = names(answers(servers()));
-  for (const char* change : {"one more server", "one server fewer", "one more worker in each server", "one worker fewer in each server",
-                             "twice the bandwidth of level server", "twice the bandwidth of level rack", "half the latency"}) {
+  for (const char* change :
+       {"one more server", "one server fewer", "one more worker in each server",
+        "one worker fewer in each server", "twice the bandwidth of level server",
+        "twice the bandwidth of level rack", "half the latency"}) {
     EXPECT_EQ(std::count(asked.begin(), asked.end(), change), 1) << change;
   }
   EXPECT_EQ(std::set<std::string>(asked.begin(), asked.end()).size(), asked.size());
 }
 
 TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
-  const std::vector<plan::WhatIf> all = answers(flat(3));
+  const std::vector<plan::WhatIfResult> all = answers(flat(3));
   const profile::Profile profile = chain(6);
   const PlanResult before = make_plan(profile, flat(3), {});
   const PlanResult after = make_plan(profile, flat(4), {});
   ASSERT_TRUE(before.plan && after.plan);
-  const plan::WhatIf* more = find(all, "one more worker");
+  const plan::WhatIfResult* more = find(all, "one more worker");
   ASSERT_NE(more, nullptr);
   EXPECT_TRUE(more->feasible);
   EXPECT_EQ(more->config, after.plan->config());
   EXPECT_EQ(more->strategy, after.plan->strategy);
   EXPECT_EQ(more->throughput_samples_per_s, after.plan->throughput_samples_per_s);
-  EXPECT_DOUBLE_EQ(more->speedup, after.plan->throughput_samples_per_s / before.plan->throughput_samples_per_s);
+  EXPECT_DOUBLE_EQ(more->speedup,
+                   after.plan->throughput_samples_per_s / before.plan->throughput_samples_per_s);
 }
 
 TEST(WhatIf, DoubleSpeedOfTheWorkersHelpsAndOneFewerDoesNot) {
-  const std::vector<plan::WhatIf> all = answers(flat(3));
+  const std::vector<plan::WhatIfResult> all = answers(flat(3));
   EXPECT_GT(find(all, "every worker twice as fast")->speedup, 1.2);
   EXPECT_LE(find(all, "one worker fewer")->speedup, 1.0001);
 }
@@ -114,12 +122,12 @@ TEST(WhatIf, DoubleSpeedOfTheWorkersHelpsAndOneFewerDoesNot) {
 TEST(WhatIf, MemoryChangesTheLimitOfWhoeverSetIt) {
   PlanOptions options;
   options.memory_limit_bytes = 1'000'000'000;
-  const std::vector<plan::WhatIf> by_option = answers(flat(2), options);
+  const std::vector<plan::WhatIfResult> by_option = answers(flat(2), options);
   EXPECT_NE(find(by_option, "half the memory (500 MB per worker)"), nullptr);
   EXPECT_NE(find(by_option, "twice the memory (2.00 GB per worker)"), nullptr);
   Cluster cluster = flat(2);
   cluster.device.memory_bytes = 800'000'000;
-  const std::vector<plan::WhatIf> by_device = answers(cluster);
+  const std::vector<plan::WhatIfResult> by_device = answers(cluster);
   EXPECT_NE(find(by_device, "half the memory (400 MB per worker)"), nullptr);
   EXPECT_NE(find(by_device, "twice the memory (1.60 GB per worker)"), nullptr);
 }
@@ -127,8 +135,10 @@ TEST(WhatIf, MemoryChangesTheLimitOfWhoeverSetIt) {
 TEST(WhatIf, AnInfeasibleChangeSaysWhy) {
   PlanOptions options;
   options.strategy = "serial";
-  const std::vector<plan::WhatIf> all = answers(flat(1), options);
-  const auto half = std::find_if(all.begin(), all.end(), [](const plan::WhatIf& a) { return a.change.starts_with("half the memory"); });
+  const std::vector<plan::WhatIfResult> all = answers(flat(1), options);
+  const auto half = std::find_if(all.begin(), all.end(), [](const plan::WhatIfResult& a) {
+    return a.change.starts_with("half the memory");
+  });
   ASSERT_NE(half, all.end());
   EXPECT_FALSE(half->feasible);
   EXPECT_NE(half->reason.find("layer"), std::string::npos) << half->reason;
@@ -139,7 +149,7 @@ TEST(WhatIf, AnInfeasibleChangeSaysWhy) {
 TEST(WhatIf, UnequalDevicesKeepTheirPlaces) {
   Cluster cluster = servers();
   cluster.groups = {{.first = 2, .count = 2, .device = {"old", 0, 0.5}}};
-  const std::vector<plan::WhatIf> all = answers(cluster);
+  const std::vector<plan::WhatIfResult> all = answers(cluster);
   EXPECT_NE(find(all, "one server fewer"), nullptr);
   EXPECT_TRUE(find(all, "one server fewer")->feasible) << find(all, "one server fewer")->reason;
   EXPECT_EQ(find(all, "one more worker in each server"), nullptr);
@@ -150,7 +160,8 @@ TEST(WhatIf, ReportsProgressAndRefusesABrokenCluster) {
   const PlanResult result = make_plan(profile, flat(2), {});
   ASSERT_TRUE(result.plan);
   std::vector<int> seen;
-  const auto all = what_if(profile, flat(2), {}, *result.plan, [&](int done, int total) { seen.push_back(done * 100 + total); });
+  const auto all = what_if(profile, flat(2), {}, *result.plan,
+                           [&](int done, int total) { seen.push_back(done * 100 + total); });
   ASSERT_EQ(seen.size(), all.size());
   EXPECT_EQ(seen.back(), static_cast<int>(all.size()) * 101);
   EXPECT_THROW(what_if(profile, Cluster{}, {}, *result.plan), ConfigError);

@@ -29,7 +29,8 @@ class Team {
         threads_.emplace_back([this] { run(); });
       } catch (const std::system_error& error) {
         ready_.count_down(size_ - i);  // those that did start must not wait for the rest
-        throw RuntimeError(fmt::format("cannot start thread {} of {}: {}", i + 1, size_, error.what()));
+        throw RuntimeError(
+            fmt::format("cannot start thread {} of {}: {}", i + 1, size_, error.what()));
       }
     }
   }
@@ -77,7 +78,8 @@ class Team {
 
 }  // namespace
 
-Figure measure_concurrently(int threads, Seconds budget, const std::function<std::function<double()>()>& make) {
+Figure measure_concurrently(int threads, Seconds budget,
+                            const std::function<std::function<double()>()>& make) {
   Team team(threads, budget, make);
   team.start();
   return figure_of(team.finish());

@@ -8,18 +8,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Clock::time_point after(Clock::time_point start, Seconds time) { return start + std::chrono::duration_cast<Clock::duration>(time); }
+Clock::time_point after(Clock::time_point start, Seconds time) {
+  return start + std::chrono::duration_cast<Clock::duration>(time);
+}
 
 }  // namespace
 
 Figure figure_of(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
-  const auto quartile = [&](size_t quarters) { return samples[(samples.size() - 1) * quarters / 4]; };
+  const auto quartile = [&](size_t quarters) {
+    return samples[(samples.size() - 1) * quarters / 4];
+  };
   return {quartile(2), quartile(1), quartile(3), static_cast<int>(samples.size())};
 }
 
-Repetition::Repetition(Seconds budget) : warm_(after(Clock::now(), budget / 5)), end_(after(Clock::now(), budget)) {}
+Repetition::Repetition(Seconds budget)
+    : warm_(after(Clock::now(), budget / 5)), end_(after(Clock::now(), budget)) {}
 
 bool Repetition::more() const {
   if (samples_.size() < kFewestSamples) return true;

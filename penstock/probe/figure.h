@@ -29,8 +29,9 @@ Figure figure_of(std::vector<double> samples);
 inline constexpr int kFewestSamples = 3;
 inline constexpr int kMostSamples = 4096;
 
-/// Decides when a measurement that repeats itself is over: warm-up for a fifth of the time (at least one repetition), then samples for the
-/// rest, at least kFewestSamples and at most kMostSamples whatever the time. Not thread-safe.
+/// Decides when a measurement that repeats itself is over: warm-up for a fifth of the time (at
+/// least one repetition), then samples for the rest, at least kFewestSamples and at most
+/// kMostSamples whatever the time. Not thread-safe.
 class Repetition {
  public:
   explicit Repetition(Seconds budget);
@@ -55,7 +56,8 @@ double time_ns(Work work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   const auto elapsed = std::chrono::steady_clock::now() - start;
-  const auto ns = static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  const auto ns =
+      static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
   return ns < 1 ? 1 : ns;
 }
 

@@ -60,13 +60,18 @@ class Mailbox {
 
 struct HandOver::Peer {
   explicit Peer(size_t bytes)
-      : message_bytes(bytes), messages(std::max<size_t>(2, kSpanBytes / bytes)), sent(messages * bytes), copies(messages * bytes) {}
+      : message_bytes(bytes),
+        messages(std::max<size_t>(2, kSpanBytes / bytes)),
+        sent(messages * bytes),
+        copies(messages * bytes) {}
 
-  /// The second thread. A null message asks for no copy. It gives up on its own when nothing comes for long, as nobody is left to ask.
+  /// The second thread. A null message asks for no copy. It gives up on its own when nothing comes
+  /// for long, as nobody is left to ask.
   void answer() {
     size_t next = 0;
     for (const std::byte* message = nullptr; there.take(message) == Mailbox::Result::Taken;) {
-      if (message != nullptr) std::memcpy(copies.data() + next++ % messages * message_bytes, message, message_bytes);
+      if (message != nullptr)
+        std::memcpy(copies.data() + next++ % messages * message_bytes, message, message_bytes);
       back.put(message);
     }
     back.close();
@@ -95,12 +100,14 @@ HandOver::~HandOver() {
 
 double HandOver::exchange_ns(Copy copy) {
   const std::byte* message = nullptr;
-  if (copy == Copy::Yes) message = peer_->sent.data() + peer_->next_sent++ % peer_->messages * peer_->message_bytes;
+  if (copy == Copy::Yes)
+    message = peer_->sent.data() + peer_->next_sent++ % peer_->messages * peer_->message_bytes;
   return time_ns([&] {
     peer_->there.put(message);
     const std::byte* answer = nullptr;
     if (peer_->back.take(answer) == Mailbox::Result::Taken) return;
-    throw TimeoutError("the second thread did not answer within 10 s: is the machine suspended or out of memory?");
+    throw TimeoutError(
+        "the second thread did not answer within 10 s: is the machine suspended or out of memory?");
   });
 }
 

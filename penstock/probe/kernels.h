@@ -1,5 +1,6 @@
-// The two kernels that stand for a worker's own work: adding gradients, which memory bandwidth bounds, and multiplying matrices, which
-// arithmetic bounds. Portable C++ that the compiler vectorises for the processor at hand.
+// The two kernels that stand for a worker's own work: adding gradients, which memory bandwidth
+// bounds, and multiplying matrices, which arithmetic bounds. Portable C++ that the compiler
+// vectorises for the processor at hand.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@ namespace penstock::probe {
 /// sum[i] += part[i]. Reads 8 and writes 4 bytes per number.
 void add_vectors(float* sum, const float* part, size_t count);
 
-/// Single-precision matrix products of one fixed small size, [32, 32] times [32, 128]: all of it stays in the first-level cache.
+/// Single-precision matrix products of one fixed small size, [32, 32] times [32, 128]: all of it
+/// stays in the first-level cache.
 class MatrixKernel {
  public:
   MatrixKernel();

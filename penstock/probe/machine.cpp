@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::probe {
 
@@ -23,7 +24,8 @@ std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return printable(line.substr(colon + 2));
+    if (line.starts_with("model name") && colon != std::string::npos)
+      return printable(line.substr(colon + 2));
   }
   return "CPU";
 }
@@ -31,7 +33,8 @@ std::string processor_name() {
 /// Of a container: the root of its own cgroup hierarchy, version 2 or 1.
 int64_t container_limit() {
   int64_t limit = 0;
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::ifstream file(path);
     std::string text;
     if (!std::getline(file, text)) continue;
@@ -53,8 +56,10 @@ Machine this_machine() {
   Machine machine;
   machine.processor = processor_name();
   machine.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  machine.memory_bytes = std::max<int64_t>(0, saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE)));
-  if (const int64_t limit = container_limit(); limit > 0) machine.memory_bytes = std::min(machine.memory_bytes, limit);
+  machine.memory_bytes =
+      std::max<int64_t>(0, saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE)));
+  if (const int64_t limit = container_limit(); limit > 0)
+    machine.memory_bytes = std::min(machine.memory_bytes, limit);
   return machine;
 }
 

@@ -10,7 +10,8 @@ namespace penstock::probe {
 struct Machine {
   std::string processor = "CPU";  ///< printable ASCII
   int cores = 1;                  ///< that this process may use
-  int64_t memory_bytes = 0;       ///< installed, or what the container allows if that is less; 0: unknown
+  /// Installed, or what the container allows if that is less; 0: unknown.
+  int64_t memory_bytes = 0;
 
   bool operator==(const Machine&) const = default;
 };

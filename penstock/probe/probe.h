@@ -1,5 +1,6 @@
-// Measures this machine as a cluster of workers: what a message costs between them, how fast they add gradients and compute, and what
-// memory each has. docs/clusters.md says what the planner does with the numbers.
+// Measures this machine as a cluster of workers: what a message costs between them, how fast they
+// add gradients and compute, and what memory each has. docs/clusters.md says what the planner does
+// with the numbers.
 //
 //   const ProbeResult result = probe({.workers = 2, .seconds = 5});
 //   write_file_atomic("cluster.toml", to_toml(result));
@@ -42,21 +43,25 @@ struct ProbeResult {
   int64_t message_bytes = 0;
   int64_t summed_bytes = 0;  ///< length of the vectors that one worker adds
 
-  Figure hand_over_ns;           ///< a message by reference to a thread that waits for it, one way
-  Figure copied_bytes_per_s;     ///< a message that the receiving thread copies, hand-over not counted
+  Figure hand_over_ns;  ///< a message by reference to a thread that waits for it, one way
+  /// A message that the receiving thread copies, hand-over not counted.
+  Figure copied_bytes_per_s;
   std::optional<Figure> tcp_ns;  ///< a message of a few bytes to another process, one way
   std::optional<Figure> tcp_bytes_per_s;
-  std::string tcp_failure;        ///< why there are no figures for TCP
-  Figure sum_alone_bytes_per_s;   ///< of a float vector added to another, by one worker while the others rest
+  std::string tcp_failure;  ///< why there are no figures for TCP
+  /// Of a float vector added to another, by one worker while the others rest.
+  Figure sum_alone_bytes_per_s;
   Figure sum_shared_bytes_per_s;  ///< each of all workers, at the same time
-  Figure compute_alone_flops;     ///< float operations per second of small matrix products in portable C++, not of a tuned library
+  /// Float operations per second of small matrix products in portable C++, not of a tuned library.
+  Figure compute_alone_flops;
   Figure compute_shared_flops;
 };
 
-/// Blocks for about `seconds` (more where a single repetition takes longer than its share). Starts threads and, for TCP, a process; all
-/// have ended when it returns. Throws ConfigError for workers outside 0..1024, messages below 8 bytes or above 1 GiB or too large for the
-/// memory, seconds outside 0.1..600; RuntimeError when threads cannot be started; TransportError when TCP is wanted and fails: for threads
-/// such a failure is noted in the result.
+/// Blocks for about `seconds` (more where a single repetition takes longer than its share). Starts
+/// threads and, for TCP, a process; all have ended when it returns. Throws ConfigError for workers
+/// outside 0..1024, messages below 8 bytes or above 1 GiB or too large for the memory, seconds
+/// outside 0.1..600; RuntimeError when threads cannot be started; TransportError when TCP is wanted
+/// and fails: for threads such a failure is noted in the result.
 ProbeResult probe(const ProbeOptions& options);
 
 /// A valid cluster of one level. Figures are rounded to three digits.

@@ -45,7 +45,8 @@ TEST(ClusterOf, ThreadsMoveTensorsByReferenceAndSumAtTheSharedSpeed) {
 TEST(ClusterOf, ProcessesAreJoinedByTcp) {
   ProbeResult result = two_workers();
   result.transport = Transport::Tcp;
-  EXPECT_THAT(cluster_of(result).levels, ElementsAre(cluster::Level{"loopback", 2, 4'320'000'000, 22'000, false}));
+  EXPECT_THAT(cluster_of(result).levels,
+              ElementsAre(cluster::Level{"loopback", 2, 4'320'000'000, 22'000, false}));
 }
 
 TEST(ToToml, ParsesBackAndShowsTheFiguresAsComments) {
@@ -54,8 +55,12 @@ TEST(ToToml, ParsesBackAndShowsTheFiguresAsComments) {
     result.transport = transport;
     const std::string text = to_toml(result);
     EXPECT_EQ(cluster::parse_cluster(text, "c.toml"), cluster_of(result)) << text;
-    EXPECT_THAT(text, AllOf(HasSubstr("hand-over between threads             8.12 us   8.00 us to 9.00 us, 4096 samples"),
-                            HasSubstr("compute, one worker               123 GFLOP/s"), HasSubstr("6.54 GB/s")));
+    EXPECT_THAT(
+        text,
+        AllOf(
+            HasSubstr(
+                "hand-over between threads             8.12 us   8.00 us to 9.00 us, 4096 samples"),
+            HasSubstr("compute, one worker               123 GFLOP/s"), HasSubstr("6.54 GB/s")));
   }
 }
 
@@ -67,8 +72,9 @@ TEST(Notes, NameWhatMakesFiguresDoubtful) {
   result.tcp_ns.reset();
   result.tcp_bytes_per_s.reset();
   result.tcp_failure = "no port";
-  EXPECT_THAT(notes(result), ElementsAre(HasSubstr("3 workers share 2 cores"), "no port",
-                                         HasSubstr("summation: the middle half of the samples spans 100 %")));
+  EXPECT_THAT(notes(result),
+              ElementsAre(HasSubstr("3 workers share 2 cores"), "no port",
+                          HasSubstr("summation: the middle half of the samples spans 100 %")));
   EXPECT_EQ(cluster::parse_cluster(to_toml(result), "c.toml"), cluster_of(result));
 }
 
@@ -82,20 +88,24 @@ TEST(ClusterOf, IsValidForAbsurdFigures) {
 }
 
 TEST(Probe, RefusesOptionsWithoutSense) {
-  const auto refusal = [](const ProbeOptions& options) { return tests::message_of<ConfigError>([&] { probe(options); }); };
+  const auto refusal = [](const ProbeOptions& options) {
+    return tests::message_of<ConfigError>([&] { probe(options); });
+  };
   EXPECT_THAT(refusal({.workers = -1}), HasSubstr("found -1"));
   EXPECT_THAT(refusal({.workers = 1'025}), HasSubstr("1024 workers"));
   EXPECT_THAT(refusal({.message_bytes = 7}), HasSubstr("found 7"));
   EXPECT_THAT(refusal({.message_bytes = int64_t{1} << 60}), HasSubstr("bytes"));
   for (const double seconds : {0.0, -1.0, std::nan(""), HUGE_VAL, 601.0})
     EXPECT_THAT(refusal({.seconds = seconds}), HasSubstr("seconds")) << seconds;
-  EXPECT_THAT(tests::message_of<ConfigError>([] { parse_transport("udp"); }), HasSubstr("'udp': expected threads or tcp"));
+  EXPECT_THAT(tests::message_of<ConfigError>([] { parse_transport("udp"); }),
+              HasSubstr("'udp': expected threads or tcp"));
   EXPECT_EQ(parse_transport(to_string(Transport::Tcp)), Transport::Tcp);
   EXPECT_EQ(parse_transport(to_string(Transport::Threads)), Transport::Threads);
 }
 
 TEST(Probe, MeasuresThisMachineWithinPlausibleBounds) {
-  ProbeOptions options{.workers = 2, .transport = Transport::Tcp, .message_bytes = 1 << 20, .seconds = 0.4};
+  ProbeOptions options{
+      .workers = 2, .transport = Transport::Tcp, .message_bytes = 1 << 20, .seconds = 0.4};
   int last_done = -1, last_total = 0, calls = 0;
   options.progress = [&](int done, int total, const std::string& what) {
     EXPECT_GT(done, last_done) << what;
@@ -126,7 +136,8 @@ TEST(Probe, MeasuresThisMachineWithinPlausibleBounds) {
   within(result.compute_alone_flops, 1e6, 1e14);
   within(result.compute_shared_flops, 1e6, 1e14);
   EXPECT_EQ(cluster::parse_cluster(to_toml(result), "c.toml"), cluster_of(result));
-  EXPECT_EQ(parse_json(to_json(result), "probe")["figures"]["tcp_ns"]["samples"], result.tcp_ns->samples);
+  EXPECT_EQ(parse_json(to_json(result), "probe")["figures"]["tcp_ns"]["samples"],
+            result.tcp_ns->samples);
 }
 
 TEST(Probe, OneWorkerAloneIsAClusterToo) {

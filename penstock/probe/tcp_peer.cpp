@@ -29,7 +29,8 @@ constexpr int kChildPatienceSeconds = 30;
 
 [[noreturn]] void fail(std::string_view what) {
   const int error = errno;
-  throw TransportError(fmt::format("TCP over the loopback interface: {}: {}", what, std::strerror(error)));
+  throw TransportError(
+      fmt::format("TCP over the loopback interface: {}: {}", what, std::strerror(error)));
 }
 
 sockaddr_in loopback(uint16_t port) {
@@ -74,7 +75,8 @@ bool receive_all(int fd, std::byte* data, size_t size) {
   return true;
 }
 
-/// The child's whole life: connect, then take messages, whose first eight bytes are their size, until the connection ends.
+/// The child's whole life: connect, then take messages, whose first eight bytes are their size,
+/// until the connection ends.
 void serve(sockaddr_in address, std::byte* buffer, size_t capacity) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || !set_options(fd, kChildPatienceSeconds)) return;
@@ -83,7 +85,8 @@ void serve(sockaddr_in address, std::byte* buffer, size_t capacity) {
   while (receive_all(fd, buffer, sizeof size)) {
     std::memcpy(&size, buffer, sizeof size);
     if (size < sizeof size || size > capacity) return;
-    if (!receive_all(fd, buffer + sizeof size, size - sizeof size) || !send_all(fd, buffer, 1)) return;
+    if (!receive_all(fd, buffer + sizeof size, size - sizeof size) || !send_all(fd, buffer, 1))
+      return;
   }
 }
 
@@ -98,7 +101,8 @@ TcpPeer::TcpPeer(size_t most_bytes) : message_(std::max(most_bytes, kLeastMessag
   const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listener.fd() < 0) fail("cannot make a socket");
   const sockaddr_in any_port = loopback(0);
-  if (bind(listener.fd(), reinterpret_cast<const sockaddr*>(&any_port), sizeof any_port) != 0) fail("no port of 127.0.0.1 is free");
+  if (bind(listener.fd(), reinterpret_cast<const sockaddr*>(&any_port), sizeof any_port) != 0)
+    fail("no port of 127.0.0.1 is free");
   if (listen(listener.fd(), 1) != 0) fail("cannot listen");
   start_child(listener);
 
@@ -117,7 +121,8 @@ TcpPeer::TcpPeer(size_t most_bytes) : message_(std::max(most_bytes, kLeastMessag
 void TcpPeer::start_child(const Socket& listener) {
   sockaddr_in address{};
   socklen_t length = sizeof address;
-  if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("cannot tell the port");
+  if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    fail("cannot tell the port");
   child_ = fork();
   if (child_ < 0) fail("cannot start a second process");
   if (child_ > 0) return;
@@ -138,7 +143,8 @@ double TcpPeer::exchange_ns(size_t bytes) {
   const uint64_t size = bytes;
   std::memcpy(message_.data(), &size, sizeof size);
   return time_ns([&] {
-    if (!send_all(connection_.fd(), message_.data(), bytes)) fail("cannot send to the second process");
+    if (!send_all(connection_.fd(), message_.data(), bytes))
+      fail("cannot send to the second process");
     std::byte answer;
     if (!receive_all(connection_.fd(), &answer, 1)) {
       if (errno == 0) errno = ECONNRESET;

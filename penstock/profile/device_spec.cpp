@@ -25,7 +25,8 @@ DeviceSpec gpu(std::string name, int64_t gigaflops, int64_t gigabytes_per_s, int
   return device;
 }
 
-/// One core of a server with 256-bit vectors at 3 GHz: two multiply-adds of eight numbers per cycle.
+/// One core of a server with 256-bit vectors at 3 GHz: two multiply-adds of eight numbers per
+/// cycle.
 DeviceSpec cpu_core() {
   DeviceSpec device;
   device.name = "cpu-core";
@@ -39,12 +40,14 @@ DeviceSpec cpu_core() {
 
 void refuse_outside(const DeviceSpec& device, const char* key, double share) {
   if (share > 0 && share <= 1) return;
-  throw ConfigError(fmt::format("device '{}': expected {} above 0 and at most 1, found {}", device.name, key, share));
+  throw ConfigError(fmt::format("device '{}': expected {} above 0 and at most 1, found {}",
+                                device.name, key, share));
 }
 
 void refuse_below(const DeviceSpec& device, const char* key, int64_t value, int64_t least) {
   if (value >= least) return;
-  throw ConfigError(fmt::format("device '{}': expected {} of at least {}, found {}", device.name, key, least, value));
+  throw ConfigError(fmt::format("device '{}': expected {} of at least {}, found {}", device.name,
+                                key, least, value));
 }
 
 }  // namespace
@@ -69,12 +72,15 @@ DeviceSpec find_device(const std::string& name) {
     if (device.name == name) return device;
     names += device.name + ", ";
   }
-  throw ConfigError(fmt::format("unknown device '{}', expected one of {}or a file that ends in .toml", name.substr(0, 60), names));
+  throw ConfigError(
+      fmt::format("unknown device '{}', expected one of {}or a file that ends in .toml",
+                  name.substr(0, 60), names));
 }
 
 void validate(const DeviceSpec& device) {
   if (device.name.empty() || device.name.size() > kMostNameCharacters) {
-    throw ConfigError(fmt::format("device: expected a name of 1 to {} characters, found {}", kMostNameCharacters, device.name.size()));
+    throw ConfigError(fmt::format("device: expected a name of 1 to {} characters, found {}",
+                                  kMostNameCharacters, device.name.size()));
   }
   refuse_below(device, "flops", device.flops_per_s, 1);
   refuse_below(device, "bandwidth", device.bandwidth_bytes_per_s, 1);
@@ -85,8 +91,9 @@ void validate(const DeviceSpec& device) {
   refuse_outside(device, "efficiency.matmul", device.efficiency.matmul);
   refuse_outside(device, "efficiency.convolution", device.efficiency.convolution);
   if (device.half_speed_products < 0 || device.half_speed_products > kMostProducts) {
-    throw ConfigError(fmt::format("device '{}': expected half_speed_products between 0 and {}, found {}", device.name, kMostProducts,
-                                  device.half_speed_products));
+    throw ConfigError(
+        fmt::format("device '{}': expected half_speed_products between 0 and {}, found {}",
+                    device.name, kMostProducts, device.half_speed_products));
   }
 }
 

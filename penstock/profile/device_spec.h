@@ -1,4 +1,5 @@
-// Data sheets of devices, for estimating what operations cost on hardware that is not at hand (roofline.h).
+// Data sheets of devices, for estimating what operations cost on hardware that is not at hand
+// (roofline.h).
 //
 //   DeviceSpec v100 = find_device("v100");          // built in
 //   DeviceSpec mine = find_device("mine.toml");     // docs/profiles.md
@@ -30,27 +31,30 @@ struct DeviceSpec {
   int64_t memory_bytes = 0;  ///< 0: not limited
   int64_t launch_ns = 0;     ///< added to every kernel
   Efficiency efficiency = {};
-  /// Convolutions whose outputs are sums of p products reach p / (p + this) of their efficiency: gathering windows pays for long sums.
+  /// Convolutions whose outputs are sums of p products reach p / (p + this) of their efficiency:
+  /// gathering windows pays for long sums.
   int64_t half_speed_products = 256;
-  /// Whether the convolution library multiplies in transformed tiles where that is faster (Winograd).
+  /// Whether the convolution library multiplies in transformed tiles where that is faster
+  /// (Winograd).
   bool winograd = true;
 
   bool operator==(const DeviceSpec&) const = default;
 };
 
-/// v100, a100, h100, t4, p100, titan-x, cpu-core. Peaks are the vendors'; efficiencies are calibrated for the V100 (docs/profiles.md) and
-/// taken to hold for the other GPUs.
+/// v100, a100, h100, t4, p100, titan-x, cpu-core. Peaks are the vendors'; efficiencies are
+/// calibrated for the V100 (docs/profiles.md) and taken to hold for the other GPUs.
 const std::vector<DeviceSpec>& builtin_devices();
 
-/// A built-in device by its name, or a file when `name` ends in ".toml" or has a '/'. Throws ConfigError naming the built-in ones, or as
-/// load_device.
+/// A built-in device by its name, or a file when `name` ends in ".toml" or has a '/'. Throws
+/// ConfigError naming the built-in ones, or as load_device.
 DeviceSpec find_device(const std::string& name);
 
-/// Throws ConfigError: no name, a peak below 1, negative memory or launch, an efficiency outside (0, 1], products outside 0 .. 2^20.
+/// Throws ConfigError: no name, a peak below 1, negative memory or launch, an efficiency outside
+/// (0, 1], products outside 0 .. 2^20.
 void validate(const DeviceSpec& device);
 
-/// Reads the TOML form. `name`, `flops` and `bandwidth` are required. Throws ParseError(place, line, ...) with what was found and expected;
-/// unknown keys are refused.
+/// Reads the TOML form. `name`, `flops` and `bandwidth` are required. Throws ParseError(place,
+/// line, ...) with what was found and expected; unknown keys are refused.
 DeviceSpec parse_device(std::string_view text, std::string_view place);
 DeviceSpec load_device(const std::filesystem::path& path);
 /// Reads back as an equal value.

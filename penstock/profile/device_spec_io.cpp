@@ -12,7 +12,8 @@ namespace penstock::profile {
 namespace {
 
 // A device file has a dozen keys.
-constexpr TomlBounds kBounds = {.what = "a device file", .most_bytes = 16 * 1024, .most_nesting = 500};
+constexpr TomlBounds kBounds = {
+    .what = "a device file", .most_bytes = 16 * 1024, .most_nesting = 500};
 
 Efficiency read_efficiency(const toml::table& table, std::string_view place) {
   const TomlTable reader(table, place, "efficiency");
@@ -27,7 +28,8 @@ Efficiency read_efficiency(const toml::table& table, std::string_view place) {
 
 DeviceSpec read_device(const toml::table& root, std::string_view place) {
   const TomlTable table(root, place, "");
-  table.allow_only({"name", "flops", "bandwidth", "memory", "launch", "half_speed_products", "winograd", "efficiency"});
+  table.allow_only({"name", "flops", "bandwidth", "memory", "launch", "half_speed_products",
+                    "winograd", "efficiency"});
   for (const char* key : {"name", "flops", "bandwidth"}) table.require(key);
   DeviceSpec device;
   table.read("name", device.name);
@@ -37,7 +39,8 @@ DeviceSpec read_device(const toml::table& root, std::string_view place) {
   table.read_quantity("launch", device.launch_ns, parse_duration);
   table.read("half_speed_products", device.half_speed_products);
   table.read("winograd", device.winograd);
-  if (const toml::table* efficiency = toml_table_of(root, "efficiency", place)) device.efficiency = read_efficiency(*efficiency, place);
+  if (const toml::table* efficiency = toml_table_of(root, "efficiency", place))
+    device.efficiency = read_efficiency(*efficiency, place);
   return device;
 }
 
@@ -60,19 +63,27 @@ DeviceSpec parse_device(std::string_view text, std::string_view place) {
   }
 }
 
-DeviceSpec load_device(const std::filesystem::path& path) { return parse_device(read_file(path, kBounds.most_bytes), path.string()); }
+DeviceSpec load_device(const std::filesystem::path& path) {
+  return parse_device(read_file(path, kBounds.most_bytes), path.string());
+}
 
 std::string to_toml(const DeviceSpec& device) {
-  std::string text = fmt::format("name = {}\nflops = {}\nbandwidth = {}\n", toml_string(device.name),
-                                 toml_quantity(device.flops_per_s, {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"}),
-                                 toml_quantity(device.bandwidth_bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}));
+  std::string text = fmt::format(
+      "name = {}\nflops = {}\nbandwidth = {}\n", toml_string(device.name),
+      toml_quantity(device.flops_per_s, {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s"}),
+      toml_quantity(device.bandwidth_bytes_per_s, {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"}));
   if (device.memory_bytes > 0)
-    text += fmt::format("memory = {}\n", toml_quantity(device.memory_bytes, {"B", "kB", "MB", "GB", "TB", "PB"}));
-  text += fmt::format("launch = {}\nhalf_speed_products = {}\nwinograd = {}\n\n", toml_quantity(device.launch_ns, {"ns", "us", "ms", "s"}),
+    text += fmt::format("memory = {}\n",
+                        toml_quantity(device.memory_bytes, {"B", "kB", "MB", "GB", "TB", "PB"}));
+  text += fmt::format("launch = {}\nhalf_speed_products = {}\nwinograd = {}\n\n",
+                      toml_quantity(device.launch_ns, {"ns", "us", "ms", "s"}),
                       device.half_speed_products, device.winograd);
   const Efficiency& efficiency = device.efficiency;
-  return text + fmt::format("[efficiency]\nmemory = {}\nnormalization = {}\nmatmul = {}\nconvolution = {}\n", share(efficiency.memory),
-                            share(efficiency.normalization), share(efficiency.matmul), share(efficiency.convolution));
+  return text +
+         fmt::format(
+             "[efficiency]\nmemory = {}\nnormalization = {}\nmatmul = {}\nconvolution = {}\n",
+             share(efficiency.memory), share(efficiency.normalization), share(efficiency.matmul),
+             share(efficiency.convolution));
 }
 
 }  // namespace penstock::profile

@@ -38,7 +38,8 @@ TEST(DeviceSpec, BuiltInOnesAreValidAndHaveDistinctNames) {
     EXPECT_EQ(find_device(device.name), device);
     EXPECT_EQ(parse_device(to_toml(device), "again"), device);
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"v100", "a100", "h100", "t4", "p100", "titan-x", "cpu-core"}));
+  EXPECT_THAT(names,
+              testing::IsSupersetOf({"v100", "a100", "h100", "t4", "p100", "titan-x", "cpu-core"}));
 }
 
 TEST(DeviceSpec, DataSheetOfTheV100) {
@@ -76,14 +77,15 @@ matmul = 1
 convolution = 0.45
 )",
                                          "d.toml");
-  const DeviceSpec expected{.name = "board",
-                            .flops_per_s = 2'500'000'000'000,
-                            .bandwidth_bytes_per_s = 60'000'000'000,
-                            .memory_bytes = int64_t{8} << 30,
-                            .launch_ns = 20'000,
-                            .efficiency = {.memory = 0.6, .normalization = 0.5, .matmul = 1, .convolution = 0.45},
-                            .half_speed_products = 32,
-                            .winograd = false};
+  const DeviceSpec expected{
+      .name = "board",
+      .flops_per_s = 2'500'000'000'000,
+      .bandwidth_bytes_per_s = 60'000'000'000,
+      .memory_bytes = int64_t{8} << 30,
+      .launch_ns = 20'000,
+      .efficiency = {.memory = 0.6, .normalization = 0.5, .matmul = 1, .convolution = 0.45},
+      .half_speed_products = 32,
+      .winograd = false};
   EXPECT_EQ(device, expected);
 }
 
@@ -97,16 +99,21 @@ TEST(DeviceSpec, WhatIsLeftOutHasTheDefaults) {
 TEST(DeviceSpec, RefusalsNameLineAndKey) {
   const std::string least = kLeast;
   EXPECT_THAT(refusal("name = \"x\"\nbandwidth = \"1GB/s\"\n"), HasSubstr("'flops' is missing"));
-  EXPECT_THAT(refusal(least + "memori = 3\n"), AllOf(StartsWith("d.toml:4:"), HasSubstr("memori"), HasSubstr("half_speed_products")));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = \"1TB/s\"\nbandwidth = \"1GB/s\"\n"), AllOf(StartsWith("d.toml:2:"), HasSubstr("'1TB/s'")));
+  EXPECT_THAT(refusal(least + "memori = 3\n"), AllOf(StartsWith("d.toml:4:"), HasSubstr("memori"),
+                                                     HasSubstr("half_speed_products")));
+  EXPECT_THAT(refusal("name = \"x\"\nflops = \"1TB/s\"\nbandwidth = \"1GB/s\"\n"),
+              AllOf(StartsWith("d.toml:2:"), HasSubstr("'1TB/s'")));
   EXPECT_THAT(refusal("name = \"x\"\nflops = 0\nbandwidth = \"1GB/s\"\n"), StartsWith("d.toml:2:"));
-  EXPECT_THAT(refusal("name = \"x\"\nflops = -5\nbandwidth = \"1GB/s\"\n"), StartsWith("d.toml:2:"));
+  EXPECT_THAT(refusal("name = \"x\"\nflops = -5\nbandwidth = \"1GB/s\"\n"),
+              StartsWith("d.toml:2:"));
   EXPECT_THAT(refusal("name = \"x\"\nflops = 1.5\nbandwidth = \"1GB/s\"\n"), HasSubstr("flops"));
   EXPECT_THAT(refusal("name = \"\"\nflops = 1\nbandwidth = 1\n"), HasSubstr("name of 1 to"));
   EXPECT_THAT(refusal(least + "[efficiency]\nmemory = 0\n"), HasSubstr("efficiency.memory"));
   EXPECT_THAT(refusal(least + "[efficiency]\nmatmul = 1.01\n"), HasSubstr("efficiency.matmul"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nconvolution = nan\n"), HasSubstr("efficiency.convolution"));
-  EXPECT_THAT(refusal(least + "[efficiency]\nspeed = 1\n"), AllOf(StartsWith("d.toml:5:"), HasSubstr("efficiency: unknown key 'speed'")));
+  EXPECT_THAT(refusal(least + "[efficiency]\nconvolution = nan\n"),
+              HasSubstr("efficiency.convolution"));
+  EXPECT_THAT(refusal(least + "[efficiency]\nspeed = 1\n"),
+              AllOf(StartsWith("d.toml:5:"), HasSubstr("efficiency: unknown key 'speed'")));
   EXPECT_THAT(refusal(least + "efficiency = 3\n"), HasSubstr("[efficiency]"));
   EXPECT_THAT(refusal(least + "half_speed_products = -1\n"), HasSubstr("half_speed_products"));
   EXPECT_THAT(refusal(least + "winograd = \"yes\"\n"), HasSubstr("true or false"));
@@ -124,7 +131,8 @@ RC_GTEST_PROP(DeviceSpec, TomlReadsBackAsItWas, ()) {
   device.memory_bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 62);
   device.launch_ns = *rc::gen::inRange<int64_t>(0, 1'000'000'000);
   const auto share = [] { return *rc::gen::inRange(1, 1001) / 1000.0; };
-  device.efficiency = {.memory = share(), .normalization = share(), .matmul = share(), .convolution = share()};
+  device.efficiency = {
+      .memory = share(), .normalization = share(), .matmul = share(), .convolution = share()};
   device.half_speed_products = *rc::gen::inRange<int64_t>(0, (int64_t{1} << 20) + 1);
   device.winograd = *rc::gen::arbitrary<bool>();
   RC_ASSERT(parse_device(to_toml(device), "again") == device);

@@ -23,7 +23,8 @@ using graph::ValueRef;
 constexpr std::string_view kSeparator = " -- ";
 constexpr double kLargest = 0x1p62;
 constexpr double kNsPerMs = 1e6;
-/// An edge carries every output of its source, so a small file could ask for the product of two large counts.
+/// An edge carries every output of its source, so a small file could ask for the product of two
+/// large counts.
 constexpr int64_t kMaxReads = 10'000'000;
 
 struct Node {
@@ -57,7 +58,8 @@ int64_t read_number(std::string_view text, double scale, std::string_view key, c
   double value = 0;
   const std::string_view digits = trim(text);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || !(value >= 0) || !(value * scale <= kLargest)) {
+  if (error != std::errc{} || end != digits.data() + digits.size() || !(value >= 0) ||
+      !(value * scale <= kLargest)) {
     at.fail(fmt::format("{}: expected a number of at least 0, found {}", key, quoted(digits)));
   }
   return std::llround(value * scale);
@@ -67,7 +69,8 @@ int64_t read_number(std::string_view text, double scale, std::string_view key, c
 std::vector<int64_t> read_sizes(std::string_view text, std::string_view key, const Location& at) {
   text = trim(text);
   const bool is_list = text.starts_with('[');
-  if (is_list && !text.ends_with(']')) at.fail(fmt::format("{}: expected a list such as [1.0; 2.0], found {}", key, quoted(text)));
+  if (is_list && !text.ends_with(']'))
+    at.fail(fmt::format("{}: expected a list such as [1.0; 2.0], found {}", key, quoted(text)));
   std::string_view rest = is_list ? text.substr(1, text.size() - 2) : text;
   std::vector<int64_t> sizes;
   while (true) {
@@ -78,10 +81,12 @@ std::vector<int64_t> read_sizes(std::string_view text, std::string_view key, con
   }
 }
 
-/// "forward_compute_time=2.2, backward_compute_time=2.7, activation_size=205520896.000, parameter_size=0.000"
+/// "forward_compute_time=2.2, backward_compute_time=2.7, activation_size=205520896.000,
+/// parameter_size=0.000"
 LayerCost read_costs(std::string_view text, const Location& at) {
   LayerCost cost;
-  constexpr std::string_view kKeys[] = {"forward_compute_time", "backward_compute_time", "activation_size", "parameter_size"};
+  constexpr std::string_view kKeys[] = {"forward_compute_time", "backward_compute_time",
+                                        "activation_size", "parameter_size"};
   for (const std::string_view key : kKeys) {
     const size_t end = std::min(text.find(','), text.size());
     const std::string_view field = trim(text.substr(0, end));
@@ -94,8 +99,11 @@ LayerCost read_costs(std::string_view text, const Location& at) {
     if (key == kKeys[3]) cost.weight_bytes = read_number(value, 1, key, at);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  if (!trim(text).empty()) at.fail(fmt::format("expected the end of the line after parameter_size, found {}", quoted(text)));
-  cost.stash_bytes = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0}, saturating_add);
+  if (!trim(text).empty())
+    at.fail(
+        fmt::format("expected the end of the line after parameter_size, found {}", quoted(text)));
+  cost.stash_bytes = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0},
+                                     saturating_add);
   return cost;
 }
 
@@ -115,18 +123,22 @@ Node read_node(std::string_view line, const Location& at) {
   // The description may hold anything, the separator included.
   const size_t costs = line.find(" -- forward_compute_time=");
   if (id_end == std::string_view::npos || costs == std::string_view::npos || costs <= id_end) {
-    at.fail(fmt::format("expected 'id -- description -- forward_compute_time=..., ...', found {}", quoted(line)));
+    at.fail(fmt::format("expected 'id -- description -- forward_compute_time=..., ...', found {}",
+                        quoted(line)));
   }
   Node node;
   node.id = trim(line.substr(0, id_end));
   if (!graph::is_layer_name(node.id))
-    at.fail(fmt::format("expected a node id of letters, digits, '_', '-' or '.', found {}", quoted(node.id)));
-  const std::string_view description = trim(line.substr(id_end + kSeparator.size(), costs - id_end - kSeparator.size()));
+    at.fail(fmt::format("expected a node id of letters, digits, '_', '-' or '.', found {}",
+                        quoted(node.id)));
+  const std::string_view description =
+      trim(line.substr(id_end + kSeparator.size(), costs - id_end - kSeparator.size()));
   node.is_input = description.starts_with("Input");
   node.kind = kind_of(description);
   std::string_view fields = line.substr(costs + kSeparator.size());
   // PipeDream's optimiser appends the stage it chose.
-  if (const size_t stage = fields.find(" -- stage_id="); stage != std::string_view::npos) fields = fields.substr(0, stage);
+  if (const size_t stage = fields.find(" -- stage_id="); stage != std::string_view::npos)
+    fields = fields.substr(0, stage);
   node.cost = read_costs(fields, at);
   return node;
 }
@@ -162,14 +174,17 @@ GraphFile read_lines(std::string_view text, std::string_view place) {
   }
   const auto position = [&](std::string_view id, const Location& at) {
     const auto found = positions.find(trim(id));
-    if (found == positions.end()) at.fail(fmt::format("no line describes the node {}", quoted(trim(id))));
+    if (found == positions.end())
+      at.fail(fmt::format("no line describes the node {}", quoted(trim(id))));
     return found->second;
   };
   for (const EdgeLine& edge : edge_lines) {
     const Location at{place, edge.line};
     const size_t middle = edge.text.find(kSeparator);
-    if (middle == std::string_view::npos) at.fail(fmt::format("expected an edge 'id -- id', found {}", quoted(edge.text)));
-    file.edges.push_back({position(edge.text.substr(0, middle), at), position(edge.text.substr(middle + kSeparator.size()), at)});
+    if (middle == std::string_view::npos)
+      at.fail(fmt::format("expected an edge 'id -- id', found {}", quoted(edge.text)));
+    file.edges.push_back({position(edge.text.substr(0, middle), at),
+                          position(edge.text.substr(middle + kSeparator.size()), at)});
     if (const Node& to = file.nodes[file.edges.back().to]; to.is_input)
       at.fail(fmt::format("expected no edge into the input {}", quoted(to.id)));
   }
@@ -184,11 +199,13 @@ auto order_of(std::string_view id) {
   return std::tuple(digits.size(), digits, id);
 }
 
-/// Positions of the nodes in the order of their ids, which is the order in which the profiled program made them; the file's is arbitrary.
+/// Positions of the nodes in the order of their ids, which is the order in which the profiled
+/// program made them; the file's is arbitrary.
 std::vector<size_t> in_id_order(const std::vector<Node>& nodes) {
   std::vector<size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return order_of(nodes[a].id) < order_of(nodes[b].id); });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return order_of(nodes[a].id) < order_of(nodes[b].id); });
   return order;
 }
 
@@ -207,11 +224,16 @@ graph::ModelGraph build_graph(const GraphFile& file) {
   for (const size_t position : in_id_order(file.nodes)) {
     const Node& node = file.nodes[position];
     number[position] = node.is_input ? static_cast<size_t>(num_inputs++) : layers.size();
-    if (!node.is_input) layers.push_back({std::string(node.id), node.kind, {}, static_cast<int>(node.cost.output_bytes.size())});
+    if (!node.is_input)
+      layers.push_back(
+          {std::string(node.id), node.kind, {}, static_cast<int>(node.cost.output_bytes.size())});
   }
   int64_t reads = 0;
-  for (const Edge& edge : file.edges) reads += static_cast<int64_t>(file.nodes[edge.from].cost.output_bytes.size());
-  if (reads > kMaxReads) throw ConfigError(fmt::format("the edges carry {} values, expected at most {}", reads, kMaxReads));
+  for (const Edge& edge : file.edges)
+    reads += static_cast<int64_t>(file.nodes[edge.from].cost.output_bytes.size());
+  if (reads > kMaxReads)
+    throw ConfigError(
+        fmt::format("the edges carry {} values, expected at most {}", reads, kMaxReads));
   std::vector<bool> is_read(file.nodes.size());
   for (const Edge& edge : file.edges) {
     append_values(file.nodes[edge.from], number[edge.from], layers[number[edge.to]].inputs);
@@ -243,7 +265,8 @@ Profile parse_pipedream_graph(std::string_view text, std::string_view place) {
     profile.graph = build_graph(file);
     std::unordered_map<std::string_view, LayerCost*> costs;
     for (Node& node : file.nodes) costs.emplace(node.id, &node.cost);
-    for (const LayerNode& layer : profile.graph.layers()) profile.costs.push_back(std::move(*costs.at(layer.name)));
+    for (const LayerNode& layer : profile.graph.layers())
+      profile.costs.push_back(std::move(*costs.at(layer.name)));
     validate(profile);
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());

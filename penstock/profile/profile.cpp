@@ -14,14 +14,17 @@ namespace {
 
 void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   const auto refuse_negative = [&](std::string_view key, int64_t value) {
-    if (value < 0) throw ConfigError(fmt::format("layer '{}': expected {} of at least 0, found {}", layer.name, key, value));
+    if (value < 0)
+      throw ConfigError(
+          fmt::format("layer '{}': expected {} of at least 0, found {}", layer.name, key, value));
   };
   refuse_negative("forward_ns", cost.forward_ns);
   refuse_negative("backward_ns", cost.backward_ns);
   refuse_negative("backward_weight_ns", cost.backward_weight_ns);
   if (cost.backward_weight_ns > cost.backward_ns) {
-    throw ConfigError(fmt::format("layer '{}': expected backward_weight_ns of at most backward_ns, {}, found {}", layer.name,
-                                  cost.backward_ns, cost.backward_weight_ns));
+    throw ConfigError(
+        fmt::format("layer '{}': expected backward_weight_ns of at most backward_ns, {}, found {}",
+                    layer.name, cost.backward_ns, cost.backward_weight_ns));
   }
   refuse_negative("accumulate_ns", cost.accumulate_ns);
   refuse_negative("step_ns", cost.step_ns);
@@ -31,24 +34,28 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   refuse_negative("stash_bytes", cost.stash_bytes);
   for (const int64_t bytes : cost.output_bytes) refuse_negative("output_bytes", bytes);
   if (cost.output_bytes.size() != static_cast<size_t>(layer.num_outputs)) {
-    throw ConfigError(fmt::format("layer '{}': expected output_bytes for its {} outputs, found {}", layer.name, layer.num_outputs,
-                                  cost.output_bytes.size()));
+    throw ConfigError(fmt::format("layer '{}': expected output_bytes for its {} outputs, found {}",
+                                  layer.name, layer.num_outputs, cost.output_bytes.size()));
   }
 }
 
 void validate_ties(const LayerCost& cost, const graph::LayerNode& layer) {
   if (cost.tied_bytes.size() != layer.ties.size()) {
-    throw ConfigError(fmt::format("layer '{}': expected the bytes of its {} tied parameters, found {}", layer.name, layer.ties.size(),
-                                  cost.tied_bytes.size()));
+    throw ConfigError(
+        fmt::format("layer '{}': expected the bytes of its {} tied parameters, found {}",
+                    layer.name, layer.ties.size(), cost.tied_bytes.size()));
   }
   int64_t total = 0;
   for (const int64_t bytes : cost.tied_bytes) {
-    if (bytes < 0) throw ConfigError(fmt::format("layer '{}': expected tied weights of at least 0 bytes, found {}", layer.name, bytes));
+    if (bytes < 0)
+      throw ConfigError(fmt::format(
+          "layer '{}': expected tied weights of at least 0 bytes, found {}", layer.name, bytes));
     total = saturating_add(total, bytes);
   }
   if (total > cost.weight_bytes) {
     throw ConfigError(
-        fmt::format("layer '{}': expected tied weights of at most weight_bytes, {}, found {}", layer.name, cost.weight_bytes, total));
+        fmt::format("layer '{}': expected tied weights of at most weight_bytes, {}, found {}",
+                    layer.name, cost.weight_bytes, total));
   }
 }
 
@@ -63,7 +70,8 @@ int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& laye
     int64_t own = cost.weight_bytes;
     const std::vector<graph::WeightTie>& ties = profile.graph.layer(id).ties;
     for (size_t k = 0; k < ties.size(); ++k) {
-      const bool again = present.contains(ties[k].owner.layer) || !counted.insert(ties[k].owner).second;
+      const bool again =
+          present.contains(ties[k].owner.layer) || !counted.insert(ties[k].owner).second;
       if (again) own -= cost.tied_bytes[k];
     }
     total = saturating_add(total, own);
@@ -73,24 +81,29 @@ int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& laye
 
 int64_t total_compute_ns(const Profile& profile) {
   int64_t total = 0;
-  for (const LayerCost& cost : profile.costs) total = saturating_add(total, saturating_add(cost.forward_ns, cost.backward_ns));
+  for (const LayerCost& cost : profile.costs)
+    total = saturating_add(total, saturating_add(cost.forward_ns, cost.backward_ns));
   return total;
 }
 
-int64_t samples_per_micro_batch(const Profile& profile) { return std::max<int64_t>(profile.batch_size, 1); }
+int64_t samples_per_micro_batch(const Profile& profile) {
+  return std::max<int64_t>(profile.batch_size, 1);
+}
 
 void validate(const Profile& profile) {
   const auto& layers = profile.graph.layers();
   if (layers.empty()) throw ConfigError("the profile has no layer, expected at least one");
   if (profile.costs.size() != layers.size()) {
-    throw ConfigError(fmt::format("expected costs for each of the {} layers, found {}", layers.size(), profile.costs.size()));
+    throw ConfigError(fmt::format("expected costs for each of the {} layers, found {}",
+                                  layers.size(), profile.costs.size()));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     validate(profile.costs[i], layers[i]);
     validate_ties(profile.costs[i], layers[i]);
   }
   const auto refuse_negative = [&](std::string_view key, int64_t value) {
-    if (value < 0) throw ConfigError(fmt::format("profile: expected {} of at least 0, found {}", key, value));
+    if (value < 0)
+      throw ConfigError(fmt::format("profile: expected {} of at least 0, found {}", key, value));
   };
   refuse_negative("batch_size", profile.batch_size);
   refuse_negative("samples", profile.samples);

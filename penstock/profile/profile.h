@@ -1,7 +1,9 @@
-// What each layer of a model costs, measured on one device for one batch size: data only. Measuring is model/profiler.h.
+// What each layer of a model costs, measured on one device for one batch size: data only. Measuring
+// is model/profiler.h.
 //
 //   Profile profile = load_profile("vgg16.profile.json");       // our own format
-//   Profile published = load_profile("vgg16.graph.txt");        // PipeDream's graph.txt, recognised by its content
+//   // PipeDream's graph.txt, recognised by its content
+//   Profile published = load_profile("vgg16.graph.txt");
 #pragma once
 
 #include <cstdint>
@@ -16,30 +18,38 @@ namespace penstock::profile {
 
 /// Costs of one layer for one micro-batch of `Profile::batch_size` samples.
 struct LayerCost {
-  int64_t forward_ns = 0;          ///< mean of the samples
-  int64_t backward_ns = 0;         ///< for weights and inputs together
-  int64_t backward_weight_ns = 0;  ///< the part of backward_ns for the weights alone (action W); 0 in all layers when not measured,
-                                   ///< 0 in one whose weights' gradients are made together with the inputs' (normalisation)
-  int64_t accumulate_ns = 0;       ///< adding these weights' gradients to those of earlier micro-batches, 0 when not measured
-  int64_t step_ns = 0;             ///< one optimiser step on this layer's weights, 0 when not measured
-  int64_t forward_spread_ns = 0;   ///< interquartile range of the samples
+  int64_t forward_ns = 0;   ///< mean of the samples
+  int64_t backward_ns = 0;  ///< for weights and inputs together
+  /// The part of backward_ns for the weights alone (action W); 0 in all layers when not measured, 0
+  /// in one whose weights' gradients are made together with the inputs' (normalisation).
+  int64_t backward_weight_ns = 0;
+  /// Adding these weights' gradients to those of earlier micro-batches, 0 when not measured.
+  int64_t accumulate_ns = 0;
+  /// One optimiser step on this layer's weights, 0 when not measured.
+  int64_t step_ns = 0;
+  int64_t forward_spread_ns = 0;  ///< interquartile range of the samples
   int64_t backward_spread_ns = 0;
   std::vector<int64_t> output_bytes;  ///< one per output; gradients have the same sizes
-  int64_t weight_bytes = 0;           ///< all that the layer reads, weights that it shares with others (graph::WeightTie) included
-  int64_t stash_bytes = 0;            ///< kept from forward to backward (outputs included), per micro-batch
+  /// All that the layer reads, weights that it shares with others (graph::WeightTie) included.
+  int64_t weight_bytes = 0;
+  /// Kept from forward to backward (outputs included), per micro-batch.
+  int64_t stash_bytes = 0;
 
-  std::vector<int64_t> tied_bytes = {};  ///< per entry of LayerNode::ties: the part of weight_bytes that belongs to another layer
+  /// Per entry of LayerNode::ties: the part of weight_bytes that belongs to another layer.
+  std::vector<int64_t> tied_bytes = {};
 
   bool operator==(const LayerCost&) const = default;
 };
 
 struct Profile {
   std::string model;
-  std::string device;                      ///< e.g. "AMD EPYC, 1 thread"
-  std::string source;                      ///< "measured", "pipedream graph.txt", "analytic"
-  int64_t batch_size = 0;                  ///< samples per micro-batch; 0 when unknown (published profiles do not say)
-  int samples = 0;                         ///< timed repetitions per layer
-  int64_t copy_bandwidth_bytes_per_s = 0;  ///< how fast this device sums gradients in memory, 0 when not measured
+  std::string device;  ///< e.g. "AMD EPYC, 1 thread"
+  std::string source;  ///< "measured", "pipedream graph.txt", "analytic"
+  /// Samples per micro-batch; 0 when unknown (published profiles do not say).
+  int64_t batch_size = 0;
+  int samples = 0;  ///< timed repetitions per layer
+  /// How fast this device sums gradients in memory, 0 when not measured.
+  int64_t copy_bandwidth_bytes_per_s = 0;
   graph::ModelGraph graph;
   std::vector<LayerCost> costs;  ///< one per layer of `graph`, in its order
 
@@ -48,24 +58,28 @@ struct Profile {
 
 /// Sum of forward and backward of all layers, saturating.
 int64_t total_compute_ns(const Profile& profile);
-/// Weights of these layers together, each counted once however many of them share it, as the table of a profile shows them: a worker keeps
-/// a copy for every layer that reads it (docs/weights.md), that is the sum of weight_bytes. Saturates. O(layers * log ties).
+/// Weights of these layers together, each counted once however many of them share it, as the table
+/// of a profile shows them: a worker keeps a copy for every layer that reads it (docs/weights.md),
+/// that is the sum of weight_bytes. Saturates. O(layers * log ties).
 int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& layers);
 /// Samples that count for throughput: batch_size, or 1 when it is unknown.
 int64_t samples_per_micro_batch(const Profile& profile);
 
-/// Throws ConfigError when costs and graph disagree, a time or size is negative, backward_weight_ns exceeds backward_ns, tied weights
-/// exceed the layer's, or there is no layer.
+/// Throws ConfigError when costs and graph disagree, a time or size is negative, backward_weight_ns
+/// exceeds backward_ns, tied weights exceed the layer's, or there is no layer.
 void validate(const Profile& profile);
 
 /// Throws as validate: what is written can be read.
 std::string to_json(const Profile& profile);
-/// Throws ParseError naming place and key. Accepts documents of this and older versions (docs/formats.md).
+/// Throws ParseError naming place and key. Accepts documents of this and older versions
+/// (docs/formats.md).
 Profile parse_profile(std::string_view json, std::string_view place);
 
-/// PipeDream's `graph.txt`: "id -- description -- forward_compute_time=ms, backward_compute_time=ms, activation_size=bytes or
-/// [a; b; c], parameter_size=bytes" per node and "\tid -- id" per edge. Nodes whose description starts with "Input" become model inputs
-/// (their time is data loading). An edge carries all outputs of its source. Throws ParseError with the line.
+/// PipeDream's `graph.txt`: "id -- description -- forward_compute_time=ms,
+/// backward_compute_time=ms, activation_size=bytes or [a; b; c], parameter_size=bytes" per node and
+/// "\tid -- id" per edge. Nodes whose description starts with "Input" become model inputs (their
+/// time is data loading). An edge carries all outputs of its source. Throws ParseError with the
+/// line.
 Profile parse_pipedream_graph(std::string_view text, std::string_view place);
 
 /// Either format, told apart by content.

@@ -43,7 +43,8 @@ Json write_ties(const LayerNode& layer, const LayerCost& cost, const ModelGraph&
   Json list = Json::array();
   for (size_t k = 0; k < layer.ties.size(); ++k) {
     const graph::WeightTie& tie = layer.ties[k];
-    list.push_back(Json::array({tie.parameter, graph.layer(tie.owner.layer).name, tie.owner.parameter, cost.tied_bytes[k]}));
+    list.push_back(Json::array({tie.parameter, graph.layer(tie.owner.layer).name,
+                                tie.owner.parameter, cost.tied_bytes[k]}));
   }
   return list;
 }
@@ -68,45 +69,55 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
 
 ValueRef read_value(const JsonReader& reader, const LayerPositions& positions, int num_inputs) {
   const auto parts = reader.elements(2);
-  if (parts.size() != 2) reader.fail("expected [layer name, output number] or [\"@input number\", 0]");
+  if (parts.size() != 2)
+    reader.fail("expected [layer name, output number] or [\"@input number\", 0]");
   const std::string source = parts[0].text();
   if (source.starts_with('@')) {
     int input = -1;
     std::from_chars(source.data() + 1, source.data() + source.size(), input);
     // Compared with its own spelling: "@01" or "@1x" is no input.
     if (input < 0 || input >= num_inputs || source != fmt::format("@{}", input)) {
-      parts[0].fail(fmt::format("expected one of the model's {} inputs, found \"{}\"", num_inputs, source.substr(0, 60)));
+      parts[0].fail(fmt::format("expected one of the model's {} inputs, found \"{}\"", num_inputs,
+                                source.substr(0, 60)));
     }
     parts[1].integer(0, 0);
     return ValueRef::model_input(input);
   }
   const auto found = positions.find(source);
-  if (found == positions.end()) parts[0].fail(fmt::format("there is no layer \"{}\"", source.substr(0, 60)));
+  if (found == positions.end())
+    parts[0].fail(fmt::format("there is no layer \"{}\"", source.substr(0, 60)));
   return {LayerId{found->second}, static_cast<int>(parts[1].integer(0, INT_MAX))};
 }
 
-std::vector<ValueRef> read_values(const JsonReader& reader, const LayerPositions& positions, int num_inputs) {
+std::vector<ValueRef> read_values(const JsonReader& reader, const LayerPositions& positions,
+                                  int num_inputs) {
   std::vector<ValueRef> values;
-  for (const JsonReader& element : reader.elements()) values.push_back(read_value(element, positions, num_inputs));
+  for (const JsonReader& element : reader.elements())
+    values.push_back(read_value(element, positions, num_inputs));
   return values;
 }
 
-void read_ties(const JsonReader& reader, const LayerPositions& positions, LayerNode& layer, LayerCost& cost) {
+void read_ties(const JsonReader& reader, const LayerPositions& positions, LayerNode& layer,
+               LayerCost& cost) {
   constexpr size_t kParts = 4;
   for (const JsonReader& element : reader.elements()) {
     const auto parts = element.elements(kParts);
-    if (parts.size() != kParts) element.fail("expected [parameter, owner layer, owner parameter, bytes]");
+    if (parts.size() != kParts)
+      element.fail("expected [parameter, owner layer, owner parameter, bytes]");
     const auto owner = positions.find(parts[1].text());
-    if (owner == positions.end()) parts[1].fail(fmt::format("there is no layer \"{}\"", parts[1].text().substr(0, 60)));
+    if (owner == positions.end())
+      parts[1].fail(fmt::format("there is no layer \"{}\"", parts[1].text().substr(0, 60)));
     layer.ties.push_back(
-        {static_cast<int>(parts[0].integer(0, INT_MAX)), {LayerId{owner->second}, static_cast<int>(parts[2].integer(0, INT_MAX))}});
+        {static_cast<int>(parts[0].integer(0, INT_MAX)),
+         {LayerId{owner->second}, static_cast<int>(parts[2].integer(0, INT_MAX))}});
     cost.tied_bytes.push_back(parts[3].integer(0));
   }
 }
 
 LayerCost read_cost(const JsonReader& reader) {
   LayerCost cost;
-  for (const JsonReader& bytes : reader.at("output_bytes").elements()) cost.output_bytes.push_back(bytes.integer(0));
+  for (const JsonReader& bytes : reader.at("output_bytes").elements())
+    cost.output_bytes.push_back(bytes.integer(0));
   cost.forward_ns = reader.at("forward_ns").integer(0);
   cost.backward_ns = reader.at("backward_ns").integer(0);
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
@@ -115,7 +126,8 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.step_ns = reader.integer_or("step_ns", 0, 0);
   cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
   cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);
-  const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(), int64_t{0}, saturating_add);
+  const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(),
+                                          int64_t{0}, saturating_add);
   cost.stash_bytes = reader.integer_or("stash_bytes", outputs, 0);
   return cost;
 }
@@ -148,7 +160,8 @@ void read_layers(const JsonReader& root, Profile& profile) {
     if (const auto ties = reader.find("ties")) read_ties(*ties, positions, layer, costs.back());
     layers.push_back(std::move(layer));
   }
-  profile.graph = ModelGraph::build(num_inputs, std::move(layers), read_values(root.at("outputs"), positions, num_inputs));
+  profile.graph = ModelGraph::build(num_inputs, std::move(layers),
+                                    read_values(root.at("outputs"), positions, num_inputs));
   // The graph puts its layers into topological order; the costs follow.
   profile.costs.reserve(costs.size());
   for (const LayerNode& layer : profile.graph.layers())
@@ -204,7 +217,8 @@ Profile parse_profile(std::string_view json, std::string_view place) {
 
 Profile load_profile(const std::filesystem::path& path) {
   const std::string text = read_file(path);
-  return looks_like_json(text) ? parse_profile(text, path.string()) : parse_pipedream_graph(text, path.string());
+  return looks_like_json(text) ? parse_profile(text, path.string())
+                               : parse_pipedream_graph(text, path.string());
 }
 
 }  // namespace penstock::profile

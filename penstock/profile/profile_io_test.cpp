@@ -42,7 +42,9 @@ Profile toy() {
   profile.samples = 5;
   profile.copy_bandwidth_bytes_per_s = 1000;
   profile.graph = ModelGraph::build(
-      2, {{"a", "split", {ValueRef::model_input(0)}, 2}, {"b", "add", {{LayerId{0}, 1}, {LayerId{0}, 0}, ValueRef::model_input(1)}, 1}},
+      2,
+      {{"a", "split", {ValueRef::model_input(0)}, 2},
+       {"b", "add", {{LayerId{0}, 1}, {LayerId{0}, 0}, ValueRef::model_input(1)}, 1}},
       {{LayerId{1}, 0}});
   profile.costs = {{10, 20, 15, 6, 7, 0, 0, {8, 16}, 400, 24}, {3, 4, 0, 0, 0, 1, 2, {64}, 0, 0}};
   return profile;
@@ -60,12 +62,15 @@ std::string refusal(const std::string& text) {
   return tests::message_of<ParseError>([&] { parse_profile(text, "p.json"); });
 }
 
-TEST(ParseProfile, ReadsLayersInAnyOrderAndKeepsCostsWithThem) { EXPECT_EQ(parse_profile(kDocument, "p.json"), toy()); }
+TEST(ParseProfile, ReadsLayersInAnyOrderAndKeepsCostsWithThem) {
+  EXPECT_EQ(parse_profile(kDocument, "p.json"), toy());
+}
 
 TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
-  const Profile profile = parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
+  const Profile profile =
+      parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
       "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2, "output_bytes": [3, 4], "weight_bytes": 5}]})",
-                                        "p.json");
+                    "p.json");
   EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, 0, 0, {3, 4}, 5, 7}));
   EXPECT_EQ(profile.batch_size, 0);
 }
@@ -73,9 +78,12 @@ TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
 TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"forward_ns\": -3")),
             "p.json: layers[0].forward_ns: expected an integer of at least 0, found -3");
-  EXPECT_THAT(refusal(with("\"a\", 1", "\"q\", 1")), AllOf(HasSubstr("layers[0].inputs[0][0]"), HasSubstr("no layer \"q\"")));
-  EXPECT_THAT(refusal(with("\"weight_bytes\": 400, ", "")), HasSubstr("layers[1]: the key \"weight_bytes\" is missing"));
-  EXPECT_THAT(refusal(with("\"name\": \"a\"", "\"name\": \"b\"")), HasSubstr("two layers have the name \"b\""));
+  EXPECT_THAT(refusal(with("\"a\", 1", "\"q\", 1")),
+              AllOf(HasSubstr("layers[0].inputs[0][0]"), HasSubstr("no layer \"q\"")));
+  EXPECT_THAT(refusal(with("\"weight_bytes\": 400, ", "")),
+              HasSubstr("layers[1]: the key \"weight_bytes\" is missing"));
+  EXPECT_THAT(refusal(with("\"name\": \"a\"", "\"name\": \"b\"")),
+              HasSubstr("two layers have the name \"b\""));
 }
 
 /// Three layers in a row, the last of which borrows the first one's weight.
@@ -87,7 +95,11 @@ Profile tied_profile() {
                                      {"c", "linear", {{LayerId{1}, 0}}, 1, {{1, {LayerId{0}, 0}}}},
                                      {"d", "linear", {{LayerId{2}, 0}}, 1, {{0, {LayerId{0}, 0}}}}},
                                     {{LayerId{3}, 0}});
-  profile.costs.assign(4, {.forward_ns = 1, .backward_ns = 2, .output_bytes = {8}, .weight_bytes = 100, .stash_bytes = 8});
+  profile.costs.assign(4, {.forward_ns = 1,
+                           .backward_ns = 2,
+                           .output_bytes = {8},
+                           .weight_bytes = 100,
+                           .stash_bytes = 8});
   profile.costs[2].tied_bytes = {60};
   profile.costs[3].tied_bytes = {60};
   return profile;
@@ -98,8 +110,10 @@ TEST(ParseProfile, TiedWeightsRoundTripAndCountOncePerStage) {
   EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
   EXPECT_EQ(weight_bytes_of(profile, {LayerId{0}, LayerId{1}}), 200);
   EXPECT_EQ(weight_bytes_of(profile, {LayerId{0}, LayerId{1}, LayerId{2}, LayerId{3}}), 280);
-  EXPECT_EQ(weight_bytes_of(profile, {LayerId{1}, LayerId{2}}), 200) << "the owner is in another stage: a copy is held";
-  EXPECT_EQ(weight_bytes_of(profile, {LayerId{2}, LayerId{3}}), 140) << "two borrowers share one copy";
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{1}, LayerId{2}}), 200)
+      << "the owner is in another stage: a copy is held";
+  EXPECT_EQ(weight_bytes_of(profile, {LayerId{2}, LayerId{3}}), 140)
+      << "two borrowers share one copy";
 }
 
 TEST(ParseProfile, RefusesTiesThatDoNotFit) {
@@ -114,21 +128,27 @@ TEST(ParseProfile, RefusesTiesThatDoNotFit) {
   const size_t end = text.find("]", text.find("]", at) + 1) + 1;
   const std::string ties = text.substr(at, end - at);
   EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "q", 0, 60]])")), HasSubstr("no layer \"q\""));
-  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "d", 0, 60]])")), HasSubstr("does not come before it"));
-  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0, 101]])")), HasSubstr("at most weight_bytes, 100, found 101"));
-  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0]])")), HasSubstr("expected [parameter, owner layer"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "d", 0, 60]])")),
+              HasSubstr("does not come before it"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0, 101]])")),
+              HasSubstr("at most weight_bytes, 100, found 101"));
+  EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", 0]])")),
+              HasSubstr("expected [parameter, owner layer"));
   EXPECT_THAT(refusal(changed(ties, R"("ties": [[1, "a", -1, 60]])")), HasSubstr("found -1"));
   EXPECT_THAT(refusal(changed(ties, R"("ties": 3)")), HasSubstr("ties"));
 }
 
 TEST(ParseProfile, TheWeightsPartIsAtMostTheWhole) {
-  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": 21")), HasSubstr("at most backward_ns, 20, found 21"));
-  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": -1")), HasSubstr("backward_weight_ns"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": 21")),
+              HasSubstr("at most backward_ns, 20, found 21"));
+  EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": -1")),
+              HasSubstr("backward_weight_ns"));
 }
 
 TEST(ParseProfile, RefusesInputsThatDoNotExist) {
   for (const char* name : {"@2", "@", "@-1", "@01", "@1x", "@99999999999999999999", "@ 1"}) {
-    EXPECT_THAT(refusal(with("\"@1\"", '"' + std::string(name) + '"')), HasSubstr("2 inputs")) << name;
+    EXPECT_THAT(refusal(with("\"@1\"", '"' + std::string(name) + '"')), HasSubstr("2 inputs"))
+        << name;
   }
   EXPECT_THAT(refusal(with("[\"@0\", 0]", "[\"@0\", 1]")), HasSubstr("inputs[0][1]"));
   EXPECT_THAT(refusal(with("[\"a\", 1]", "[\"a\", 2]")), HasSubstr("output 2 of layer 'a'"));
@@ -138,32 +158,41 @@ TEST(ParseProfile, RefusesInputsThatDoNotExist) {
 }
 
 TEST(ParseProfile, RefusesCyclesAndEmptyModels) {
-  EXPECT_THAT(refusal(with("[\"@0\", 0]", "[\"b\", 0]")), AllOf(HasSubstr("p.json:"), HasSubstr("cycle")));
-  EXPECT_THAT(refusal(R"({"format": "penstock-profile", "version": 1, "num_inputs": 0, "layers": [], "outputs": []})"),
-              HasSubstr("no layer"));
+  EXPECT_THAT(refusal(with("[\"@0\", 0]", "[\"b\", 0]")),
+              AllOf(HasSubstr("p.json:"), HasSubstr("cycle")));
+  EXPECT_THAT(
+      refusal(
+          R"({"format": "penstock-profile", "version": 1, "num_inputs": 0, "layers": [], "outputs": []})"),
+      HasSubstr("no layer"));
 }
 
 TEST(ParseProfile, RefusesNumbersThatAreNoSizes) {
-  for (const char* number : {"1.5", "-1", "1e3", "1e18", "9223372036854775808", "18446744073709551616", "\"8\"", "null", "[8]", "true"}) {
-    EXPECT_THAT(refusal(with("[8, 16]", "[" + std::string(number) + ", 16]")), HasSubstr("output_bytes[0]")) << number;
+  for (const char* number : {"1.5", "-1", "1e3", "1e18", "9223372036854775808",
+                             "18446744073709551616", "\"8\"", "null", "[8]", "true"}) {
+    EXPECT_THAT(refusal(with("[8, 16]", "[" + std::string(number) + ", 16]")),
+                HasSubstr("output_bytes[0]"))
+        << number;
   }
   EXPECT_THROW(parse_profile(with("[8, 16]", "[1e999, 16]"), "p.json"), ParseError);
   EXPECT_THROW(parse_profile(with("[8, 16]", "[NaN, 16]"), "p.json"), ParseError);
   EXPECT_THAT(refusal(with("[64]", "[]")), HasSubstr("at least 1 output"));
-  EXPECT_THAT(refusal(with("\"num_inputs\": 2", "\"num_inputs\": 1000000000000000000")), HasSubstr("num_inputs"));
+  EXPECT_THAT(refusal(with("\"num_inputs\": 2", "\"num_inputs\": 1000000000000000000")),
+              HasSubstr("num_inputs"));
   EXPECT_THAT(refusal(with("\"samples\": 5", "\"samples\": 3000000000")), HasSubstr("samples"));
 }
 
 TEST(ParseProfile, SaturatesTheDefaultStash) {
-  const std::string text = with("\"output_bytes\": [8, 16], \"weight_bytes\": 400, \"stash_bytes\": 24",
-                                "\"output_bytes\": [9223372036854775807, 16], \"weight_bytes\": 400");
+  const std::string text =
+      with("\"output_bytes\": [8, 16], \"weight_bytes\": 400, \"stash_bytes\": 24",
+           "\"output_bytes\": [9223372036854775807, 16], \"weight_bytes\": 400");
   EXPECT_EQ(parse_profile(text, "p.json").costs[0].stash_bytes, INT64_MAX);
 }
 
 TEST(ParseProfile, RefusesOtherDocuments) {
   for (const std::string& text :
-       {std::string(), std::string("{}"), std::string("[]"), std::string("null"), std::string(100'000, '['),
-        std::string("\x89PNG\r\n\x1a\n\0\0", 10), with("penstock-profile", "penstock-plan"), with("\"version\": 1", "\"version\": 2")}) {
+       {std::string(), std::string("{}"), std::string("[]"), std::string("null"),
+        std::string(100'000, '['), std::string("\x89PNG\r\n\x1a\n\0\0", 10),
+        with("penstock-profile", "penstock-plan"), with("\"version\": 1", "\"version\": 2")}) {
     EXPECT_THROW(parse_profile(text, "p.json"), ParseError) << text.substr(0, 40);
   }
 }
@@ -181,11 +210,13 @@ TEST(ProfileToJson, RefusesAProfileThatCouldNotBeRead) {
 }
 
 TEST(LoadProfile, TellsTheFormatsApartByContent) {
-  const auto path = std::filesystem::temp_directory_path() / ("penstock_profile_io_test." + std::to_string(::getpid()));
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("penstock_profile_io_test." + std::to_string(::getpid()));
   write_file_atomic(path, "\n " + to_json(toy()));
   EXPECT_EQ(load_profile(path), toy());
   write_file_atomic(path,
-                    "node1 -- ReLU -- forward_compute_time=1.0, backward_compute_time=1.0, activation_size=4.0, parameter_size=0.0\n");
+                    "node1 -- ReLU -- forward_compute_time=1.0, backward_compute_time=1.0, "
+                    "activation_size=4.0, parameter_size=0.0\n");
   EXPECT_EQ(load_profile(path).source, "pipedream graph.txt");
   write_file_atomic(path, "");
   EXPECT_THROW(load_profile(path), ParseError);
@@ -204,19 +235,26 @@ Profile random_profile(Rng& rng) {
   const int num_inputs = static_cast<int>(1 + rng.below(3));
   std::vector<graph::LayerNode> layers;
   const auto any_value = [&]() -> ValueRef {
-    if (layers.empty() || rng.below(4) == 0) return ValueRef::model_input(static_cast<int>(rng.below(static_cast<uint64_t>(num_inputs))));
+    if (layers.empty() || rng.below(4) == 0)
+      return ValueRef::model_input(static_cast<int>(rng.below(static_cast<uint64_t>(num_inputs))));
     const uint64_t source = rng.below(layers.size());
-    return {LayerId{static_cast<int32_t>(source)}, static_cast<int>(rng.below(static_cast<uint64_t>(layers[source].num_outputs)))};
+    return {LayerId{static_cast<int32_t>(source)},
+            static_cast<int>(rng.below(static_cast<uint64_t>(layers[source].num_outputs)))};
   };
   for (uint64_t count = 1 + rng.below(12); layers.size() < count;) {
-    graph::LayerNode layer{"l" + std::to_string(layers.size()), "kind", {}, static_cast<int>(1 + rng.below(3))};
+    graph::LayerNode layer{
+        "l" + std::to_string(layers.size()), "kind", {}, static_cast<int>(1 + rng.below(3))};
     for (uint64_t reads = rng.below(4); reads > 0; --reads) layer.inputs.push_back(any_value());
-    LayerCost cost{amount(), amount(), 0, amount(), amount(), amount(), amount(), {}, amount(), amount()};
-    cost.backward_weight_ns = static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.backward_ns) + 1));
+    LayerCost cost{amount(), amount(), 0,  amount(), amount(),
+                   amount(), amount(), {}, amount(), amount()};
+    cost.backward_weight_ns =
+        static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.backward_ns) + 1));
     for (int i = 0; i < layer.num_outputs; ++i) cost.output_bytes.push_back(amount());
     if (!layers.empty() && layers.front().ties.empty() && rng.below(3) == 0) {
-      layer.ties.push_back({static_cast<int>(rng.below(3)), {LayerId{0}, static_cast<int>(rng.below(3))}});
-      cost.tied_bytes.push_back(static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.weight_bytes) + 1)));
+      layer.ties.push_back(
+          {static_cast<int>(rng.below(3)), {LayerId{0}, static_cast<int>(rng.below(3))}});
+      cost.tied_bytes.push_back(
+          static_cast<int64_t>(rng.below(static_cast<uint64_t>(cost.weight_bytes) + 1)));
     }
     layers.push_back(std::move(layer));
     profile.costs.push_back(std::move(cost));

@@ -73,13 +73,15 @@ TEST(Roofline, TransformedTilesAreUsedWhereTheyAreFasterAndFit) {
   EXPECT_EQ(operation_ns(convolution, device), 4010);
   device.winograd = true;
   convolution.transformed_bytes = 10'000;
-  EXPECT_EQ(operation_ns(convolution, device), 4010) << "the transforms would cost more than they save";
+  EXPECT_EQ(operation_ns(convolution, device), 4010)
+      << "the transforms would cost more than they save";
 }
 
 TEST(Roofline, OperationsAfterEachOtherAddUp) {
   DeviceSpec device = unit_device();
   device.launch_ns = 1;
-  const std::vector<Operation> operations = {operation(OperationKind::Matmul, 10, 5), operation(OperationKind::Elementwise, 0, 7)};
+  const std::vector<Operation> operations = {operation(OperationKind::Matmul, 10, 5),
+                                             operation(OperationKind::Elementwise, 0, 7)};
   EXPECT_EQ(operations_ns(operations, device), 11 + 8);
   EXPECT_EQ(operations_ns({}, device), 0);
 }
@@ -96,12 +98,14 @@ TEST(Roofline, AbsurdCountsSaturate) {
   EXPECT_GE(summing_bandwidth(device), 1);
 }
 
-TEST(Roofline, SummingReadsTwiceAndWritesOnce) { EXPECT_EQ(summing_bandwidth(unit_device()), 333'333'333); }
+TEST(Roofline, SummingReadsTwiceAndWritesOnce) {
+  EXPECT_EQ(summing_bandwidth(unit_device()), 333'333'333);
+}
 
 Operation random_operation() {
   Operation result;
-  result.kind =
-      *rc::gen::element(OperationKind::Elementwise, OperationKind::Normalization, OperationKind::Matmul, OperationKind::Convolution);
+  result.kind = *rc::gen::element(OperationKind::Elementwise, OperationKind::Normalization,
+                                  OperationKind::Matmul, OperationKind::Convolution);
   result.flops = *rc::gen::inRange<int64_t>(0, int64_t{1} << 45);
   result.bytes = *rc::gen::inRange<int64_t>(0, int64_t{1} << 40);
   if (result.kind == OperationKind::Convolution) {
@@ -118,8 +122,10 @@ RC_GTEST_PROP(Roofline, IsNeverBelowEitherRoof, ()) {
   const DeviceSpec& device = *rc::gen::elementOf(builtin_devices());
   const Operation operation = random_operation();
   const auto ns = static_cast<double>(operation_ns(operation, device));
-  const int64_t fewest = operation.transformed_flops > 0 ? operation.transformed_flops : operation.flops;
-  RC_ASSERT(ns >= 1e9 * static_cast<double>(operation.bytes) / static_cast<double>(device.bandwidth_bytes_per_s));
+  const int64_t fewest =
+      operation.transformed_flops > 0 ? operation.transformed_flops : operation.flops;
+  RC_ASSERT(ns >= 1e9 * static_cast<double>(operation.bytes) /
+                      static_cast<double>(device.bandwidth_bytes_per_s));
   RC_ASSERT(ns >= 1e9 * static_cast<double>(fewest) / static_cast<double>(device.flops_per_s));
   RC_ASSERT(ns >= static_cast<double>(device.launch_ns));
 }

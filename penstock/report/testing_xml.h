@@ -1,5 +1,5 @@
-// Reads well-formed XML of the kind the reports write, for their tests: elements in order with attributes and text. Anything malformed
-// throws.
+// Reads well-formed XML of the kind the reports write, for their tests: elements in order with
+// attributes and text. Anything malformed throws.
 #pragma once
 
 #include <map>
@@ -15,7 +15,9 @@ struct XmlElement {
   std::map<std::string, std::string> attributes;
   std::string text;  ///< directly inside, entities resolved
 
-  double number(const std::string& name) const { return attributes.contains(name) ? std::stod(attributes.at(name)) : 0; }
+  double number(const std::string& name) const {
+    return attributes.contains(name) ? std::stod(attributes.at(name)) : 0;
+  }
   std::string style() const { return attributes.contains("class") ? attributes.at("class") : ""; }
 };
 
@@ -32,7 +34,8 @@ class XmlReader {
         at_ = end;
       } else if (text_.substr(at_).starts_with("</")) {
         const size_t end = text_.find('>', at_);
-        if (open.empty() || text_.substr(at_ + 2, end - at_ - 2) != elements_[open.back()].tag) fail("closing tag");
+        if (open.empty() || text_.substr(at_ + 2, end - at_ - 2) != elements_[open.back()].tag)
+          fail("closing tag");
         open.pop_back();
         at_ = end + 1;
       } else if (!read_tag()) {
@@ -45,14 +48,16 @@ class XmlReader {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw std::runtime_error(what + " at " + std::to_string(at_) + ": " + std::string(text_.substr(at_, 80)));
+    throw std::runtime_error(what + " at " + std::to_string(at_) + ": " +
+                             std::string(text_.substr(at_, 80)));
   }
 
   // Returns whether the element ends with its tag.
   bool read_tag() {
     XmlElement element;
     ++at_;
-    while (at_ < text_.size() && text_[at_] >= 'a' && text_[at_] <= 'z') element.tag += text_[at_++];
+    while (at_ < text_.size() && text_[at_] >= 'a' && text_[at_] <= 'z')
+      element.tag += text_[at_++];
     if (element.tag.empty()) fail("tag");
     for (;;) {
       while (at_ < text_.size() && text_[at_] == ' ') ++at_;
@@ -62,7 +67,8 @@ class XmlReader {
       if (equals == std::string_view::npos) fail("attribute");
       const size_t end = text_.find('"', equals + 2);
       if (end == std::string_view::npos) fail("attribute's end");
-      element.attributes[std::string(text_.substr(at_, equals - at_))] = resolved(text_.substr(equals + 2, end - equals - 2));
+      element.attributes[std::string(text_.substr(at_, equals - at_))] =
+          resolved(text_.substr(equals + 2, end - equals - 2));
       at_ = end + 1;
     }
   }
@@ -82,9 +88,11 @@ class XmlReader {
         result += raw[k];
         continue;
       }
-      static const std::map<std::string_view, char> kEntities = {{"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"#39", '\''}};
+      static const std::map<std::string_view, char> kEntities = {
+          {"lt", '<'}, {"gt", '>'}, {"amp", '&'}, {"quot", '"'}, {"#39", '\''}};
       const size_t end = raw.find(';', k);
-      if (end == std::string_view::npos || !kEntities.contains(raw.substr(k + 1, end - k - 1))) fail("entity");
+      if (end == std::string_view::npos || !kEntities.contains(raw.substr(k + 1, end - k - 1)))
+        fail("entity");
       result += kEntities.at(raw.substr(k + 1, end - k - 1));
       k = end;
     }

@@ -15,8 +15,11 @@ WaitResult Barrier::wait(CondVar::Deadline deadline, int64_t& waiting_ns) {
     changed_.notify_all();
     return WaitResult::Ready;
   }
-  const bool ready = changed_.wait_until(mutex_, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
-  waiting_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  const bool ready = changed_.wait_until(
+      mutex_, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
+  waiting_ns +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
+          .count();
   if (generation_ != mine) return WaitResult::Ready;
   if (ready) return WaitResult::Closed;
   closed_ = true;

@@ -15,8 +15,9 @@ class Barrier {
  public:
   explicit Barrier(int parties) : parties_(parties) {}
 
-  /// Blocks until all parties have called it; adds the time spent waiting to `waiting_ns`. Who leaves at the deadline closes the barrier:
-  /// it has been counted, so that the next to come would find all there.
+  /// Blocks until all parties have called it; adds the time spent waiting to `waiting_ns`. Who
+  /// leaves at the deadline closes the barrier: it has been counted, so that the next to come would
+  /// find all there.
   WaitResult wait(CondVar::Deadline deadline, int64_t& waiting_ns);
   /// Wakes everybody; all later calls return Closed.
   void close();

@@ -8,7 +8,8 @@
 
 namespace penstock::runtime {
 
-/// Thread-safe: the workers of the input stages and of the output stages call it at the same time. Ids count from 0 in each run.
+/// Thread-safe: the workers of the input stages and of the output stages call it at the same time.
+/// Ids count from 0 in each run.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;

@@ -1,5 +1,6 @@
-// In flush mode losses, gradient norms and weights are bit for bit those of one worker that works through the same micro-batches with the
-// same gradient groups: for every cut, schedule, replication and number of workers.
+// In flush mode losses, gradient norms and weights are bit for bit those of one worker that works
+// through the same micro-batches with the same gradient groups: for every cut, schedule,
+// replication and number of workers.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -10,8 +11,9 @@ namespace {
 
 using schedule::Kind;
 
-/// Everything that might tell a cut apart: dropout, batch normalisation, residual and skip connections, a layer with two outputs, a value
-/// that six layers read, several of them next to each other, and a layer that reads one value twice.
+/// Everything that might tell a cut apart: dropout, batch normalisation, residual and skip
+/// connections, a layer with two outputs, a value that six layers read, several of them next to
+/// each other, and a layer that reads one value twice.
 model::Model winding_model() {
   model::ModelBuilder net("winding");
   model::Value x = net.input({2, 2, 2});
@@ -25,15 +27,19 @@ model::Model winding_model() {
   const model::Value a = net.linear(hub, {.features = 12, .name = "a"});
   const model::Value b = net.linear(hub, {.features = 12, .name = "b"});
   x = net.tanh(net.add(a, b));
-  x = net.add(net.linear(net.concat({halves[1], net.linear(halves[0], {.features = 6, .name = "left"})}), {.features = 12, .name = "c"}),
-              x);
+  x = net.add(
+      net.linear(net.concat({halves[1], net.linear(halves[0], {.features = 6, .name = "left"})}),
+                 {.features = 12, .name = "c"}),
+      x);
   x = net.add(net.dropout(net.tanh(x), 0.1), hub);
   x = net.add(net.linear(net.add(hub, hub), {.features = 12, .name = "d"}), net.relu(x));
-  x = net.add(net.linear(x, {.features = 12, .name = "e"}), net.linear(hub, {.features = 12, .name = "f"}));
+  x = net.add(net.linear(x, {.features = 12, .name = "e"}),
+              net.linear(hub, {.features = 12, .name = "f"}));
   return net.build(net.linear(net.add(x, hub), {.features = 4, .name = "head"}));
 }
 
-const Case kBase{.mini_batch = 12, .samples = 12 * 3 + 7, .learning_rate = 0.1, .sample = {2, 2, 2}};
+const Case kBase{
+    .mini_batch = 12, .samples = 12 * 3 + 7, .learning_rate = 0.1, .sample = {2, 2, 2}};
 
 Case serial_of(const Case& setup) {
   Case serial = setup;
@@ -74,8 +80,8 @@ TEST(Bitwise, EveryKindOnItsUsualWorkers) {
   };
   for (const Setup& chosen : setups) {
     for (const int64_t parts : {2, 6}) {
-      SCOPED_TRACE(std::string(schedule::to_string(chosen.kind)) + " " + std::to_string(chosen.replicas.size()) + " stages " +
-                   std::to_string(parts));
+      SCOPED_TRACE(std::string(schedule::to_string(chosen.kind)) + " " +
+                   std::to_string(chosen.replicas.size()) + " stages " + std::to_string(parts));
       Case setup = kBase;
       setup.kind = chosen.kind;
       setup.replicas = chosen.replicas;
@@ -87,7 +93,8 @@ TEST(Bitwise, EveryKindOnItsUsualWorkers) {
 }
 
 TEST(Bitwise, ReplicasWithTheSameGradientGroups) {
-  for (const std::vector<int>& replicas : std::vector<std::vector<int>>{{2}, {1, 2}, {2, 3, 1}, {4}}) {
+  for (const std::vector<int>& replicas :
+       std::vector<std::vector<int>>{{2}, {1, 2}, {2, 3, 1}, {4}}) {
     Case setup = kBase;
     setup.kind = replicas.size() == 1 ? Kind::DataParallel : Kind::OneFOneBFlush;
     setup.replicas = replicas;
@@ -133,7 +140,8 @@ TEST(Bitwise, TheNormOfTheGradientAndClippingByIt) {
   EXPECT_GT(weight_difference(clipped.layers, unclipped.layers), 1e-3);
   for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1, Kind::Interleaved}) {
     setup.kind = kind;
-    setup.replicas = kind == Kind::Interleaved ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 1, 2};
+    setup.replicas =
+        kind == Kind::Interleaved ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 1, 2};
     expect_same_bits(clipped, train(model, setup));
   }
   setup.kind = Kind::Chimera;
@@ -141,7 +149,8 @@ TEST(Bitwise, TheNormOfTheGradientAndClippingByIt) {
   expect_same_bits(clipped, train(model, setup));
 }
 
-/// Any cut: layers in topological order get ascending stages, with jumps to later stages and back where no value forbids it.
+/// Any cut: layers in topological order get ascending stages, with jumps to later stages and back
+/// where no value forbids it.
 std::vector<StageId> random_cut(const model::Model& model, int stages) {
   const graph::ModelGraph& graph = model.graph();
   const int n = graph.num_layers();
@@ -155,7 +164,8 @@ std::vector<StageId> random_cut(const model::Model& model, int stages) {
     const int most = std::min(stages - 1, std::max(least, (l + 1) * stages / n));
     result.push_back(StageId{*rc::gen::inRange(least, most + 1)});
   }
-  for (int s = 0; s < stages; ++s) RC_PRE(std::find(result.begin(), result.end(), StageId{s}) != result.end());
+  for (int s = 0; s < stages; ++s)
+    RC_PRE(std::find(result.begin(), result.end(), StageId{s}) != result.end());
   return result;
 }
 
@@ -166,10 +176,11 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   setup.parts = *rc::gen::inRange(1, 7);
   setup.groups = 2;
   setup.norm = *rc::gen::arbitrary<bool>();
-  setup.kind = *rc::gen::element(Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::Interleaved, Kind::ZbH1, Kind::ZbH2,
-                                 Kind::ZbV, Kind::DualPipeV, Kind::Chimera);
-  const bool even =
-      setup.kind == Kind::Interleaved || setup.kind == Kind::ZbV || setup.kind == Kind::DualPipeV || setup.kind == Kind::Chimera;
+  setup.kind =
+      *rc::gen::element(Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::Interleaved,
+                        Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera);
+  const bool even = setup.kind == Kind::Interleaved || setup.kind == Kind::ZbV ||
+                    setup.kind == Kind::DualPipeV || setup.kind == Kind::Chimera;
   const int stages = even ? 2 * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 6);
   setup.slack = setup.kind == Kind::EagerOneFOneB ? 1 : 0;
   for (int s = 0; s < stages; ++s) {
@@ -182,7 +193,8 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   }
   // Batch normalisation wants more than one number per channel: with one sample it has four.
   setup.stage_of_layer = random_cut(model, stages);
-  RC_LOG() << schedule::to_string(setup.kind) << " stages " << stages << " samples " << setup.samples << " parts " << setup.parts << '\n';
+  RC_LOG() << schedule::to_string(setup.kind) << " stages " << stages << " samples "
+           << setup.samples << " parts " << setup.parts << '\n';
   expect_same_bits(train(model, serial_of(setup)), train(model, setup));
   RC_ASSERT(!::testing::Test::HasFailure());
 }

@@ -1,5 +1,6 @@
-// Asynchronous strategies equal a single-threaded reference that replays the same weight delays. The reference knows nothing of schedules,
-// stages or stores: it keeps every version of every weight and looks the versions up by closed formulas.
+// Asynchronous strategies equal a single-threaded reference that replays the same weight delays.
+// The reference knows nothing of schedules, stages or stores: it keeps every version of every
+// weight and looks the versions up by closed formulas.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/model/loss.h"
@@ -14,7 +15,8 @@ using schedule::WeightPolicy;
 
 constexpr double kTolerance = 1e-5;
 
-/// Version of stage s's weights in forward / backward of mini-batch t, for n stages of one worker each, one micro-batch per mini-batch.
+/// Version of stage s's weights in forward / backward of mini-batch t, for n stages of one worker
+/// each, one micro-batch per mini-batch.
 struct Delays {
   std::function<int64_t(int64_t t, int64_t s, int64_t n)> forward;
   std::function<int64_t(int64_t t, int64_t s, int64_t n)> backward;
@@ -28,7 +30,8 @@ int64_t newest(int64_t t, int64_t, int64_t) { return t; }
 Trained reference(const model::Model& model, const Case& setup, const Delays& delays) {
   const auto stages = static_cast<int64_t>(setup.replicas.size());
   const std::vector<StageId> stage_of_layer = cut(model, static_cast<int>(stages));
-  const StageModule whole(model, std::vector<StageId>(stage_of_layer.size(), StageId{0}), StageId{0});
+  const StageModule whole(model, std::vector<StageId>(stage_of_layer.size(), StageId{0}),
+                          StageId{0});
   const auto optimizer = model::make_optimizer(setup.optimizer);
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
 
@@ -50,7 +53,8 @@ Trained reference(const model::Model& model, const Case& setup, const Delays& de
   for (int64_t t = 0; t < mini_batches; ++t) {
     model::Tensors sums(stage_of_weight.size());
     double loss_sum = 0;
-    for (int64_t b = t * setup.parts; b < std::min((t + 1) * setup.parts, batches.num_micro_batches()); ++b) {
+    for (int64_t b = t * setup.parts;
+         b < std::min((t + 1) * setup.parts, batches.num_micro_batches()); ++b) {
       model::Tensors leaves;
       for (size_t w = 0; w < stage_of_weight.size(); ++w) {
         const auto v = static_cast<size_t>(delays.forward(t, stage_of_weight[w], stages));
@@ -58,24 +62,32 @@ Trained reference(const model::Model& model, const Case& setup, const Delays& de
       }
       model::Tensors buffers;
       const model::Tensors inputs = batches.inputs(MicroBatchId{b});
-      const at::Tensor logits = whole.forward(leaves, buffers, inputs, {.training = true, .seed = batches.seed(MicroBatchId{b})}).front();
-      const auto loss = model::cross_entropy(logits, batches.targets(MicroBatchId{b}), batches.mini_batch_samples(MiniBatchId{t}));
+      const at::Tensor logits =
+          whole
+              .forward(leaves, buffers, inputs,
+                       {.training = true, .seed = batches.seed(MicroBatchId{b})})
+              .front();
+      const auto loss = model::cross_entropy(logits, batches.targets(MicroBatchId{b}),
+                                             batches.mini_batch_samples(MiniBatchId{t}));
       loss_sum += loss.loss_sum;
       for (size_t w = 0; w < leaves.size(); ++w) {
         const auto v = static_cast<size_t>(delays.backward(t, stage_of_weight[w], stages));
         leaves[w].variable_data().copy_(versions[v][w]);
       }
       const auto grads = torch::autograd::grad({loss.scaled_loss}, leaves);
-      for (size_t w = 0; w < grads.size(); ++w) sums[w] = sums[w].defined() ? sums[w] + grads[w] : grads[w];
+      for (size_t w = 0; w < grads.size(); ++w)
+        sums[w] = sums[w].defined() ? sums[w] + grads[w] : grads[w];
     }
-    result.losses.push_back(loss_sum / static_cast<double>(batches.mini_batch_samples(MiniBatchId{t})));
+    result.losses.push_back(loss_sum /
+                            static_cast<double>(batches.mini_batch_samples(MiniBatchId{t})));
     const at::NoGradGuard no_grad;
     model::Tensors next;
     for (size_t w = 0; w < sums.size(); ++w) {
       at::Tensor weight = at::empty_like(versions.back()[w]);
       model::Tensors own;
       for (auto& tensors : state) own.push_back(tensors[w]);
-      optimizer->step(versions.back()[w], sums[w], weight, own, {.learning_rate = setup.learning_rate, .step = t + 1});
+      optimizer->step(versions.back()[w], sums[w], weight, own,
+                      {.learning_rate = setup.learning_rate, .step = t + 1});
       next.push_back(weight);
     }
     versions.push_back(std::move(next));
@@ -96,38 +108,56 @@ void expect_equals_reference(const Case& setup, const Delays& delays) {
   EXPECT_LT(weight_difference(expected.layers, actual.layers), kTolerance);
 }
 
-TEST(Delays, ReferenceWithoutDelayIsSerialTraining) { expect_equals_reference({.kind = Kind::Serial, .replicas = {1}}, {newest, newest}); }
+TEST(Delays, ReferenceWithoutDelayIsSerialTraining) {
+  expect_equals_reference({.kind = Kind::Serial, .replicas = {1}}, {newest, newest});
+}
 
 TEST(Delays, StashEqualsSerialReplay) {
   for (const int stages : {1, 2, 3, 4}) {
     SCOPED_TRACE(stages);
-    expect_equals_reference(
-        {.kind = Kind::OneFOneB, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .policy = WeightPolicy::Stash},
-        {stashed, stashed});
+    expect_equals_reference({.kind = Kind::OneFOneB,
+                             .replicas = std::vector<int>(static_cast<size_t>(stages), 1),
+                             .policy = WeightPolicy::Stash},
+                            {stashed, stashed});
   }
 }
 
 TEST(Delays, StashWithAdamEqualsSerialReplay) {
-  expect_equals_reference(
-      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .optimizer = gentle_adam(), .learning_rate = 0.01},
-      {stashed, stashed});
+  expect_equals_reference({.kind = Kind::OneFOneB,
+                           .replicas = {1, 1, 1},
+                           .policy = WeightPolicy::Stash,
+                           .optimizer = gentle_adam(),
+                           .learning_rate = 0.01},
+                          {stashed, stashed});
 }
 
 TEST(Delays, VerticalSyncEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::VerticalSync}, {vertical, vertical});
-  expect_equals_reference({.kind = Kind::OneFOneB, .replicas = {1, 1, 1, 1}, .policy = WeightPolicy::VerticalSync}, {vertical, vertical});
+  expect_equals_reference(
+      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::VerticalSync},
+      {vertical, vertical});
+  expect_equals_reference(
+      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1, 1}, .policy = WeightPolicy::VerticalSync},
+      {vertical, vertical});
 }
 
 TEST(Delays, TwoBufferedEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::TwoBuffered, .replicas = {1, 1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 3},
+  expect_equals_reference({.kind = Kind::TwoBuffered,
+                           .replicas = {1, 1, 1},
+                           .policy = WeightPolicy::TwoBuffered,
+                           .parts = 3},
                           {double_buffered, double_buffered});
-  expect_equals_reference(
-      {.kind = Kind::TwoBuffered, .replicas = {1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 4, .samples = 12 * 9 + 5},
-      {double_buffered, double_buffered});
+  expect_equals_reference({.kind = Kind::TwoBuffered,
+                           .replicas = {1, 1},
+                           .policy = WeightPolicy::TwoBuffered,
+                           .parts = 4,
+                           .samples = 12 * 9 + 5},
+                          {double_buffered, double_buffered});
 }
 
 TEST(Delays, LatestEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest}, {stashed, newest});
+  expect_equals_reference(
+      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest},
+      {stashed, newest});
 }
 
 TEST(Delays, LatestReallyDiffersFromStash) {
@@ -158,13 +188,20 @@ TEST(Delays, VersionsKeptMatchThePolicy) {
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{3, 3, 3}));
   setup.policy = WeightPolicy::Latest;
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{1, 1, 1}));
-  setup = {.kind = Kind::TwoBuffered, .replicas = {1, 1, 1}, .policy = WeightPolicy::TwoBuffered, .parts = 3};
+  setup = {.kind = Kind::TwoBuffered,
+           .replicas = {1, 1, 1},
+           .policy = WeightPolicy::TwoBuffered,
+           .parts = 3};
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{2, 2, 2}));
 }
 
 TEST(Delays, RoundRobinOverUnequalReplicasLearnsAndRepeats) {
-  const Case setup{
-      .kind = Kind::OneFOneB, .replicas = {3, 2, 1}, .policy = WeightPolicy::Stash, .mini_batch = 12, .parts = 6, .samples = 12 * 30 + 5};
+  const Case setup{.kind = Kind::OneFOneB,
+                   .replicas = {3, 2, 1},
+                   .policy = WeightPolicy::Stash,
+                   .mini_batch = 12,
+                   .parts = 6,
+                   .samples = 12 * 30 + 5};
   const Trained first = train(skip_model(), setup);
   const Trained second = train(skip_model(), setup);
   EXPECT_EQ(first.losses, second.losses);

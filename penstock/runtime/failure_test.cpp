@@ -10,13 +10,16 @@ namespace {
 using schedule::Kind;
 using schedule::WeightPolicy;
 
-/// Passes its input through until call number `fail_at`; then it throws what `what` says, or sleeps.
+/// Passes its input through until call number `fail_at`; then it throws what `what` says, or
+/// sleeps.
 class Trap : public model::Layer {
  public:
   enum class What { Throw, TorchError, Sleep };
   Trap(What what, int fail_at) : what_(what), left_(fail_at) {}
   std::string kind() const override { return "trap"; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
   model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
                          const model::ForwardContext&) const override {
     if (left_.fetch_sub(1) == 0) {
@@ -41,12 +44,15 @@ model::Model trapped(Trap::What what, int fail_at) {
   return net.build(net.linear(x, {.features = 4, .name = "fc3"}));
 }
 
-std::string failure_of(const model::Model& model, const Case& setup, std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
+std::string failure_of(const model::Model& model, const Case& setup,
+                       std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
   const auto optimizer = model::make_optimizer({});
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
-  Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas, *optimizer, {.deadline = deadline});
+  Pipeline pipeline(model, cut(model, static_cast<int>(setup.replicas.size())), setup.replicas,
+                    *optimizer, {.deadline = deadline});
   try {
-    pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }});
+    pipeline.run(make_schedule(setup, batches, pipeline), batches,
+                 {.learning_rate = [](int64_t) { return 0.1; }});
   } catch (const TimeoutError& error) {
     return std::string("timeout: ") + error.what();
   } catch (const RuntimeError& error) {
@@ -64,19 +70,23 @@ TEST(Failure, AFailingLayerEndsTheRunAndIsNamed) {
 }
 
 TEST(Failure, ATorchErrorNamesTheLayer) {
-  const std::string message = failure_of(trapped(Trap::What::TorchError, 2), {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 4});
+  const std::string message = failure_of(trapped(Trap::What::TorchError, 2),
+                                         {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 4});
   EXPECT_NE(message.find("layer 'trap' (trap)"), std::string::npos) << message;
   EXPECT_NE(message.find("F2@"), std::string::npos) << message;
 }
 
 TEST(Failure, AFailingReplicaWakesThoseWhoWaitForItsGradients) {
-  EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3), {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}).find("trap sprung"),
+  EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3),
+                       {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4})
+                .find("trap sprung"),
             std::string::npos);
 }
 
 TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
   const std::string message =
-      failure_of(trapped(Trap::What::Sleep, 4), {.kind = Kind::ModelParallel, .replicas = {1, 1}}, std::chrono::milliseconds(150));
+      failure_of(trapped(Trap::What::Sleep, 4), {.kind = Kind::ModelParallel, .replicas = {1, 1}},
+                 std::chrono::milliseconds(150));
   EXPECT_NE(message.find("timeout: "), std::string::npos) << message;
   EXPECT_NE(message.find("waits"), std::string::npos) << message;
   EXPECT_NE(message.find("from stage"), std::string::npos) << message;
@@ -90,26 +100,35 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
   Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
   const RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
   const schedule::ScheduleShape two{.replicas = {1, 1}, .micro_batches = 2};
-  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, two), schedule::chain_links(2)), batches, options), ConfigError);
+  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, two), schedule::chain_links(2)),
+                            batches, options),
+               ConfigError);
   const schedule::ScheduleShape three{.replicas = {1, 1, 1}, .micro_batches = 2};
   const auto compute = generate(Kind::ModelParallel, three);
   EXPECT_THROW(pipeline.run(compute, batches, options), ConfigError);
-  EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options), ConfigError);
+  EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options),
+               ConfigError);
   EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {}), ConfigError);
   // Clipping without NORM; stages on other workers; a message too many, one too few.
-  EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {.learning_rate = options.learning_rate, .max_grad_norm = 1}),
+  EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches,
+                            {.learning_rate = options.learning_rate, .max_grad_norm = 1}),
                ConfigError);
   schedule::ScheduleShape elsewhere = three;
   elsewhere.hosts = {0, 2, 1};
-  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, elsewhere), pipeline.links()), batches, options), ConfigError);
+  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, elsewhere), pipeline.links()),
+                            batches, options),
+               ConfigError);
   schedule::Schedule damaged = lower(compute, pipeline.links());
   auto& list = damaged.workers[1];
-  const auto message = std::find_if(list.begin(), list.end(), [](const auto& action) { return schedule::is_receive(action.op); });
+  const auto message = std::find_if(
+      list.begin(), list.end(), [](const auto& action) { return schedule::is_receive(action.op); });
   list.insert(message, *message);
   EXPECT_THROW(pipeline.run(damaged, batches, options), ConfigError);
   damaged = lower(compute, pipeline.links());
-  std::erase_if(damaged.workers[0], [](const auto& action) { return action.op == schedule::Op::RecvBackward; });
-  std::erase_if(damaged.workers[1], [](const auto& action) { return action.op == schedule::Op::SendBackward; });
+  std::erase_if(damaged.workers[0],
+                [](const auto& action) { return action.op == schedule::Op::RecvBackward; });
+  std::erase_if(damaged.workers[1],
+                [](const auto& action) { return action.op == schedule::Op::SendBackward; });
   EXPECT_THROW(pipeline.run(damaged, batches, options), ConfigError);
   EXPECT_NO_THROW(pipeline.run(lower(compute, pipeline.links()), batches, options));
 }
@@ -127,14 +146,19 @@ TEST(Failure, AnImpossiblePipelineIsRefused) {
   EXPECT_THROW(make({1, 1}, {.hosts = {0, 2}}), ConfigError);
   EXPECT_THROW(make({2, 1}, {.hosts = {0, 0, 1}}), ConfigError);
   EXPECT_NO_THROW(make({1, 1}, {.hosts = {0, 0}}));
-  EXPECT_THROW(Pipeline(model, cut(model, 1), {1, 1}, *optimizer, {}), ConfigError);  // a stage without layers
+  // a stage without layers
+  EXPECT_THROW(Pipeline(model, cut(model, 1), {1, 1}, *optimizer, {}), ConfigError);
 }
 
 TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
   for (const Kind kind : {Kind::OneFOneB, Kind::GPipe, Kind::TwoBuffered}) {
-    Case setup{.kind = kind, .replicas = {2, 1, 1}, .policy = schedule::default_policy(kind), .parts = 4, .samples = 12 * 50};
+    Case setup{.kind = kind,
+               .replicas = {2, 1, 1},
+               .policy = schedule::default_policy(kind),
+               .parts = 4,
+               .samples = 12 * 50};
     const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
     Pipeline pipeline(model, cut(model, 3), setup.replicas, *optimizer, {});
     std::atomic<bool> stop{false};
@@ -153,12 +177,16 @@ TEST(EarlyStop, SplitSchedulesWithNormsEndTogether) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
   for (const Kind kind : {Kind::ZbV, Kind::Interleaved, Kind::ZbH2}) {
-    const Case setup{.kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 50, .norm = true};
+    const Case setup{
+        .kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 50, .norm = true};
     const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
-    Pipeline pipeline(model, cut(model, 4), setup.replicas, *optimizer, {.hosts = shape_of(setup, 1).hosts});
+    Pipeline pipeline(model, cut(model, 4), setup.replicas, *optimizer,
+                      {.hosts = shape_of(setup, 1).hosts});
     std::atomic<bool> stop{false};
     const auto schedule = make_schedule(setup, batches, pipeline);
-    RunOptions options{.learning_rate = [](int64_t) { return 0.05; }, .stop = &stop, .credits = verify::min_credits(schedule) + 4};
+    RunOptions options{.learning_rate = [](int64_t) { return 0.05; },
+                       .stop = &stop,
+                       .credits = verify::min_credits(schedule) + 4};
     options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) { stop = t.value >= 7; };
     const RunResult result = pipeline.run(schedule, batches, options);
     EXPECT_GE(result.mini_batches.size(), 8u);
@@ -175,19 +203,22 @@ TEST(EarlyStop, StoppedBeforeItBeginsDoesNothing) {
   Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {});
   const std::atomic<bool> stop{true};
   const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::Stash};
-  const auto result =
-      pipeline.run(make_schedule(setup, batches, pipeline), batches, {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
+  const auto result = pipeline.run(make_schedule(setup, batches, pipeline), batches,
+                                   {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
   EXPECT_TRUE(result.mini_batches.empty());
   EXPECT_EQ(pipeline.steps(), 0);
 }
 
 TEST(Timeline, HoldsTheScheduleInOrder) {
-  const Trained trained =
-      train(skip_model(), {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash, .samples = 12 * 6});
+  const Trained trained = train(skip_model(), {.kind = Kind::OneFOneB,
+                                               .replicas = {1, 1, 1},
+                                               .policy = WeightPolicy::Stash,
+                                               .samples = 12 * 6});
   const auto optimizer = model::make_optimizer({});
   const model::Model model = skip_model();
   Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
-  const schedule::ScheduleShape shape{.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash};
+  const schedule::ScheduleShape shape{
+      .replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash};
   const auto schedule = lower(generate(Kind::OneFOneB, shape), pipeline.links());
   ASSERT_EQ(trained.run.timeline.workers.size(), 3u);
   for (size_t w = 0; w < 3; ++w) {

@@ -9,7 +9,8 @@
 namespace penstock::runtime {
 
 GlobalGradients::GlobalGradients(int workers, std::vector<size_t> copies_per_group, size_t weights)
-    : barrier_(workers), squares_{std::vector<double>(weights, 0.0), std::vector<double>(weights, 0.0)} {
+    : barrier_(workers),
+      squares_{std::vector<double>(weights, 0.0), std::vector<double>(weights, 0.0)} {
   for (const size_t copies : copies_per_group) ties_.emplace_back(copies);
 }
 
@@ -31,7 +32,9 @@ double GlobalGradients::norm(int64_t round) const {
 double sum_of_squares(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   const at::NoGradGuard no_grad;
-  const double norm = at::linalg_vector_norm(tensor.contiguous(), 2, c10::nullopt, /*keepdim=*/false, at::kDouble).item<double>();
+  const double norm =
+      at::linalg_vector_norm(tensor.contiguous(), 2, c10::nullopt, /*keepdim=*/false, at::kDouble)
+          .item<double>();
   return norm * norm;
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 TEST(GlobalGradientsTest, TheSquaresDoNotDependOnTheLayout) {
   for (const int64_t rows : {7, 130, 333}) {
-    const at::Tensor plain =
-        (at::arange(rows * 211, at::kFloat) * 0.7311).sin().view({rows, 211}) * at::arange(1, rows + 1).view({rows, 1});
+    const at::Tensor plain = (at::arange(rows * 211, at::kFloat) * 0.7311).sin().view({rows, 211}) *
+                             at::arange(1, rows + 1).view({rows, 1});
     const at::Tensor transposed = plain.t().contiguous().t();
     ASSERT_FALSE(transposed.is_contiguous());
     EXPECT_EQ(sum_of_squares(plain), sum_of_squares(transposed));
@@ -34,8 +34,11 @@ TEST(GlobalGradientsTest, DroppedGradientsAreNotKept) {
 TEST(GlobalGradientsTest, NobodyMeetsAfterATimeout) {
   GlobalGradients global(2, {}, 1);
   int64_t waiting_ns = 0;
-  EXPECT_EQ(global.meet(std::chrono::steady_clock::now() + std::chrono::milliseconds(20), waiting_ns), WaitResult::TimedOut);
-  EXPECT_EQ(global.meet(std::chrono::steady_clock::now() + std::chrono::seconds(5), waiting_ns), WaitResult::Closed);
+  EXPECT_EQ(
+      global.meet(std::chrono::steady_clock::now() + std::chrono::milliseconds(20), waiting_ns),
+      WaitResult::TimedOut);
+  EXPECT_EQ(global.meet(std::chrono::steady_clock::now() + std::chrono::seconds(5), waiting_ns),
+            WaitResult::Closed);
 }
 
 TEST(ClipFactorTest, IsOneUpToTheLimit) {

@@ -24,7 +24,9 @@ GradientBuffer::MiniBatch& GradientBuffer::mini_batch_of(MicroBatchId micro_batc
   const auto [entry, inserted] = mini_batches_.try_emplace(MiniBatchId{t});
   if (inserted) {
     entry->second.first = t * grouping_.accumulate;
-    entry->second.end = entry->second.first + std::min(grouping_.accumulate, grouping_.micro_batches - entry->second.first);
+    entry->second.end =
+        entry->second.first +
+        std::min(grouping_.accumulate, grouping_.micro_batches - entry->second.first);
   }
   return entry->second;
 }
@@ -67,12 +69,15 @@ void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
   PENSTOCK_CHECK(micro_batch.value < grouping_.micro_batches, micro_batch, grouping_.micro_batches);
   MiniBatch& mini_batch = mini_batch_of(micro_batch);
   const int64_t number = micro_batch.value % grouping_.groups;
-  PENSTOCK_CHECK(number >= mini_batch.next_group, "gradients of micro-batch", micro_batch, "are added twice");
-  PENSTOCK_CHECK(number % grouping_.replicas == grouping_.replica, "micro-batch", micro_batch, "is not of replica", grouping_.replica);
+  PENSTOCK_CHECK(number >= mini_batch.next_group, "gradients of micro-batch", micro_batch,
+                 "are added twice");
+  PENSTOCK_CHECK(number % grouping_.replicas == grouping_.replica, "micro-batch", micro_batch,
+                 "is not of replica", grouping_.replica);
   const auto [entry, inserted] = mini_batch.groups.try_emplace(number);
   Group& group = entry->second;
   if (inserted) group.next = first_of(mini_batch, number);
-  PENSTOCK_CHECK(micro_batch.value >= group.next, "gradients of micro-batch", micro_batch, "are added twice");
+  PENSTOCK_CHECK(micro_batch.value >= group.next, "gradients of micro-batch", micro_batch,
+                 "are added twice");
   if (micro_batch.value != group.next) {
     group.early.emplace(micro_batch.value, std::move(gradients));
     return;
@@ -96,7 +101,8 @@ Partials GradientBuffer::take(MiniBatchId id) {
   MiniBatch& mini_batch = found->second;
   if (mini_batch.folded) partials.push_back(std::move(*mini_batch.folded));
   for (auto& [number, group] : mini_batch.groups) {
-    PENSTOCK_CHECK(group.next >= mini_batch.end, "a gradient of mini-batch", id, "is missing: micro-batch", group.next);
+    PENSTOCK_CHECK(group.next >= mini_batch.end, "a gradient of mini-batch", id,
+                   "is missing: micro-batch", group.next);
     partials.push_back({number, std::move(group.sums)});
   }
   mini_batches_.erase(found);
@@ -107,7 +113,8 @@ int64_t GradientBuffer::num_sets() const {
   size_t sets = 0;
   for (const auto& [id, mini_batch] : mini_batches_) {
     sets += mini_batch.folded ? 1 : 0;
-    for (const auto& [number, group] : mini_batch.groups) sets += (group.sums.empty() ? 0 : 1) + group.early.size();
+    for (const auto& [number, group] : mini_batch.groups)
+      sets += (group.sums.empty() ? 0 : 1) + group.early.size();
   }
   return static_cast<int64_t>(sets);
 }
@@ -117,7 +124,8 @@ Partials GradientBuffer::take_exclusive(MiniBatchId mini_batch) {
   Partials partials = take(mini_batch);
   for (GroupGradients& partial : partials) {
     for (at::Tensor& tensor : partial.sums) {
-      if (tensor.defined() && !is_exclusive(tensor)) tensor = tensor.clone(at::MemoryFormat::Contiguous);
+      if (tensor.defined() && !is_exclusive(tensor))
+        tensor = tensor.clone(at::MemoryFormat::Contiguous);
     }
   }
   return partials;

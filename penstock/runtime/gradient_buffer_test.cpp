@@ -1,4 +1,5 @@
-// The gradients of a mini-batch: one order of summation, whatever comes first, and no more sets than that order needs.
+// The gradients of a mini-batch: one order of summation, whatever comes first, and no more sets
+// than that order needs.
 #include "penstock/runtime/gradient_buffer.h"
 
 #include <ATen/Functions.h>
@@ -50,7 +51,8 @@ TEST(GradientBufferTest, TheOrderOfArrivalDoesNotMatter) {
   const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e-3f, 1.0f};
   const auto sum = [&](const std::vector<int64_t>& order, int64_t groups) {
     GradientBuffer buffer(1, {.groups = groups, .accumulate = 6});
-    for (const int64_t b : order) buffer.add(MicroBatchId{6 + b}, {at::full({1}, values[static_cast<size_t>(b)])});
+    for (const int64_t b : order)
+      buffer.add(MicroBatchId{6 + b}, {at::full({1}, values[static_cast<size_t>(b)])});
     return sum_of(buffer.take(MiniBatchId{1}), 1)[0].item<float>();
   };
   for (const int64_t groups : {1, 2, 4, 100}) {
@@ -62,14 +64,16 @@ TEST(GradientBufferTest, TheOrderOfArrivalDoesNotMatter) {
   EXPECT_NE(sum({0, 1, 2, 3, 4, 5}, 1), sum({0, 1, 2, 3, 4, 5}, 2));
 }
 
-/// The most sets held while the micro-batches of one replica come in order, mini-batch after mini-batch.
+/// The most sets held while the micro-batches of one replica come in order, mini-batch after
+/// mini-batch.
 int64_t most_sets(const Grouping& grouping) {
   GradientBuffer buffer(1, grouping);
   int64_t most = 0;
   for (int64_t b = 0; b < grouping.micro_batches; ++b) {
     if (b % grouping.replicas == grouping.replica) buffer.add(MicroBatchId{b}, {at::ones({1})});
     most = std::max(most, buffer.num_sets());
-    if ((b + 1) % grouping.accumulate == 0 || b + 1 == grouping.micro_batches) buffer.take(MiniBatchId{b / grouping.accumulate});
+    if ((b + 1) % grouping.accumulate == 0 || b + 1 == grouping.micro_batches)
+      buffer.take(MiniBatchId{b / grouping.accumulate});
   }
   EXPECT_EQ(buffer.num_sets(), 0);
   return most;
@@ -84,13 +88,18 @@ TEST(GradientBufferTest, AStageWithOneReplicaKeepsOneSetWhereGroupsHaveOneMicroB
 
 TEST(GradientBufferTest, OtherwiseThereIsOneSetPerGroup) {
   EXPECT_EQ(most_sets({.groups = 5, .accumulate = 10, .micro_batches = 30}), 5);
-  EXPECT_EQ(most_sets({.groups = 6, .accumulate = 6, .micro_batches = 18, .replica = 1, .replicas = 2}), 3);
-  EXPECT_EQ(most_sets({.groups = 6, .accumulate = 2, .micro_batches = 18, .replica = 0, .replicas = 2}), 1);
+  EXPECT_EQ(
+      most_sets({.groups = 6, .accumulate = 6, .micro_batches = 18, .replica = 1, .replicas = 2}),
+      3);
+  EXPECT_EQ(
+      most_sets({.groups = 6, .accumulate = 2, .micro_batches = 18, .replica = 0, .replicas = 2}),
+      1);
 }
 
 RC_GTEST_PROP(GradientBufferProperty, FoldsGroupsFromTheLeftOverAllReplicas, ()) {
   const int replicas = *rc::gen::inRange(1, 5);
-  Grouping grouping{.groups = replicas * *rc::gen::inRange<int64_t>(1, 6), .accumulate = *rc::gen::inRange<int64_t>(1, 30)};
+  Grouping grouping{.groups = replicas * *rc::gen::inRange<int64_t>(1, 6),
+                    .accumulate = *rc::gen::inRange<int64_t>(1, 30)};
   if (*rc::gen::inRange(0, 8) == 0) grouping.groups = INT64_MAX / replicas * replicas;
   grouping.micro_batches = *rc::gen::inRange<int64_t>(1, 70);
   grouping.replicas = replicas;
@@ -103,8 +112,10 @@ RC_GTEST_PROP(GradientBufferProperty, FoldsGroupsFromTheLeftOverAllReplicas, ())
   for (int64_t t = 0; t * grouping.accumulate < grouping.micro_batches; ++t) {
     std::map<int64_t, float> groups;
     std::vector<int64_t> order;
-    for (int64_t b = t * grouping.accumulate; b < std::min((t + 1) * grouping.accumulate, grouping.micro_batches); ++b) {
-      const auto [entry, inserted] = groups.try_emplace(b % grouping.groups, values[static_cast<size_t>(b)]);
+    for (int64_t b = t * grouping.accumulate;
+         b < std::min((t + 1) * grouping.accumulate, grouping.micro_batches); ++b) {
+      const auto [entry, inserted] =
+          groups.try_emplace(b % grouping.groups, values[static_cast<size_t>(b)]);
       if (!inserted) entry->second += values[static_cast<size_t>(b)];
       order.push_back(b);
     }
@@ -116,11 +127,14 @@ RC_GTEST_PROP(GradientBufferProperty, FoldsGroupsFromTheLeftOverAllReplicas, ())
     for (grouping.replica = 0; grouping.replica < replicas; ++grouping.replica) {
       GradientBuffer buffer(1, grouping);
       for (const int64_t b : order) {
-        if (b % replicas == grouping.replica) buffer.add(MicroBatchId{b}, {at::full({1}, values[static_cast<size_t>(b)])});
+        if (b % replicas == grouping.replica)
+          buffer.add(MicroBatchId{b}, {at::full({1}, values[static_cast<size_t>(b)])});
       }
-      for (GroupGradients& partial : buffer.take(MiniBatchId{t})) partials.push_back(std::move(partial));
+      for (GroupGradients& partial : buffer.take(MiniBatchId{t}))
+        partials.push_back(std::move(partial));
     }
-    std::sort(partials.begin(), partials.end(), [](const auto& a, const auto& b) { return a.group < b.group; });
+    std::sort(partials.begin(), partials.end(),
+              [](const auto& a, const auto& b) { return a.group < b.group; });
     RC_ASSERT(sum_of(std::move(partials), 1)[0].item<float>() == expected.value());
   }
 }

@@ -15,9 +15,9 @@ using torch::autograd::Node;
 namespace {
 
 /// Operations that make the gradients of their operands independently of each other.
-constexpr std::array<std::string_view, 9> kSeparable = {"AddmmBackward0",   "MmBackward0",          "BmmBackward0",
-                                                        "BaddbmmBackward0", "ConvolutionBackward0", "LinearBackward0",
-                                                        "MvBackward0",      "MulBackward0",         "AddBackward0"};
+constexpr std::array<std::string_view, 9> kSeparable = {
+    "AddmmBackward0",  "MmBackward0", "BmmBackward0", "BaddbmmBackward0", "ConvolutionBackward0",
+    "LinearBackward0", "MvBackward0", "MulBackward0", "AddBackward0"};
 
 bool is_separable(const Node& node) {
   if (node.num_inputs() != 1) return false;
@@ -33,7 +33,8 @@ struct Reach {
 
 class Walk {
  public:
-  Walk(const std::vector<Edge>& inputs, const std::vector<Edge>& weights) : uses_(weights.size(), 0) {
+  Walk(const std::vector<Edge>& inputs, const std::vector<Edge>& weights)
+      : uses_(weights.size(), 0) {
     for (const Edge& edge : inputs) {
       if (edge.function) reach_[edge.function.get()].inputs = true;
     }
@@ -59,7 +60,8 @@ class Walk {
     }
   }
 
-  /// A gradient that comes to a weight straight from the outputs is made with the inputs'; W could not add to it.
+  /// A gradient that comes to a weight straight from the outputs is made with the inputs'; W could
+  /// not add to it.
   void count_direct(const Edge& root) {
     const Reach& reach = reach_.at(root.function.get());
     if (reach.inputs) return;
@@ -86,7 +88,8 @@ class Walk {
       const Reach& below = reach_.at(edge.function.get());
       reach.inputs = reach.inputs || below.inputs;
       for (const size_t w : below.weights) {
-        if (std::find(reach.weights.begin(), reach.weights.end(), w) == reach.weights.end()) reach.weights.push_back(w);
+        if (std::find(reach.weights.begin(), reach.weights.end(), w) == reach.weights.end())
+          reach.weights.push_back(w);
       }
     }
     if (reach.inputs) {
@@ -106,13 +109,16 @@ class Walk {
   }
 
   std::unordered_map<const Node*, Reach> reach_;
-  std::vector<int> uses_;                                                            ///< per weight: edges through which W could reach it
-  std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> above_inputs_;  ///< with the weights that are theirs alone
+  /// Per weight: edges through which W could reach it.
+  std::vector<int> uses_;
+  /// With the weights that are theirs alone.
+  std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> above_inputs_;
 };
 
 }  // namespace
 
-LayerSplit split_layer(const std::vector<Edge>& roots, const std::vector<Edge>& inputs, const std::vector<Edge>& weights) {
+LayerSplit split_layer(const std::vector<Edge>& roots, const std::vector<Edge>& inputs,
+                       const std::vector<Edge>& weights) {
   Walk walk(inputs, weights);
   for (const Edge& root : roots) {
     walk.visit(root.function);

@@ -1,4 +1,5 @@
-// Finds out which part of a layer's backward pass can be put off (layer_tape.h). Internal to runtime.
+// Finds out which part of a layer's backward pass can be put off (layer_tape.h). Internal to
+// runtime.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -17,13 +18,16 @@ struct Deferred {
 
 struct LayerSplit {
   std::vector<Deferred> deferred;
-  /// The operations above an input that are not deferred: once the inputs' gradients are made, nobody runs them again.
+  /// The operations above an input that are not deferred: once the inputs' gradients are made,
+  /// nobody runs them again.
   std::vector<std::shared_ptr<torch::autograd::Node>> done;
 };
 
-/// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are ignored). The gradient of every weight that is
-/// not deferred has to be made together with the inputs'. O(nodes and edges of the layer's graph).
-LayerSplit split_layer(const std::vector<torch::autograd::Edge>& roots, const std::vector<torch::autograd::Edge>& inputs,
+/// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are
+/// ignored). The gradient of every weight that is not deferred has to be made together with the
+/// inputs'. O(nodes and edges of the layer's graph).
+LayerSplit split_layer(const std::vector<torch::autograd::Edge>& roots,
+                       const std::vector<torch::autograd::Edge>& inputs,
                        const std::vector<torch::autograd::Edge>& weights);
 
 }  // namespace penstock::runtime

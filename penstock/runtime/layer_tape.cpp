@@ -17,13 +17,16 @@ using torch::autograd::Edge;
 
 namespace {
 
-/// Where a layer's graph begins. Unlike a leaf's accumulator it does not hold on to the tensor; the engine only ever stops here.
+/// Where a layer's graph begins. Unlike a leaf's accumulator it does not hold on to the tensor; the
+/// engine only ever stops here.
 struct Entry final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
 
-Tensors run_engine(const std::vector<Edge>& roots, const Tensors& gradients, bool keep_graph, const std::vector<Edge>& wanted) {
-  return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph, /*create_graph=*/false,
+Tensors run_engine(const std::vector<Edge>& roots, const Tensors& gradients, bool keep_graph,
+                   const std::vector<Edge>& wanted) {
+  return torch::autograd::Engine::get_default_engine().execute(roots, gradients, keep_graph,
+                                                               /*create_graph=*/false,
                                                                /*accumulate_grad=*/false, wanted);
 }
 
@@ -40,16 +43,19 @@ at::Tensor LayerTape::enter(const at::Tensor& value, bool needs_gradient) {
 
 void LayerTape::use(model::TensorSpan weights) {
   for (const at::Tensor& weight : weights)
-    weights_.push_back(weight.requires_grad() ? torch::autograd::impl::gradient_edge(weight) : Edge());
+    weights_.push_back(weight.requires_grad() ? torch::autograd::impl::gradient_edge(weight)
+                                              : Edge());
 }
 
 void LayerTape::leave(model::TensorSpan outputs) {
   for (const at::Tensor& output : outputs)
-    outputs_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output) : Edge());
+    outputs_.push_back(output.requires_grad() ? torch::autograd::impl::gradient_edge(output)
+                                              : Edge());
 }
 
 bool LayerTape::wants_input_gradients() const {
-  return std::any_of(inputs_.begin(), inputs_.end(), [](const Edge& edge) { return edge.function != nullptr; });
+  return std::any_of(inputs_.begin(), inputs_.end(),
+                     [](const Edge& edge) { return edge.function != nullptr; });
 }
 
 LayerTape::Rest LayerTape::roots_of(Tensors outputs) {
@@ -107,7 +113,8 @@ LayerTape::Gradients LayerTape::backward_inputs(Tensors outputs) {
   rest_.reserve(split.deferred.size());  // `places` points into it
   for (Deferred& part : split.deferred) {
     for (const size_t w : part.weights) later[w] = true;
-    Rest& rest = rest_.emplace_back(Rest{{Edge(std::move(part.operation), 0)}, Tensors(1), std::move(part.weights)});
+    Rest& rest = rest_.emplace_back(
+        Rest{{Edge(std::move(part.operation), 0)}, Tensors(1), std::move(part.weights)});
     wanted.push_back(rest.roots.front());
     places.push_back(&rest.gradients.front());
   }

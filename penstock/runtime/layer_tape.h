@@ -1,13 +1,18 @@
-// The autograd graph of one layer, or of a chain of layers, and one micro-batch, cut off from those of other layers. Its backward pass can
-// be run in parts: first the gradients of the inputs (action I), later those of the weights (action W), no operation twice.
+// The autograd graph of one layer, or of a chain of layers, and one micro-batch, cut off from those
+// of other layers. Its backward pass can be run in parts: first the gradients of the inputs (action
+// I), later those of the weights (action W), no operation twice.
 //
-// W does only what I did not: I takes down the gradient that enters each operation which has a weight as its operand (a matrix product, a
-// convolution), and W runs that operation alone, for the weight alone. Autograd's engine asks an operation only for the gradients that are
-// wanted, and for the operations listed in layer_split.cpp the one and the other have no work in common. Weights of other operations get
-// their gradients in I and leave nothing to W: normalisation, whose input's gradient needs the very sums that are the weights' gradients;
-// and a weight that a layer uses several times. Where no input needs a gradient (the first layer of the model) I does nothing and W all.
+// W does only what I did not: I takes down the gradient that enters each operation which has a
+// weight as its operand (a matrix product, a convolution), and W runs that operation alone, for the
+// weight alone. Autograd's engine asks an operation only for the gradients that are wanted, and for
+// the operations listed in layer_split.cpp the one and the other have no work in common. Weights of
+// other operations get their gradients in I and leave nothing to W: normalisation, whose input's
+// gradient needs the very sums that are the weights' gradients; and a weight that a layer uses
+// several times. Where no input needs a gradient (the first layer of the model) I does nothing and
+// W all.
 //
-// Only the ends of the graph are kept: its memory is what the operations themselves save, and after I what those save that W runs.
+// Only the ends of the graph are kept: its memory is what the operations themselves save, and after
+// I what those save that W runs.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -19,11 +24,13 @@
 
 namespace penstock::runtime {
 
-/// Not thread-safe. enter() each input, compute with what it returns and the weights given to use() under grad mode, then leave(); then
-/// either backward() or backward_inputs() and backward_weights().
+/// Not thread-safe. enter() each input, compute with what it returns and the weights given to use()
+/// under grad mode, then leave(); then either backward() or backward_inputs() and
+/// backward_weights().
 class LayerTape {
  public:
-  /// Begins the graph here: the tensor to compute with, sharing the value's memory. Without `needs_gradient` it takes no part in the graph.
+  /// Begins the graph here: the tensor to compute with, sharing the value's memory. Without
+  /// `needs_gradient` it takes no part in the graph.
   at::Tensor enter(const at::Tensor& value, bool needs_gradient);
   /// Weights of the forward pass.
   void use(model::TensorSpan weights);
@@ -36,7 +43,8 @@ class LayerTape {
   };
   /// Both. `outputs`: the outputs' gradients, undefined where there is none.
   Gradients backward(model::Tensors outputs);
-  /// The inputs' gradients, and those of the weights that cannot wait; keeps what backward_weights() needs and drops the rest.
+  /// The inputs' gradients, and those of the weights that cannot wait; keeps what
+  /// backward_weights() needs and drops the rest.
   Gradients backward_inputs(model::Tensors outputs);
   /// The gradients of the other weights; drops everything.
   model::Tensors backward_weights();

@@ -17,7 +17,8 @@ void add_gradient(at::Tensor& sum, at::Tensor part) {
   if (!part.defined()) return;
   const at::NoGradGuard no_grad;
   if (!sum.defined()) {
-    // The gradient of a linear layer comes as a view that keeps its base alive; without the view's bookkeeping it is seen to be ours alone.
+    // The gradient of a linear layer comes as a view that keeps its base alive; without the view's
+    // bookkeeping it is seen to be ours alone.
     sum = part.variable_data();
   } else if (is_exclusive(sum)) {
     sum.add_(part);
@@ -27,7 +28,8 @@ void add_gradient(at::Tensor& sum, at::Tensor part) {
 }
 
 void OrderedSum::put(size_t position, at::Tensor part) {
-  PENSTOCK_CHECK(position >= next_ && position < count_ && !early_.contains(position), position, next_, count_);
+  PENSTOCK_CHECK(position >= next_ && position < count_ && !early_.contains(position), position,
+                 next_, count_);
   if (position != next_) {
     early_.emplace(position, std::move(part));
     return;
@@ -42,7 +44,8 @@ void OrderedSum::put(size_t position, at::Tensor part) {
 }
 
 at::Tensor OrderedSum::take() {
-  PENSTOCK_CHECK(complete(), "a gradient is taken before all its parts are there:", next_, "of", count_);
+  PENSTOCK_CHECK(complete(), "a gradient is taken before all its parts are there:", next_, "of",
+                 count_);
   return std::move(sum_);
 }
 

@@ -1,4 +1,5 @@
-// What the executor itself costs: its actions with layers that do nothing. The times of this machine are printed:
+// What the executor itself costs: its actions with layers that do nothing. The times of this
+// machine are printed:
 //
 //   runtime_test --gtest_filter='Overhead.*'
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 #include <map>
 
 #include "penstock/runtime/test_support.h"
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 
 namespace penstock::runtime::testing {
 namespace {
@@ -18,8 +19,11 @@ using schedule::Op;
 class Nothing : public model::Layer {
  public:
   std::string kind() const override { return "nothing"; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan x,
+                         const model::ForwardContext&) const override {
     return {x[0]};
   }
 };
@@ -28,31 +32,43 @@ class Nothing : public model::Layer {
 class OneWeight : public model::Layer {
  public:
   std::string kind() const override { return "one_weight"; }
-  std::vector<model::ParameterSpec> parameters() const override { return {{"shift", {1, 8}, model::Init::constant(0.5)}}; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"shift", {1, 8}, model::Init::constant(0.5)}};
+  }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x,
+                         const model::ForwardContext&) const override {
     return {w[0].expand_as(x[0])};
   }
 };
 
 int64_t median(std::vector<int64_t> times) {
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 
-/// Median time of each kind of action without waiting. The first stage and the last, which computes the loss, are left out.
+/// Median time of each kind of action without waiting. The first stage and the last, which computes
+/// the loss, are left out.
 std::map<Op, int64_t> own_times(Kind kind, int stages, int chunks) {
   model::ModelBuilder net("nothing");
   model::Value x = net.apply(std::make_shared<OneWeight>(), {net.input({8})}).front();
   for (int s = 1; s < stages; ++s) x = net.apply(std::make_shared<Nothing>(), {x}).front();
   const model::Model model = net.build(x);
   const auto optimizer = model::make_optimizer({});
-  const Case setup{
-      .kind = kind, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .parts = 8, .samples = 12 * 40, .chunks = chunks};
+  const Case setup{.kind = kind,
+                   .replicas = std::vector<int>(static_cast<size_t>(stages), 1),
+                   .parts = 8,
+                   .samples = 12 * 40,
+                   .chunks = chunks};
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
-  Pipeline pipeline(model, cut(model, stages), setup.replicas, *optimizer, {.hosts = shape_of(setup, 1).hosts});
+  Pipeline pipeline(model, cut(model, stages), setup.replicas, *optimizer,
+                    {.hosts = shape_of(setup, 1).hosts});
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
-  const RunOptions options{.learning_rate = [](int64_t) { return 0.1; }, .credits = verify::min_credits(schedule) + 4};
+  const RunOptions options{.learning_rate = [](int64_t) { return 0.1; },
+                           .credits = verify::min_credits(schedule) + 4};
   pipeline.run(schedule, batches, options);  // the first run pays for what is set up once
   const RunResult result = pipeline.run(schedule, batches, options);
   std::map<Op, std::vector<int64_t>> times;
@@ -82,7 +98,8 @@ TEST(Overhead, AnActionTakesAtMostTwentyMicroseconds) {
     const char* what;
   };
   for (const Setup& setup : {Setup{Kind::Interleaved, 6, 6, "one worker, six stages"},
-                             Setup{Kind::ZbH1, 3, 1, "three workers, split backward"}, Setup{Kind::OneFOneBFlush, 3, 1, "three workers"}}) {
+                             Setup{Kind::ZbH1, 3, 1, "three workers, split backward"},
+                             Setup{Kind::OneFOneBFlush, 3, 1, "three workers"}}) {
     std::string line;
     for (const auto& [op, ns] : own_times(setup.kind, setup.stages, setup.chunks)) {
       line += fmt::format(" {} {:.1f} us", schedule::to_string(op), static_cast<double>(ns) * 1e-3);

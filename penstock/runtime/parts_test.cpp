@@ -12,13 +12,17 @@
 namespace penstock::runtime::testing {
 namespace {
 
-CondVar::Deadline soon(int ms = 5000) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+CondVar::Deadline soon(int ms = 5000) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
 
 class WeightStoreTest : public ::testing::Test {
  protected:
   std::unique_ptr<model::Optimizer> sgd_ = model::make_optimizer({.name = "sgd", .momentum = 0});
   model::Tensors gradient_ = {at::ones({4})};
-  float first(const WeightStore& store, int64_t version) { return store.at(WeightVersion{version})[0][0].item<float>(); }
+  float first(const WeightStore& store, int64_t version) {
+    return store.at(WeightVersion{version})[0][0].item<float>();
+  }
 };
 
 TEST_F(WeightStoreTest, AStepKeepsVersionsThatAreStillNeeded) {
@@ -92,7 +96,8 @@ TEST(OrderedSumTest, FoldsFromTheLeftWhateverComesFirst) {
   const std::vector<float> values = {1.0f, 1e8f, -1e8f, 0.5f};
   const auto sum = [&](const std::vector<size_t>& order) {
     OrderedSum sum(values.size());
-    for (const size_t position : order) sum.put(position, position == 3 ? at::Tensor() : at::full({2}, values[position]));
+    for (const size_t position : order)
+      sum.put(position, position == 3 ? at::Tensor() : at::full({2}, values[position]));
     return sum.take()[0].item<float>();
   };
   EXPECT_EQ(sum({0, 1, 2, 3}), sum({3, 2, 1, 0}));
@@ -113,29 +118,39 @@ TEST(GradientOrderTest, StagesAddUpOnlyWhatTheCanonicalSumBeginsWith) {
   const StageId home{0};
   using Parts = std::vector<GradientPart>;
   EXPECT_EQ(gradient_parts(ids({3}), stages, home, false), (Parts{{StageId{1}, ids({3})}}));
-  EXPECT_EQ(gradient_parts(ids({3, 7, 8}), stages, home, false), (Parts{{StageId{1}, ids({8, 7, 3})}}));
+  EXPECT_EQ(gradient_parts(ids({3, 7, 8}), stages, home, false),
+            (Parts{{StageId{1}, ids({8, 7, 3})}}));
   EXPECT_EQ(gradient_parts(ids({3, 5, 6, 8}), stages, home, false),
-            (Parts{{StageId{1}, ids({8})}, {StageId{2}, ids({6})}, {StageId{2}, ids({5})}, {StageId{1}, ids({3})}}));
-  EXPECT_EQ(gradient_parts(ids({1, 4, 5, 6}), stages, home, false), (Parts{{StageId{2}, ids({6, 5})}, {home, ids({4})}, {home, ids({1})}}));
-  EXPECT_EQ(gradient_parts(ids({5, 6}), stages, home, true), (Parts{{home, {}}, {StageId{2}, ids({6})}, {StageId{2}, ids({5})}}));
+            (Parts{{StageId{1}, ids({8})},
+                   {StageId{2}, ids({6})},
+                   {StageId{2}, ids({5})},
+                   {StageId{1}, ids({3})}}));
+  EXPECT_EQ(gradient_parts(ids({1, 4, 5, 6}), stages, home, false),
+            (Parts{{StageId{2}, ids({6, 5})}, {home, ids({4})}, {home, ids({1})}}));
+  EXPECT_EQ(gradient_parts(ids({5, 6}), stages, home, true),
+            (Parts{{home, {}}, {StageId{2}, ids({6})}, {StageId{2}, ids({5})}}));
   EXPECT_EQ(gradient_parts({}, stages, home, true), (Parts{{home, {}}}));
 }
 
 schedule::Schedule two_stage_schedule() {
-  return lower(generate(schedule::Kind::OneFOneB,
-                        {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = schedule::WeightPolicy::Stash}),
+  return lower(generate(schedule::Kind::OneFOneB, {.replicas = {1, 1},
+                                                   .micro_batches = 4,
+                                                   .accumulate = 1,
+                                                   .policy = schedule::WeightPolicy::Stash}),
                schedule::chain_links(2));
 }
 
 TEST(TensorExchangeTest, MessagesAreFoundByNameNotByOrder) {
   TensorExchange exchange(two_stage_schedule(), 3);
   for (const int b : {0, 1, 2}) {
-    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()),
+    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false,
+                            {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()),
               WaitResult::Ready);
   }
   model::Tensors tensors;
   for (const int b : {2, 0, 1}) {
-    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()),
+    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false,
+                               {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()),
               WaitResult::Ready);
     EXPECT_EQ(tensors[0].item<float>(), static_cast<float>(b));
   }
@@ -144,7 +159,8 @@ TEST(TensorExchangeTest, MessagesAreFoundByNameNotByOrder) {
 TEST(TensorExchangeTest, AFullChannelMakesTheSenderWaitAndCloseWakesIt) {
   TensorExchange exchange(two_stage_schedule(), 1);
   const auto send = [&](int b, int ms) {
-    return exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::ones({1})}, soon(ms));
+    return exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}},
+                         {at::ones({1})}, soon(ms));
   };
   EXPECT_EQ(send(0, 1000), WaitResult::Ready);
   EXPECT_EQ(send(1, 20), WaitResult::TimedOut);
@@ -157,7 +173,8 @@ TEST(TensorExchangeTest, AFullChannelMakesTheSenderWaitAndCloseWakesIt) {
 
 TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {
   const model::Model model = skip_model();
-  const StageModule whole(model, std::vector<StageId>(model.graph().layers().size(), StageId{0}), StageId{0});
+  const StageModule whole(model, std::vector<StageId>(model.graph().layers().size(), StageId{0}),
+                          StageId{0});
   const at::Tensor x = at::linspace(-1, 1, 24).view({3, 8});
   const auto weights_of = [&](const StageModule& stage) {
     model::Tensors weights;
@@ -167,7 +184,8 @@ TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {
     return weights;
   };
   model::Tensors buffers;
-  const at::Tensor expected = whole.forward(weights_of(whole), buffers, model::Tensors{x}, {.training = false}).front();
+  const at::Tensor expected =
+      whole.forward(weights_of(whole), buffers, model::Tensors{x}, {.training = false}).front();
   for (const int stages : {2, 3, 5, 9}) {
     const auto stage_of_layer = cut(model, stages);
     std::map<graph::ValueRef, at::Tensor> values = {{graph::ValueRef::model_input(0), x}};
@@ -175,7 +193,8 @@ TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {
       const StageModule stage(model, stage_of_layer, StageId{s});
       model::Tensors inputs;
       for (const auto& value : stage.inputs()) inputs.push_back(values.at(value));
-      const model::Tensors outputs = stage.forward(weights_of(stage), buffers, inputs, {.training = false});
+      const model::Tensors outputs =
+          stage.forward(weights_of(stage), buffers, inputs, {.training = false});
       for (size_t i = 0; i < outputs.size(); ++i) values[stage.outputs()[i]] = outputs[i];
     }
     EXPECT_TRUE(values.at(model.graph().outputs().front()).equal(expected));

@@ -28,7 +28,8 @@ struct Pipeline::Stages {
 
 namespace {
 
-model::Tensors initial_weights(const model::Model& model, const StageModule& module, uint64_t seed) {
+model::Tensors initial_weights(const model::Model& model, const StageModule& module,
+                               uint64_t seed) {
   model::Tensors all;
   for (const LayerId id : module.layers()) {
     for (at::Tensor& tensor : model.initial_weights(id, seed)) all.push_back(std::move(tensor));
@@ -49,7 +50,9 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
   if (wanted == 0) return common;
   if (wanted < 0 || wanted % common != 0) {
     throw ConfigError(
-        fmt::format("the number of gradient groups must be a multiple of every stage's replicas, that is of {}, found {}", common, wanted));
+        fmt::format("the number of gradient groups must be a multiple of every stage's replicas, "
+                    "that is of {}, found {}",
+                    common, wanted));
   }
   return wanted;
 }
@@ -57,15 +60,17 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
 /// The workers of the replicas, spelled out.
 std::vector<int> spelled_out(const std::vector<int>& hosts, const std::vector<int>& replicas) {
   if (!hosts.empty()) return hosts;
-  std::vector<int> result(static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
+  std::vector<int> result(
+      static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
   std::iota(result.begin(), result.end(), 0);
   return result;
 }
 
 }  // namespace
 
-Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer, std::vector<int> replicas,
-                   const model::Optimizer& optimizer, const PipelineOptions& options)
+Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer,
+                   std::vector<int> replicas, const model::Optimizer& optimizer,
+                   const PipelineOptions& options)
     : model_(&model),
       optimizer_(&optimizer),
       options_(options),
@@ -74,27 +79,32 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       stages_(std::make_unique<Stages>()) {
   if (model.graph().outputs().size() != 1) {
     throw ConfigError(
-        fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
+        fmt::format("training needs a model with one output (the logits), '{}' has {}",
+                    model.name(), model.graph().outputs().size()));
   }
-  const schedule::ScheduleShape shape{.replicas = replicas_, .micro_batches = 0, .hosts = options.hosts};
+  const schedule::ScheduleShape shape{
+      .replicas = replicas_, .micro_batches = 0, .hosts = options.hosts};
   schedule::validate(shape);
   gradient_groups_ = choose_groups(replicas_, options.gradient_groups);
   const schedule::WorkerTable table(shape);
   stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
-    stages_->modules.push_back(std::make_unique<StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)}));
+    stages_->modules.push_back(
+        std::make_unique<StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)}));
     modules.push_back(stages_->modules.back().get());
-    if (modules.back()->layers().empty()) throw ConfigError(fmt::format("stage {} has no layer", s));
+    if (modules.back()->layers().empty())
+      throw ConfigError(fmt::format("stage {} has no layer", s));
   }
   stages_->ties = find_tied_weights(model, stage_of_layer_, modules);
   for (size_t s = 0; s < replicas_.size(); ++s) {
     auto& stage = stages_->replicas.emplace_back();
     for (int r = 0; r < replicas_[s]; ++r) {
       const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
-      stage.push_back(std::make_unique<Replica>(Replica{worker, r, modules[s], &stages_->ties.stages[s],
-                                                        WeightStore(initial_weights(model, *modules[s], options.seed), optimizer),
-                                                        initial_buffers(model, *modules[s])}));
+      stage.push_back(std::make_unique<Replica>(
+          Replica{worker, r, modules[s], &stages_->ties.stages[s],
+                  WeightStore(initial_weights(model, *modules[s], options.seed), optimizer),
+                  initial_buffers(model, *modules[s])}));
       stages_->held_by[worker.index()].push_back(stage.back().get());
     }
   }
@@ -102,11 +112,14 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
 
 Pipeline::~Pipeline() = default;
 
-Replica& Pipeline::replica(size_t stage, int number) const { return *stages_->replicas[stage][static_cast<size_t>(number)]; }
+Replica& Pipeline::replica(size_t stage, int number) const {
+  return *stages_->replicas[stage][static_cast<size_t>(number)];
+}
 
 std::vector<schedule::StageLink> Pipeline::links() const {
   std::set<schedule::StageLink> links;
-  for (const auto& cross : graph::crossing_values(model_->graph(), stage_of_layer_)) links.insert({cross.from, cross.to});
+  for (const auto& cross : graph::crossing_values(model_->graph(), stage_of_layer_))
+    links.insert({cross.from, cross.to});
   return {links.begin(), links.end()};
 }
 
@@ -115,44 +128,52 @@ bool Pipeline::needs_norm() const { return !stages_->ties.copies.empty(); }
 void Pipeline::check(const Schedule& schedule, const RunOptions& options) const {
   const schedule::ScheduleShape& shape = schedule.shape;
   if (shape.replicas != replicas_ || schedule.workers.size() != stages_->held_by.size()) {
-    throw ConfigError(fmt::format("the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
-                                  shape.num_stages(), schedule.workers.size(), replicas_.size(), stages_->held_by.size()));
+    throw ConfigError(fmt::format(
+        "the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
+        shape.num_stages(), schedule.workers.size(), replicas_.size(), stages_->held_by.size()));
   }
   if (spelled_out(shape.hosts, replicas_) != spelled_out(options_.hosts, replicas_)) {
     throw ConfigError(fmt::format("the schedule puts the stages on workers {}, the pipeline on {}",
                                   fmt::join(spelled_out(shape.hosts, replicas_), " "),
                                   fmt::join(spelled_out(options_.hosts, replicas_), " ")));
   }
-  if (!schedule.lowered) throw ConfigError("the schedule has no messages and steps yet: lower() it first");
+  if (!schedule.lowered)
+    throw ConfigError("the schedule has no messages and steps yet: lower() it first");
   check_messages(schedule, links());
   if (!trains(schedule)) return;
   if (!options.learning_rate) throw ConfigError("a training run needs a learning rate");
   if (options.max_grad_norm > 0 && !shape.global_norm) {
-    throw ConfigError("clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
+    throw ConfigError(
+        "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
   }
   if (needs_norm() && (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush)) {
-    throw ConfigError(fmt::format(
-        "stages of '{}' share weights: the schedule needs NORM, where their gradients are added up, and the weight policy flush",
-        model_->name()));
+    throw ConfigError(
+        fmt::format("stages of '{}' share weights: the schedule needs NORM, where their gradients "
+                    "are added up, and the weight policy flush",
+                    model_->name()));
   }
 }
 
-RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, const RunOptions& options) {
+RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
+                        const RunOptions& options) {
   check(schedule, options);
   std::vector<size_t> weights_of_stage;
-  for (const auto& module : stages_->modules) weights_of_stage.push_back(module->weight_offsets().back());
+  for (const auto& module : stages_->modules)
+    weights_of_stage.push_back(module->weight_offsets().back());
   RunState state(schedule, source, options, weights_of_stage);
   state.training = trains(schedule);
   state.gradient_groups = gradient_groups_;
   if (schedule.shape.global_norm) {
-    state.global = std::make_unique<GlobalGradients>(static_cast<int>(schedule.workers.size()), stages_->ties.copies,
+    state.global = std::make_unique<GlobalGradients>(static_cast<int>(schedule.workers.size()),
+                                                     stages_->ties.copies,
                                                      stages_->modules.front()->num_model_weights());
   }
 
   std::vector<std::unique_ptr<StageWorker>> workers;
   for (size_t w = 0; w < stages_->held_by.size(); ++w) {
     for (Replica* held : stages_->held_by[w]) held->weights.begin_run();
-    workers.push_back(std::make_unique<StageWorker>(WorkerId{static_cast<int32_t>(w)}, stages_->held_by[w], state, options_, steps_));
+    workers.push_back(std::make_unique<StageWorker>(WorkerId{static_cast<int32_t>(w)},
+                                                    stages_->held_by[w], state, options_, steps_));
   }
   const auto start = std::chrono::steady_clock::now();
   {
@@ -161,8 +182,8 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, con
     try {
       for (const auto& worker : workers) threads.emplace_back([&worker]() { worker->run(); });
     } catch (const std::system_error& error) {
-      state.fail(std::make_exception_ptr(
-          RuntimeError(fmt::format("cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
+      state.fail(std::make_exception_ptr(RuntimeError(fmt::format(
+          "cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
     }
   }
   const auto end = std::chrono::steady_clock::now();
@@ -173,7 +194,8 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source, con
   result.wall_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
   result.mini_batches = state.losses.take(state.gate.last_started() + 1);
   result.timeline.source = "measured";
-  const int64_t origin = std::chrono::duration_cast<std::chrono::nanoseconds>(start.time_since_epoch()).count();
+  const int64_t origin =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(start.time_since_epoch()).count();
   for (const auto& worker : workers) {
     auto& events = result.timeline.workers.emplace_back(worker->take_events());
     for (auto& event : events) {
@@ -219,7 +241,8 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
       layer.optimizer_state.resize(store.state().size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
         layer.weights.push_back(store.newest()[w].detach());
-        for (size_t s = 0; s < store.state().size(); ++s) layer.optimizer_state[s].push_back(store.state()[s][w]);
+        for (size_t s = 0; s < store.state().size(); ++s)
+          layer.optimizer_state[s].push_back(store.state()[s][w]);
       }
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
         layer.buffers.push_back(mean_buffer(replicas, b));
@@ -239,9 +262,11 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
       const LayerSnapshot& layer = layers[id.index()];
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
       buffers.insert(buffers.end(), layer.buffers.begin(), layer.buffers.end());
-      PENSTOCK_CHECK(layer.optimizer_state.size() == num_states, layer.optimizer_state.size(), num_states);
+      PENSTOCK_CHECK(layer.optimizer_state.size() == num_states, layer.optimizer_state.size(),
+                     num_states);
       for (size_t s = 0; s < num_states; ++s)
-        state[s].insert(state[s].end(), layer.optimizer_state[s].begin(), layer.optimizer_state[s].end());
+        state[s].insert(state[s].end(), layer.optimizer_state[s].begin(),
+                        layer.optimizer_state[s].end());
     }
     for (const auto& replica : replicas) {
       replica->weights.load(weights, state);

@@ -8,7 +8,8 @@ namespace penstock::runtime {
 
 bool StopGate::enter(MiniBatchId mini_batch) {
   MutexLock lock(mutex_);
-  if (limit_ == INT64_MAX && stop_ != nullptr && stop_->load(std::memory_order_relaxed)) limit_ = started_;
+  if (limit_ == INT64_MAX && stop_ != nullptr && stop_->load(std::memory_order_relaxed))
+    limit_ = started_;
   if (mini_batch.value > limit_) return false;
   started_ = std::max(started_, mini_batch.value);
   return true;
@@ -19,7 +20,8 @@ int64_t StopGate::last_started() const {
   return started_;
 }
 
-LossCollector::LossCollector(const schedule::ScheduleShape& shape, const BatchSource& source, const RunOptions& options)
+LossCollector::LossCollector(const schedule::ScheduleShape& shape, const BatchSource& source,
+                             const RunOptions& options)
     : source_(source), options_(options), stats_(static_cast<size_t>(shape.num_mini_batches())) {}
 
 void LossCollector::add_up(MiniBatchId mini_batch, const Open& open) {
@@ -31,7 +33,8 @@ void LossCollector::add_up(MiniBatchId mini_batch, const Open& open) {
   }
 }
 
-void LossCollector::add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part) {
+void LossCollector::add(MiniBatchId mini_batch, MicroBatchId micro_batch,
+                        const MiniBatchStats& part) {
   MutexLock lock(mutex_);
   Open& open = open_[mini_batch];
   open.parts.emplace(micro_batch, part);
@@ -51,7 +54,8 @@ std::vector<MiniBatchStats> LossCollector::take(int64_t count) {
   MutexLock lock(mutex_);
   for (const auto& [mini_batch, open] : open_) add_up(mini_batch, open);
   open_.clear();
-  stats_.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, static_cast<int64_t>(stats_.size()))));
+  stats_.resize(
+      static_cast<size_t>(std::clamp<int64_t>(count, 0, static_cast<int64_t>(stats_.size()))));
   return std::move(stats_);
 }
 
@@ -62,7 +66,8 @@ std::vector<std::string> worker_labels(const schedule::WorkerTable& table) {
   std::vector<std::string> labels;
   for (int32_t w = 0; w < table.num_workers(); ++w) {
     std::string label;
-    for (const auto& held : table.held_by(WorkerId{w})) label += fmt::format("{}{}", label.empty() ? "" : ", ", held.stage.value);
+    for (const auto& held : table.held_by(WorkerId{w}))
+      label += fmt::format("{}{}", label.empty() ? "" : ", ", held.stage.value);
     labels.push_back((table.held_by(WorkerId{w}).size() > 1 ? "stages " : "stage ") + label);
   }
   return labels;
@@ -70,8 +75,8 @@ std::vector<std::string> worker_labels(const schedule::WorkerTable& table) {
 
 }  // namespace
 
-RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, const RunOptions& run_options,
-                   const std::vector<size_t>& weights_of_stage)
+RunState::RunState(const schedule::Schedule& s, const BatchSource& batches,
+                   const RunOptions& run_options, const std::vector<size_t>& weights_of_stage)
     : schedule(s),
       table(s.shape),
       source(batches),
@@ -88,7 +93,8 @@ RunState::RunState(const schedule::Schedule& s, const BatchSource& batches, cons
   }
   for (size_t i = 0; i < weights_of_stage.size(); ++i) {
     const int replicas = s.shape.replicas[i];
-    reduces.push_back(replicas > 1 ? std::make_unique<SharedReduce>(replicas, weights_of_stage[i]) : nullptr);
+    reduces.push_back(replicas > 1 ? std::make_unique<SharedReduce>(replicas, weights_of_stage[i])
+                                   : nullptr);
   }
 }
 

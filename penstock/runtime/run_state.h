@@ -1,4 +1,5 @@
-// What the workers of one run share: channels, gradient sums, the first failure, the early-stop gate, losses. Internal to runtime.
+// What the workers of one run share: channels, gradient sums, the first failure, the early-stop
+// gate, losses. Internal to runtime.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,8 @@ namespace penstock::runtime {
 class StopGate {
  public:
   explicit StopGate(const std::atomic<bool>* stop) : stop_(stop) {}
-  /// True if the worker may work on the mini-batch. Cheap; call it whenever a worker meets a mini-batch for the first time.
+  /// True if the worker may work on the mini-batch. Cheap; call it whenever a worker meets a
+  /// mini-batch for the first time.
   bool enter(MiniBatchId mini_batch);
   /// Last mini-batch that was begun, -1 if none.
   int64_t last_started() const;
@@ -35,10 +37,12 @@ class StopGate {
   int64_t limit_ GUARDED_BY(mutex_) = INT64_MAX;
 };
 
-/// Collects losses from the workers of the output stage. Those of a mini-batch are added up in the order of its micro-batches.
+/// Collects losses from the workers of the output stage. Those of a mini-batch are added up in the
+/// order of its micro-batches.
 class LossCollector {
  public:
-  LossCollector(const schedule::ScheduleShape& shape, const BatchSource& source, const RunOptions& options);
+  LossCollector(const schedule::ScheduleShape& shape, const BatchSource& source,
+                const RunOptions& options);
   void add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
   void set_norm(MiniBatchId mini_batch, double norm);
   /// The first `count` mini-batches.

@@ -36,18 +36,21 @@ struct Missing {
 void check_messages(const Schedule& schedule, const std::vector<StageLink>& links) {
   const schedule::WorkerTable table(schedule.shape);
   const auto stages = static_cast<size_t>(schedule.shape.num_stages());
-  std::vector<std::map<StageId, Missing>> from(stages);  // by stage that makes, then stage that reads
+  // by stage that makes, then stage that reads
+  std::vector<std::map<StageId, Missing>> from(stages);
   std::vector<std::vector<StageId>> sources(stages);
   for (const StageLink& link : links) {
     from[link.from.index()][link.to];
     sources[link.to.index()].push_back(link.from);
   }
   const auto refuse = [](StageId maker, StageId reader) {
-    throw ConfigError(
-        fmt::format("the schedule has messages from stage {} to stage {}, but no tensor flows there", maker.value, reader.value));
+    throw ConfigError(fmt::format(
+        "the schedule has messages from stage {} to stage {}, but no tensor flows there",
+        maker.value, reader.value));
   };
   const auto missing = [&](StageId maker, StageId reader) -> Missing& {
-    const bool known = maker.value >= 0 && maker.index() < stages && from[maker.index()].contains(reader);
+    const bool known =
+        maker.value >= 0 && maker.index() < stages && from[maker.index()].contains(reader);
     if (!known) refuse(maker, reader);
     return from[maker.index()][reader];
   };
@@ -68,10 +71,12 @@ void check_messages(const Schedule& schedule, const std::vector<StageLink>& link
   for (size_t maker = 0; maker < stages; ++maker) {
     for (const auto& [reader, count] : from[maker]) {
       if (count.values == 0 && count.gradients == 0) continue;
-      throw ConfigError(fmt::format("the model sends {} from stage {} to stage {}, but the schedule has {} message for {} of them",
-                                    count.values != 0 ? "tensors" : "the gradients of tensors", maker, reader.value,
-                                    count.values > 0 || (count.values == 0 && count.gradients > 0) ? "no" : "more than one",
-                                    std::abs(count.values != 0 ? count.values : count.gradients)));
+      throw ConfigError(fmt::format(
+          "the model sends {} from stage {} to stage {}, but the schedule has {} message for {} of "
+          "them",
+          count.values != 0 ? "tensors" : "the gradients of tensors", maker, reader.value,
+          count.values > 0 || (count.values == 0 && count.gradients > 0) ? "no" : "more than one",
+          std::abs(count.values != 0 ? count.values : count.gradients)));
     }
   }
 }

@@ -7,16 +7,19 @@
 
 namespace penstock::runtime {
 
-WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline, int64_t& waiting_ns) {
+WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums,
+                             CondVar::Deadline deadline, int64_t& waiting_ns) {
   const at::NoGradGuard no_grad;
   contributions_[static_cast<size_t>(replica)] = std::move(partials);
-  if (const WaitResult result = barrier_.wait(deadline, waiting_ns); result != WaitResult::Ready) return result;
+  if (const WaitResult result = barrier_.wait(deadline, waiting_ns); result != WaitResult::Ready)
+    return result;
 
   std::vector<const GroupGradients*> groups;
   for (const Partials& contribution : contributions_) {
     for (const GroupGradients& group : contribution) groups.push_back(&group);
   }
-  std::sort(groups.begin(), groups.end(), [](const GroupGradients* a, const GroupGradients* b) { return a->group < b->group; });
+  std::sort(groups.begin(), groups.end(),
+            [](const GroupGradients* a, const GroupGradients* b) { return a->group < b->group; });
 
   model::Tensors result(count_);
   for (size_t i = 0; i < count_; ++i) {
@@ -31,7 +34,8 @@ WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sum
       const int64_t size = part.numel();
       const int64_t begin = size * replica / replicas_;
       const int64_t length = size * (replica + 1) / replicas_ - begin;
-      if (length > 0) result[i].view(-1).narrow(0, begin, length).add_(part.view(-1).narrow(0, begin, length));
+      if (length > 0)
+        result[i].view(-1).narrow(0, begin, length).add_(part.view(-1).narrow(0, begin, length));
     }
   }
   const WaitResult waited = barrier_.wait(deadline, waiting_ns);

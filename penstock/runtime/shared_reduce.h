@@ -1,6 +1,8 @@
-// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first group's tensors (each replica sums its
-// own slice, in the order of the groups, so that results depend neither on timing nor on the number of replicas), then everybody reads them
-// by reference. 2 barriers; with G groups over r replicas each replica reads G / r and writes 1 / r of the gradient's bytes.
+// Sums gradients over the replicas of one stage in shared memory: a reduce-scatter into the first
+// group's tensors (each replica sums its own slice, in the order of the groups, so that results
+// depend neither on timing nor on the number of replicas), then everybody reads them by reference.
+// 2 barriers; with G groups over r replicas each replica reads G / r and writes 1 / r of the
+// gradient's bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +18,27 @@ class SharedReduce {
  public:
   /// `count` tensors.
   SharedReduce(int replicas, size_t count)
-      : replicas_(replicas), count_(count), barrier_(replicas), contributions_(static_cast<size_t>(replicas)) {}
+      : replicas_(replicas),
+        count_(count),
+        barrier_(replicas),
+        contributions_(static_cast<size_t>(replicas)) {}
 
-  /// Sets `sums` to the sum over the groups of all replicas, ascending; undefined tensors count as zero and stay undefined if undefined
-  /// everywhere. `partials` must be exclusive to the caller (GradientBuffer::take_exclusive) and is used up. The sum is shared between the
-  /// replicas and must not be written to. Blocks until all replicas are here; adds the time spent waiting for them to `waiting_ns`. Unless
-  /// it returns Ready, `partials` live on as long as this object: others may be reading them. After a timeout the object is closed.
-  WaitResult run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline, int64_t& waiting_ns);
+  /// Sets `sums` to the sum over the groups of all replicas, ascending; undefined tensors count as
+  /// zero and stay undefined if undefined everywhere. `partials` must be exclusive to the caller
+  /// (GradientBuffer::take_exclusive) and is used up. The sum is shared between the replicas and
+  /// must not be written to. Blocks until all replicas are here; adds the time spent waiting for
+  /// them to `waiting_ns`. Unless it returns Ready, `partials` live on as long as this object:
+  /// others may be reading them. After a timeout the object is closed.
+  WaitResult run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline,
+                 int64_t& waiting_ns);
   void close() { barrier_.close(); }
 
  private:
   int replicas_;
   size_t count_;
   Barrier barrier_;
-  /// Each replica writes its own: fills it before the first barrier and empties it after the second. In between all read all.
+  /// Each replica writes its own: fills it before the first barrier and empties it after the
+  /// second. In between all read all.
   std::vector<Partials> contributions_;
 };
 

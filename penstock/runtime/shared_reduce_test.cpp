@@ -1,4 +1,5 @@
-// Sums over the replicas of a stage, and what happens when a replica leaves while others are still at work.
+// Sums over the replicas of a stage, and what happens when a replica leaves while others are still
+// at work.
 #include "penstock/runtime/shared_reduce.h"
 
 #include <ATen/Functions.h>
@@ -13,7 +14,9 @@
 namespace penstock::runtime::testing {
 namespace {
 
-CondVar::Deadline soon(int ms = 5000) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+CondVar::Deadline soon(int ms = 5000) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
 
 TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
   constexpr int kReplicas = 3;
@@ -22,9 +25,12 @@ TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
   std::vector<std::thread> threads;
   for (int r = 0; r < kReplicas; ++r) {
     threads.emplace_back([&, r]() {
-      Partials partials = {{r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
+      Partials partials = {
+          {r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
       int64_t waiting_ns = 0;
-      EXPECT_EQ(reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], soon(), waiting_ns), WaitResult::Ready);
+      EXPECT_EQ(
+          reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], soon(), waiting_ns),
+          WaitResult::Ready);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -39,7 +45,8 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
   const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e-3f, 1e8f};
   const auto partials_of = [&](int64_t replica, int64_t replicas) {
     Partials partials;
-    for (int64_t g = replica; g < 6; g += replicas) partials.push_back({g, {at::full({7}, values[static_cast<size_t>(g)])}});
+    for (int64_t g = replica; g < 6; g += replicas)
+      partials.push_back({g, {at::full({7}, values[static_cast<size_t>(g)])}});
     return partials;
   };
   const at::Tensor expected = sum_of(partials_of(0, 1), 1)[0];
@@ -50,7 +57,8 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
       threads.emplace_back([&, r]() {
         int64_t waiting_ns = 0;
         model::Tensors sums;
-        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, soon(), waiting_ns), WaitResult::Ready);
+        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, soon(), waiting_ns),
+                  WaitResult::Ready);
         EXPECT_TRUE(sums.at(0).equal(expected));
       });
     }
@@ -62,7 +70,8 @@ TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
   SharedReduce reduce(2, 1);
   model::Tensors sums;
   int64_t waiting_ns = 0;
-  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, soon(20), waiting_ns),
+            WaitResult::TimedOut);
   EXPECT_GT(waiting_ns, 0);
 }
 
@@ -90,7 +99,8 @@ TEST(SharedReduceTest, WhoComesAfterATimeoutFindsItClosed) {
   int64_t waiting_ns = 0;
   at::Tensor part = at::ones({2});
   const WeakStorage memory = weak(part);
-  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(20), waiting_ns), WaitResult::TimedOut);
+  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(20), waiting_ns),
+            WaitResult::TimedOut);
   EXPECT_FALSE(memory.expired());
   EXPECT_EQ(reduce.run(1, {{1, {at::ones({2})}}}, sums, soon(), waiting_ns), WaitResult::Closed);
   EXPECT_TRUE(sums.empty());
@@ -111,12 +121,14 @@ TEST(SharedReduceTest, NothingIsKeptAfterASum) {
 /// Holds the thread that makes it inside its first in-place addition until it is let go.
 class Halt {
  public:
-  Halt(std::promise<void>& there, std::shared_future<void> go) : there_(&there), go_(std::move(go)) {
+  Halt(std::promise<void>& there, std::shared_future<void> go)
+      : there_(&there), go_(std::move(go)) {
     current_ = this;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
-                                           if (std::string(function.name()) == "aten::add_") current_->stop();
-                                           return std::unique_ptr<at::ObserverContext>();
-                                         }).scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) {
+          if (std::string(function.name()) == "aten::add_") current_->stop();
+          return std::unique_ptr<at::ObserverContext>();
+        }).scopes({at::RecordScope::FUNCTION}));
   }
   ~Halt() { at::removeCallback(handle_); }
 
@@ -133,7 +145,8 @@ class Halt {
   at::CallbackHandle handle_{};
 };
 
-/// Replica 0 has added up its slice and leaves the second barrier while replica 1 is in the middle of its own.
+/// Replica 0 has added up its slice and leaves the second barrier while replica 1 is in the middle
+/// of its own.
 void leave_between_the_barriers(bool by_timeout) {
   SharedReduce reduce(2, 3);
   std::promise<void> halted, left;
@@ -143,7 +156,8 @@ void leave_between_the_barriers(bool by_timeout) {
     model::Tensors sums;
     int64_t waiting_ns = 0;
     Partials partials = {{1, {at::ones({8}), at::ones({8}), at::ones({8})}}};
-    EXPECT_EQ(reduce.run(1, std::move(partials), sums, soon(20'000), waiting_ns), WaitResult::Closed);
+    EXPECT_EQ(reduce.run(1, std::move(partials), sums, soon(20'000), waiting_ns),
+              WaitResult::Closed);
     EXPECT_TRUE(sums.empty());
   });
   at::Tensor part = at::ones({8});
@@ -152,7 +166,8 @@ void leave_between_the_barriers(bool by_timeout) {
   std::thread fast([&]() {
     model::Tensors sums;
     int64_t waiting_ns = 0;
-    const WaitResult result = reduce.run(0, std::move(partials), sums, soon(by_timeout ? 500 : 20'000), waiting_ns);
+    const WaitResult result =
+        reduce.run(0, std::move(partials), sums, soon(by_timeout ? 500 : 20'000), waiting_ns);
     EXPECT_EQ(result, by_timeout ? WaitResult::TimedOut : WaitResult::Closed);
   });
   halted.get_future().wait();
@@ -165,9 +180,13 @@ void leave_between_the_barriers(bool by_timeout) {
   slow.join();
 }
 
-TEST(SharedReduceTest, AFailureLeavesOthersTheGradientsThatTheyAreReading) { leave_between_the_barriers(false); }
+TEST(SharedReduceTest, AFailureLeavesOthersTheGradientsThatTheyAreReading) {
+  leave_between_the_barriers(false);
+}
 
-TEST(SharedReduceTest, ATimeoutLeavesOthersTheGradientsThatTheyAreReading) { leave_between_the_barriers(true); }
+TEST(SharedReduceTest, ATimeoutLeavesOthersTheGradientsThatTheyAreReading) {
+  leave_between_the_barriers(true);
+}
 
 }  // namespace
 }  // namespace penstock::runtime::testing

@@ -1,4 +1,5 @@
-// Split backward: I and W together do the very operations of B, none twice, and make the same gradients bit for bit.
+// Split backward: I and W together do the very operations of B, none twice, and make the same
+// gradients bit for bit.
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -14,17 +15,19 @@
 namespace penstock::runtime::testing {
 namespace {
 
-/// Counts operators by name while it lives; a convolution's backward counts once per gradient that it is asked for.
+/// Counts operators by name while it lives; a convolution's backward counts once per gradient that
+/// it is asked for.
 class OperatorCount {
  public:
   OperatorCount() {
     current_ = this;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
-                                           current_->record(function);
-                                           return std::unique_ptr<at::ObserverContext>();
-                                         })
-                                             .needsInputs(true)
-                                             .scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function) {
+          current_->record(function);
+          return std::unique_ptr<at::ObserverContext>();
+        })
+            .needsInputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
   }
   ~OperatorCount() { at::removeCallback(handle_); }
 
@@ -42,7 +45,8 @@ class OperatorCount {
       }
     } else if (name == "aten::_slow_conv2d_backward") {
       // One of the ways to do the above.
-    } else if (name == "aten::mm" || name == "aten::bmm" || name == "aten::addmm" || name.find("backward") != std::string::npos) {
+    } else if (name == "aten::mm" || name == "aten::bmm" || name == "aten::addmm" ||
+               name.find("backward") != std::string::npos) {
       ++counts[name];
     }
   }
@@ -55,10 +59,12 @@ class OperatorCount {
 struct Bench {
   explicit Bench(model::Model m, const std::vector<int>& stage_of = {}) : model(std::move(m)) {
     std::vector<StageId> stages;
-    for (int l = 0; l < model.graph().num_layers(); ++l) stages.push_back(StageId{stage_of.empty() ? 0 : stage_of[static_cast<size_t>(l)]});
+    for (int l = 0; l < model.graph().num_layers(); ++l)
+      stages.push_back(StageId{stage_of.empty() ? 0 : stage_of[static_cast<size_t>(l)]});
     module = std::make_unique<StageModule>(model, stages, StageId{0});
     for (const LayerId id : module->layers()) {
-      for (const at::Tensor& weight : model.initial_weights(id, 5)) weights.push_back(weight.requires_grad_(true));
+      for (const at::Tensor& weight : model.initial_weights(id, 5))
+        weights.push_back(weight.requires_grad_(true));
       for (const at::Tensor& buffer : model.initial_buffers(id)) buffers.push_back(buffer);
     }
     model::Shape shape = model.input_shapes().front();
@@ -68,9 +74,11 @@ struct Bench {
     input = at::linspace(-1, 1, numbers).sin().view(shape);
   }
   /// Gradients of the weights, by B or by I and W; `count` sees the backward pass only.
-  model::Tensors gradients(bool split, std::map<std::string, int>* count = nullptr, std::map<std::string, int>* count_weights = nullptr) {
+  model::Tensors gradients(bool split, std::map<std::string, int>* count = nullptr,
+                           std::map<std::string, int>* count_weights = nullptr) {
     StageTape tape(*module, split);
-    const model::Tensors outputs = tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
+    const model::Tensors outputs =
+        tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
     if (!module->model_outputs().empty()) tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
     ValueGradients values(*module);
     for (const StageId target : module->target_stages()) {
@@ -170,15 +178,18 @@ TEST(Split, AStageInTheMiddleOfTheModelDoesNothingForItsFirstLayersInput) {
 TEST(Split, NormalisationIsNotDoneTwice) {
   model::ModelBuilder net("normed");
   model::Value x = net.input({2, 4, 4});
-  const model::Value skip = net.batch_norm2d(net.conv2d(x, {.channels = 4, .kernel = 3, .padding = 1}));
-  x = net.relu(net.add(net.batch_norm2d(net.conv2d(net.relu(skip), {.channels = 4, .kernel = 1})), skip));
+  const model::Value skip =
+      net.batch_norm2d(net.conv2d(x, {.channels = 4, .kernel = 3, .padding = 1}));
+  x = net.relu(
+      net.add(net.batch_norm2d(net.conv2d(net.relu(skip), {.channels = 4, .kernel = 1})), skip));
   Bench bench(net.build(net.linear(net.flatten(x), {.features = 3})));
   const auto [inputs, weights] = expect_same_work(bench);
   EXPECT_EQ(inputs.at("aten::native_batch_norm_backward"), 2);
   EXPECT_FALSE(weights.contains("aten::native_batch_norm_backward"));
 }
 
-/// Two matrix products with an activation between them, a scale that is a function of a weight, and a bias.
+/// Two matrix products with an activation between them, a scale that is a function of a weight, and
+/// a bias.
 class Composite : public model::Layer {
  public:
   explicit Composite(bool shared) : shared_(shared) {}
@@ -189,8 +200,11 @@ class Composite : public model::Layer {
             {"scale", {8}, model::Init::uniform(0.5)},
             {"bias", {8}, model::Init::uniform(0.5)}};
   }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x,
+                         const model::ForwardContext&) const override {
     const at::Tensor hidden = at::tanh(at::mm(x[0], w[0]));
     const at::Tensor out = at::mm(hidden, shared_ ? w[0] : w[1]);
     return {out * at::exp(w[2]) + w[3] + x[0]};
@@ -227,13 +241,18 @@ class Between : public model::Layer {
  public:
   std::string kind() const override { return "between"; }
   std::vector<model::ParameterSpec> parameters() const override {
-    return {{"first", {8, 8}, model::Init::uniform(0.4)}, {"second", {8, 8}, model::Init::uniform(0.4)}};
+    return {{"first", {8, 8}, model::Init::uniform(0.4)},
+            {"second", {8, 8}, model::Init::uniform(0.4)}};
   }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x,
+                         const model::ForwardContext&) const override {
     const at::Tensor product = at::mm(x[0], w[0]);
     product_ = product.storage().getWeakStorageImpl();
-    return {at::mm(at::exp(at::sin(product)), w[1])};  // the sine's backward pass needs the product, the second one's does not
+    // the sine's backward pass needs the product, the second one's does not
+    return {at::mm(at::exp(at::sin(product)), w[1])};
   }
   bool holds_product() const { return !product_->expired(); }
 
@@ -248,7 +267,8 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   Bench bench(net.build(net.linear(net.apply(layer, {x}, "between").front(), {.features = 3})));
   expect_same_work(bench);
   StageTape tape(*bench.module, true);
-  const model::Tensors outputs = tape.forward(bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
+  const model::Tensors outputs = tape.forward(
+      bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
   tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
   EXPECT_TRUE(layer->holds_product());
   ValueGradients values(*bench.module);
@@ -261,10 +281,15 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
 class PassOn : public model::Layer {
  public:
   std::string kind() const override { return "pass_on"; }
-  std::vector<model::ParameterSpec> parameters() const override { return {{"shift", {1, 8}, model::Init::uniform(0.4)}}; }
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"shift", {1, 8}, model::Init::uniform(0.4)}};
+  }
   int num_outputs() const override { return 3; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return {inputs[0], inputs[0], {1}}; }
-  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x, const model::ForwardContext&) const override {
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return {inputs[0], inputs[0], {1}};
+  }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan x,
+                         const model::ForwardContext&) const override {
     return {x[0], w[0].expand_as(x[0]), at::ones({x[0].size(0), 1})};
   }
 };
@@ -273,13 +298,15 @@ TEST(Split, ALayerMayGiveOutItsInputAndItsWeight) {
   model::ModelBuilder net("pass_on");
   const model::Value x = net.tanh(net.linear(net.input({8}), {.features = 8}));
   const auto passed = net.apply(std::make_shared<PassOn>(), {x}, "pass");
-  Bench bench(net.build(net.linear(net.concat({net.add(passed[0], passed[1]), passed[2]}), {.features = 3})));
+  Bench bench(net.build(
+      net.linear(net.concat({net.add(passed[0], passed[1]), passed[2]}), {.features = 3})));
   expect_same_work(bench);
   // Against one graph for everything.
   const at::AutoGradMode with_graph(true);
-  const model::Tensors outputs =
-      bench.module->forward(bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  const at::Tensor loss = model::cross_entropy(outputs[0], at::arange(4, at::kLong) % 3, 8).scaled_loss;
+  const model::Tensors outputs = bench.module->forward(
+      bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
+  const at::Tensor loss =
+      model::cross_entropy(outputs[0], at::arange(4, at::kLong) % 3, 8).scaled_loss;
   expect_equal(bench.gradients(true), torch::autograd::grad({loss}, bench.weights));
 }
 
@@ -287,9 +314,14 @@ TEST(Split, ALayerMayGiveOutItsInputAndItsWeight) {
 class GivesWeight : public model::Layer {
  public:
   std::string kind() const override { return "gives_weight"; }
-  std::vector<model::ParameterSpec> parameters() const override { return {{"value", {4, 8}, model::Init::uniform(0.4)}}; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan, const model::ForwardContext&) const override {
+  std::vector<model::ParameterSpec> parameters() const override {
+    return {{"value", {4, 8}, model::Init::uniform(0.4)}};
+  }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan w, model::MutableTensorSpan, model::TensorSpan,
+                         const model::ForwardContext&) const override {
     return {w[0]};
   }
 };
@@ -311,7 +343,9 @@ TEST(Split, WholeNetworksDoEachOperationOnce) {
   for (const char* name : {"lenet5", "vgg_small", "resnet18"}) {
     SCOPED_TRACE(name);
     Bench bench(
-        model::make_model({.name = name, .input_shape = std::string(name) == "resnet18" ? model::Shape{3, 32, 32} : model::Shape{}}));
+        model::make_model({.name = name,
+                           .input_shape = std::string(name) == "resnet18" ? model::Shape{3, 32, 32}
+                                                                          : model::Shape{}}));
     expect_same_work(bench);
   }
 }

@@ -18,7 +18,8 @@ namespace {
 const std::vector<size_t> kNone;
 
 size_t position_of(const std::vector<ValueRef>& values, ValueRef value) {
-  return static_cast<size_t>(std::lower_bound(values.begin(), values.end(), value) - values.begin());
+  return static_cast<size_t>(std::lower_bound(values.begin(), values.end(), value) -
+                             values.begin());
 }
 
 void sort_unique(std::vector<ValueRef>& values) {
@@ -28,10 +29,12 @@ void sort_unique(std::vector<ValueRef>& values) {
 
 }  // namespace
 
-StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage)
+StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer,
+                         StageId stage)
     : model_(&model), stage_(stage) {
   const graph::ModelGraph& graph = model.graph();
-  PENSTOCK_CHECK(stage_of_layer.size() == graph.layers().size(), stage_of_layer.size(), graph.layers().size());
+  PENSTOCK_CHECK(stage_of_layer.size() == graph.layers().size(), stage_of_layer.size(),
+                 graph.layers().size());
   weight_offsets_.push_back(0);
   buffer_offsets_.push_back(0);
   for (int l = 0; l < graph.num_layers(); ++l) {
@@ -52,7 +55,9 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
 
 void StageModule::find_boundary(const std::vector<StageId>& stage_of_layer) {
   const graph::ModelGraph& graph = model_->graph();
-  const auto here = [&](ValueRef value) { return !value.is_model_input() && stage_of_layer[value.layer.index()] == stage_; };
+  const auto here = [&](ValueRef value) {
+    return !value.is_model_input() && stage_of_layer[value.layer.index()] == stage_;
+  };
   for (const LayerId id : layers_) {
     for (const ValueRef value : graph.layer(id).inputs) {
       if (!here(value)) inputs_.push_back(value);
@@ -98,7 +103,8 @@ void StageModule::lay_out_values() {
   }
   for (const ValueRef value : outputs_) output_slots_.push_back(slot_of.at(value));
 
-  // A value that nobody reads any more is dropped at once, as it would be in a hand-written forward function.
+  // A value that nobody reads any more is dropped at once, as it would be in a hand-written forward
+  // function.
   std::vector<bool> last_use_seen(num_slots_, false);
   for (const size_t slot : output_slots_) last_use_seen[slot] = true;
   for (size_t i = places_.size(); i-- > 0;) {
@@ -112,8 +118,10 @@ void StageModule::lay_out_values() {
 
 void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
   const graph::ModelGraph& graph = model_->graph();
-  std::map<ValueRef, std::vector<LayerId>> consumers;  // of the values that the stage reads or makes
-  std::vector<bool> from_weights;                      // per layer: a weight takes part in making its outputs
+  // of the values that the stage reads or makes
+  std::map<ValueRef, std::vector<LayerId>> consumers;
+  // per layer: a weight takes part in making its outputs
+  std::vector<bool> from_weights;
   for (int l = 0; l < graph.num_layers(); ++l) {
     const graph::LayerNode& node = graph.layer(LayerId{l});
     bool weights = !model_->layer(LayerId{l}).parameters().empty();
@@ -125,19 +133,23 @@ void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
     from_weights.push_back(weights);
   }
   const auto parts_of = [&](ValueRef value) {
-    const bool is_output = std::find(graph.outputs().begin(), graph.outputs().end(), value) != graph.outputs().end();
-    return gradient_parts(consumers[value], stage_of_layer, stage_of_layer[value.layer.index()], is_output);
+    const bool is_output =
+        std::find(graph.outputs().begin(), graph.outputs().end(), value) != graph.outputs().end();
+    return gradient_parts(consumers[value], stage_of_layer, stage_of_layer[value.layer.index()],
+                          is_output);
   };
 
   std::map<std::pair<size_t, LayerId>, GradientPlace> place_of;  // by slot and reader
   num_parts_.assign(num_slots_, 0);
   parts_sent_.resize(inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    input_needs_gradient_.push_back(!inputs_[i].is_model_input() && from_weights[inputs_[i].layer.index()]);
+    input_needs_gradient_.push_back(!inputs_[i].is_model_input() &&
+                                    from_weights[inputs_[i].layer.index()]);
     if (inputs_[i].is_model_input()) continue;
     for (const GradientPart& part : parts_of(inputs_[i])) {
       if (part.stage != stage_) continue;
-      for (size_t turn = 0; turn < part.consumers.size(); ++turn) place_of[{i, part.consumers[turn]}] = {i, turn, parts_sent_[i].size()};
+      for (size_t turn = 0; turn < part.consumers.size(); ++turn)
+        place_of[{i, part.consumers[turn]}] = {i, turn, parts_sent_[i].size()};
       parts_sent_[i].push_back(part.consumers.size());
     }
   }
@@ -156,12 +168,14 @@ void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
     }
   }
   for (const auto& [peer, values] : received) {
-    for (const auto& [value, places] : values) gradients_from_[peer].insert(gradients_from_[peer].end(), places.begin(), places.end());
+    for (const auto& [value, places] : values)
+      gradients_from_[peer].insert(gradients_from_[peer].end(), places.begin(), places.end());
   }
   for (size_t k = 0; k < layers_.size(); ++k) {
     for (const size_t slot : places_[k].sources) {
       const auto found = place_of.find({slot, layers_[k]});
-      places_[k].gradient_places.push_back(found == place_of.end() ? GradientPlace{} : found->second);
+      places_[k].gradient_places.push_back(found == place_of.end() ? GradientPlace{}
+                                                                   : found->second);
     }
   }
 }
@@ -171,7 +185,8 @@ void StageModule::find_chains() {
   for (size_t i = places_.size(); i-- > 0;) {
     LayerPlace& place = places_[i];
     const size_t only_reader = reader[place.first_output];
-    const bool joins = place.num_outputs == 1 && num_parts_[place.first_output] == 1 && only_reader < places_.size();
+    const bool joins = place.num_outputs == 1 && num_parts_[place.first_output] == 1 &&
+                       only_reader < places_.size();
     place.chain_end = joins ? places_[only_reader].chain_end : i;
     for (const size_t slot : place.sources) reader[slot] = i;
   }
@@ -205,7 +220,8 @@ const std::vector<GradientPlace>& StageModule::gradients_from(StageId from) cons
   return found == gradients_from_.end() ? kNowhere : found->second;
 }
 
-Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers, TensorSpan arguments,
+Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
+                                   TensorSpan arguments,
                                    const model::ForwardContext& context) const {
   const graph::LayerNode& node = model_->graph().layer(layers_[i]);
   const size_t w = weight_offsets_[i];
@@ -213,13 +229,16 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   model::ForwardContext layer_context = context;
   layer_context.seed = derive_seed(context.seed, hash_name(node.name));
   try {
-    Tensors results = model_->layer(layers_[i])
-                          .forward(weights.subspan(w, weight_offsets_[i + 1] - w), buffers.subspan(b, buffer_offsets_[i + 1] - b),
-                                   arguments, layer_context);
-    PENSTOCK_CHECK(results.size() == places_[i].num_outputs, node.name, results.size(), node.num_outputs);
+    Tensors results =
+        model_->layer(layers_[i])
+            .forward(weights.subspan(w, weight_offsets_[i + 1] - w),
+                     buffers.subspan(b, buffer_offsets_[i + 1] - b), arguments, layer_context);
+    PENSTOCK_CHECK(results.size() == places_[i].num_outputs, node.name, results.size(),
+                   node.num_outputs);
     return results;
   } catch (const c10::Error& error) {
-    throw RuntimeError("layer '" + node.name + "' (" + node.kind + "): " + error.what_without_backtrace());
+    throw RuntimeError("layer '" + node.name + "' (" + node.kind +
+                       "): " + error.what_without_backtrace());
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -236,7 +255,8 @@ Tensors StageModule::outputs_of(TensorSpan values) const {
   return results;
 }
 
-Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) const {
+Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
+                             const model::ForwardContext& context) const {
   PENSTOCK_CHECK(inputs.size() == inputs_.size(), inputs.size(), inputs_.size());
   PENSTOCK_CHECK(weights.size() == weight_offsets_.back(), weights.size(), weight_offsets_.back());
   Tensors values(num_slots_);
@@ -248,7 +268,8 @@ Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, Tens
     for (const size_t k : place.arguments) arguments.push_back(values[place.sources[k]]);
     for (const size_t slot : place.frees) values[slot].reset();
     Tensors results = forward_layer(i, weights, buffers, arguments, context);
-    std::move(results.begin(), results.end(), values.begin() + static_cast<std::ptrdiff_t>(place.first_output));
+    std::move(results.begin(), results.end(),
+              values.begin() + static_cast<std::ptrdiff_t>(place.first_output));
   }
   return outputs_of(values);
 }

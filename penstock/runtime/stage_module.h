@@ -1,7 +1,8 @@
 // The layers of one stage as one function: boundary tensors and weights in, boundary tensors out.
 //
 //   StageModule stage(model, stage_of_layer, StageId{1});
-//   Tensors outputs = stage.forward(weights, buffers, inputs, {.training = true, .seed = derive_seed(seed, micro_batch)});
+//   Tensors outputs = stage.forward(weights, buffers, inputs,
+//       {.training = true, .seed = derive_seed(seed, micro_batch)});
 #pragma once
 
 #include <map>
@@ -15,25 +16,29 @@ using model::MutableTensorSpan;
 using model::Tensors;
 using model::TensorSpan;
 
-/// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its place in the stage's table of values,
-/// `position` the part's turn in the sum. A value made elsewhere: `slot` is its place in inputs(), `part` which of the parts that the
-/// stage sends for it, `position` the turn in that part.
+/// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its
+/// place in the stage's table of values, `position` the part's turn in the sum. A value made
+/// elsewhere: `slot` is its place in inputs(), `part` which of the parts that the stage sends for
+/// it, `position` the turn in that part.
 struct GradientPlace {
   size_t slot = 0;
   size_t position = 0;
   size_t part = 0;
 };
 
-/// How one layer of a stage fits in. Values live in one flat table: the stage's inputs, then every layer's outputs.
+/// How one layer of a stage fits in. Values live in one flat table: the stage's inputs, then every
+/// layer's outputs.
 struct LayerPlace {
-  std::vector<size_t> sources;                 ///< distinct values that the layer reads: positions in the table
+  /// Distinct values that the layer reads: positions in the table.
+  std::vector<size_t> sources;
   std::vector<size_t> arguments;               ///< per argument: position in `sources`
   std::vector<GradientPlace> gradient_places;  ///< per source
   std::vector<size_t> frees;                   ///< values that nobody reads after it
   size_t first_output = 0;                     ///< in the table
   size_t num_outputs = 1;
-  /// The layer of the stage (position in layers()) at the end of the chain that this one belongs to: a layer whose only output is read by
-  /// one layer of the stage and nobody else belongs to its reader's chain. No gradient is added up inside a chain.
+  /// The layer of the stage (position in layers()) at the end of the chain that this one belongs
+  /// to: a layer whose only output is read by one layer of the stage and nobody else belongs to its
+  /// reader's chain. No gradient is added up inside a chain.
   size_t chain_end = 0;
 };
 
@@ -45,13 +50,15 @@ class StageModule {
   StageId stage() const { return stage_; }
   /// Ascending.
   const std::vector<LayerId>& layers() const { return layers_; }
-  /// Values made elsewhere that the stage reads: model inputs first, then values of earlier stages; each once, ascending.
+  /// Values made elsewhere that the stage reads: model inputs first, then values of earlier stages;
+  /// each once, ascending.
   const std::vector<graph::ValueRef>& inputs() const { return inputs_; }
   /// Values made here that later stages read or that are model outputs; each once, ascending.
   const std::vector<graph::ValueRef>& outputs() const { return outputs_; }
   /// Positions in inputs() of the values that stage `from` makes, ascending.
   const std::vector<size_t>& inputs_from(StageId from) const;
-  /// Positions in outputs() of the values that stage `to` reads, ascending; the same values in the same order as its inputs_from(stage()).
+  /// Positions in outputs() of the values that stage `to` reads, ascending; the same values in the
+  /// same order as its inputs_from(stage()).
   const std::vector<size_t>& outputs_to(StageId to) const;
   /// Stages that this one reads from / that read from it, ascending.
   std::vector<StageId> source_stages() const;
@@ -59,12 +66,13 @@ class StageModule {
   /// Position in outputs() of each of the model's outputs that this stage makes.
   const std::vector<size_t>& model_outputs() const { return model_outputs_; }
 
-  /// Weights / buffers of layer `i` of layers() are [offsets[i], offsets[i + 1]) of the stage's flat lists.
+  /// Weights / buffers of layer `i` of layers() are [offsets[i], offsets[i + 1]) of the stage's
+  /// flat lists.
   const std::vector<size_t>& weight_offsets() const { return weight_offsets_; }
   const std::vector<size_t>& buffer_offsets() const { return buffer_offsets_; }
 
-  /// The position of the first weight of layer `i` of layers() in the flat list of the whole model's weights, layer by layer; and the
-  /// length of that list.
+  /// The position of the first weight of layer `i` of layers() in the flat list of the whole
+  /// model's weights, layer by layer; and the length of that list.
   size_t first_model_weight(size_t i) const { return model_weights_[i]; }
   size_t num_model_weights() const { return num_model_weights_; }
 
@@ -74,23 +82,28 @@ class StageModule {
   size_t maker_of(size_t slot) const { return maker_of_[slot - inputs_.size()]; }
   /// Per value of the table that is made here: how many parts its gradient has (gradient_order.h).
   size_t num_parts(size_t slot) const { return num_parts_[slot]; }
-  /// Per value of inputs(), for each part of its gradient that the stage sends: how many of its layers add to it. Empty for model inputs.
+  /// Per value of inputs(), for each part of its gradient that the stage sends: how many of its
+  /// layers add to it. Empty for model inputs.
   const std::vector<size_t>& parts_sent(size_t input) const { return parts_sent_[input]; }
-  /// Whether a weight takes part in making the value; if not, nobody wants its gradient. Model inputs: no.
+  /// Whether a weight takes part in making the value; if not, nobody wants its gradient. Model
+  /// inputs: no.
   bool input_needs_gradient(size_t input) const { return input_needs_gradient_[input]; }
-  /// What stage `from`, which reads our outputs, sends back: value by value as outputs_to(from), the parts of each in the order of its sum.
+  /// What stage `from`, which reads our outputs, sends back: value by value as outputs_to(from),
+  /// the parts of each in the order of its sum.
   const std::vector<GradientPlace>& gradients_from(StageId from) const;
   /// Where the gradient of the loss goes; only on the stage that makes the model's output.
   GradientPlace loss_place() const { return {output_slots_[model_outputs_.front()], 0, 0}; }
 
   /// One layer's forward pass. Throws RuntimeError naming the layer when an operator fails.
-  Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers, TensorSpan arguments,
-                        const model::ForwardContext& context) const;
+  Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
+                        TensorSpan arguments, const model::ForwardContext& context) const;
   /// The values of outputs() out of the table.
   Tensors outputs_of(TensorSpan values) const;
-  /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs. `context.seed` is that of the
-  /// micro-batch; each layer gets one derived from it and its name. Throws RuntimeError naming the layer when an operator fails.
-  Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) const;
+  /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs.
+  /// `context.seed` is that of the micro-batch; each layer gets one derived from it and its name.
+  /// Throws RuntimeError naming the layer when an operator fails.
+  Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
+                  const model::ForwardContext& context) const;
 
  private:
   void find_boundary(const std::vector<StageId>& stage_of_layer);

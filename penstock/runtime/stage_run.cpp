@@ -51,20 +51,23 @@ StageRun::InFlight& StageRun::in_flight(MicroBatchId micro_batch) {
 void StageRun::drop_if_done(MicroBatchId micro_batch) {
   const auto found = in_flight_.find(micro_batch);
   const InFlight& record = found->second;
-  if (record.done && record.outputs_to_give == 0 && record.gradients_to_give == 0) in_flight_.erase(found);
+  if (record.done && record.outputs_to_give == 0 && record.gradients_to_give == 0)
+    in_flight_.erase(found);
 }
 
 void StageRun::take_inputs(MicroBatchId micro_batch, StageId from, model::Tensors values) {
   InFlight& record = in_flight(micro_batch);
   const std::vector<size_t>& positions = module().inputs_from(from);
-  PENSTOCK_CHECK(values.size() == positions.size() && record.missing_inputs > 0, values.size(), positions.size());
+  PENSTOCK_CHECK(values.size() == positions.size() && record.missing_inputs > 0, values.size(),
+                 positions.size());
   for (size_t k = 0; k < positions.size(); ++k) record.inputs[positions[k]] = std::move(values[k]);
   --record.missing_inputs;
 }
 
 model::Tensors StageRun::give_outputs(MicroBatchId micro_batch, StageId to) {
   InFlight& record = in_flight(micro_batch);
-  PENSTOCK_CHECK(record.outputs_to_give > 0 && !record.outputs.empty(), "micro-batch", micro_batch, "has no outputs to give");
+  PENSTOCK_CHECK(record.outputs_to_give > 0 && !record.outputs.empty(), "micro-batch", micro_batch,
+                 "has no outputs to give");
   model::Tensors values;
   for (const size_t i : module().outputs_to(to)) values.push_back(record.outputs[i]);
   if (--record.outputs_to_give == 0) record.outputs.clear();
@@ -74,14 +77,16 @@ model::Tensors StageRun::give_outputs(MicroBatchId micro_batch, StageId to) {
 
 void StageRun::take_gradients(MicroBatchId micro_batch, StageId from, model::Tensors parts) {
   InFlight& record = in_flight(micro_batch);
-  PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch, "come twice");
+  PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch,
+                 "come twice");
   record.gradients.receive(from, std::move(parts));
   --record.missing_gradients;
 }
 
 model::Tensors StageRun::give_gradients(MicroBatchId micro_batch, StageId to) {
   InFlight& record = in_flight(micro_batch);
-  PENSTOCK_CHECK(record.gradients_to_give > 0, "micro-batch", micro_batch, "has no gradients to give");
+  PENSTOCK_CHECK(record.gradients_to_give > 0, "micro-batch", micro_batch,
+                 "has no gradients to give");
   model::Tensors parts = record.gradients.message(to);
   --record.gradients_to_give;
   drop_if_done(micro_batch);
@@ -96,28 +101,35 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) const {
     record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
 }
 
-model::LossResult StageRun::record_tape(const Action& action, InFlight& record, model::MutableTensorSpan buffers) {
+model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
+                                        model::MutableTensorSpan buffers) {
   record.tape.emplace(module(), run_.splits_backward[stage().index()]);
-  const model::ForwardContext context{.training = true, .seed = run_.source.seed(action.micro_batch)};
-  record.outputs = record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs, context);
+  const model::ForwardContext context{.training = true,
+                                      .seed = run_.source.seed(action.micro_batch)};
+  record.outputs =
+      record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs, context);
   record.inputs.clear();
   if (!makes_output()) return {};
-  return record.tape->loss(record.outputs, run_.source.targets(action.micro_batch), run_.source.mini_batch_samples(action.mini_batch));
+  return record.tape->loss(record.outputs, run_.source.targets(action.micro_batch),
+                           run_.source.mini_batch_samples(action.mini_batch));
 }
 
 model::LossResult StageRun::loss_without_tape(const Action& action, const InFlight& record) const {
   const at::NoGradGuard no_grad;
-  return model::cross_entropy(record.outputs[module().model_outputs().front()], run_.source.targets(action.micro_batch),
+  return model::cross_entropy(record.outputs[module().model_outputs().front()],
+                              run_.source.targets(action.micro_batch),
                               run_.source.mini_batch_samples(action.mini_batch));
 }
 
 void StageRun::forward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "has not all inputs of micro-batch", action.micro_batch);
+  PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "has not all inputs of micro-batch",
+                 action.micro_batch);
   load_batch(action.micro_batch, record);
   model::LossResult loss;
   if (run_.training) {
-    // The backward of an earlier micro-batch may still need the buffers as they were: like weights, they are replaced, not overwritten.
+    // The backward of an earlier micro-batch may still need the buffers as they were: like weights,
+    // they are replaced, not overwritten.
     const at::NoGradGuard no_grad;
     if (recomputes_) record.buffers = replica_.buffers;
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
@@ -126,13 +138,17 @@ void StageRun::forward(const Action& action) {
     loss = record_tape(action, record, replica_.buffers);
   } else {
     const at::NoGradGuard no_grad;
-    const model::ForwardContext context{.training = run_.training, .seed = run_.source.seed(action.micro_batch)};
-    record.outputs = module().forward(replica_.weights.at(action.version), replica_.buffers, record.inputs, context);
+    const model::ForwardContext context{.training = run_.training,
+                                        .seed = run_.source.seed(action.micro_batch)};
+    record.outputs = module().forward(replica_.weights.at(action.version), replica_.buffers,
+                                      record.inputs, context);
     if (makes_output()) loss = loss_without_tape(action, record);
   }
   if (makes_output())
     run_.losses.add(action.mini_batch, action.micro_batch,
-                    {.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = run_.source.samples(action.micro_batch)});
+                    {.loss_sum = loss.loss_sum,
+                     .correct = loss.correct,
+                     .samples = run_.source.samples(action.micro_batch)});
   if (num_targets_ == 0) record.outputs.clear();
   if (!run_.training) {
     record.inputs.clear();
@@ -143,7 +159,8 @@ void StageRun::forward(const Action& action) {
 
 void StageRun::recompute(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage", stage(), "micro-batch", action.micro_batch);
+  PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage",
+                 stage(), "micro-batch", action.micro_batch);
   // The replica's own buffers have seen this micro-batch already, and later ones.
   model::Tensors buffers = std::move(record.buffers);
   for (at::Tensor& buffer : buffers) buffer = buffer.clone();
@@ -154,7 +171,8 @@ void StageRun::recompute(const Action& action) {
 
 void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch", action.micro_batch);
+  PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
+                 "cannot run B of micro-batch", action.micro_batch);
   gradients_.add(action.micro_batch, record.tape->backward(record.gradients));
   record.tape.reset();
   record.done = true;
@@ -163,13 +181,15 @@ void StageRun::backward(const Action& action) {
 
 void StageRun::backward_inputs(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(), "cannot run I of micro-batch", action.micro_batch);
+  PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
+                 "cannot run I of micro-batch", action.micro_batch);
   record.tape->backward_inputs(record.gradients);
 }
 
 void StageRun::backward_weights(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.tape.has_value(), "stage", stage(), "cannot run W of micro-batch", action.micro_batch);
+  PENSTOCK_CHECK(record.tape.has_value(), "stage", stage(), "cannot run W of micro-batch",
+                 action.micro_batch);
   gradients_.add(action.micro_batch, record.tape->backward_weights());
   record.tape.reset();
   record.done = true;
@@ -179,7 +199,8 @@ void StageRun::backward_weights(const Action& action) {
 WaitResult StageRun::sync(const Action& action, CondVar::Deadline deadline, int64_t& waiting_ns) {
   SharedReduce& reduce = *run_.reduces[stage().index()];
   model::Tensors sums;
-  const WaitResult result = reduce.run(replica_.replica, gradients_.take_exclusive(action.mini_batch), sums, deadline, waiting_ns);
+  const WaitResult result = reduce.run(
+      replica_.replica, gradients_.take_exclusive(action.mini_batch), sums, deadline, waiting_ns);
   if (result != WaitResult::Ready) return result;
   ready_ = std::move(sums);
   add_inner_ties();
@@ -207,16 +228,19 @@ void StageRun::add_inner_ties() {
 void StageRun::put_ties(MiniBatchId mini_batch) {
   make_ready(mini_batch);
   if (replica_.replica != 0) return;
-  for (const StageTies::Copy& copy : replica_.ties->across) run_.global->put(copy.group, copy.copy, (*ready_)[copy.weight]);
+  for (const StageTies::Copy& copy : replica_.ties->across)
+    run_.global->put(copy.group, copy.copy, (*ready_)[copy.weight]);
 }
 
 void StageRun::take_tied_sums() {
-  for (const StageTies::Copy& copy : replica_.ties->across) (*ready_)[copy.weight] = run_.global->tied_sum(copy.group);
+  for (const StageTies::Copy& copy : replica_.ties->across)
+    (*ready_)[copy.weight] = run_.global->tied_sum(copy.group);
 }
 
 void StageRun::drop_ties() {
   if (replica_.replica != 0) return;
-  for (const StageTies::Copy& copy : replica_.ties->across) run_.global->drop(copy.group, copy.copy);
+  for (const StageTies::Copy& copy : replica_.ties->across)
+    run_.global->drop(copy.group, copy.copy);
 }
 
 void StageRun::put_squares(MiniBatchId mini_batch) {
@@ -226,8 +250,10 @@ void StageRun::put_squares(MiniBatchId mini_batch) {
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
     for (size_t w = offsets[i]; w < offsets[i + 1]; ++w) {
       // The replicas have the same gradients and share the work.
-      if (w % replicas != static_cast<size_t>(replica_.replica) || !replica_.ties->counts[w]) continue;
-      run_.global->put_squares(mini_batch.value, module().first_model_weight(i) + w - offsets[i], sum_of_squares((*ready_)[w]));
+      if (w % replicas != static_cast<size_t>(replica_.replica) || !replica_.ties->counts[w])
+        continue;
+      run_.global->put_squares(mini_batch.value, module().first_model_weight(i) + w - offsets[i],
+                               sum_of_squares((*ready_)[w]));
     }
   }
 }
@@ -246,7 +272,8 @@ void StageRun::scale_gradients(double factor) {
 void StageRun::step(const Action& action) {
   make_ready(action.mini_batch);
   const int64_t number = steps_before_ + action.version.value;
-  replica_.weights.step(*ready_, {.learning_rate = run_.options.learning_rate(number), .step = number + 1});
+  replica_.weights.step(*ready_,
+                        {.learning_rate = run_.options.learning_rate(number), .step = number + 1});
   ready_.reset();
   peak_versions_ = std::max(peak_versions_, replica_.weights.num_versions());
 }

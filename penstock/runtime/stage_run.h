@@ -1,5 +1,6 @@
-// One replica of one stage during one run: what a worker does for each of the stages that it holds. Computation and gradients only; the
-// worker moves the tensors (stage_worker.h). Internal to runtime; read it beside schedule/action.h, whose pseudo-code it carries out.
+// One replica of one stage during one run: what a worker does for each of the stages that it holds.
+// Computation and gradients only; the worker moves the tensors (stage_worker.h). Internal to
+// runtime; read it beside schedule/action.h, whose pseudo-code it carries out.
 #pragma once
 
 #include <optional>
@@ -66,7 +67,8 @@ class StageRun {
  private:
   /// What a micro-batch keeps between its actions (the activation stash).
   struct InFlight {
-    explicit InFlight(const StageModule& module) : inputs(module.inputs().size()), gradients(module) {}
+    explicit InFlight(const StageModule& module)
+        : inputs(module.inputs().size()), gradients(module) {}
     model::Tensors inputs;          ///< until F; where the stage recomputes until R
     model::Tensors buffers;         ///< as F found them, until R; only where the stage recomputes
     model::Tensors outputs;         ///< plain tensors, until all readers have them
@@ -83,10 +85,12 @@ class StageRun {
   void drop_if_done(MicroBatchId micro_batch);
   void load_batch(MicroBatchId micro_batch, InFlight& record) const;
   /// The stage's outputs (and loss) of a micro-batch on a tape.
-  model::LossResult record_tape(const schedule::Action& action, InFlight& record, model::MutableTensorSpan buffers);
+  model::LossResult record_tape(const schedule::Action& action, InFlight& record,
+                                model::MutableTensorSpan buffers);
   model::LossResult loss_without_tape(const schedule::Action& action, const InFlight& record) const;
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
-  /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into ready_.
+  /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
+  /// ready_.
   void make_ready(MiniBatchId mini_batch);
   void add_inner_ties();
 

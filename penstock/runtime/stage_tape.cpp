@@ -7,15 +7,19 @@
 
 namespace penstock::runtime {
 
-Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context) {
+Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
+                           const model::ForwardContext& context) {
   const at::AutoGradMode with_graph(true);
-  PENSTOCK_CHECK(inputs.size() == module_->inputs().size(), inputs.size(), module_->inputs().size());
-  PENSTOCK_CHECK(weights.size() == module_->weight_offsets().back(), weights.size(), module_->weight_offsets().back());
+  PENSTOCK_CHECK(inputs.size() == module_->inputs().size(), inputs.size(),
+                 module_->inputs().size());
+  PENSTOCK_CHECK(weights.size() == module_->weight_offsets().back(), weights.size(),
+                 module_->weight_offsets().back());
   Tensors values(module_->num_slots());
   std::vector<bool> needs_gradient(module_->num_slots(), false);
   for (size_t i = 0; i < inputs.size(); ++i) {
     values[i] = inputs[i];
-    needs_gradient[i] = module_->input_needs_gradient(i) && inputs[i].defined() && inputs[i].is_floating_point();
+    needs_gradient[i] =
+        module_->input_needs_gradient(i) && inputs[i].defined() && inputs[i].is_floating_point();
   }
   segments_.resize(module_->places().size());
   Tensors entered;
@@ -27,7 +31,8 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
     arguments.clear();
     for (size_t k = 0; k < place.sources.size(); ++k) {
       const size_t slot = place.sources[k];
-      if (slot >= inputs.size() && segment_of(module_->maker_of(slot)) == segment_of(i)) {  // nobody else reads it
+      // nobody else reads it
+      if (slot >= inputs.size() && segment_of(module_->maker_of(slot)) == segment_of(i)) {
         entered.push_back(std::move(values[slot]));
         continue;
       }
@@ -48,13 +53,16 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
       values[place.first_output + o] = ends ? outputs[o].variable_data() : std::move(outputs[o]);
     }
   }
-  if (!module_->model_outputs().empty()) output_needs_gradient_ = needs_gradient[module_->loss_place().slot];
+  if (!module_->model_outputs().empty())
+    output_needs_gradient_ = needs_gradient[module_->loss_place().slot];
   return module_->outputs_of(values);
 }
 
-model::LossResult StageTape::loss(TensorSpan outputs, const at::Tensor& targets, int64_t mini_batch_samples) {
+model::LossResult StageTape::loss(TensorSpan outputs, const at::Tensor& targets,
+                                  int64_t mini_batch_samples) {
   const at::AutoGradMode with_graph(true);
-  const at::Tensor logits = loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
+  const at::Tensor logits =
+      loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
   model::LossResult result = model::cross_entropy(logits, targets, mini_batch_samples);
   loss_tape_.leave({&result.scaled_loss, 1});
   loss_gradient_ = at::ones_like(result.scaled_loss.detach());
@@ -66,17 +74,20 @@ template <class Run>
 void StageTape::for_each_segment(ValueGradients& values, Run&& run) {
   const at::NoGradGuard no_grad;
   if (loss_gradient_.defined()) {
-    values.add(module_->loss_place(), loss_tape_.backward({std::move(loss_gradient_)}).inputs.front());
+    values.add(module_->loss_place(),
+               loss_tape_.backward({std::move(loss_gradient_)}).inputs.front());
   }
   weights_.resize(module_->weight_offsets().back());
   for (size_t i = segments_.size(); i-- > 0;) {
     if (segment_of(i) != i) continue;
     const LayerPlace& place = module_->places()[i];
     Tensors outputs;
-    for (size_t o = 0; o < place.num_outputs; ++o) outputs.push_back(values.take(place.first_output + o));
+    for (size_t o = 0; o < place.num_outputs; ++o)
+      outputs.push_back(values.take(place.first_output + o));
     Segment& segment = segments_[i];
     LayerTape::Gradients made = run(segment.tape, std::move(outputs));
-    for (size_t k = 0; k < made.inputs.size(); ++k) values.add(segment.places[k], std::move(made.inputs[k]));
+    for (size_t k = 0; k < made.inputs.size(); ++k)
+      values.add(segment.places[k], std::move(made.inputs[k]));
     keep(segment, std::move(made.weights));
   }
 }
@@ -88,18 +99,22 @@ void StageTape::keep(const Segment& segment, Tensors made) {
 }
 
 Tensors StageTape::backward(ValueGradients& values) {
-  for_each_segment(values, [](LayerTape& tape, Tensors outputs) { return tape.backward(std::move(outputs)); });
+  for_each_segment(
+      values, [](LayerTape& tape, Tensors outputs) { return tape.backward(std::move(outputs)); });
   segments_.clear();
   return std::move(weights_);
 }
 
 void StageTape::backward_inputs(ValueGradients& values) {
-  for_each_segment(values, [](LayerTape& tape, Tensors outputs) { return tape.backward_inputs(std::move(outputs)); });
+  for_each_segment(values, [](LayerTape& tape, Tensors outputs) {
+    return tape.backward_inputs(std::move(outputs));
+  });
 }
 
 Tensors StageTape::backward_weights() {
   const at::NoGradGuard no_grad;
-  for (size_t i = segments_.size(); i-- > 0;) keep(segments_[i], segments_[i].tape.backward_weights());
+  for (size_t i = segments_.size(); i-- > 0;)
+    keep(segments_[i], segments_[i].tape.backward_weights());
   segments_.clear();
   return std::move(weights_);
 }

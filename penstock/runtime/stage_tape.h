@@ -1,7 +1,9 @@
-// The forward pass of one stage for one micro-batch, and its backward pass in one go (B) or in two (I, W). The gradients are the same bit
-// for bit, and the same for every cut of the model into stages, because autograd never adds up parts of a value's gradient from several
-// layers: the graph is cut there (layer_tape.h). For I and W it is cut between any two layers, so that nothing but the operands of W lives
-// on after I; for B chains of layers stay whole (LayerPlace::chain_end), which saves calls of the engine.
+// The forward pass of one stage for one micro-batch, and its backward pass in one go (B) or in two
+// (I, W). The gradients are the same bit for bit, and the same for every cut of the model into
+// stages, because autograd never adds up parts of a value's gradient from several layers: the graph
+// is cut there (layer_tape.h). For I and W it is cut between any two layers, so that nothing but
+// the operands of W lives on after I; for B chains of layers stay whole (LayerPlace::chain_end),
+// which saves calls of the engine.
 #pragma once
 
 #include <vector>
@@ -16,14 +18,18 @@ namespace penstock::runtime {
 class StageTape {
  public:
   /// `cut_everywhere`: between any two layers.
-  StageTape(const StageModule& module, bool cut_everywhere) : module_(&module), cut_everywhere_(cut_everywhere) {}
+  StageTape(const StageModule& module, bool cut_everywhere)
+      : module_(&module), cut_everywhere_(cut_everywhere) {}
 
   /// The stage's outputs as plain tensors without a graph.
-  Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs, const model::ForwardContext& context);
-  /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of the backward pass.
+  Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
+                  const model::ForwardContext& context);
+  /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
+  /// the backward pass.
   model::LossResult loss(TensorSpan outputs, const at::Tensor& targets, int64_t mini_batch_samples);
 
-  /// B: takes the gradients of the values out of `values` and adds those of the layers' inputs. Returns those of the stage's weights.
+  /// B: takes the gradients of the values out of `values` and adds those of the layers' inputs.
+  /// Returns those of the stage's weights.
   Tensors backward(ValueGradients& values);
   /// I: the same, but all that can wait is left for W.
   void backward_inputs(ValueGradients& values);
@@ -45,7 +51,8 @@ class StageTape {
 
   const StageModule* module_;
   bool cut_everywhere_;
-  std::vector<Segment> segments_;  ///< by the position of their last layer; those of other layers are empty
+  /// By the position of their last layer; those of other layers are empty.
+  std::vector<Segment> segments_;
   LayerTape loss_tape_;
   at::Tensor loss_gradient_;  ///< one, if there is a loss
   bool output_needs_gradient_ = false;

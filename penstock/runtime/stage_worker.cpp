@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <new>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -28,10 +28,11 @@ int64_t ns_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run, const PipelineOptions& options,
-                         int64_t steps_before)
+StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run,
+                         const PipelineOptions& options, int64_t steps_before)
     : worker_(worker), run_(run), options_(options) {
-  for (Replica* replica : held) stages_.push_back(std::make_unique<StageRun>(*replica, run, steps_before));
+  for (Replica* replica : held)
+    stages_.push_back(std::make_unique<StageRun>(*replica, run, steps_before));
 }
 
 int64_t StageWorker::peak_versions() const {
@@ -46,13 +47,17 @@ void StageWorker::run() noexcept {
     const std::string place = current == nullptr ? "start" : schedule::to_text(*current);
     const StageId stage = current == nullptr ? stages_.front()->stage() : current->stage;
     run_.board.set(worker_, StatusBoard::State::Failed);
-    return fmt::format("worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place, what);
+    return fmt::format("worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place,
+                       what);
   };
   try {
-    at::get_num_threads();  // libtorch initialises each thread lazily, and would undo the next line at the first parallel loop
+    // libtorch initialises each thread lazily, and would undo the next line at the first parallel
+    // loop
+    at::get_num_threads();
     at::set_num_threads(options_.threads_per_worker);
     const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
-    const auto max_events = static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
+    const auto max_events =
+        static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
     events_.reserve(std::min(actions.size(), max_events));
     for (const Action& action : actions) {
       if (!enter(action.mini_batch)) continue;
@@ -63,7 +68,8 @@ void StageWorker::run() noexcept {
       execute(action);
       total_waiting_ns_ += waiting_ns_;
       if (events_.size() < max_events) {
-        events_.push_back({action, ns_between(Clock::time_point{}, start), ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
+        events_.push_back({action, ns_between(Clock::time_point{}, start),
+                           ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
       }
     }
     run_.board.set(worker_, StatusBoard::State::Done);
@@ -121,7 +127,9 @@ void StageWorker::execute(const Action& action) {
     case Op::RecvBackward:
       return receive(action);
     case Op::SyncGradients:
-      return wait(action, [&](CondVar::Deadline deadline) { return held.sync(action, deadline, waiting_ns_); });
+      return wait(action, [&](CondVar::Deadline deadline) {
+        return held.sync(action, deadline, waiting_ns_);
+      });
     case Op::NormGradients:
       return norm(action);
     case Op::Step:
@@ -136,7 +144,8 @@ void StageWorker::hand_over_outputs(const Action& action, StageRun& from) {
   if (stages_.size() == 1) return;
   for (const StageId to : from.module().target_stages()) {
     if (run_.table.worker_of(to, action.micro_batch) != worker_) continue;
-    stage(to).take_inputs(action.micro_batch, from.stage(), from.give_outputs(action.micro_batch, to));
+    stage(to).take_inputs(action.micro_batch, from.stage(),
+                          from.give_outputs(action.micro_batch, to));
   }
 }
 
@@ -144,7 +153,8 @@ void StageWorker::hand_over_gradients(const Action& action, StageRun& from) {
   if (stages_.size() == 1) return;
   for (const StageId to : from.module().source_stages()) {
     if (run_.table.worker_of(to, action.micro_batch) != worker_) continue;
-    stage(to).take_gradients(action.micro_batch, from.stage(), from.give_gradients(action.micro_batch, to));
+    stage(to).take_gradients(action.micro_batch, from.stage(),
+                             from.give_gradients(action.micro_batch, to));
   }
 }
 
@@ -154,9 +164,10 @@ void StageWorker::wait(const Action& action, Wait&& call) {
   const WaitResult result = call(Clock::now() + options_.deadline);
   if (result == WaitResult::Closed) throw Aborted{};
   if (result == WaitResult::TimedOut) {
-    throw TimeoutError(fmt::format("worker {} waited longer than {:.1f} s in {}; the workers are:{}", worker_.value,
-                                   std::chrono::duration<double>(options_.deadline).count(), schedule::to_text(action),
-                                   run_.board.report()));
+    throw TimeoutError(
+        fmt::format("worker {} waited longer than {:.1f} s in {}; the workers are:{}",
+                    worker_.value, std::chrono::duration<double>(options_.deadline).count(),
+                    schedule::to_text(action), run_.board.report()));
   }
   run_.board.set(worker_, StatusBoard::State::Computing, action);
 }
@@ -164,13 +175,14 @@ void StageWorker::wait(const Action& action, Wait&& call) {
 void StageWorker::send(const Action& action) {
   const bool is_backward = action.op == Op::SendBackward;
   StageRun& from = stage(action.stage);
-  model::Tensors tensors =
-      is_backward ? from.give_gradients(action.micro_batch, action.peer) : from.give_outputs(action.micro_batch, action.peer);
+  model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
+                                       : from.give_outputs(action.micro_batch, action.peer);
   const WorkerId to = run_.table.worker_of(action.peer, action.micro_batch);
   const MessageName name{action.stage, action.peer, action.micro_batch};
   wait(action, [&](CondVar::Deadline deadline) {
     const Clock::time_point start = Clock::now();
-    const WaitResult result = run_.exchange.send(worker_, to, is_backward, name, std::move(tensors), deadline);
+    const WaitResult result =
+        run_.exchange.send(worker_, to, is_backward, name, std::move(tensors), deadline);
     waiting_ns_ += ns_between(start, Clock::now());
     return result;
   });
@@ -183,7 +195,8 @@ void StageWorker::receive(const Action& action) {
   model::Tensors tensors;
   wait(action, [&](CondVar::Deadline deadline) {
     const Clock::time_point start = Clock::now();
-    const WaitResult result = run_.exchange.receive(from, worker_, is_backward, name, tensors, deadline);
+    const WaitResult result =
+        run_.exchange.receive(from, worker_, is_backward, name, tensors, deadline);
     waiting_ns_ += ns_between(start, Clock::now());
     return result;
   });
@@ -195,7 +208,9 @@ void StageWorker::receive(const Action& action) {
 
 void StageWorker::norm(const Action& action) {
   GlobalGradients& global = *run_.global;
-  const auto meet = [&] { wait(action, [&](CondVar::Deadline deadline) { return global.meet(deadline, waiting_ns_); }); };
+  const auto meet = [&] {
+    wait(action, [&](CondVar::Deadline deadline) { return global.meet(deadline, waiting_ns_); });
+  };
   if (global.has_ties()) {
     for (const auto& held : stages_) held->put_ties(action.mini_batch);
     meet();

@@ -1,4 +1,5 @@
-// One worker: walks its list of actions, for one or several stages, and moves tensors to other workers. Internal to runtime.
+// One worker: walks its list of actions, for one or several stages, and moves tensors to other
+// workers. Internal to runtime.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,8 @@ namespace penstock::runtime {
 class StageWorker {
  public:
   /// `held`: what the worker holds, ascending by stage.
-  StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run, const PipelineOptions& options, int64_t steps_before);
+  StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run,
+              const PipelineOptions& options, int64_t steps_before);
 
   /// Carries out the whole list. Failures are reported to the RunState; never throws.
   void run() noexcept;
@@ -33,7 +35,8 @@ class StageWorker {
   void hand_over_gradients(const schedule::Action& action, StageRun& from);
 
   StageRun& stage(StageId id);
-  /// Runs a blocking call that books its own waiting time, and turns its result into an exception where it must.
+  /// Runs a blocking call that books its own waiting time, and turns its result into an exception
+  /// where it must.
   template <class Wait>
   void wait(const schedule::Action& action, Wait&& call);
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 
 namespace penstock::runtime {
 
@@ -13,15 +13,19 @@ namespace {
 
 std::string describe_wait(const Action& action) {
   const std::string text = schedule::to_text(action);
-  if (schedule::is_receive(action.op)) return fmt::format("for {} from stage {}", text, action.peer.value);
-  if (schedule::is_send(action.op)) return fmt::format("for room to {} (stage {} has not taken earlier messages)", text, action.peer.value);
+  if (schedule::is_receive(action.op))
+    return fmt::format("for {} from stage {}", text, action.peer.value);
+  if (schedule::is_send(action.op))
+    return fmt::format("for room to {} (stage {} has not taken earlier messages)", text,
+                       action.peer.value);
   if (action.op == Op::NormGradients) return fmt::format("for all other workers in {}", text);
   return fmt::format("for the other replicas in {}", text);
 }
 
 }  // namespace
 
-StatusBoard::StatusBoard(std::vector<std::string> labels) : labels_(std::move(labels)), entries_(labels_.size()) {}
+StatusBoard::StatusBoard(std::vector<std::string> labels)
+    : labels_(std::move(labels)), entries_(labels_.size()) {}
 
 void StatusBoard::set(WorkerId worker, State state, const Action& action) {
   MutexLock lock(mutex_);

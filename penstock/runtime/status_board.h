@@ -1,4 +1,5 @@
-// What every worker is doing right now, so that a wait that lasts too long can say who waits for what.
+// What every worker is doing right now, so that a wait that lasts too long can say who waits for
+// what.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Synchronous strategies give the losses and weights of one-worker training with the same mini-batches.
+// Synchronous strategies give the losses and weights of one-worker training with the same
+// mini-batches.
 #include "penstock/runtime/test_support.h"
 
 namespace penstock::runtime::testing {
@@ -26,7 +27,9 @@ TEST(Synchronous, TheReferenceItselfLearns) {
   EXPECT_LT(serial.losses.back(), 0.7 * serial.losses.front());
 }
 
-TEST(Synchronous, ModelParallelEqualsSerial) { expect_equals_serial(skip_model(), {.kind = Kind::ModelParallel, .replicas = {1, 1, 1}}); }
+TEST(Synchronous, ModelParallelEqualsSerial) {
+  expect_equals_serial(skip_model(), {.kind = Kind::ModelParallel, .replicas = {1, 1, 1}});
+}
 
 TEST(Synchronous, DataParallelEqualsSerial) {
   expect_equals_serial(skip_model(), {.kind = Kind::DataParallel, .replicas = {2}, .parts = 2});
@@ -36,19 +39,22 @@ TEST(Synchronous, DataParallelEqualsSerial) {
 TEST(Synchronous, GPipeEqualsSerialForAnyNumberOfMicroBatches) {
   for (const int64_t parts : {1, 2, 5, 12}) {
     SCOPED_TRACE(parts);
-    expect_equals_serial(skip_model(), {.kind = Kind::GPipe, .replicas = {1, 1, 1, 1}, .parts = parts});
+    expect_equals_serial(skip_model(),
+                         {.kind = Kind::GPipe, .replicas = {1, 1, 1, 1}, .parts = parts});
   }
 }
 
 TEST(Synchronous, OneFOneBFlushEqualsSerial) {
   for (const int64_t parts : {1, 3, 8}) {
     SCOPED_TRACE(parts);
-    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = parts});
+    expect_equals_serial(skip_model(),
+                         {.kind = Kind::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = parts});
   }
 }
 
 TEST(Synchronous, ReplicatedStagesEqualSerial) {
-  expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush, .replicas = {2, 1, 3}, .parts = 6});
+  expect_equals_serial(skip_model(),
+                       {.kind = Kind::OneFOneBFlush, .replicas = {2, 1, 3}, .parts = 6});
   expect_equals_serial(skip_model(), {.kind = Kind::GPipe, .replicas = {3, 2}, .parts = 4});
 }
 
@@ -56,14 +62,20 @@ TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
   // 7 samples are left over: fewer micro-batches than usual, some replicas get none.
   for (const int64_t samples : {12 * 5 + 7, 12 * 5 + 1, 5}) {
     SCOPED_TRACE(samples);
-    expect_equals_serial(skip_model(),
-                         {.kind = Kind::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = samples, .learning_rate = 0.3});
+    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush,
+                                        .replicas = {2, 1},
+                                        .parts = 4,
+                                        .samples = samples,
+                                        .learning_rate = 0.3});
   }
 }
 
 TEST(Synchronous, AdamEqualsSerial) {
-  expect_equals_serial(skip_model(),
-                       {.kind = Kind::GPipe, .replicas = {1, 2}, .parts = 4, .optimizer = gentle_adam(), .learning_rate = 0.01});
+  expect_equals_serial(skip_model(), {.kind = Kind::GPipe,
+                                      .replicas = {1, 2},
+                                      .parts = 4,
+                                      .optimizer = gentle_adam(),
+                                      .learning_rate = 0.01});
 }
 
 TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
@@ -85,7 +97,8 @@ TEST(Synchronous, RecomputationChangesNothingButMemory) {
   for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush}) {
     Case setup{.kind = kind, .replicas = {1, 2, 1}, .parts = 4};
     const Trained kept = train(model, setup);
-    for (const std::vector<bool>& recompute : {std::vector<bool>{true, true, true}, {false, true, false}, {true, false, true}}) {
+    for (const std::vector<bool>& recompute :
+         {std::vector<bool>{true, true, true}, {false, true, false}, {true, false, true}}) {
       setup.recompute = recompute;
       const Trained again = train(model, setup);
       EXPECT_EQ(kept.losses, again.losses);
@@ -101,9 +114,12 @@ TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
   const model::Model model = net.build(net.linear(net.flatten(x), {.features = 4}));
   std::vector<std::vector<LayerSnapshot>> states;
   for (const bool recompute : {false, true}) {
-    states.push_back(
-        train(model, {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3, .recompute = {recompute, recompute}, .sample = {2, 2, 2}})
-            .layers);
+    states.push_back(train(model, {.kind = Kind::GPipe,
+                                   .replicas = {1, 1},
+                                   .parts = 3,
+                                   .recompute = {recompute, recompute},
+                                   .sample = {2, 2, 2}})
+                         .layers);
   }
   EXPECT_EQ(weight_difference(states[0], states[1]), 0.0);
   size_t buffers = 0;
@@ -118,9 +134,14 @@ TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
 class Counting : public model::Layer {
  public:
   std::string kind() const override { return "counting"; }
-  std::vector<model::ParameterSpec> buffers() const override { return {{"runs", {1}, model::Init::constant(0)}}; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
-  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan buffers, model::TensorSpan inputs,
+  std::vector<model::ParameterSpec> buffers() const override {
+    return {{"runs", {1}, model::Init::constant(0)}};
+  }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan buffers,
+                         model::TensorSpan inputs,
                          const model::ForwardContext& context) const override {
     const at::Tensor scale = 1 / (1 + 0.1 * buffers[0]);
     if (context.training) buffers[0].add_(1);

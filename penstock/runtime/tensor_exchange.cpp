@@ -15,7 +15,8 @@ TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credi
   for (size_t w = 0; w < schedule.workers.size(); ++w) {
     for (const Action& action : schedule.workers[w]) {
       if (!schedule::is_send(action.op)) continue;
-      const Key key{WorkerId{static_cast<int32_t>(w)}, table.worker_of(action.peer, action.micro_batch),
+      const Key key{WorkerId{static_cast<int32_t>(w)},
+                    table.worker_of(action.peer, action.micro_batch),
                     action.op == schedule::Op::SendBackward};
       auto& slot = channels_[key];
       if (!slot) slot = std::make_unique<Channel>();
@@ -29,26 +30,30 @@ TensorExchange::Channel& TensorExchange::channel(const Key& key) const {
   return *found->second;
 }
 
-WaitResult TensorExchange::send(WorkerId from, WorkerId to, bool backward, const MessageName& name, model::Tensors tensors,
-                                CondVar::Deadline deadline) {
+WaitResult TensorExchange::send(WorkerId from, WorkerId to, bool backward, const MessageName& name,
+                                model::Tensors tensors, CondVar::Deadline deadline) {
   Channel& c = channel({from, to, backward});
   MutexLock lock(c.mutex);
-  const bool ready =
-      c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
+  const bool ready = c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return c.closed || c.messages.size() < credits_;
+  });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   const bool inserted = c.messages.emplace(name, std::move(tensors)).second;
-  PENSTOCK_CHECK(inserted, "message sent twice: stages", name.from, name.to, "micro-batch", name.micro_batch);
+  PENSTOCK_CHECK(inserted, "message sent twice: stages", name.from, name.to, "micro-batch",
+                 name.micro_batch);
   c.changed.notify_all();
   return WaitResult::Ready;
 }
 
-WaitResult TensorExchange::receive(WorkerId from, WorkerId to, bool backward, const MessageName& name, model::Tensors& tensors,
+WaitResult TensorExchange::receive(WorkerId from, WorkerId to, bool backward,
+                                   const MessageName& name, model::Tensors& tensors,
                                    CondVar::Deadline deadline) {
   Channel& c = channel({from, to, backward});
   MutexLock lock(c.mutex);
-  const bool ready =
-      c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(name); });
+  const bool ready = c.changed.wait_until(c.mutex, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return c.closed || c.messages.contains(name);
+  });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   auto node = c.messages.extract(name);

@@ -1,5 +1,6 @@
-// Messages between the workers of one process: tensors by reference, through one bounded channel per ordered pair of workers and direction.
-// A message is found by its name (stages, micro-batch), never by its place in a queue, so receives are not tied to the order of sends.
+// Messages between the workers of one process: tensors by reference, through one bounded channel
+// per ordered pair of workers and direction. A message is found by its name (stages, micro-batch),
+// never by its place in a queue, so receives are not tied to the order of sends.
 #pragma once
 
 #include <compare>
@@ -25,14 +26,17 @@ struct MessageName {
 /// Thread-safe. Set up before the workers start.
 class TensorExchange {
  public:
-  /// Opens the channels that the schedule's messages use, each with room for `credits` messages (at least 1).
+  /// Opens the channels that the schedule's messages use, each with room for `credits` messages (at
+  /// least 1).
   TensorExchange(const schedule::Schedule& schedule, int64_t credits);
 
-  /// Blocks while the channel is full. On Ready the exchange holds the tensors until they are received.
-  WaitResult send(WorkerId from, WorkerId to, bool backward, const MessageName& name, model::Tensors tensors, CondVar::Deadline deadline);
+  /// Blocks while the channel is full. On Ready the exchange holds the tensors until they are
+  /// received.
+  WaitResult send(WorkerId from, WorkerId to, bool backward, const MessageName& name,
+                  model::Tensors tensors, CondVar::Deadline deadline);
   /// Blocks until the message is there.
-  WaitResult receive(WorkerId from, WorkerId to, bool backward, const MessageName& name, model::Tensors& tensors,
-                     CondVar::Deadline deadline);
+  WaitResult receive(WorkerId from, WorkerId to, bool backward, const MessageName& name,
+                     model::Tensors& tensors, CondVar::Deadline deadline);
   /// Wakes everybody; all later calls return Closed.
   void close();
 

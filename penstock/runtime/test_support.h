@@ -18,16 +18,18 @@
 
 namespace penstock::runtime::testing {
 
-/// Random samples in memory, cut into mini-batches of `mini_batch` samples, each into `parts` micro-batches of nearly equal size.
+/// Random samples in memory, cut into mini-batches of `mini_batch` samples, each into `parts`
+/// micro-batches of nearly equal size.
 class RandomBatches : public BatchSource {
  public:
-  RandomBatches(int64_t samples, int64_t mini_batch, int64_t parts, int64_t features, int64_t classes, model::Shape sample = {},
-                uint64_t seed = 7)
+  RandomBatches(int64_t samples, int64_t mini_batch, int64_t parts, int64_t features,
+                int64_t classes, model::Shape sample = {}, uint64_t seed = 7)
       : mini_batch_(mini_batch), parts_(parts), samples_(samples) {
     Rng rng(seed);
     inputs_ = at::zeros({samples, features});
     targets_ = at::zeros({samples}, at::kLong);
-    for (int64_t i = 0; i < inputs_.numel(); ++i) inputs_.data_ptr<float>()[i] = static_cast<float>(rng.uniform() * 2 - 1);
+    for (int64_t i = 0; i < inputs_.numel(); ++i)
+      inputs_.data_ptr<float>()[i] = static_cast<float>(rng.uniform() * 2 - 1);
     targets_.copy_(inputs_.slice(1, 0, classes).argmax(1));  // something to learn
     if (!sample.empty()) {
       sample.insert(sample.begin(), samples);
@@ -38,10 +40,14 @@ class RandomBatches : public BatchSource {
     const int64_t rest = samples_ % mini_batch_;
     return samples_ / mini_batch_ * parts_ + std::min(rest, parts_);
   }
-  model::Tensors inputs(MicroBatchId b) const override { return {inputs_.slice(0, begin(b), end(b))}; }
+  model::Tensors inputs(MicroBatchId b) const override {
+    return {inputs_.slice(0, begin(b), end(b))};
+  }
   at::Tensor targets(MicroBatchId b) const override { return targets_.slice(0, begin(b), end(b)); }
   int64_t samples(MicroBatchId b) const override { return end(b) - begin(b); }
-  int64_t mini_batch_samples(MiniBatchId t) const override { return std::min(mini_batch_, samples_ - t.value * mini_batch_); }
+  int64_t mini_batch_samples(MiniBatchId t) const override {
+    return std::min(mini_batch_, samples_ - t.value * mini_batch_);
+  }
   uint64_t seed(MicroBatchId b) const override { return derive_seed(99, begin(b)); }
 
  private:
@@ -59,7 +65,8 @@ class RandomBatches : public BatchSource {
   at::Tensor targets_;
 };
 
-/// 8 features, 4 classes, six weighted layers, a skip connection over several layers and a layer with two outputs.
+/// 8 features, 4 classes, six weighted layers, a skip connection over several layers and a layer
+/// with two outputs.
 inline model::Model skip_model(double dropout = 0) {
   model::ModelBuilder net("skip");
   model::Value x = net.input({8});
@@ -90,7 +97,9 @@ struct Trained {
   RunResult run;
 };
 
-inline model::OptimizerSpec momentum_sgd() { return {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3}; }
+inline model::OptimizerSpec momentum_sgd() {
+  return {.name = "sgd", .momentum = 0.9, .weight_decay = 1e-3};
+}
 inline model::OptimizerSpec gentle_adam() { return {.name = "adam", .epsilon = 1e-3}; }
 
 struct Case {
@@ -121,11 +130,14 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                 .slack = setup.slack,
                                 .recompute = setup.recompute,
                                 .global_norm = setup.norm};
-  return schedule::with_hosts(setup.kind, shape, setup.chunks == 0 ? schedule::default_chunks(setup.kind) : setup.chunks);
+  return schedule::with_hosts(
+      setup.kind, shape, setup.chunks == 0 ? schedule::default_chunks(setup.kind) : setup.chunks);
 }
 
-inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches, const Pipeline& pipeline) {
-  const schedule::Schedule full = lower(generate(setup.kind, shape_of(setup, batches.num_micro_batches())), pipeline.links());
+inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches,
+                                        const Pipeline& pipeline) {
+  const schedule::Schedule full =
+      lower(generate(setup.kind, shape_of(setup, batches.num_micro_batches())), pipeline.links());
   const int64_t credits = std::max<int64_t>(4, verify::min_credits(full));
   const auto violations = verify::verify(full, {.credits = credits});
   EXPECT_TRUE(violations.empty()) << violations.front().message;
@@ -135,9 +147,14 @@ inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& 
 inline Trained train(const model::Model& model, const Case& setup) {
   const auto optimizer = model::make_optimizer(setup.optimizer);
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4, setup.sample);
-  const auto stages = setup.stage_of_layer.empty() ? cut(model, static_cast<int>(setup.replicas.size())) : setup.stage_of_layer;
+  const auto stages = setup.stage_of_layer.empty()
+                          ? cut(model, static_cast<int>(setup.replicas.size()))
+                          : setup.stage_of_layer;
   Pipeline pipeline(model, stages, setup.replicas, *optimizer,
-                    {.seed = 3, .deadline = std::chrono::seconds(30), .hosts = shape_of(setup, 1).hosts, .gradient_groups = setup.groups});
+                    {.seed = 3,
+                     .deadline = std::chrono::seconds(30),
+                     .hosts = shape_of(setup, 1).hosts,
+                     .gradient_groups = setup.groups});
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   trained.run = pipeline.run(schedule, batches,
@@ -159,17 +176,20 @@ inline void expect_same_bits(const Trained& a, const Trained& b) {
   for (size_t l = 0; l < a.layers.size(); ++l) {
     ASSERT_EQ(a.layers[l].weights.size(), b.layers[l].weights.size());
     for (size_t w = 0; w < a.layers[l].weights.size(); ++w)
-      EXPECT_TRUE(a.layers[l].weights[w].equal(b.layers[l].weights[w])) << "layer " << l << " weight " << w;
+      EXPECT_TRUE(a.layers[l].weights[w].equal(b.layers[l].weights[w]))
+          << "layer " << l << " weight " << w;
   }
 }
 
 /// Largest difference relative to the largest magnitude, over all weights.
-inline double weight_difference(const std::vector<LayerSnapshot>& a, const std::vector<LayerSnapshot>& b) {
+inline double weight_difference(const std::vector<LayerSnapshot>& a,
+                                const std::vector<LayerSnapshot>& b) {
   double worst = 0;
   for (size_t l = 0; l < a.size(); ++l) {
     for (size_t w = 0; w < a[l].weights.size(); ++w) {
       const double scale = a[l].weights[w].abs().max().item<double>();
-      worst = std::max(worst, (a[l].weights[w] - b[l].weights[w]).abs().max().item<double>() / std::max(scale, 1e-6));
+      worst = std::max(worst, (a[l].weights[w] - b[l].weights[w]).abs().max().item<double>() /
+                                  std::max(scale, 1e-6));
     }
   }
   return worst;
@@ -177,7 +197,8 @@ inline double weight_difference(const std::vector<LayerSnapshot>& a, const std::
 
 inline double loss_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double worst = a.size() == b.size() ? 0 : 1e9;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
   return worst;
 }
 

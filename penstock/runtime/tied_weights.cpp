@@ -8,15 +8,21 @@ TiedWeights find_tied_weights(const model::Model& model, const std::vector<Stage
                               const std::vector<const StageModule*>& stages) {
   TiedWeights result;
   for (const StageModule* stage : stages)
-    result.stages.push_back({.inside = {}, .across = {}, .counts = std::vector<bool>(stage->weight_offsets().back(), true)});
+    result.stages.push_back({.inside = {},
+                             .across = {},
+                             .counts = std::vector<bool>(stage->weight_offsets().back(), true)});
   const auto weight_of = [&](const graph::ParameterRef& parameter) {
     const StageModule& stage = *stages[stage_of_layer[parameter.layer.index()].index()];
-    const auto found = std::lower_bound(stage.layers().begin(), stage.layers().end(), parameter.layer);
-    return stage.weight_offsets()[static_cast<size_t>(found - stage.layers().begin())] + static_cast<size_t>(parameter.parameter);
+    const auto found =
+        std::lower_bound(stage.layers().begin(), stage.layers().end(), parameter.layer);
+    return stage.weight_offsets()[static_cast<size_t>(found - stage.layers().begin())] +
+           static_cast<size_t>(parameter.parameter);
   };
   for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
     const StageId home = stage_of_layer[group.front().layer.index()];
-    const bool inside = std::all_of(group.begin(), group.end(), [&](const auto& use) { return stage_of_layer[use.layer.index()] == home; });
+    const bool inside = std::all_of(group.begin(), group.end(), [&](const auto& use) {
+      return stage_of_layer[use.layer.index()] == home;
+    });
     if (inside) result.stages[home.index()].inside.emplace_back();
     for (size_t copy = 0; copy < group.size(); ++copy) {
       StageTies& stage = result.stages[stage_of_layer[group[copy].layer.index()].index()];

@@ -13,7 +13,8 @@ namespace penstock::runtime {
 struct StageTies {
   /// Groups that lie in this stage entirely: weights in the order of their layers.
   std::vector<std::vector<size_t>> inside;
-  /// Copies of groups that lie in several stages: `copy` counts through the group in the order of the layers.
+  /// Copies of groups that lie in several stages: `copy` counts through the group in the order of
+  /// the layers.
   struct Copy {
     size_t group = 0;
     size_t copy = 0;

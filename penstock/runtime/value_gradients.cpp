@@ -4,9 +4,11 @@
 
 namespace penstock::runtime {
 
-ValueGradients::ValueGradients(const StageModule& module) : module_(&module), num_inputs_(module.inputs().size()) {
+ValueGradients::ValueGradients(const StageModule& module)
+    : module_(&module), num_inputs_(module.inputs().size()) {
   sums_.reserve(module.num_slots() - num_inputs_);
-  for (size_t slot = num_inputs_; slot < module.num_slots(); ++slot) sums_.emplace_back(module.num_parts(slot));
+  for (size_t slot = num_inputs_; slot < module.num_slots(); ++slot)
+    sums_.emplace_back(module.num_parts(slot));
   parts_.reserve(num_inputs_);
   for (size_t i = 0; i < num_inputs_; ++i) {
     auto& parts = parts_.emplace_back();
@@ -24,7 +26,8 @@ void ValueGradients::add(const GradientPlace& place, at::Tensor part) {
 
 void ValueGradients::receive(StageId from, Tensors parts) {
   const std::vector<GradientPlace>& places = module_->gradients_from(from);
-  PENSTOCK_CHECK(parts.size() == places.size(), "gradients from stage", from, parts.size(), places.size());
+  PENSTOCK_CHECK(parts.size() == places.size(), "gradients from stage", from, parts.size(),
+                 places.size());
   for (size_t i = 0; i < places.size(); ++i) add(places[i], std::move(parts[i]));
 }
 

@@ -1,5 +1,6 @@
-// The gradients of the values of one micro-batch in one stage, on their way from the layers that read a value to the one that made it.
-// Every sum is made in the canonical order (gradient_order.h), whoever comes first.
+// The gradients of the values of one micro-batch in one stage, on their way from the layers that
+// read a value to the one that made it. Every sum is made in the canonical order
+// (gradient_order.h), whoever comes first.
 #pragma once
 
 #include <vector>
@@ -20,7 +21,8 @@ class ValueGradients {
   void receive(StageId from, Tensors parts);
   /// The gradient of a value that is made here.
   at::Tensor take(size_t slot) { return sums_[slot - num_inputs_].take(); }
-  /// The parts of the gradients of stage `to`'s outputs: per value, in the order of inputs_from(to), those that it wants apart.
+  /// The parts of the gradients of stage `to`'s outputs: per value, in the order of
+  /// inputs_from(to), those that it wants apart.
   Tensors message(StageId to);
 
  private:

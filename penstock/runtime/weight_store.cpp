@@ -16,7 +16,8 @@ at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_g
 
 }  // namespace
 
-WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer) : optimizer_(&optimizer), spare_(weights.size()) {
+WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer)
+    : optimizer_(&optimizer), spare_(weights.size()) {
   Held held;
   for (const at::Tensor& weight : weights) held.weights.push_back(as_leaf(weight));
   versions_.push_back(std::move(held));
@@ -34,8 +35,10 @@ const Tensors& WeightStore::at(WeightVersion version) const {
 }
 
 void WeightStore::release(WeightVersion version) {
-  const auto found = std::find_if(versions_.begin(), versions_.end(), [&](const Held& held) { return held.version == version; });
-  PENSTOCK_CHECK(found != versions_.end() && !found->released, "weight version", version, "released twice or unknown; latest", latest_);
+  const auto found = std::find_if(versions_.begin(), versions_.end(),
+                                  [&](const Held& held) { return held.version == version; });
+  PENSTOCK_CHECK(found != versions_.end() && !found->released, "weight version", version,
+                 "released twice or unknown; latest", latest_);
   found->released = true;
   if (version == latest_) return;  // the next step writes over it
   recycle(found->weights);
@@ -45,7 +48,8 @@ void WeightStore::release(WeightVersion version) {
 void WeightStore::recycle(Tensors& weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     // A weight that a step left as it was is shared with the next version.
-    if (weights[i].use_count() == 1 && weights[i].storage().use_count() == 1) spare_[i].push_back(std::move(weights[i]));
+    if (weights[i].use_count() == 1 && weights[i].storage().use_count() == 1)
+      spare_[i].push_back(std::move(weights[i]));
   }
 }
 
@@ -57,13 +61,15 @@ at::Tensor WeightStore::take_buffer(size_t index) {
 }
 
 bool WeightStore::shared_with_older(size_t index) const {
-  return versions_.size() > 1 && versions_[versions_.size() - 2].weights[index].is_same(versions_.back().weights[index]);
+  return versions_.size() > 1 &&
+         versions_[versions_.size() - 2].weights[index].is_same(versions_.back().weights[index]);
 }
 
 void WeightStore::step(TensorSpan gradients, const model::StepContext& context) {
   const at::NoGradGuard no_grad;
   Held& current = versions_.back();
-  PENSTOCK_CHECK(gradients.size() == current.weights.size(), gradients.size(), current.weights.size());
+  PENSTOCK_CHECK(gradients.size() == current.weights.size(), gradients.size(),
+                 current.weights.size());
   Tensors next;
   next.reserve(gradients.size());
   std::vector<at::Tensor> state(state_.size());
@@ -72,13 +78,15 @@ void WeightStore::step(TensorSpan gradients, const model::StepContext& context) 
       next.push_back(current.weights[i]);
       continue;
     }
-    // A weight that an earlier step left as it was is shared with an older version, which may still be needed.
+    // A weight that an earlier step left as it was is shared with an older version, which may still
+    // be needed.
     const bool in_place = current.released && !shared_with_older(i);
     at::Tensor target = (in_place ? current.weights[i] : take_buffer(i)).variable_data();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
     optimizer_->step(current.weights[i].detach(), gradients[i], target, state, context);
-    // variable_data() has a version counter of its own: autograd does not notice that the leaf was written in place. The verifier has
-    // proven that no graph that still matters reads it (or, under "latest", that the user asked for exactly this).
+    // variable_data() has a version counter of its own: autograd does not notice that the leaf was
+    // written in place. The verifier has proven that no graph that still matters reads it (or,
+    // under "latest", that the user asked for exactly this).
     next.push_back(in_place ? current.weights[i] : as_leaf(target));
   }
   latest_ = WeightVersion{latest_.value + 1};
@@ -112,7 +120,8 @@ void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
   const at::NoGradGuard no_grad;
   PENSTOCK_CHECK(weights.size() == versions_.front().weights.size(), weights.size());
   PENSTOCK_CHECK(state.size() == state_.size(), state.size(), state_.size());
-  for (size_t i = 0; i < weights.size(); ++i) versions_.front().weights[i].detach().copy_(weights[i]);
+  for (size_t i = 0; i < weights.size(); ++i)
+    versions_.front().weights[i].detach().copy_(weights[i]);
   for (size_t s = 0; s < state.size(); ++s) {
     for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(state[s][i]);
   }

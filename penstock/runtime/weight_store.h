@@ -1,8 +1,10 @@
-// The versions of one stage's weights on one worker, kept by copy on write (docs/weights.md). A stash is a list of references: a new
-// version costs memory only while some micro-batch in flight still needs the old one, and the memory of dead versions is used again.
+// The versions of one stage's weights on one worker, kept by copy on write (docs/weights.md). A
+// stash is a list of references: a new version costs memory only while some micro-batch in flight
+// still needs the old one, and the memory of dead versions is used again.
 //
 //   WeightStore store(weights, optimizer);
-//   store.step(gradients, {.learning_rate = 0.1, .step = 1});   // version 0 stays for those who still need it
+//   // version 0 stays for those who still need it
+//   store.step(gradients, {.learning_rate = 0.1, .step = 1});
 //   store.release(WeightVersion{0});                            // now it is gone
 #pragma once
 
@@ -26,17 +28,19 @@ class WeightStore {
   /// Takes the weights over. `optimizer` must outlive the store.
   WeightStore(Tensors weights, const model::Optimizer& optimizer);
 
-  /// Leaf tensors that require gradients. Throws InternalError when the version was released or does not exist yet.
+  /// Leaf tensors that require gradients. Throws InternalError when the version was released or
+  /// does not exist yet.
   const Tensors& at(WeightVersion version) const;
   WeightVersion latest() const { return latest_; }
   /// The newest weights, released or not.
   const Tensors& newest() const { return versions_.back().weights; }
 
-  /// No forward or backward will use the version again. Released while it is the latest, it is the step's to overwrite.
+  /// No forward or backward will use the version again. Released while it is the latest, it is the
+  /// step's to overwrite.
   void release(WeightVersion version);
 
-  /// Makes version latest() + 1 out of latest(): in place if latest() was released, otherwise in other memory. An undefined gradient leaves
-  /// its weight as it is.
+  /// Makes version latest() + 1 out of latest(): in place if latest() was released, otherwise in
+  /// other memory. An undefined gradient leaves its weight as it is.
   void step(TensorSpan gradients, const model::StepContext& context);
 
   /// Forgets all versions but the latest and calls it version 0.
@@ -57,7 +61,8 @@ class WeightStore {
     Tensors weights;
     bool released = false;
   };
-  /// Memory for a new version of weight `index`: that of a dead version, if nobody looks at it any more.
+  /// Memory for a new version of weight `index`: that of a dead version, if nobody looks at it any
+  /// more.
   at::Tensor take_buffer(size_t index);
   void recycle(Tensors& weights);
   /// Whether the latest version of weight `index` is the very tensor of the version before.

@@ -1,5 +1,5 @@
-// One step of one worker. A schedule is one list of these per worker; the verifier, the simulator and the executor all read
-// the same lists.
+// One step of one worker. A schedule is one list of these per worker; the verifier, the simulator
+// and the executor all read the same lists.
 #pragma once
 
 #include <compare>
@@ -12,21 +12,37 @@ namespace penstock::schedule {
 
 /// What the action does, in pseudo-code (s = stage, b = micro-batch, t = mini-batch):
 enum class Op : uint8_t {
-  Forward,         ///< F     y[s,b] = forward(weights[s]@version, inputs[s,b]); keeps what backward needs (s recomputes: the inputs alone)
-  Backward,        ///< B     (dx, dw) = backward(y[s,b], dy[s,b]) on weights[s]@version; gradient[s] += dw; frees what F kept
-  BackwardInput,   ///< I     dx of the same; keeps what W needs (zero bubble, Qi et al., ICLR 2024). I and W together replace B
+  /// F     y[s,b] = forward(weights[s]@version, inputs[s,b]); keeps what backward needs (s
+  /// recomputes: the inputs alone).
+  Forward,
+  /// B     (dx, dw) = backward(y[s,b], dy[s,b]) on weights[s]@version; gradient[s] += dw; frees
+  /// what F kept.
+  Backward,
+  /// I     dx of the same; keeps what W needs (zero bubble, Qi et al., ICLR 2024). I and W together
+  /// replace B.
+  BackwardInput,
   BackwardWeight,  ///< W     dw of the same; gradient[s] += dw; frees the rest of what F kept
-  Recompute,       ///< R     runs F(s,b) again from the inputs that it kept, so that B or I finds what it needs
-  SendForward,     ///< SEND_F  put the outputs of F(s,b) that stage `peer` reads into the channel to its worker; waits for a free credit
-  RecvForward,     ///< RECV_F  take the inputs of F(s,b) that stage `peer` made out of the channel; waits for them
-  SendBackward,    ///< SEND_B  put the gradients of B(s,b) for stage `peer`'s outputs into the channel to its worker
-  RecvBackward,    ///< RECV_B  take the gradients of y[s,b] that stage `peer` made
-  SyncGradients,   ///< SYNC  gradient[s] = sum of gradient[s] over the replicas of s; waits for all of them
-  NormGradients,   ///< NORM  norm = sqrt(sum over all stages of |gradient[s]|^2); waits for all workers; once per worker and mini-batch,
-                   ///<       marked with the worker's first stage
-  Step,            ///< STEP  weights[s]@version+1 = optimiser(weights[s]@version, gradient[s]); gradient[s] = 0
-  FreeWeights,  ///< FREE  no later F or B of this worker uses weights[s]@version. Just before the STEP that replaces that very version it
-                ///<       allows the step to update in place; otherwise the version's memory is released.
+  /// R     runs F(s,b) again from the inputs that it kept, so that B or I finds what it needs.
+  Recompute,
+  /// SEND_F  put the outputs of F(s,b) that stage `peer` reads into the channel to its worker;
+  /// waits for a free credit.
+  SendForward,
+  /// RECV_F  take the inputs of F(s,b) that stage `peer` made out of the channel; waits for them.
+  RecvForward,
+  /// SEND_B  put the gradients of B(s,b) for stage `peer`'s outputs into the channel to its worker.
+  SendBackward,
+  RecvBackward,  ///< RECV_B  take the gradients of y[s,b] that stage `peer` made
+  /// SYNC  gradient[s] = sum of gradient[s] over the replicas of s; waits for all of them.
+  SyncGradients,
+  /// NORM  norm = sqrt(sum over all stages of |gradient[s]|^2); waits for all workers; once per
+  /// worker and mini-batch,       marked with the worker's first stage.
+  NormGradients,
+  /// STEP  weights[s]@version+1 = optimiser(weights[s]@version, gradient[s]); gradient[s] = 0.
+  Step,
+  /// FREE  no later F or B of this worker uses weights[s]@version. Just before the STEP that
+  /// replaces that very version it       allows the step to update in place; otherwise the
+  /// version's memory is released.
+  FreeWeights,
 };
 
 struct Action {
@@ -34,11 +50,13 @@ struct Action {
   StageId stage{};
   /// Compute and messages: the micro-batch. SYNC, NORM, STEP, FREE: unused (0).
   MicroBatchId micro_batch{};
-  /// The mini-batch the action belongs to; when a run stops early all actions of later mini-batches are left out everywhere.
+  /// The mini-batch the action belongs to; when a run stops early all actions of later mini-batches
+  /// are left out everywhere.
   MiniBatchId mini_batch{};
   /// Messages: the other stage. Otherwise equal to `stage`.
   StageId peer{};
-  /// Compute, STEP, FREE: the version of this stage's weights that is read (or freed). -1 before lowering.
+  /// Compute, STEP, FREE: the version of this stage's weights that is read (or freed). -1 before
+  /// lowering.
   WeightVersion version{-1};
 
   auto operator<=>(const Action&) const = default;
@@ -46,12 +64,17 @@ struct Action {
 
 /// F, B, I, W, R: of one micro-batch, on one version of the weights.
 constexpr bool is_compute(Op op) {
-  return op == Op::Forward || op == Op::Backward || op == Op::BackwardInput || op == Op::BackwardWeight || op == Op::Recompute;
+  return op == Op::Forward || op == Op::Backward || op == Op::BackwardInput ||
+         op == Op::BackwardWeight || op == Op::Recompute;
 }
 /// B, I: takes the gradients of the outputs and makes those of the inputs.
-constexpr bool makes_input_gradients(Op op) { return op == Op::Backward || op == Op::BackwardInput; }
+constexpr bool makes_input_gradients(Op op) {
+  return op == Op::Backward || op == Op::BackwardInput;
+}
 /// B, W: makes the gradients of the weights and frees what F kept.
-constexpr bool makes_weight_gradients(Op op) { return op == Op::Backward || op == Op::BackwardWeight; }
+constexpr bool makes_weight_gradients(Op op) {
+  return op == Op::Backward || op == Op::BackwardWeight;
+}
 constexpr bool is_send(Op op) { return op == Op::SendForward || op == Op::SendBackward; }
 constexpr bool is_receive(Op op) { return op == Op::RecvForward || op == Op::RecvBackward; }
 constexpr bool is_message(Op op) { return is_send(op) || is_receive(op); }

@@ -5,22 +5,22 @@
 #include <numeric>
 #include <optional>
 
-#include "penstock/schedule/chimera.h"
-#include "penstock/schedule/data_parallel.h"
-#include "penstock/schedule/dualpipe_v.h"
-#include "penstock/schedule/eager_one_f_one_b.h"
-#include "penstock/schedule/forward_only.h"
-#include "penstock/schedule/gpipe.h"
-#include "penstock/schedule/interleaved.h"
-#include "penstock/schedule/model_parallel.h"
-#include "penstock/schedule/one_f_one_b.h"
-#include "penstock/schedule/one_f_one_b_flush.h"
+#include "penstock/schedule/generators/chimera.h"
+#include "penstock/schedule/generators/data_parallel.h"
+#include "penstock/schedule/generators/dualpipe_v.h"
+#include "penstock/schedule/generators/eager_one_f_one_b.h"
+#include "penstock/schedule/generators/forward_only.h"
+#include "penstock/schedule/generators/gpipe.h"
+#include "penstock/schedule/generators/interleaved.h"
+#include "penstock/schedule/generators/model_parallel.h"
+#include "penstock/schedule/generators/one_f_one_b.h"
+#include "penstock/schedule/generators/one_f_one_b_flush.h"
+#include "penstock/schedule/generators/serial.h"
+#include "penstock/schedule/generators/zb_h1.h"
+#include "penstock/schedule/generators/zb_h2.h"
+#include "penstock/schedule/generators/zb_v.h"
 #include "penstock/schedule/placement.h"
-#include "penstock/schedule/serial.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/schedule/zb_h1.h"
-#include "penstock/schedule/zb_h2.h"
-#include "penstock/schedule/zb_v.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
@@ -37,17 +37,21 @@ void check_copies(Kind kind, const ScheduleShape& shape) {
     const int found = shape.replicas[static_cast<size_t>(s)];
     if (found == replicas) continue;
     throw ConfigError(
-        fmt::format("schedule {} needs the same number of replicas of every stage (copies of the whole pipeline), found {} of "
+        fmt::format("schedule {} needs the same number of replicas of every stage (copies of the "
+                    "whole pipeline), found {} of "
                     "stage 0 and {} of stage {}",
                     to_string(kind), replicas, found, s));
   }
   if (kind == Kind::Chimera && replicas % 2 != 0) {
-    throw ConfigError(fmt::format(
-        "schedule chimera runs every stage in two directions: it needs an even number of replicas of each, found {}", replicas));
+    throw ConfigError(
+        fmt::format("schedule chimera runs every stage in two directions: it needs an even number "
+                    "of replicas of each, found {}",
+                    replicas));
   }
 }
 
-/// Whether the worker holds what one worker of the kind's placement holds (placement.h), whatever the workers' numbers.
+/// Whether the worker holds what one worker of the kind's placement holds (placement.h), whatever
+/// the workers' numbers.
 bool fits(Kind kind, std::span<const WorkerTable::Held> held, int num_stages, int num_chunks) {
   if (static_cast<int>(held.size()) != num_chunks) return false;
   const int first = held.front().stage.value;
@@ -56,7 +60,8 @@ bool fits(Kind kind, std::span<const WorkerTable::Held> held, int num_stages, in
     const WorkerTable::Held& unit = held[static_cast<size_t>(c)];
     const int copies = kind == Kind::Chimera ? 2 : 1;
     if (unit.replica / copies != held.front().replica / copies) return false;
-    if (kind == Kind::Interleaved ? unit.stage.value != first + c * per_loop : c == 1 && unit.stage.value != num_stages - 1 - first) {
+    if (kind == Kind::Interleaved ? unit.stage.value != first + c * per_loop
+                                  : c == 1 && unit.stage.value != num_stages - 1 - first) {
       return false;
     }
   }
@@ -67,20 +72,25 @@ void check_placement(Kind kind, const ScheduleShape& shape) {
   const auto num_units = std::accumulate(shape.replicas.begin(), shape.replicas.end(), int64_t{0});
   if (!is_chunked(kind)) {
     if (num_units == shape.num_workers()) return;
-    throw ConfigError(fmt::format("schedule {} runs one stage per worker, found {} stages and replicas on {} workers", to_string(kind),
-                                  num_units, shape.num_workers()));
+    throw ConfigError(fmt::format(
+        "schedule {} runs one stage per worker, found {} stages and replicas on {} workers",
+        to_string(kind), num_units, shape.num_workers()));
   }
   check_copies(kind, shape);
   if (kind != Kind::Interleaved && shape.num_stages() % 2 != 0) {
-    throw ConfigError(fmt::format("schedule {} needs an even number of stages, found {}", to_string(kind), shape.num_stages()));
+    throw ConfigError(fmt::format("schedule {} needs an even number of stages, found {}",
+                                  to_string(kind), shape.num_stages()));
   }
   const WorkerTable table(shape);
   const int64_t chunks = kind == Kind::Interleaved ? num_units / table.num_workers() : 2;
   for (int32_t w = 0; w < table.num_workers(); ++w) {
     const auto held = table.held_by(WorkerId{w});
-    if (shape.num_stages() % chunks == 0 && fits(kind, held, shape.num_stages(), static_cast<int>(chunks))) continue;
+    if (shape.num_stages() % chunks == 0 &&
+        fits(kind, held, shape.num_stages(), static_cast<int>(chunks)))
+      continue;
     throw ConfigError(
-        fmt::format("schedule {} cannot run with these hosts: worker {} holds {} stages from stage {} on; with_hosts() makes "
+        fmt::format("schedule {} cannot run with these hosts: worker {} holds {} stages from stage "
+                    "{} on; with_hosts() makes "
                     "the placement that it needs",
                     to_string(kind), w, held.size(), held.front().stage.value));
   }
@@ -125,9 +135,10 @@ std::string_view to_string(Kind kind) {
 }
 
 std::vector<Kind> all_kinds() {
-  return {Kind::Serial,        Kind::DataParallel, Kind::ModelParallel, Kind::GPipe,       Kind::OneFOneB,
-          Kind::OneFOneBFlush, Kind::TwoBuffered,  Kind::EagerOneFOneB, Kind::Interleaved, Kind::ZbH1,
-          Kind::ZbH2,          Kind::ZbV,          Kind::DualPipeV,     Kind::Chimera,     Kind::ForwardOnly};
+  return {Kind::Serial,      Kind::DataParallel,  Kind::ModelParallel, Kind::GPipe,
+          Kind::OneFOneB,    Kind::OneFOneBFlush, Kind::TwoBuffered,   Kind::EagerOneFOneB,
+          Kind::Interleaved, Kind::ZbH1,          Kind::ZbH2,          Kind::ZbV,
+          Kind::DualPipeV,   Kind::Chimera,       Kind::ForwardOnly};
 }
 
 Kind parse_kind(std::string_view name) {
@@ -137,7 +148,8 @@ Kind parse_kind(std::string_view name) {
     names += names.empty() ? "" : ", ";
     names += to_string(kind);
   }
-  throw ConfigError(fmt::format("unknown schedule '{}', expected one of {}", name.substr(0, 40), names));
+  throw ConfigError(
+      fmt::format("unknown schedule '{}', expected one of {}", name.substr(0, 40), names));
 }
 
 Kind parse_strategy(std::string_view name) {
@@ -147,7 +159,8 @@ Kind parse_strategy(std::string_view name) {
     if (to_string(kind) == name) return kind;
     names += fmt::format(", {}", to_string(kind));
   }
-  throw ConfigError(fmt::format("unknown strategy '{}', expected one of {}", name.substr(0, 40), names));
+  throw ConfigError(
+      fmt::format("unknown strategy '{}', expected one of {}", name.substr(0, 40), names));
 }
 
 std::string_view describe(Kind kind) {
@@ -171,7 +184,8 @@ std::string_view describe(Kind kind) {
     case Kind::Interleaved:
       return "1f1b-flush with several stages per worker (Megatron-LM, SC 2021)";
     case Kind::ZbH1:
-      return "backward split in two to fill the bubble, with 1F1B's memory (Zero Bubble, ICLR 2024)";
+      return "backward split in two to fill the bubble, with 1F1B's memory (Zero Bubble, ICLR "
+             "2024)";
     case Kind::ZbH2:
       return "the same with twice the memory and hardly a bubble (Zero Bubble, ICLR 2024)";
     case Kind::ZbV:
@@ -194,23 +208,32 @@ WeightPolicy default_policy(Kind kind) {
 
 bool supports(Kind kind, WeightPolicy policy) {
   if (kind != Kind::OneFOneB) return policy == default_policy(kind);
-  return policy == WeightPolicy::Stash || policy == WeightPolicy::VerticalSync || policy == WeightPolicy::Latest;
+  return policy == WeightPolicy::Stash || policy == WeightPolicy::VerticalSync ||
+         policy == WeightPolicy::Latest;
 }
 
 int64_t default_accumulate(Kind kind, const ScheduleShape& shape) {
-  if (kind != Kind::OneFOneB && kind != Kind::TwoBuffered) return std::max<int64_t>(shape.micro_batches, 1);
+  if (kind != Kind::OneFOneB && kind != Kind::TwoBuffered)
+    return std::max<int64_t>(shape.micro_batches, 1);
   for (const int count : shape.replicas) {
-    if (count < 1) throw ConfigError(fmt::format("a stage has {} replicas, expected at least 1", count));
+    if (count < 1)
+      throw ConfigError(fmt::format("a stage has {} replicas, expected at least 1", count));
   }
   std::optional<int64_t> accumulate = common_multiple(shape.replicas);
-  if (accumulate && kind == Kind::TwoBuffered) accumulate = checked_mul(ceil_div(pipeline_depth(shape), *accumulate), *accumulate);
-  if (!accumulate) throw ConfigError("the replica counts have no usable common multiple; say how many micro-batches to accumulate");
+  if (accumulate && kind == Kind::TwoBuffered)
+    accumulate = checked_mul(ceil_div(pipeline_depth(shape), *accumulate), *accumulate);
+  if (!accumulate)
+    throw ConfigError(
+        "the replica counts have no usable common multiple; say how many micro-batches to "
+        "accumulate");
   return *accumulate;
 }
 
 bool is_v(Kind kind) { return kind == Kind::ZbV || kind == Kind::DualPipeV; }
 
-bool is_chunked(Kind kind) { return kind == Kind::Interleaved || kind == Kind::Chimera || is_v(kind); }
+bool is_chunked(Kind kind) {
+  return kind == Kind::Interleaved || kind == Kind::Chimera || is_v(kind);
+}
 
 int default_chunks(Kind kind) { return kind == Kind::Interleaved || is_v(kind) ? 2 : 1; }
 
@@ -218,9 +241,12 @@ ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
   const int stages = shape.num_stages();
   if (kind == Kind::Interleaved ? chunks < 1 : chunks != default_chunks(kind)) {
-    throw ConfigError(kind == Kind::Interleaved ? fmt::format("schedule interleaved needs at least 1 chunk per worker, found {}", chunks)
-                                                : fmt::format("schedule {} has {} stages per worker, found {} chunks", to_string(kind),
-                                                              default_chunks(kind), chunks));
+    throw ConfigError(
+        kind == Kind::Interleaved
+            ? fmt::format("schedule interleaved needs at least 1 chunk per worker, found {}",
+                          chunks)
+            : fmt::format("schedule {} has {} stages per worker, found {} chunks", to_string(kind),
+                          default_chunks(kind), chunks));
   }
   if (!is_chunked(kind)) return shape;
   check_copies(kind, shape);
@@ -231,8 +257,10 @@ ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
     shape.hosts = v_hosts(stages, replicas);
   } else {
     if (stages % chunks != 0) {
-      throw ConfigError(fmt::format("schedule interleaved needs a number of stages divisible by the {} chunks per worker, found {} stages",
-                                    chunks, stages));
+      throw ConfigError(
+          fmt::format("schedule interleaved needs a number of stages divisible by the {} chunks "
+                      "per worker, found {} stages",
+                      chunks, stages));
     }
     shape.hosts = loop_hosts(stages, stages / chunks, replicas);
   }
@@ -243,18 +271,21 @@ void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions) {
   // Splitting makes three actions of two.
   validate(shape, is_split(kind) ? max_actions / 3 * 2 : max_actions);
   if (!supports(kind, shape.policy)) {
-    throw ConfigError(fmt::format("schedule {} cannot run with weight policy {}; its own is {}", to_string(kind), to_string(shape.policy),
+    throw ConfigError(fmt::format("schedule {} cannot run with weight policy {}; its own is {}",
+                                  to_string(kind), to_string(shape.policy),
                                   to_string(default_policy(kind))));
   }
   if (kind == Kind::Serial && (shape.num_stages() != 1 || shape.replicas[0] != 1)) {
-    throw ConfigError(
-        fmt::format("schedule serial runs on 1 worker, found {} stages on {} workers", shape.num_stages(), shape.num_workers()));
+    throw ConfigError(fmt::format("schedule serial runs on 1 worker, found {} stages on {} workers",
+                                  shape.num_stages(), shape.num_workers()));
   }
   if (kind == Kind::DataParallel && shape.num_stages() != 1) {
-    throw ConfigError(fmt::format("schedule dp runs 1 stage on many workers, found {} stages", shape.num_stages()));
+    throw ConfigError(fmt::format("schedule dp runs 1 stage on many workers, found {} stages",
+                                  shape.num_stages()));
   }
   if (shape.slack != 0 && kind != Kind::EagerOneFOneB) {
-    throw ConfigError(fmt::format("only schedule eager-1f1b has slack, found {} for {}", shape.slack, to_string(kind)));
+    throw ConfigError(fmt::format("only schedule eager-1f1b has slack, found {} for {}",
+                                  shape.slack, to_string(kind)));
   }
   check_placement(kind, shape);
 }

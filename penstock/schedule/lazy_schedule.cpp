@@ -50,30 +50,38 @@ std::vector<int64_t> depths_of(Kind kind, const ScheduleShape& shape) {
 void check_makes(Kind kind, const ScheduleShape& shape) {
   check_runs(kind, shape, kMaxLazyActions);
   if (LazySchedule::can_make(kind, shape)) return;
-  throw ConfigError(fmt::format("schedule {} {} cannot be made action by action while it runs: generate it and simulate it in memory",
-                                to_string(kind), has_pattern(kind) ? "with several stages on one worker" : "has no simple pattern and"));
+  throw ConfigError(fmt::format(
+      "schedule {} {} cannot be made action by action while it runs: generate it and simulate it "
+      "in memory",
+      to_string(kind),
+      has_pattern(kind) ? "with several stages on one worker" : "has no simple pattern and"));
 }
 
 }  // namespace
 
 bool LazySchedule::can_make(Kind kind, const ScheduleShape& shape) {
-  return has_pattern(kind) && (shape.hosts.empty() || static_cast<size_t>(shape.num_workers()) == shape.hosts.size());
+  return has_pattern(kind) &&
+         (shape.hosts.empty() || static_cast<size_t>(shape.num_workers()) == shape.hosts.size());
 }
 
-LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links)
+LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape,
+                           const std::vector<StageLink>& links)
     : kind_(kind),
       shape_((check_makes(kind, shape), shape)),
       table_(shape),
       neighbours_(neighbours_of(links, shape.num_stages())),
-      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush || kind == Kind::EagerOneFOneB),
+      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush ||
+                     kind == Kind::EagerOneFOneB),
       num_steps_(kind == Kind::ForwardOnly ? 0 : shape.num_mini_batches()) {
   const std::vector<int64_t> depths = depths_of(kind, shape);
-  // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many micro-batches lie between the steps
-  // that have been made and the mini-batch of b.
+  // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many
+  // micro-batches lie between the steps that have been made and the mini-batch of b.
   const auto in_flight = [&](size_t s) { return saturating_mul(depths[s] - 1, shape.replicas[s]); };
   for (size_t s = 0; s < shape.replicas.size(); ++s) {
-    StagePattern pattern{
-        .depth = depths[s], .delays = {}, .replicas = shape.replicas[s], .recomputes = shape.recomputes(StageId{static_cast<int32_t>(s)})};
+    StagePattern pattern{.depth = depths[s],
+                         .delays = {},
+                         .replicas = shape.replicas[s],
+                         .recomputes = shape.recomputes(StageId{static_cast<int32_t>(s)})};
     pattern.first_source = static_cast<uint32_t>(peers_.size());
     peers_.insert(peers_.end(), neighbours_.sources[s].begin(), neighbours_.sources[s].end());
     pattern.first_target = static_cast<uint32_t>(peers_.size());
@@ -103,7 +111,9 @@ LazySchedule::Cursor LazySchedule::cursor(WorkerId worker) const {
   const int64_t replicas = shape_.replicas[stage.index()];
   cursor.stage = stage.value;
   cursor.replica = table_.replica_on(worker, stage);
-  cursor.count = shape_.micro_batches <= cursor.replica ? 0 : ceil_div(shape_.micro_batches - cursor.replica, replicas);
+  cursor.count = shape_.micro_batches <= cursor.replica
+                     ? 0
+                     : ceil_div(shape_.micro_batches - cursor.replica, replicas);
   cursor.segment_end = segment_end(cursor);
   if (shape_.policy != WeightPolicy::Flush) {
     const int64_t depth = patterns_[stage.index()].depth;
@@ -115,7 +125,8 @@ LazySchedule::Cursor LazySchedule::cursor(WorkerId worker) const {
 int64_t LazySchedule::segment_end(const Cursor& cursor) const {
   if (!by_mini_batch_ || cursor.next_forward == cursor.count) return cursor.count;
   const int64_t next_mini_batch = mini_batch(micro_batch(cursor, cursor.next_forward)) + 1;
-  const int64_t end = std::min(saturating_mul(next_mini_batch, shape_.accumulate), shape_.micro_batches);
+  const int64_t end =
+      std::min(saturating_mul(next_mini_batch, shape_.accumulate), shape_.micro_batches);
   return ceil_div(end - cursor.replica, pattern(cursor).replicas);
 }
 
@@ -126,20 +137,23 @@ bool LazySchedule::choose_compute(Cursor& cursor) const {
     cursor.segment_end = segment_end(cursor);
   }
   const StagePattern& stage = pattern(cursor);
-  const bool forward = cursor.next_forward < cursor.segment_end && cursor.next_forward - cursor.next_backward < stage.depth;
+  const bool forward = cursor.next_forward < cursor.segment_end &&
+                       cursor.next_forward - cursor.next_backward < stage.depth;
   if (!forward && forward_only()) return false;
   const int64_t b = micro_batch(cursor, forward ? cursor.next_forward++ : cursor.next_backward++);
   const StageId id{cursor.stage};
-  cursor.compute = {.op = forward ? Op::Forward : Op::Backward,
-                    .stage = id,
-                    .micro_batch = MicroBatchId{b},
-                    .mini_batch = MiniBatchId{mini_batch(b)},
-                    .peer = id,
-                    .version = WeightVersion{version(b, forward ? stage.delays.forward : stage.delays.backward)}};
+  cursor.compute = {
+      .op = forward ? Op::Forward : Op::Backward,
+      .stage = id,
+      .micro_batch = MicroBatchId{b},
+      .mini_batch = MiniBatchId{mini_batch(b)},
+      .peer = id,
+      .version = WeightVersion{version(b, forward ? stage.delays.forward : stage.delays.backward)}};
   return true;
 }
 
-bool LazySchedule::next_message(Cursor& cursor, Action& action, Op forward, Op backward, bool from_sources) const {
+bool LazySchedule::next_message(Cursor& cursor, Action& action, Op forward, Op backward,
+                                bool from_sources) const {
   const StagePattern& stage = pattern(cursor);
   const uint32_t peer = (from_sources ? stage.first_source : stage.first_target) + cursor.message;
   if (peer >= (from_sources ? stage.first_target : stage.end_target)) {
@@ -164,12 +178,14 @@ Action LazySchedule::step_action(const Cursor& cursor, Op op, int64_t version) c
           .version = WeightVersion{version}};
 }
 
-// SYNC where the stage is replicated, NORM where the shape wants it, FREE where nothing later uses the version, STEP.
+// SYNC where the stage is replicated, NORM where the shape wants it, FREE where nothing later uses
+// the version, STEP.
 void LazySchedule::next_step(Cursor& cursor, Action& action) const {
   using At = Cursor::At;
   if (cursor.at == At::Begin) {
     cursor.at = At::Norm;
-    if (pattern(cursor).replicas > 1) return void(action = step_action(cursor, Op::SyncGradients, -1));
+    if (pattern(cursor).replicas > 1)
+      return void(action = step_action(cursor, Op::SyncGradients, -1));
   }
   if (cursor.at == At::Norm) {
     cursor.at = At::Free;
@@ -177,7 +193,8 @@ void LazySchedule::next_step(Cursor& cursor, Action& action) const {
   }
   if (cursor.at == At::Free) {
     cursor.at = At::Step;
-    if (!used_later(cursor, cursor.next_step)) return void(action = step_action(cursor, Op::FreeWeights, cursor.next_step));
+    if (!used_later(cursor, cursor.next_step))
+      return void(action = step_action(cursor, Op::FreeWeights, cursor.next_step));
   }
   action = step_action(cursor, Op::Step, cursor.next_step);
   ++cursor.next_step;
@@ -187,9 +204,11 @@ void LazySchedule::next_step(Cursor& cursor, Action& action) const {
 // Whether a backward that has not been read yet uses the version; its forward may have been.
 bool LazySchedule::used_later(const Cursor& cursor, int64_t wanted) const {
   const int64_t delay = pattern(cursor).delays.backward;
-  const int64_t first = wanted == 0 ? 0 : saturating_add(delay, saturating_mul(wanted, shape_.accumulate));
+  const int64_t first =
+      wanted == 0 ? 0 : saturating_add(delay, saturating_mul(wanted, shape_.accumulate));
   int64_t local = cursor.next_backward;
-  if (first > cursor.replica) local = std::max(local, ceil_div(first - cursor.replica, pattern(cursor).replicas));
+  if (first > cursor.replica)
+    local = std::max(local, ceil_div(first - cursor.replica, pattern(cursor).replicas));
   return local < cursor.count && version(micro_batch(cursor, local), delay) == wanted;
 }
 
@@ -198,7 +217,8 @@ bool LazySchedule::frees_after(const Cursor& cursor) const {
   const Action& compute = cursor.compute;
   if (compute.op != Op::Backward || compute.version.value >= compute.mini_batch.value) return false;
   if (cursor.next_backward >= cursor.count) return true;
-  return version(micro_batch(cursor, cursor.next_backward), pattern(cursor).delays.backward) != compute.version.value;
+  return version(micro_batch(cursor, cursor.next_backward), pattern(cursor).delays.backward) !=
+         compute.version.value;
 }
 
 bool LazySchedule::next(Cursor& cursor, Action& action) const {
@@ -206,7 +226,9 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
   for (;;) {
     switch (cursor.at) {
       case At::Begin:
-        if (cursor.count > 0 && cursor.next_forward + cursor.next_backward == cursor.first_position && !forward_only()) {
+        if (cursor.count > 0 &&
+            cursor.next_forward + cursor.next_backward == cursor.first_position &&
+            !forward_only()) {
           cursor.steps_due = std::max(cursor.steps_due, mini_batch(micro_batch(cursor, 0)));
         }
         if (cursor.next_step < cursor.steps_due) {
@@ -232,7 +254,9 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
         action.op = Op::Recompute;
         return true;
       case At::Receives:
-        if (next_message(cursor, action, Op::RecvForward, Op::RecvBackward, cursor.compute.op == Op::Forward)) return true;
+        if (next_message(cursor, action, Op::RecvForward, Op::RecvBackward,
+                         cursor.compute.op == Op::Forward))
+          return true;
         cursor.at = At::Compute;
         break;
       case At::Compute:
@@ -240,13 +264,17 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
         action = cursor.compute;
         return true;
       case At::Sends:
-        if (next_message(cursor, action, Op::SendForward, Op::SendBackward, cursor.compute.op == Op::Backward)) return true;
+        if (next_message(cursor, action, Op::SendForward, Op::SendBackward,
+                         cursor.compute.op == Op::Backward))
+          return true;
         cursor.at = At::AfterCompute;
         break;
       case At::AfterCompute:
         cursor.at = At::Begin;
         if (cursor.compute.op == Op::Forward) break;
-        cursor.steps_due = cursor.next_backward < cursor.count ? mini_batch(micro_batch(cursor, cursor.next_backward)) : num_steps_;
+        cursor.steps_due = cursor.next_backward < cursor.count
+                               ? mini_batch(micro_batch(cursor, cursor.next_backward))
+                               : num_steps_;
         if (!frees_after(cursor)) break;
         action = cursor.compute;
         action.op = Op::FreeWeights;
@@ -259,13 +287,16 @@ bool LazySchedule::next(Cursor& cursor, Action& action) const {
 int64_t LazySchedule::num_actions() const {
   int64_t links = 0;
   for (const auto& sources : neighbours_.sources) links += static_cast<int64_t>(sources.size());
-  // A forward and its messages, the same back with R before it, and for each step a STEP, a FREE, a SYNC on replicated stages and a NORM.
+  // A forward and its messages, the same back with R before it, and for each step a STEP, a FREE, a
+  // SYNC on replicated stages and a NORM.
   const int64_t passes = forward_only() ? 1 : 2;
   int64_t per_micro_batch = saturating_mul(passes, shape_.num_stages() + 2 * links);
-  if (!forward_only()) per_micro_batch += std::count(shape_.recompute.begin(), shape_.recompute.end(), true);
+  if (!forward_only())
+    per_micro_batch += std::count(shape_.recompute.begin(), shape_.recompute.end(), true);
   int64_t per_step = shape_.global_norm ? table_.num_workers() : 0;
   for (const int64_t count : shape_.replicas) per_step += count * (count > 1 ? 3 : 2);
-  return saturating_add(saturating_mul(per_micro_batch, shape_.micro_batches), saturating_mul(per_step, num_steps_));
+  return saturating_add(saturating_mul(per_micro_batch, shape_.micro_batches),
+                        saturating_mul(per_step, num_steps_));
 }
 
 std::vector<Action> LazySchedule::list(WorkerId worker) const {

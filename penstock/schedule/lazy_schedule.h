@@ -1,15 +1,18 @@
-// A lowered schedule that is never written down: each worker's actions are made as they are read, the same ones in the same order as
-// lower(generate(kind, shape), links). For simulating what would not fit into memory.
+// A lowered schedule that is never written down: each worker's actions are made as they are read,
+// the same ones in the same order as lower(generate(kind, shape), links). For simulating what would
+// not fit into memory.
 //
 //   LazySchedule lazy(Kind::OneFOneB, shape, chain_links(shape.num_stages()));
 //   LazySchedule::Cursor cursor = lazy.cursor(WorkerId{0});
 //   Action action;
 //   while (lazy.next(cursor, action)) use(action);
 //
-// The kinds with one stage per worker and whole backwards are one pattern: a worker goes through its micro-batches segment by segment (a
-// mini-batch under flush, otherwise everything), runs a forward while fewer than `depth` of them are in flight and a backward otherwise.
-// The version that micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the delay differs. So nothing needs to be
-// remembered but where the worker stands. The other kinds have no such rule: can_make() says which they are.
+// The kinds with one stage per worker and whole backwards are one pattern: a worker goes through
+// its micro-batches segment by segment (a mini-batch under flush, otherwise everything), runs a
+// forward while fewer than `depth` of them are in flight and a backward otherwise. The version that
+// micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the delay differs.
+// So nothing needs to be remembered but where the worker stands. The other kinds have no such rule:
+// can_make() says which they are.
 //
 // Immutable after construction, so thread-safe; cursors belong to their readers.
 #pragma once
@@ -28,13 +31,16 @@ namespace penstock::schedule {
 
 class LazySchedule {
  public:
-  /// Whether the kind has the pattern above, and no worker of the shape holds several stages. O(replicas).
+  /// Whether the kind has the pattern above, and no worker of the shape holds several stages.
+  /// O(replicas).
   static bool can_make(Kind kind, const ScheduleShape& shape);
 
-  /// Throws ConfigError as generate() and lower(), but knows no kMaxActions, and where can_make() is false. O(workers + links).
+  /// Throws ConfigError as generate() and lower(), but knows no kMaxActions, and where can_make()
+  /// is false. O(workers + links).
   LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links);
 
-  /// Where one worker stands in its list. Micro-batches are counted locally: number n of replica k of r is k + n r.
+  /// Where one worker stands in its list. Micro-batches are counted locally: number n of replica k
+  /// of r is k + n r.
   struct Cursor {
     int32_t stage = 0;
     int32_t replica = 0;
@@ -43,9 +49,20 @@ class LazySchedule {
     int64_t next_backward = 0;
     int64_t segment_end = 0;
     int64_t next_step = 0;
-    int64_t steps_due = 0;       ///< steps below this one stand before the next compute action
-    int64_t first_position = 0;  ///< compute action before which the steps stand that come before the first backward
-    enum class At : uint8_t { Begin, Recompute, Receives, Compute, Sends, AfterCompute, Norm, Free, Step } at = At::Begin;
+    int64_t steps_due = 0;  ///< steps below this one stand before the next compute action
+    /// Compute action before which the steps stand that come before the first backward.
+    int64_t first_position = 0;
+    enum class At : uint8_t {
+      Begin,
+      Recompute,
+      Receives,
+      Compute,
+      Sends,
+      AfterCompute,
+      Norm,
+      Free,
+      Step
+    } at = At::Begin;
     uint32_t message = 0;
     Action compute;  ///< the compute action whose messages are being read
   };
@@ -67,7 +84,8 @@ class LazySchedule {
   std::vector<Action> list(WorkerId worker) const;
 
  private:
-  /// Which version a stage uses for a micro-batch, forward and backward: max(0, b - delay) / accumulate.
+  /// Which version a stage uses for a micro-batch, forward and backward: max(0, b - delay) /
+  /// accumulate.
   struct Delays {
     int64_t forward = 0;
     int64_t backward = 0;
@@ -84,13 +102,20 @@ class LazySchedule {
     uint32_t end_target = 0;
   };
 
-  const StagePattern& pattern(const Cursor& cursor) const { return patterns_[static_cast<size_t>(cursor.stage)]; }
-  int64_t micro_batch(const Cursor& cursor, int64_t local) const { return cursor.replica + local * pattern(cursor).replicas; }
+  const StagePattern& pattern(const Cursor& cursor) const {
+    return patterns_[static_cast<size_t>(cursor.stage)];
+  }
+  int64_t micro_batch(const Cursor& cursor, int64_t local) const {
+    return cursor.replica + local * pattern(cursor).replicas;
+  }
   int64_t mini_batch(int64_t b) const { return b / shape_.accumulate; }
-  int64_t version(int64_t b, int64_t delay) const { return b <= delay ? 0 : (b - delay) / shape_.accumulate; }
+  int64_t version(int64_t b, int64_t delay) const {
+    return b <= delay ? 0 : (b - delay) / shape_.accumulate;
+  }
   int64_t segment_end(const Cursor& cursor) const;
   bool choose_compute(Cursor& cursor) const;
-  bool next_message(Cursor& cursor, Action& action, Op forward, Op backward, bool from_sources) const;
+  bool next_message(Cursor& cursor, Action& action, Op forward, Op backward,
+                    bool from_sources) const;
   void next_step(Cursor& cursor, Action& action) const;
   bool frees_after(const Cursor& cursor) const;
   bool used_later(const Cursor& cursor, int64_t version) const;

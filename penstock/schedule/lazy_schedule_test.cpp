@@ -7,7 +7,7 @@
 #include <numeric>
 #include <span>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
@@ -24,15 +24,18 @@ std::string text_of(const std::vector<Action>& actions) {
 void expect_same(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links) {
   const Schedule full = lower(generate(kind, shape), links);
   const LazySchedule lazy(kind, shape, links);
-  std::string where = std::string(to_string(kind)) + " " + std::string(to_string(shape.policy)) + " micro-batches " +
-                      std::to_string(shape.micro_batches) + " accumulate " + std::to_string(shape.accumulate) + " replicas";
+  std::string where = std::string(to_string(kind)) + " " + std::string(to_string(shape.policy)) +
+                      " micro-batches " + std::to_string(shape.micro_batches) + " accumulate " +
+                      std::to_string(shape.accumulate) + " replicas";
   for (const int count : shape.replicas) where += " " + std::to_string(count);
   if (shape.slack > 0) where += " slack " + std::to_string(shape.slack);
   if (shape.global_norm) where += " norm";
   for (size_t s = 0; s < shape.recompute.size(); ++s) where += shape.recompute[s] ? " R" : " -";
   for (size_t w = 0; w < full.workers.size(); ++w) {
     const std::vector<Action> list = lazy.list(WorkerId{static_cast<int32_t>(w)});
-    ASSERT_EQ(list == full.workers[w], true) << where << ", worker " << w << "\n" << text_of(list) << "\n" << text_of(full.workers[w]);
+    ASSERT_EQ(list == full.workers[w], true) << where << ", worker " << w << "\n"
+                                             << text_of(list) << "\n"
+                                             << text_of(full.workers[w]);
   }
   ASSERT_EQ(lazy.num_actions(), full.num_actions()) << where;
 }
@@ -40,7 +43,8 @@ void expect_same(Kind kind, const ScheduleShape& shape, const std::vector<StageL
 std::vector<WeightPolicy> policies_of(Kind kind) {
   std::vector<WeightPolicy> policies;
   for (const WeightPolicy policy :
-       {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
+       {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
+        WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
     if (supports(kind, policy)) policies.push_back(policy);
   }
   return policies;
@@ -70,8 +74,8 @@ std::vector<StageLink> with_skips(int num_stages) {
 }  // namespace
 
 TEST(LazySchedule, EqualsGeneratingAndLoweringOverAGridOfShapes) {
-  const std::vector<std::vector<int>> replicas = {{1},    {2},          {5},       {1, 1},    {2, 1},   {1, 3},
-                                                  {3, 2}, {1, 1, 1, 1}, {2, 1, 2}, {1, 3, 1}, {4, 2, 1}};
+  const std::vector<std::vector<int>> replicas = {
+      {1}, {2}, {5}, {1, 1}, {2, 1}, {1, 3}, {3, 2}, {1, 1, 1, 1}, {2, 1, 2}, {1, 3, 1}, {4, 2, 1}};
   int64_t shapes = 0;
   for (const Kind kind : lazy_kinds()) {
     for (const WeightPolicy policy : policies_of(kind)) {
@@ -80,7 +84,10 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringOverAGridOfShapes) {
         if (kind == Kind::DataParallel && counts.size() > 1) continue;
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 13, 24}) {
           for (const int64_t accumulate : {1, 2, 3, 4, 7, 100}) {
-            const ScheduleShape shape{.replicas = counts, .micro_batches = micro_batches, .accumulate = accumulate, .policy = policy};
+            const ScheduleShape shape{.replicas = counts,
+                                      .micro_batches = micro_batches,
+                                      .accumulate = accumulate,
+                                      .policy = policy};
             if (policy == WeightPolicy::TwoBuffered && accumulate < pipeline_depth(shape)) continue;
             ++shapes;
             ASSERT_NO_FATAL_FAILURE(expect_same(kind, shape, chain_links(shape.num_stages())));
@@ -111,12 +118,14 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
     shape.global_norm = rng.below(3) == 0;
     for (int s = 0; s < stages && seed % 2 == 0; ++s) shape.recompute.push_back(rng.below(2) == 0);
     if (seed % 4 == 0) shape.hosts = permuted_workers(shape, rng);
-    ASSERT_NO_FATAL_FAILURE(expect_same(kind, shape, rng.below(2) == 0 ? chain_links(stages) : with_skips(stages)));
+    ASSERT_NO_FATAL_FAILURE(
+        expect_same(kind, shape, rng.below(2) == 0 ? chain_links(stages) : with_skips(stages)));
   }
 }
 
 TEST(LazySchedule, HoldsMoreThanAScheduleInMemoryMay) {
-  const ScheduleShape shape{.replicas = std::vector<int>(16'384, 1), .micro_batches = 10'000, .accumulate = 10'000};
+  const ScheduleShape shape{
+      .replicas = std::vector<int>(16'384, 1), .micro_batches = 10'000, .accumulate = 10'000};
   EXPECT_THROW(generate(Kind::GPipe, shape), ConfigError);
   const LazySchedule lazy(Kind::GPipe, shape, chain_links(shape.num_stages()));
   EXPECT_EQ(lazy.num_actions(), (2 * 16'384 + 4 * 16'383) * int64_t{10'000} + 2 * 16'384);
@@ -131,13 +140,17 @@ TEST(LazySchedule, RefusesWhatTheGeneratorsAndTheLoweringRefuse) {
   EXPECT_THROW(LazySchedule(Kind::DataParallel, {.replicas = {1, 1}}, {}), ConfigError);
   EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {}}, {}), ConfigError);
   EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .accumulate = 0}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .policy = WeightPolicy::Stash}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1, 1}}, {{StageId{1}, StageId{0}}}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .micro_batches = INT64_MAX}, {}), ConfigError);
+  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .policy = WeightPolicy::Stash}, {}),
+               ConfigError);
+  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1, 1}}, {{StageId{1}, StageId{0}}}),
+               ConfigError);
+  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .micro_batches = INT64_MAX}, {}),
+               ConfigError);
 }
 
 TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
-  for (const Kind kind : {Kind::Interleaved, Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
+  for (const Kind kind :
+       {Kind::Interleaved, Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
     EXPECT_FALSE(LazySchedule::can_make(kind, {.replicas = {1}})) << to_string(kind);
   }
   const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4};
@@ -154,9 +167,13 @@ TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
 }
 
 TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::ModelParallel}) {
-    const ScheduleShape shape{
-        .replicas = {2, 1, 3}, .micro_batches = 40, .accumulate = 10, .policy = default_policy(kind), .slack = kind == Kind::EagerOneFOneB};
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush, Kind::EagerOneFOneB,
+                          Kind::ModelParallel}) {
+    const ScheduleShape shape{.replicas = {2, 1, 3},
+                              .micro_batches = 40,
+                              .accumulate = 10,
+                              .policy = default_policy(kind),
+                              .slack = kind == Kind::EagerOneFOneB};
     const LazySchedule lazy(kind, shape, chain_links(3));
     int64_t most = 0;
     for (int32_t w = 0; w < shape.num_workers(); ++w) {
@@ -172,7 +189,10 @@ TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
 }
 
 TEST(LazySchedule, EnormousNumbersOfAccumulatedMicroBatchesDoNotOverflow) {
-  const ScheduleShape shape{.replicas = {2, 1}, .micro_batches = 5, .accumulate = INT64_MAX, .policy = WeightPolicy::Stash};
+  const ScheduleShape shape{.replicas = {2, 1},
+                            .micro_batches = 5,
+                            .accumulate = INT64_MAX,
+                            .policy = WeightPolicy::Stash};
   expect_same(Kind::OneFOneB, shape, chain_links(2));
   ScheduleShape flush = shape;
   flush.policy = WeightPolicy::Flush;

@@ -1,14 +1,14 @@
-// Lowering: compute actions -> the full lists. Steps and syncs first, then versions, then messages and frees while the final list is
-// written.
+// Lowering: compute actions -> the full lists. Steps and syncs first, then versions, then messages
+// and frees while the final list is written.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/neighbours.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/step_placement.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/schedule/weight_versions.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/arithmetic.h"
@@ -21,8 +21,9 @@ namespace {
 std::vector<WorkerId> by_stage(const WorkerTable& table) {
   std::vector<WorkerId> workers;
   for (int32_t w = 0; w < table.num_workers(); ++w) workers.push_back(WorkerId{w});
-  std::stable_sort(workers.begin(), workers.end(),
-                   [&](WorkerId a, WorkerId b) { return table.first_stage_of(a) < table.first_stage_of(b); });
+  std::stable_sort(workers.begin(), workers.end(), [&](WorkerId a, WorkerId b) {
+    return table.first_stage_of(a) < table.first_stage_of(b);
+  });
   return workers;
 }
 
@@ -31,17 +32,21 @@ bool check_compute(const Schedule& compute, const WorkerTable& table) {
   const ScheduleShape& shape = compute.shape;
   if (compute.lowered) throw ConfigError("the schedule is lowered already");
   if (compute.workers.size() != static_cast<size_t>(table.num_workers())) {
-    throw ConfigError(fmt::format("the schedule has {} workers, its shape {}", compute.workers.size(), table.num_workers()));
+    throw ConfigError(fmt::format("the schedule has {} workers, its shape {}",
+                                  compute.workers.size(), table.num_workers()));
   }
   bool forward_only = true;
   for (size_t w = 0; w < compute.workers.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
     for (const Action& action : compute.workers[w]) {
-      const bool fits = is_compute(action.op) && table.replica_on(worker, action.stage) >= 0 && action.micro_batch.value >= 0 &&
-                        action.micro_batch.value < shape.micro_batches && action.mini_batch == shape.mini_batch_of(action.micro_batch);
+      const bool fits = is_compute(action.op) && table.replica_on(worker, action.stage) >= 0 &&
+                        action.micro_batch.value >= 0 &&
+                        action.micro_batch.value < shape.micro_batches &&
+                        action.mini_batch == shape.mini_batch_of(action.micro_batch);
       if (!fits) {
         const StageId stage = table.first_stage_of(worker);
-        throw ConfigError(fmt::format("worker {} of stage {} cannot hold {} before lowering", w, stage.value, to_text(action)));
+        throw ConfigError(fmt::format("worker {} of stage {} cannot hold {} before lowering", w,
+                                      stage.value, to_text(action)));
       }
       forward_only = forward_only && (action.op == Op::Forward);
     }
@@ -54,18 +59,23 @@ void check_size(const Schedule& compute, const Neighbours& neighbours, bool forw
   int64_t links = 0;
   for (const auto& sources : neighbours.sources) links += static_cast<int64_t>(sources.size());
   const int64_t messages = saturating_mul(links * (forward_only ? 2 : 4), shape.micro_batches);
-  int64_t per_step = 0;  // STEP and FREE everywhere, SYNC on replicated stages, NORM on every worker
+  // STEP and FREE everywhere, SYNC on replicated stages, NORM on every worker
+  int64_t per_step = 0;
   int64_t recomputed = 0;
   if (!forward_only) {
     for (const int64_t count : shape.replicas) per_step += count * (count > 1 ? 3 : 2);
     if (shape.global_norm) per_step += shape.num_workers();
-    recomputed = saturating_mul(std::count(shape.recompute.begin(), shape.recompute.end(), true), shape.micro_batches);
+    recomputed = saturating_mul(std::count(shape.recompute.begin(), shape.recompute.end(), true),
+                                shape.micro_batches);
   }
   const int64_t steps = saturating_mul(per_step, shape.num_mini_batches());
-  const int64_t total = saturating_add(saturating_add(compute.num_actions(), recomputed), saturating_add(messages, steps));
+  const int64_t total = saturating_add(saturating_add(compute.num_actions(), recomputed),
+                                       saturating_add(messages, steps));
   if (total > kMaxActions) {
-    throw ConfigError(fmt::format("lowered, the schedule would hold {} actions, at most {} are supported; use fewer or larger mini-batches",
-                                  total, kMaxActions));
+    throw ConfigError(
+        fmt::format("lowered, the schedule would hold {} actions, at most {} are supported; use "
+                    "fewer or larger mini-batches",
+                    total, kMaxActions));
   }
 }
 
@@ -80,12 +90,14 @@ class ListWriter {
     size_t size = actions.size() + frees.size();
     for (const Action& action : actions) {
       if (!is_compute(action.op)) continue;
-      size += neighbours_.sources[action.stage.index()].size() + neighbours_.targets[action.stage.index()].size();
+      size += neighbours_.sources[action.stage.index()].size() +
+              neighbours_.targets[action.stage.index()].size();
     }
     list_.reserve(size);
     size_t next_free = 0;
     const auto append_frees = [&](int64_t after) {
-      for (; next_free < frees.size() && frees[next_free].after <= after; ++next_free) list_.push_back(frees[next_free].action);
+      for (; next_free < frees.size() && frees[next_free].after <= after; ++next_free)
+        list_.push_back(frees[next_free].action);
     };
     append_frees(-1);
     for (size_t i = 0; i < actions.size(); ++i) {
@@ -111,8 +123,11 @@ class ListWriter {
   void append_messages(Op op, const Action& compute, const std::vector<StageId>& peers) {
     for (const StageId peer : peers) {
       if (table_.worker_of(peer, compute.micro_batch) == worker_) continue;
-      list_.push_back(
-          {.op = op, .stage = compute.stage, .micro_batch = compute.micro_batch, .mini_batch = compute.mini_batch, .peer = peer});
+      list_.push_back({.op = op,
+                       .stage = compute.stage,
+                       .micro_batch = compute.micro_batch,
+                       .mini_batch = compute.mini_batch,
+                       .peer = peer});
     }
   }
 
@@ -139,9 +154,11 @@ Schedule lower(const Schedule& compute, const std::vector<StageLink>& links) {
   full.workers.resize(compute.workers.size());
   for (const WorkerId worker : by_stage(table)) {
     const std::vector<Action>& list = compute.workers[worker.index()];
-    std::vector<Action> actions = forward_only ? list : place_steps(list, shape, table, worker, depths);
+    std::vector<Action> actions =
+        forward_only ? list : place_steps(list, shape, table, worker, depths);
     versions.assign(actions);
-    full.workers[worker.index()] = ListWriter(neighbours, table, worker).complete(actions, num_steps);
+    full.workers[worker.index()] =
+        ListWriter(neighbours, table, worker).complete(actions, num_steps);
   }
   return full;
 }

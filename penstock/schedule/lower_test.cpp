@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
 
 namespace penstock::schedule {
@@ -28,24 +28,32 @@ std::vector<std::string> lowered(Kind kind, const ScheduleShape& shape) {
 }  // namespace
 
 TEST(Lower, SerialUpdatesInPlace) {
-  EXPECT_THAT(lowered(Kind::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2}),
-              ElementsAre("0F0@0,0B0@0,0F1@0,0B1@0,0FREE0@0,0STEP0@0,0F2@1,0B2@1,0FREE1@1,0STEP1@1"));
+  EXPECT_THAT(
+      lowered(Kind::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2}),
+      ElementsAre("0F0@0,0B0@0,0F1@0,0B1@0,0FREE0@0,0STEP0@0,0F2@1,0B2@1,0FREE1@1,0STEP1@1"));
 }
 
 TEST(Lower, ReceivesStandBeforeAndSendsAfterTheCompute) {
   EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1}),
-              ElementsAre("0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0", "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0"));
+              ElementsAre("0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0",
+                          "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0"));
 }
 
 TEST(Lower, StashFreesAVersionAfterTheBackwardThatUsesItLast) {
-  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 1, .policy = WeightPolicy::Stash}),
-              ElementsAre("0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,0F2@1,0SEND_F2,0RECV_B1,0B1@0,0FREE1@0,0STEP1@1,"
-                          "0RECV_B2,0B2@1,0FREE2@1,0FREE2@2,0STEP2@2",
-                          "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0,1RECV_F1,1F1@1,1B1@1,1SEND_B1,1FREE1@1,1STEP1@1,"
-                          "1RECV_F2,1F2@2,1B2@2,1SEND_B2,1FREE2@2,1STEP2@2"));
+  EXPECT_THAT(
+      lowered(
+          Kind::OneFOneB,
+          {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 1, .policy = WeightPolicy::Stash}),
+      ElementsAre("0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,0F2@1,0SEND_F2,0RECV_B1,"
+                  "0B1@0,0FREE1@0,0STEP1@1,"
+                  "0RECV_B2,0B2@1,0FREE2@1,0FREE2@2,0STEP2@2",
+                  "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0,1RECV_F1,1F1@1,1B1@1,1SEND_B1,"
+                  "1FREE1@1,1STEP1@1,"
+                  "1RECV_F2,1F2@2,1B2@2,1SEND_B2,1FREE2@2,1STEP2@2"));
 }
 
-/// A compute-only schedule of one mini-batch, from actions such as {Op::Forward, stage, micro-batch}.
+/// A compute-only schedule of one mini-batch, from actions such as {Op::Forward, stage,
+/// micro-batch}.
 struct Step {
   Op op;
   int32_t stage;
@@ -69,40 +77,63 @@ Schedule by_hand(const ScheduleShape& shape, const std::vector<std::vector<Step>
 
 TEST(Lower, StagesOfOneWorkerHandOverWithoutMessagesAndStepTogether) {
   // A V on two workers: stages 1 and 2 are neighbours on worker 1.
-  const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 1, 1, 0}};
+  const ScheduleShape shape{
+      .replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 1, 1, 0}};
   const Schedule compute = by_hand(
-      shape, {{{Op::Forward, 0, 0}, {Op::Forward, 3, 0}, {Op::Backward, 3, 0}, {Op::BackwardInput, 0, 0}, {Op::BackwardWeight, 0, 0}},
-              {{Op::Forward, 1, 0}, {Op::Forward, 2, 0}, {Op::Backward, 2, 0}, {Op::Backward, 1, 0}}});
+      shape,
+      {{{Op::Forward, 0, 0},
+        {Op::Forward, 3, 0},
+        {Op::Backward, 3, 0},
+        {Op::BackwardInput, 0, 0},
+        {Op::BackwardWeight, 0, 0}},
+       {{Op::Forward, 1, 0}, {Op::Forward, 2, 0}, {Op::Backward, 2, 0}, {Op::Backward, 1, 0}}});
   EXPECT_THAT(lists_of(lower(compute, chain_links(4))),
-              ElementsAre("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3B0@0,3SEND_B0,0RECV_B0,0I0@0,0W0@0,0FREE0@0,0STEP0@0,3FREE0@0,3STEP0@0",
-                          "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2B0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0,2FREE0@0,2STEP0@0"));
+              ElementsAre("0F0@0,0SEND_F0,3RECV_F0,3F0@0,3B0@0,3SEND_B0,0RECV_B0,0I0@0,0W0@0,"
+                          "0FREE0@0,0STEP0@0,3FREE0@0,3STEP0@0",
+                          "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2B0@0,1B0@0,1SEND_B0,1FREE0@0,"
+                          "1STEP0@0,2FREE0@0,2STEP0@0"));
 }
 
 TEST(Lower, SyncsAndNormsOfSharedWorkersStandInOneOrder) {
   // Two stages in both directions.
-  const ScheduleShape shape{
-      .replicas = {2, 2}, .micro_batches = 2, .accumulate = 2, .hosts = {0, 1, 1, 0}, .recompute = {false, true}, .global_norm = true};
-  const Schedule compute = by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Forward, 1, 1}, {Op::Backward, 1, 1}, {Op::Backward, 0, 0}},
-                                           {{Op::Forward, 0, 1}, {Op::Forward, 1, 0}, {Op::Backward, 1, 0}, {Op::Backward, 0, 1}}});
-  EXPECT_THAT(lists_of(lower(compute, chain_links(2))), ElementsAre("0F0@0,0SEND_F0,1RECV_F1,1F1@0,1R1@0,1B1@0,1SEND_B1,0RECV_B0,0B0@0,"
-                                                                    "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0",
-                                                                    "0F1@0,0SEND_F1,1RECV_F0,1F0@0,1R0@0,1B0@0,1SEND_B0,0RECV_B1,0B1@0,"
-                                                                    "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0"));
+  const ScheduleShape shape{.replicas = {2, 2},
+                            .micro_batches = 2,
+                            .accumulate = 2,
+                            .hosts = {0, 1, 1, 0},
+                            .recompute = {false, true},
+                            .global_norm = true};
+  const Schedule compute = by_hand(
+      shape,
+      {{{Op::Forward, 0, 0}, {Op::Forward, 1, 1}, {Op::Backward, 1, 1}, {Op::Backward, 0, 0}},
+       {{Op::Forward, 0, 1}, {Op::Forward, 1, 0}, {Op::Backward, 1, 0}, {Op::Backward, 0, 1}}});
+  EXPECT_THAT(lists_of(lower(compute, chain_links(2))),
+              ElementsAre("0F0@0,0SEND_F0,1RECV_F1,1F1@0,1R1@0,1B1@0,1SEND_B1,0RECV_B0,0B0@0,"
+                          "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0",
+                          "0F1@0,0SEND_F1,1RECV_F0,1F0@0,1R0@0,1B0@0,1SEND_B0,0RECV_B1,0B1@0,"
+                          "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0"));
 }
 
 TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListSaysWhen) {
-  const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
+  const ScheduleShape shape{
+      .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
   const std::vector<Step> last = {{Op::Forward, 1, 0}, {Op::Backward, 1, 0}};
   const std::string expected = "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0";
-  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Backward, 0, 0}}, last}), chain_links(2)))[0], expected);
-  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Recompute, 0, 0}, {Op::Backward, 0, 0}}, last}), chain_links(2)))[0],
+  EXPECT_EQ(lists_of(lower(by_hand(shape, {{{Op::Forward, 0, 0}, {Op::Backward, 0, 0}}, last}),
+                           chain_links(2)))[0],
+            expected);
+  EXPECT_EQ(lists_of(lower(
+                by_hand(shape,
+                        {{{Op::Forward, 0, 0}, {Op::Recompute, 0, 0}, {Op::Backward, 0, 0}}, last}),
+                chain_links(2)))[0],
             expected);
 }
 
 TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
-  const Schedule full =
-      lower(generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::VerticalSync}),
-            chain_links(2));
+  const Schedule full = lower(generate(Kind::OneFOneB, {.replicas = {1, 1},
+                                                        .micro_batches = 4,
+                                                        .accumulate = 1,
+                                                        .policy = WeightPolicy::VerticalSync}),
+                              chain_links(2));
   std::vector<std::vector<int64_t>> versions(2, std::vector<int64_t>(4));
   for (size_t w = 0; w < 2; ++w) {
     for (const Action& action : full.workers[w]) {
@@ -114,39 +145,58 @@ TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
 }
 
 TEST(Lower, LatestMixesVersionsOfForwardAndBackward) {
-  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 1, .policy = WeightPolicy::Latest})[0],
-              "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0,0RECV_B1,0B1@1,0FREE1@1,0STEP1@1");
+  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1},
+                                       .micro_batches = 2,
+                                       .accumulate = 1,
+                                       .policy = WeightPolicy::Latest})[0],
+              "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0,0RECV_B1,0B1@1,"
+              "0FREE1@1,0STEP1@1");
 }
 
 TEST(Lower, ReplicasSyncBeforeTheStepAlsoWithoutAMicroBatchOfTheMiniBatch) {
   EXPECT_THAT(lowered(Kind::DataParallel, {.replicas = {2}, .micro_batches = 3, .accumulate = 1}),
-              ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@2,0SYNC2,0FREE2@2,0STEP2@2",
-                          "0SYNC0,0FREE0@0,0STEP0@0,0F1@1,0B1@1,0SYNC1,0FREE1@1,0STEP1@1,0SYNC2,0FREE2@2,0STEP2@2"));
+              ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@"
+                          "2,0SYNC2,0FREE2@2,0STEP2@2",
+                          "0SYNC0,0FREE0@0,0STEP0@0,0F1@1,0B1@1,0SYNC1,0FREE1@1,0STEP1@1,0SYNC2,"
+                          "0FREE2@2,0STEP2@2"));
 }
 
 TEST(Lower, StepsBeforeTheFirstBackwardStandBeforeTheForwardThatLeadsToIt) {
-  // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step stands before F3, which B1 follows directly.
-  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {2, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::Stash})[1],
-              "0F1@0,0SEND_F1,0SYNC0,0STEP0@0,0F3@1,0SEND_F3,0RECV_B1,0B1@0,0FREE1@0,0SYNC1,0STEP1@1,0SYNC2,0FREE2@2,0STEP2@2,"
+  // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step stands before F3, which B1
+  // follows directly.
+  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {2, 1},
+                                       .micro_batches = 4,
+                                       .accumulate = 1,
+                                       .policy = WeightPolicy::Stash})[1],
+              "0F1@0,0SEND_F1,0SYNC0,0STEP0@0,0F3@1,0SEND_F3,0RECV_B1,0B1@0,0FREE1@0,0SYNC1,0STEP1@"
+              "1,0SYNC2,0FREE2@2,0STEP2@2,"
               "0RECV_B3,0B3@1,0FREE3@1,0SYNC3,0FREE3@3,0STEP3@3");
 }
 
 TEST(Lower, SkipLinksNameTheOtherStage) {
-  const Schedule full = lower(generate(Kind::ForwardOnly, {.replicas = {1, 1, 1}, .micro_batches = 1}),
-                              {{StageId{0}, StageId{2}}, {StageId{0}, StageId{1}}, {StageId{1}, StageId{2}}, {StageId{0}, StageId{1}}});
-  EXPECT_THAT(lists_of(full), ElementsAre("0F0@0,0SEND_F0,0SEND_F0>2", "1RECV_F0,1F0@0,1SEND_F0", "2RECV_F0<0,2RECV_F0,2F0@0"));
+  const Schedule full =
+      lower(generate(Kind::ForwardOnly, {.replicas = {1, 1, 1}, .micro_batches = 1}),
+            {{StageId{0}, StageId{2}},
+             {StageId{0}, StageId{1}},
+             {StageId{1}, StageId{2}},
+             {StageId{0}, StageId{1}}});
+  EXPECT_THAT(lists_of(full), ElementsAre("0F0@0,0SEND_F0,0SEND_F0>2", "1RECV_F0,1F0@0,1SEND_F0",
+                                          "2RECV_F0<0,2RECV_F0,2F0@0"));
 }
 
 TEST(Lower, ForwardOnlyHasNoStep) {
-  EXPECT_THAT(lowered(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 3, .accumulate = 1}), ElementsAre("0F0@0,0F1@0,0F2@0"));
+  EXPECT_THAT(lowered(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 3, .accumulate = 1}),
+              ElementsAre("0F0@0,0F1@0,0F2@0"));
 }
 
 TEST(Lower, AnEmptyScheduleStaysEmpty) {
-  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 2}, .micro_batches = 0}), ElementsAre("", "", ""));
+  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 2}, .micro_batches = 0}),
+              ElementsAre("", "", ""));
 }
 
 TEST(Lower, RefusesWhatItCannotComplete) {
-  const Schedule compute = generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+  const Schedule compute =
+      generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   EXPECT_THROW(lower(lower(compute, chain_links(2)), chain_links(2)), ConfigError);
   EXPECT_THROW(lower(compute, {{StageId{1}, StageId{0}}}), ConfigError);
   EXPECT_THROW(lower(compute, {{StageId{1}, StageId{1}}}), ConfigError);

@@ -16,7 +16,8 @@ Neighbours neighbours_of(std::vector<StageLink> links, int num_stages) {
   result.targets.resize(static_cast<size_t>(num_stages));
   for (const StageLink& link : links) {
     if (link.from.value < 0 || link.to.value >= num_stages || link.from >= link.to) {
-      throw ConfigError(fmt::format("link {}->{} must lead from a stage to a later one of {}", link.from.value, link.to.value, num_stages));
+      throw ConfigError(fmt::format("link {}->{} must lead from a stage to a later one of {}",
+                                    link.from.value, link.to.value, num_stages));
     }
     result.sources[link.to.index()].push_back(link.from);
     result.targets[link.from.index()].push_back(link.to);

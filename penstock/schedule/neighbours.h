@@ -13,7 +13,8 @@ struct Neighbours {
   std::vector<std::vector<StageId>> targets;
 };
 
-/// Throws ConfigError for a link that does not lead from a stage to a later one of the `num_stages`. O(links log links).
+/// Throws ConfigError for a link that does not lead from a stage to a later one of the
+/// `num_stages`. O(links log links).
 Neighbours neighbours_of(std::vector<StageLink> links, int num_stages);
 
 }  // namespace penstock::schedule

@@ -10,15 +10,19 @@ namespace {
 
 void check_counts(int stages, int workers, int copies) {
   if (stages < 1 || workers < 1 || copies < 1) {
-    throw ConfigError(fmt::format("stages, workers and copies must be at least 1, found {}, {} and {}", stages, workers, copies));
+    throw ConfigError(
+        fmt::format("stages, workers and copies must be at least 1, found {}, {} and {}", stages,
+                    workers, copies));
   }
   if (int64_t{workers} * copies > kMaxWorkers || int64_t{stages} * copies > kMaxWorkers) {
-    throw ConfigError(fmt::format("{} copies of {} stages on {} workers are more than {}", copies, stages, workers, kMaxWorkers));
+    throw ConfigError(fmt::format("{} copies of {} stages on {} workers are more than {}", copies,
+                                  stages, workers, kMaxWorkers));
   }
 }
 
-/// The hosts of `copies` copies of a pipeline of `workers` workers: stage by stage, replica by replica. `place(stage, replica)` is the
-/// worker within its copy; `per_copy` replicas belong to each copy.
+/// The hosts of `copies` copies of a pipeline of `workers` workers: stage by stage, replica by
+/// replica. `place(stage, replica)` is the worker within its copy; `per_copy` replicas belong to
+/// each copy.
 template <class Place>
 std::vector<int> make_hosts(int stages, int workers, int copies, int per_copy, Place place) {
   std::vector<int> hosts;
@@ -35,25 +39,33 @@ std::vector<int> make_hosts(int stages, int workers, int copies, int per_copy, P
 
 std::vector<int> loop_hosts(int stages, int workers, int copies) {
   check_counts(stages, workers, copies);
-  if (stages % workers != 0) throw ConfigError(fmt::format("{} stages cannot be dealt out evenly to {} workers", stages, workers));
+  if (stages % workers != 0)
+    throw ConfigError(
+        fmt::format("{} stages cannot be dealt out evenly to {} workers", stages, workers));
   if (stages == workers && copies == 1) return {};
   return make_hosts(stages, workers, copies, 1, [&](int stage, int) { return stage % workers; });
 }
 
 std::vector<int> v_hosts(int stages, int copies) {
   check_counts(stages, stages, copies);
-  if (stages % 2 != 0) throw ConfigError(fmt::format("a V needs an even number of stages, found {}", stages));
+  if (stages % 2 != 0)
+    throw ConfigError(fmt::format("a V needs an even number of stages, found {}", stages));
   const int workers = stages / 2;
-  return make_hosts(stages, workers, copies, 1, [&](int stage, int) { return stage < workers ? stage : stages - 1 - stage; });
+  return make_hosts(stages, workers, copies, 1,
+                    [&](int stage, int) { return stage < workers ? stage : stages - 1 - stage; });
 }
 
 std::vector<int> bidirectional_hosts(int stages, int copies) {
   check_counts(stages, stages, copies);
   if (stages % 2 != 0) {
-    throw ConfigError(fmt::format(
-        "two pipelines in opposite directions need an even number of stages, found {}: the middle one would meet itself", stages));
+    throw ConfigError(
+        fmt::format("two pipelines in opposite directions need an even number of stages, found {}: "
+                    "the middle one would meet itself",
+                    stages));
   }
-  return make_hosts(stages, stages, copies, 2, [&](int stage, int direction) { return direction == 0 ? stage : stages - 1 - stage; });
+  return make_hosts(stages, stages, copies, 2, [&](int stage, int direction) {
+    return direction == 0 ? stage : stages - 1 - stage;
+  });
 }
 
 }  // namespace penstock::schedule

@@ -19,7 +19,8 @@ TEST(LoopHosts, DealStagesOutInTurn) {
   EXPECT_THAT(loop_hosts(4, 4), IsEmpty());
   EXPECT_THROW(loop_hosts(5, 2), ConfigError);
   EXPECT_THROW(loop_hosts(0, 1), ConfigError);
-  EXPECT_THROW(loop_hosts(std::numeric_limits<int>::max(), 1, std::numeric_limits<int>::max()), ConfigError);
+  EXPECT_THROW(loop_hosts(std::numeric_limits<int>::max(), 1, std::numeric_limits<int>::max()),
+               ConfigError);
 }
 
 TEST(VHosts, LeadDownAndUpAgain) {

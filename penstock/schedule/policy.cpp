@@ -25,12 +25,14 @@ std::string_view to_string(WeightPolicy policy) {
 }
 
 WeightPolicy parse_weight_policy(std::string_view name) {
-  constexpr std::array kAll = {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::TwoBuffered,
-                               WeightPolicy::Latest};
+  constexpr std::array kAll = {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
+                               WeightPolicy::TwoBuffered, WeightPolicy::Latest};
   for (const WeightPolicy policy : kAll) {
     if (to_string(policy) == name) return policy;
   }
-  throw ConfigError(fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw or latest", name.substr(0, 40)));
+  throw ConfigError(
+      fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw or latest",
+                  name.substr(0, 40)));
 }
 
 }  // namespace penstock::schedule

@@ -1,4 +1,5 @@
-// The weight policies: which version of a stage's weights a micro-batch uses (docs/weights.md has the formulas).
+// The weight policies: which version of a stage's weights a micro-batch uses (docs/weights.md has
+// the formulas).
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,20 @@
 namespace penstock::schedule {
 
 enum class WeightPolicy : uint8_t {
-  Flush,         ///< the version since the last step; the pipeline drains before each step (synchronous SGD). 1 version.
-  Stash,         ///< forward: the stage's latest; backward: the same one. Up to `depth` versions (PipeDream, SOSP 2019, 3.3).
-  VerticalSync,  ///< the version that the micro-batch saw at the input stage, at every stage (same section).
-  TwoBuffered,   ///< the version of one mini-batch ago, delay exactly 1, two versions (PipeDream-2BW, ICML 2021, section 3.1).
-  Latest,        ///< the latest in forward and again in backward: gradients mix versions; naive, for comparison. 1 version.
+  /// The version since the last step; the pipeline drains before each step (synchronous SGD). 1
+  /// version.
+  Flush,
+  /// Forward: the stage's latest; backward: the same one. Up to `depth` versions (PipeDream, SOSP
+  /// 2019, 3.3).
+  Stash,
+  /// The version that the micro-batch saw at the input stage, at every stage (same section).
+  VerticalSync,
+  /// The version of one mini-batch ago, delay exactly 1, two versions (PipeDream-2BW, ICML 2021,
+  /// section 3.1).
+  TwoBuffered,
+  /// The latest in forward and again in backward: gradients mix versions; naive, for comparison. 1
+  /// version.
+  Latest,
 };
 
 /// "flush", "stash", "vertical-sync", "2bw", "latest".

@@ -25,7 +25,8 @@ namespace {
 void validate_hosts(const ScheduleShape& shape, int64_t num_replicas) {
   const std::vector<int>& hosts = shape.hosts;
   if (static_cast<int64_t>(hosts.size()) != num_replicas) {
-    throw ConfigError(fmt::format("hosts names {} workers, the stages have {} replicas together", hosts.size(), num_replicas));
+    throw ConfigError(fmt::format("hosts names {} workers, the stages have {} replicas together",
+                                  hosts.size(), num_replicas));
   }
   std::vector<int32_t> last_stage(hosts.size(), -1);
   size_t next = 0;
@@ -34,14 +35,20 @@ void validate_hosts(const ScheduleShape& shape, int64_t num_replicas) {
     for (int k = 0; k < shape.replicas[static_cast<size_t>(s)]; ++k, ++next) {
       const int worker = hosts[next];
       if (worker < 0 || static_cast<size_t>(worker) >= hosts.size()) {
-        throw ConfigError(fmt::format("hosts puts replica {} of stage {} on worker {}; {} replicas need workers from 0 to at most {}", k, s,
-                                      worker, hosts.size(), hosts.size() - 1));
+        throw ConfigError(
+            fmt::format("hosts puts replica {} of stage {} on worker {}; {} replicas need workers "
+                        "from 0 to at most {}",
+                        k, s, worker, hosts.size(), hosts.size() - 1));
       }
       int32_t& last = last_stage[static_cast<size_t>(worker)];
-      if (last == s) throw ConfigError(fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
+      if (last == s)
+        throw ConfigError(
+            fmt::format("hosts puts two replicas of stage {} on worker {}", s, worker));
       if (last >= 0 && shape.policy != WeightPolicy::Flush) {
-        throw ConfigError(fmt::format("worker {} holds stages {} and {}: several stages on one worker need weight policy flush, found {}",
-                                      worker, last, s, to_string(shape.policy)));
+        throw ConfigError(
+            fmt::format("worker {} holds stages {} and {}: several stages on one worker need "
+                        "weight policy flush, found {}",
+                        worker, last, s, to_string(shape.policy)));
       }
       if (last < 0) ++num_workers;
       last = s;
@@ -49,7 +56,8 @@ void validate_hosts(const ScheduleShape& shape, int64_t num_replicas) {
   }
   const auto gap = std::find(last_stage.begin(), last_stage.begin() + num_workers, -1);
   if (gap != last_stage.begin() + num_workers) {
-    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(), shape.num_workers()));
+    throw ConfigError(fmt::format("hosts leaves out worker {} of {}", gap - last_stage.begin(),
+                                  shape.num_workers()));
   }
 }
 
@@ -60,29 +68,42 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
   int64_t workers = 0;
   for (size_t s = 0; s < shape.replicas.size(); ++s) {
     const int count = shape.replicas[s];
-    if (count < 1) throw ConfigError(fmt::format("stage {} has {} replicas, expected at least 1", s, count));
+    if (count < 1)
+      throw ConfigError(fmt::format("stage {} has {} replicas, expected at least 1", s, count));
     workers += count;
     if (workers > kMaxWorkers) {
-      throw ConfigError(fmt::format("a schedule holds at most {} workers, found {} in the first {} stages", kMaxWorkers, workers, s + 1));
+      throw ConfigError(
+          fmt::format("a schedule holds at most {} workers, found {} in the first {} stages",
+                      kMaxWorkers, workers, s + 1));
     }
   }
-  if (shape.micro_batches < 0) throw ConfigError(fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
+  if (shape.micro_batches < 0)
+    throw ConfigError(
+        fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
   if (!shape.hosts.empty()) validate_hosts(shape, workers);
   if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
-    throw ConfigError(fmt::format("recompute says something about {} stages, there are {}", shape.recompute.size(), shape.num_stages()));
+    throw ConfigError(fmt::format("recompute says something about {} stages, there are {}",
+                                  shape.recompute.size(), shape.num_stages()));
   }
   if (shape.slack < 0 || shape.slack > kMaxActions) {
-    throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}", kMaxActions, shape.slack));
+    throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}",
+                                  kMaxActions, shape.slack));
   }
-  if (shape.accumulate < 1) throw ConfigError(fmt::format("accumulate must be at least 1 micro-batch, found {}", shape.accumulate));
-  const int64_t actions = saturating_mul(saturating_mul(2, shape.num_stages()), shape.micro_batches);
+  if (shape.accumulate < 1)
+    throw ConfigError(
+        fmt::format("accumulate must be at least 1 micro-batch, found {}", shape.accumulate));
+  const int64_t actions =
+      saturating_mul(saturating_mul(2, shape.num_stages()), shape.micro_batches);
   if (actions > max_actions) {
-    throw ConfigError(fmt::format("{} micro-batches over {} stages are more than {} actions; train in several schedules instead",
-                                  shape.micro_batches, shape.num_stages(), max_actions));
+    throw ConfigError(
+        fmt::format("{} micro-batches over {} stages are more than {} actions; train in several "
+                    "schedules instead",
+                    shape.micro_batches, shape.num_stages(), max_actions));
   }
   if (shape.policy == WeightPolicy::TwoBuffered && shape.accumulate < pipeline_depth(shape)) {
     throw ConfigError(
-        fmt::format("2bw needs at least as many micro-batches per step as the pipeline is deep: accumulate is {}, depth is {}",
+        fmt::format("2bw needs at least as many micro-batches per step as the pipeline is deep: "
+                    "accumulate is {}, depth is {}",
                     shape.accumulate, pipeline_depth(shape)));
   }
 }

@@ -1,6 +1,8 @@
-// A schedule: who does what in which order, as data. Made by a generator (compute only) and completed by lower().
+// A schedule: who does what in which order, as data. Made by a generator (compute only) and
+// completed by lower().
 //
-//   Schedule compute = generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8, .policy = WeightPolicy::Stash});
+//   Schedule compute = generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8,
+//       .policy = WeightPolicy::Stash});
 //   Schedule full = lower(compute, chain_links(2));
 //   std::string text = to_text(full);
 #pragma once
@@ -16,20 +18,25 @@
 
 namespace penstock::schedule {
 
-/// The numbers a generator needs, and who runs what.
-/// Every stage steps exactly once per mini-batch, with the mean gradient over the mini-batch, however the model is split and however many
-/// replicas a stage has (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps once per r mini-batches.
+/// The numbers a generator needs, and who runs what. Every stage steps exactly once per mini-batch,
+/// with the mean gradient over the mini-batch, however the model is split and however many replicas
+/// a stage has (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps
+/// once per r mini-batches.
 struct ScheduleShape {
   std::vector<int> replicas;  ///< one entry per stage, each >= 1
   int64_t micro_batches = 1;  ///< in the whole schedule
-  int64_t accumulate = 1;     ///< micro-batches per mini-batch, that is per optimiser step; the last mini-batch may be shorter
+  /// Micro-batches per mini-batch, that is per optimiser step; the last mini-batch may be shorter.
+  int64_t accumulate = 1;
   WeightPolicy policy = WeightPolicy::Flush;
-  /// The worker of every replica, stage by stage: stage 0's replicas first. A worker may hold replicas of several stages (flush only), not
-  /// two of the same. Empty: workers are numbered in that very order, one replica each. placement.h makes the usual ones.
+  /// The worker of every replica, stage by stage: stage 0's replicas first. A worker may hold
+  /// replicas of several stages (flush only), not two of the same. Empty: workers are numbered in
+  /// that very order, one replica each. placement.h makes the usual ones.
   std::vector<int> hosts = {};
-  /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each stage behind it.
+  /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each stage
+  /// behind it.
   int64_t slack = 0;
-  /// Per stage: keeps only the inputs of a micro-batch, so that R stands before its B or I. Empty: no stage does.
+  /// Per stage: keeps only the inputs of a micro-batch, so that R stands before its B or I. Empty:
+  /// no stage does.
   std::vector<bool> recompute = {};
   /// NORM stands before the steps of each mini-batch.
   bool global_norm = false;
@@ -38,19 +45,24 @@ struct ScheduleShape {
   int num_workers() const;
   int64_t num_mini_batches() const { return ceil_div(micro_batches, accumulate); }
   MiniBatchId mini_batch_of(MicroBatchId b) const { return MiniBatchId{b.value / accumulate}; }
-  bool recomputes(StageId stage) const { return stage.index() < recompute.size() && recompute[stage.index()]; }
+  bool recomputes(StageId stage) const {
+    return stage.index() < recompute.size() && recompute[stage.index()];
+  }
   bool operator==(const ScheduleShape&) const = default;
 };
 
-/// No schedule holds more actions than this over all workers, lowered or not (2 GB of them); larger requests are refused.
+/// No schedule holds more actions than this over all workers, lowered or not (2 GB of them); larger
+/// requests are refused.
 inline constexpr int64_t kMaxActions = 50'000'000;
 inline constexpr int kMaxWorkers = 10'000'000;
 
-/// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0 or accumulate < 1, more than
-/// `max_actions` compute actions, a slack below 0 or above kMaxActions, a list of recomputing stages of another length than the stages, for
-/// 2bw an `accumulate` below pipeline_depth(), and for hosts that do not number the workers 0, 1, 2... without gaps, put two replicas of a
-/// stage on one worker, or put several stages on one worker under another policy than flush.
-/// O(replicas), allocates nothing that grows with the other numbers.
+/// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0
+/// or accumulate < 1, more than `max_actions` compute actions, a slack below 0 or above
+/// kMaxActions, a list of recomputing stages of another length than the stages, for 2bw an
+/// `accumulate` below pipeline_depth(), and for hosts that do not number the workers 0, 1, 2...
+/// without gaps, put two replicas of a stage on one worker, or put several stages on one worker
+/// under another policy than flush. O(replicas), allocates nothing that grows with the other
+/// numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
 struct Schedule {
@@ -63,7 +75,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// The pairs of stages (from < to) between which tensors flow; every stage of a lowered schedule talks along these only.
+/// The pairs of stages (from < to) between which tensors flow; every stage of a lowered schedule
+/// talks along these only.
 struct StageLink {
   StageId from;
   StageId to;
@@ -72,23 +85,29 @@ struct StageLink {
 /// 0->1, 1->2, ...
 std::vector<StageLink> chain_links(int num_stages);
 
-/// Adds messages, recomputation, gradient sync (stages with more than one replica), norms, optimiser steps and frees, and fills in the
-/// weight versions that the policy prescribes. Receives stand right before the compute action that needs them, sends right after the one
-/// that made the data; nothing is sent between two stages whose micro-batch runs on the same worker. R stands before the receives of its B
-/// or I, so that it runs while the gradients travel. SYNC, NORM and STEP of mini-batch t stand right after the last B or W of a mini-batch
-/// <= t of the worker (a worker with several stages syncs them in ascending order). A worker that has none yet makes them before
-/// its first action under flush, otherwise before the forward that leads directly to its first backward (docs/schedules.md says why that
-/// cannot deadlock). FREE stands after the last use of a version that is no longer the newest, or else right before the STEP that replaces
-/// it; the newest version at the end is never freed. A forward-only schedule (no B or W at all) gets no sync, step or free. Pure.
-/// O(actions). Throws ConfigError when `compute` is already lowered, holds actions that do not fit its shape, a link points backwards or to
-/// a stage that does not exist, or the result would hold more than kMaxActions actions. Duplicate links count once.
+/// Adds messages, recomputation, gradient sync (stages with more than one replica), norms,
+/// optimiser steps and frees, and fills in the weight versions that the policy prescribes. Receives
+/// stand right before the compute action that needs them, sends right after the one that made the
+/// data; nothing is sent between two stages whose micro-batch runs on the same worker. R stands
+/// before the receives of its B or I, so that it runs while the gradients travel. SYNC, NORM and
+/// STEP of mini-batch t stand right after the last B or W of a mini-batch <= t of the worker (a
+/// worker with several stages syncs them in ascending order). A worker that has none yet makes them
+/// before its first action under flush, otherwise before the forward that leads directly to its
+/// first backward (docs/schedules.md says why that cannot deadlock). FREE stands after the last use
+/// of a version that is no longer the newest, or else right before the STEP that replaces it; the
+/// newest version at the end is never freed. A forward-only schedule (no B or W at all) gets no
+/// sync, step or free. Pure. O(actions). Throws ConfigError when `compute` is already lowered,
+/// holds actions that do not fit its shape, a link points backwards or to a stage that does not
+/// exist, or the result would hold more than kMaxActions actions. Duplicate links count once.
 Schedule lower(const Schedule& compute, const std::vector<StageLink>& links);
 
-/// Number of forwards that each stage runs before its first backward in 1F1B: ceil(workers at and after s / replicas of s)
-/// (SOSP 2019, 3.2: NOAM for stage 0), with the workers behind s counted 1 + slack times. O(stages).
+/// Number of forwards that each stage runs before its first backward in 1F1B: ceil(workers at and
+/// after s / replicas of s) (SOSP 2019, 3.2: NOAM for stage 0), with the workers behind s counted 1
+/// + slack times. O(stages).
 std::vector<int64_t> warmup_depths(const ScheduleShape& shape);
-/// Micro-batches from the oldest whose backward is pending to the newest whose forward ran, in 1F1B: the largest
-/// (warmup_depth - 1) * replicas + 1 over the stages. Without replication that is the number of stages. 2bw needs `accumulate` >= this.
+/// Micro-batches from the oldest whose backward is pending to the newest whose forward ran, in
+/// 1F1B: the largest (warmup_depth - 1) * replicas + 1 over the stages. Without replication that is
+/// the number of stages. 2bw needs `accumulate` >= this.
 int64_t pipeline_depth(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

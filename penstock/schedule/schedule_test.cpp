@@ -33,7 +33,8 @@ TEST(ScheduleShape, NumbersWorkersStageByStage) {
   EXPECT_EQ(table.worker_of_replica(StageId{2}, 0), WorkerId{3});
   EXPECT_EQ(table.worker_of(StageId{2}, MicroBatchId{7}), WorkerId{4});
   const std::vector<int> stages = {0, 0, 1, 2, 2, 2};
-  for (int w = 0; w < 6; ++w) EXPECT_EQ(table.first_stage_of(WorkerId{w}), StageId{stages[static_cast<size_t>(w)]});
+  for (int w = 0; w < 6; ++w)
+    EXPECT_EQ(table.first_stage_of(WorkerId{w}), StageId{stages[static_cast<size_t>(w)]});
 }
 
 TEST(ScheduleShape, TheLastMiniBatchMayBeShorter) {
@@ -41,7 +42,9 @@ TEST(ScheduleShape, TheLastMiniBatchMayBeShorter) {
   EXPECT_EQ(shape.num_mini_batches(), 3);
   EXPECT_EQ(shape.mini_batch_of(MicroBatchId{9}), MiniBatchId{2});
   EXPECT_EQ((ScheduleShape{.replicas = {1}, .micro_batches = 0}.num_mini_batches()), 0);
-  EXPECT_EQ((ScheduleShape{.replicas = {1}, .micro_batches = 5, .accumulate = INT64_MAX}.num_mini_batches()), 1);
+  EXPECT_EQ((ScheduleShape{.replicas = {1}, .micro_batches = 5, .accumulate = INT64_MAX}
+                 .num_mini_batches()),
+            1);
 }
 
 TEST(WarmupDepth, IsTheCeilingOfWorkersAfterTheStageOverItsReplicas) {
@@ -65,23 +68,33 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0}}), HasSubstr("hosts names 1 workers"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0, 2}}), HasSubstr("worker 2"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0, -1}}), HasSubstr("worker -1"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .hosts = {0, 2, 0}}), HasSubstr("leaves out worker 1 of 3"));
-  EXPECT_THAT(refusal_of({.replicas = {2}, .hosts = {0, 0}}), HasSubstr("two replicas of stage 0 on worker 0"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .hosts = {0, 0}}), HasSubstr("need weight policy flush"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .hosts = {0, 2, 0}}),
+              HasSubstr("leaves out worker 1 of 3"));
+  EXPECT_THAT(refusal_of({.replicas = {2}, .hosts = {0, 0}}),
+              HasSubstr("two replicas of stage 0 on worker 0"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .hosts = {0, 0}}),
+              HasSubstr("need weight policy flush"));
   EXPECT_EQ(refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .hosts = {1, 0}}), "");
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}), HasSubstr("recompute says something about 1 stages"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}),
+              HasSubstr("recompute says something about 1 stages"));
   EXPECT_THAT(refusal_of({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
   EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
-  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}), HasSubstr("accumulate"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .micro_batches = 9, .accumulate = 2, .policy = WeightPolicy::TwoBuffered}),
+  EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}),
+              HasSubstr("accumulate"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1},
+                          .micro_batches = 9,
+                          .accumulate = 2,
+                          .policy = WeightPolicy::TwoBuffered}),
               HasSubstr("accumulate is 2, depth is 3"));
 }
 
 TEST(Validate, RefusesAbsurdNumbersWithoutAllocating) {
-  EXPECT_THAT(refusal_of({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}), HasSubstr("at most 10000000 workers"));
+  EXPECT_THAT(refusal_of({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}),
+              HasSubstr("at most 10000000 workers"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = INT64_MAX}), HasSubstr("more than"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = 1'000'000'000'000'000'000}), HasSubstr("more than"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = 1'000'000'000'000'000'000}),
+              HasSubstr("more than"));
   EXPECT_EQ(refusal_of({.replicas = {1, 1}, .micro_batches = 4, .accumulate = INT64_MAX}), "");
 }
 

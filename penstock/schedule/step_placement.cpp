@@ -6,16 +6,22 @@
 namespace penstock::schedule {
 namespace {
 
-/// Position before which the steps of mini-batches stand that end before the worker's first backward.
+/// Position before which the steps of mini-batches stand that end before the worker's first
+/// backward.
 size_t first_step_position(const std::vector<Action>& compute, WeightPolicy policy, int64_t depth) {
   if (policy == WeightPolicy::Flush) return 0;
-  const auto first_backward = std::find_if(compute.begin(), compute.end(), [](const Action& a) { return makes_input_gradients(a.op); });
+  const auto first_backward = std::find_if(
+      compute.begin(), compute.end(), [](const Action& a) { return makes_input_gradients(a.op); });
   const auto warmup = static_cast<size_t>(first_backward - compute.begin());
   return static_cast<int64_t>(warmup) >= depth && warmup > 0 ? warmup - 1 : warmup;
 }
 
 Action of_mini_batch(Op op, StageId stage, int64_t mini_batch) {
-  return {.op = op, .stage = stage, .micro_batch = {}, .mini_batch = MiniBatchId{mini_batch}, .peer = stage};
+  return {.op = op,
+          .stage = stage,
+          .micro_batch = {},
+          .mini_batch = MiniBatchId{mini_batch},
+          .peer = stage};
 }
 
 /// Adds R where a stage recomputes and the list does not say itself when.
@@ -29,14 +35,17 @@ class RecomputePlacer {
   }
 
   void place_before(const Action& action, std::vector<Action>& placed) const {
-    if (!makes_input_gradients(action.op) || !shape_.recomputes(action.stage) || given_.contains(key(action))) return;
+    if (!makes_input_gradients(action.op) || !shape_.recomputes(action.stage) ||
+        given_.contains(key(action)))
+      return;
     placed.push_back(action);
     placed.back().op = Op::Recompute;
   }
 
  private:
   uint64_t key(const Action& action) const {
-    return action.stage.index() * static_cast<uint64_t>(shape_.micro_batches) + action.micro_batch.index();
+    return action.stage.index() * static_cast<uint64_t>(shape_.micro_batches) +
+           action.micro_batch.index();
   }
 
   const ScheduleShape& shape_;
@@ -45,15 +54,18 @@ class RecomputePlacer {
 
 }  // namespace
 
-std::vector<Action> place_steps(const std::vector<Action>& compute, const ScheduleShape& shape, const WorkerTable& table, WorkerId worker,
+std::vector<Action> place_steps(const std::vector<Action>& compute, const ScheduleShape& shape,
+                                const WorkerTable& table, WorkerId worker,
                                 const std::vector<int64_t>& depths) {
   const int64_t steps = shape.num_mini_batches();
   const auto held = table.held_by(worker);
-  // next_mini_batch[i]: the least mini-batch among the backwards at and after position i; all steps below it may stand before i.
+  // next_mini_batch[i]: the least mini-batch among the backwards at and after position i; all steps
+  // below it may stand before i.
   std::vector<int64_t> next_mini_batch(compute.size() + 1, steps);
   for (size_t i = compute.size(); i-- > 0;) {
     next_mini_batch[i] = next_mini_batch[i + 1];
-    const bool is_backward = makes_input_gradients(compute[i].op) || makes_weight_gradients(compute[i].op);
+    const bool is_backward =
+        makes_input_gradients(compute[i].op) || makes_weight_gradients(compute[i].op);
     if (is_backward) next_mini_batch[i] = std::min(next_mini_batch[i], compute[i].mini_batch.value);
   }
 
@@ -64,16 +76,19 @@ std::vector<Action> place_steps(const std::vector<Action>& compute, const Schedu
   const auto place_until = [&](int64_t end) {
     for (; next_step < end; ++next_step) {
       for (const auto& unit : held) {
-        if (table.replicas(unit.stage) > 1) placed.push_back(of_mini_batch(Op::SyncGradients, unit.stage, next_step));
+        if (table.replicas(unit.stage) > 1)
+          placed.push_back(of_mini_batch(Op::SyncGradients, unit.stage, next_step));
       }
-      if (shape.global_norm) placed.push_back(of_mini_batch(Op::NormGradients, held.front().stage, next_step));
+      if (shape.global_norm)
+        placed.push_back(of_mini_batch(Op::NormGradients, held.front().stage, next_step));
       for (const auto& unit : held) {
         placed.push_back(of_mini_batch(Op::Step, unit.stage, next_step));
         placed.back().version = WeightVersion{next_step};
       }
     }
   };
-  const size_t first_position = first_step_position(compute, shape.policy, depths[held.front().stage.index()]);
+  const size_t first_position =
+      first_step_position(compute, shape.policy, depths[held.front().stage.index()]);
   for (size_t i = 0; i < compute.size(); ++i) {
     if (i == first_position) place_until(next_mini_batch[0]);
     recompute.place_before(compute[i], placed);

@@ -37,7 +37,8 @@ double Timeline::idle_share() const {
   const int64_t makespan = makespan_ns();
   if (makespan <= 0) return 0;
   double busy = 0;
-  for (size_t w = 0; w < workers.size(); ++w) busy += static_cast<double>(busy_ns(WorkerId{static_cast<int32_t>(w)}));
+  for (size_t w = 0; w < workers.size(); ++w)
+    busy += static_cast<double>(busy_ns(WorkerId{static_cast<int32_t>(w)}));
   return 1.0 - busy / (static_cast<double>(workers.size()) * static_cast<double>(makespan));
 }
 

@@ -1,5 +1,5 @@
-// When each action began and ended on each worker, predicted by the simulator or measured by the executor: the same type, so that the two
-// can be compared action by action.
+// When each action began and ended on each worker, predicted by the simulator or measured by the
+// executor: the same type, so that the two can be compared action by action.
 #pragma once
 
 #include <cstdint>

@@ -23,9 +23,11 @@ TEST(Timeline, AnEmptyOneHasNoTime) {
 TEST(Timeline, CountsComputeSyncAndStepWithoutWaitingAsBusy) {
   const Timeline timeline{
       .source = "measured",
-      .workers = {{event(Op::Forward, 100, 110), event(Op::SendForward, 110, 115), event(Op::Backward, 140, 160)},
-                  {event(Op::RecvForward, 100, 115, 15), event(Op::Forward, 115, 125), event(Op::SyncGradients, 130, 150, 12),
-                   event(Op::Step, 150, 152), event(Op::FreeWeights, 152, 153)}}};
+      .workers = {{event(Op::Forward, 100, 110), event(Op::SendForward, 110, 115),
+                   event(Op::Backward, 140, 160)},
+                  {event(Op::RecvForward, 100, 115, 15), event(Op::Forward, 115, 125),
+                   event(Op::SyncGradients, 130, 150, 12), event(Op::Step, 150, 152),
+                   event(Op::FreeWeights, 152, 153)}}};
   EXPECT_EQ(timeline.makespan_ns(), 60);
   EXPECT_EQ(timeline.busy_ns(WorkerId{0}), 30);
   EXPECT_EQ(timeline.busy_ns(WorkerId{1}), 20);

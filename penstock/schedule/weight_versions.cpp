@@ -7,8 +7,10 @@
 
 namespace penstock::schedule {
 
-VersionAssigner::VersionAssigner(const ScheduleShape& shape, bool forward_only) : policy_(shape.policy), forward_only_(forward_only) {
-  if (policy_ == WeightPolicy::Stash || policy_ == WeightPolicy::VerticalSync) used_.resize(static_cast<size_t>(shape.micro_batches));
+VersionAssigner::VersionAssigner(const ScheduleShape& shape, bool forward_only)
+    : policy_(shape.policy), forward_only_(forward_only) {
+  if (policy_ == WeightPolicy::Stash || policy_ == WeightPolicy::VerticalSync)
+    used_.resize(static_cast<size_t>(shape.micro_batches));
 }
 
 WeightVersion VersionAssigner::version_of(const Action& action) {
@@ -25,7 +27,8 @@ WeightVersion VersionAssigner::version_of(const Action& action) {
       break;
   }
   int64_t& used = used_[action.micro_batch.index()];
-  if (action.op == Op::Forward && (policy_ == WeightPolicy::Stash || action.stage.value == 0)) used = steps_before_;
+  if (action.op == Op::Forward && (policy_ == WeightPolicy::Stash || action.stage.value == 0))
+    used = steps_before_;
   return WeightVersion{used};
 }
 
@@ -37,9 +40,10 @@ void VersionAssigner::assign(std::vector<Action>& actions) {
   }
 }
 
-std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span<const WorkerTable::Held> held, int64_t num_steps) {
-  // Where each version of each stage is used last, and where the step stands that replaces it. The version after the last step is never
-  // freed.
+std::vector<FreePlace> place_frees(const std::vector<Action>& actions,
+                                   std::span<const WorkerTable::Held> held, int64_t num_steps) {
+  // Where each version of each stage is used last, and where the step stands that replaces it. The
+  // version after the last step is never freed.
   struct Ends {
     int64_t last_use = -1;
     int64_t replaced_at = -1;
@@ -47,8 +51,10 @@ std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span
   std::vector<Ends> ends(held.size() * static_cast<size_t>(num_steps));
   const auto ends_of = [&](const Action& action) -> Ends& {
     const auto unit =
-        std::lower_bound(held.begin(), held.end(), action.stage, [](const auto& h, StageId stage) { return h.stage < stage; });
-    return ends[static_cast<size_t>(unit - held.begin()) * static_cast<size_t>(num_steps) + action.version.index()];
+        std::lower_bound(held.begin(), held.end(), action.stage,
+                         [](const auto& h, StageId stage) { return h.stage < stage; });
+    return ends[static_cast<size_t>(unit - held.begin()) * static_cast<size_t>(num_steps) +
+                action.version.index()];
   };
   for (size_t i = 0; i < actions.size(); ++i) {
     const Action& action = actions[i];
@@ -73,10 +79,11 @@ std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span
                                  .peer = neighbour.stage,
                                  .version = WeightVersion{static_cast<int64_t>(i) % num_steps}}});
   }
-  // Two versions can end at one place: the older by its last use, the newer by the step right behind it. In-place frees must stand next to
-  // their step, hence last.
-  std::stable_sort(places.begin(), places.end(),
-                   [](const FreePlace& a, const FreePlace& b) { return std::tie(a.after, a.in_place) < std::tie(b.after, b.in_place); });
+  // Two versions can end at one place: the older by its last use, the newer by the step right
+  // behind it. In-place frees must stand next to their step, hence last.
+  std::stable_sort(places.begin(), places.end(), [](const FreePlace& a, const FreePlace& b) {
+    return std::tie(a.after, a.in_place) < std::tie(b.after, b.in_place);
+  });
   return places;
 }
 

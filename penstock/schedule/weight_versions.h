@@ -1,4 +1,5 @@
-// Which version each forward and backward uses and where versions are freed: the second part of lowering (docs/weights.md).
+// Which version each forward and backward uses and where versions are freed: the second part of
+// lowering (docs/weights.md).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace penstock::schedule {
 
-/// Fills in the versions by the shape's policy, worker by worker. Where no worker holds several stages they must come in the order of their
-/// stages: vertical-sync takes the versions of the later stages from stage 0.
+/// Fills in the versions by the shape's policy, worker by worker. Where no worker holds several
+/// stages they must come in the order of their stages: vertical-sync takes the versions of the
+/// later stages from stage 0.
 class VersionAssigner {
  public:
   VersionAssigner(const ScheduleShape& shape, bool forward_only);
@@ -24,7 +26,8 @@ class VersionAssigner {
   WeightPolicy policy_;
   bool forward_only_;
   int64_t steps_before_ = 0;  ///< by the worker at hand, of its only stage; flush does not look
-  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the same at the input stage.
+  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the same
+  /// at the input stage.
   std::vector<int64_t> used_;
 };
 
@@ -34,8 +37,9 @@ struct FreePlace {
   bool in_place = false;  ///< the step behind it writes the next version over this one
   Action action;
 };
-/// Where the versions of one worker's list are freed, by position. `actions` has its versions and steps, `num_steps` of each of its stages
-/// (`held`), and no messages.
-std::vector<FreePlace> place_frees(const std::vector<Action>& actions, std::span<const WorkerTable::Held> held, int64_t num_steps);
+/// Where the versions of one worker's list are freed, by position. `actions` has its versions and
+/// steps, `num_steps` of each of its stages (`held`), and no messages.
+std::vector<FreePlace> place_frees(const std::vector<Action>& actions,
+                                   std::span<const WorkerTable::Held> held, int64_t num_steps);
 
 }  // namespace penstock::schedule

@@ -33,7 +33,8 @@ WorkerTable::WorkerTable(const ScheduleShape& shape) {
 int WorkerTable::replica_on(WorkerId worker, StageId stage) const {
   const std::span<const Held> held = held_by(worker);
   const auto found =
-      std::lower_bound(held.begin(), held.end(), stage, [](const Held& each, StageId wanted) { return each.stage < wanted; });
+      std::lower_bound(held.begin(), held.end(), stage,
+                       [](const Held& each, StageId wanted) { return each.stage < wanted; });
   return found != held.end() && found->stage == stage ? found->replica : -1;
 }
 

@@ -15,9 +15,14 @@ class WorkerTable {
   explicit WorkerTable(const ScheduleShape& shape);
 
   int32_t num_workers() const { return static_cast<int32_t>(first_stage_.size()) - 1; }
-  int replicas(StageId stage) const { return first_replica_[stage.index() + 1] - first_replica_[stage.index()]; }
-  /// The worker that runs micro-batch b of the stage: round-robin, replica b mod r (SOSP 2019, 3.2).
-  WorkerId worker_of(StageId stage, MicroBatchId b) const { return worker_of_replica(stage, static_cast<int>(b.value % replicas(stage))); }
+  int replicas(StageId stage) const {
+    return first_replica_[stage.index() + 1] - first_replica_[stage.index()];
+  }
+  /// The worker that runs micro-batch b of the stage: round-robin, replica b mod r (SOSP 2019,
+  /// 3.2).
+  WorkerId worker_of(StageId stage, MicroBatchId b) const {
+    return worker_of_replica(stage, static_cast<int>(b.value % replicas(stage)));
+  }
   WorkerId worker_of_replica(StageId stage, int replica) const {
     return WorkerId{hosts_[static_cast<size_t>(first_replica_[stage.index()] + replica)]};
   }
@@ -28,12 +33,15 @@ class WorkerTable {
   };
   std::span<const Held> held_by(WorkerId worker) const {
     const auto first = static_cast<size_t>(first_stage_[worker.index()]);
-    return std::span(held_).subspan(first, static_cast<size_t>(first_stage_[worker.index() + 1]) - first);
+    return std::span(held_).subspan(first,
+                                    static_cast<size_t>(first_stage_[worker.index() + 1]) - first);
   }
   /// Which replica of the stage the worker holds, -1 when none. O(log stages of the worker).
   int replica_on(WorkerId worker, StageId stage) const;
   /// The first of the stages that the worker holds; its only one where no worker holds several.
-  StageId first_stage_of(WorkerId worker) const { return held_[static_cast<size_t>(first_stage_[worker.index()])].stage; }
+  StageId first_stage_of(WorkerId worker) const {
+    return held_[static_cast<size_t>(first_stage_[worker.index()])].stage;
+  }
   /// Whether some worker holds several stages.
   bool has_shared_workers() const { return static_cast<int32_t>(held_.size()) > num_workers(); }
 

@@ -27,7 +27,8 @@ Costs costs_of(const plan::Plan& plan) {
   for (const plan::Link& link : plan.links) {
     costs.links.push_back({link.from, link.to, link.bytes});
     if (link.to.value < 0 || link.to.index() >= costs.stages.size()) {
-      throw ConfigError(fmt::format("the plan has a link to stage {}, it has {} stages", link.to.value, costs.stages.size()));
+      throw ConfigError(fmt::format("the plan has a link to stage {}, it has {} stages",
+                                    link.to.value, costs.stages.size()));
     }
     int64_t& input_bytes = costs.stages[link.to.index()].input_bytes;
     input_bytes = saturating_add(input_bytes, link.bytes);
@@ -42,29 +43,38 @@ namespace detail {
 
 void check_costs(const Costs& costs, int num_stages) {
   if (costs.stages.size() != static_cast<size_t>(num_stages)) {
-    throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}", costs.stages.size(), num_stages));
+    throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}",
+                                  costs.stages.size(), num_stages));
   }
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
-    if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns, stage.accumulate_ns, stage.step_ns, stage.sync_ns,
-                  stage.stash_bytes, stage.weight_bytes, stage.input_bytes}) < 0) {
+    if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns,
+                  stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
+                  stage.weight_bytes, stage.input_bytes}) < 0) {
       throw ConfigError(fmt::format("the costs of stage {} hold a negative time or size", s));
     }
     if (stage.backward_weight_ns > stage.backward_ns) {
-      throw ConfigError(fmt::format("the costs of stage {} say that the weights' gradients take {} ns of a backward pass of {} ns", s,
-                                    stage.backward_weight_ns, stage.backward_ns));
+      throw ConfigError(
+          fmt::format("the costs of stage {} say that the weights' gradients take {} ns of a "
+                      "backward pass of {} ns",
+                      s, stage.backward_weight_ns, stage.backward_ns));
     }
   }
   for (const LinkCost& link : costs.links) {
-    const bool known = link.from.value >= 0 && link.to.value > link.from.value && link.to.value < num_stages;
+    const bool known =
+        link.from.value >= 0 && link.to.value > link.from.value && link.to.value < num_stages;
     if (!known || link.bytes < 0) {
-      throw ConfigError(fmt::format("the costs have a link {} -> {} of {} bytes; the schedule has stages 0 to {} and links lead forwards",
-                                    link.from.value, link.to.value, link.bytes, num_stages - 1));
+      throw ConfigError(
+          fmt::format("the costs have a link {} -> {} of {} bytes; the schedule has stages 0 to {} "
+                      "and links lead forwards",
+                      link.from.value, link.to.value, link.bytes, num_stages - 1));
     }
   }
-  if (std::min({costs.bandwidth_bytes_per_s, costs.latency_ns, costs.credits, costs.samples_per_micro_batch}) < 0 ||
+  if (std::min({costs.bandwidth_bytes_per_s, costs.latency_ns, costs.credits,
+                costs.samples_per_micro_batch}) < 0 ||
       !(costs.optimizer_state_per_weight >= 0)) {
-    throw ConfigError("bandwidth, latency, credits, samples and optimiser state must not be negative");
+    throw ConfigError(
+        "bandwidth, latency, credits, samples and optimiser state must not be negative");
   }
 }
 

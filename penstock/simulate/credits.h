@@ -1,5 +1,5 @@
-// How many messages a channel may hold before its sender waits; internal to the simulator. A channel leads from one worker to another in
-// one direction, activations or gradients.
+// How many messages a channel may hold before its sender waits; internal to the simulator. A
+// channel leads from one worker to another in one direction, activations or gradients.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +13,18 @@ namespace penstock::simulate::detail {
 class Credits {
  public:
   /// `most_in_channel`: with that many credits or more no sender ever waits, and nothing is kept.
-  Credits(int64_t credits, int64_t most_in_channel) : credits_(credits), limited_(credits > 0 && credits < most_in_channel) {}
+  Credits(int64_t credits, int64_t most_in_channel)
+      : credits_(credits), limited_(credits > 0 && credits < most_in_channel) {}
 
-  /// False when the next message cannot leave yet: `taken` will name the sender once it can. Otherwise `leave_ns` rises to the time at
-  /// which its credit is free.
+  /// False when the next message cannot leave yet: `taken` will name the sender once it can.
+  /// Otherwise `leave_ns` rises to the time at which its credit is free.
   bool acquire(int32_t sender, int32_t receiver, bool backward, int64_t& leave_ns) {
     if (!limited_) return true;
     Channel& channel = channel_of(sender, receiver, backward);
     if (channel.sent < credits_) return true;
     const int64_t freeing = channel.sent - credits_;
-    for (; channel.first_taken < freeing && !channel.taken_ns.empty(); ++channel.first_taken) channel.taken_ns.pop_front();
+    for (; channel.first_taken < freeing && !channel.taken_ns.empty(); ++channel.first_taken)
+      channel.taken_ns.pop_front();
     if (channel.taken_ns.empty()) {
       channel.waiting_sender = sender;
       return false;
@@ -51,7 +53,8 @@ class Credits {
     int32_t waiting_sender = -1;
   };
   Channel& channel_of(int32_t sender, int32_t receiver, bool backward) {
-    return channels_[static_cast<uint64_t>(sender) << 32 | static_cast<uint64_t>(receiver) << 1 | (backward ? 1 : 0)];
+    return channels_[static_cast<uint64_t>(sender) << 32 | static_cast<uint64_t>(receiver) << 1 |
+                     (backward ? 1 : 0)];
   }
 
   int64_t credits_;

@@ -1,9 +1,10 @@
 // The event loop; internal to the simulator. Compiled for each source of actions (sources.h).
 //
-// Every wait but those for links is for one particular event of another worker (a message, a credit, the last of those that meet), so a
-// worker runs on alone until it has to wait or comes to a send. Sends happen in the order of their times, because they may meet on a link:
-// they go through an event queue, as do messages that reach their next link later. Ties are broken by worker, so the result depends on
-// nothing but the input.
+// Every wait but those for links is for one particular event of another worker (a message, a
+// credit, the last of those that meet), so a worker runs on alone until it has to wait or comes to
+// a send. Sends happen in the order of their times, because they may meet on a link: they go
+// through an event queue, as do messages that reach their next link later. Ties are broken by
+// worker, so the result depends on nothing but the input.
 #pragma once
 
 #include <algorithm>
@@ -45,12 +46,14 @@ class Engine {
     if (options.keep_timeline) timeline_.workers.resize(workers_.size());
     timeline_.source = "predicted";
     for (size_t s = 0; s < costs.stages.size(); ++s) {
-      stages_.emplace_back(costs.stages[s], source.shape().recomputes(StageId{static_cast<int32_t>(s)}));
+      stages_.emplace_back(costs.stages[s],
+                           source.shape().recomputes(StageId{static_cast<int32_t>(s)}));
     }
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {
-        workers_[w].memory.add_stage(costs.stages[held.stage.index()], held.trains, costs.optimizer_state_per_weight);
+        workers_[w].memory.add_stage(costs.stages[held.stage.index()], held.trains,
+                                     costs.optimizer_state_per_weight);
       }
     }
   }
@@ -102,7 +105,8 @@ class Engine {
  private:
   using Worker = WorkerState<typename Source::Cursor>;
 
-  // On large clusters one event's workers lie far from the last one's in memory, so they are fetched an event ahead.
+  // On large clusters one event's workers lie far from the last one's in memory, so they are
+  // fetched an event ahead.
   void prefetch(const Event& event) const {
     if (event.is_none()) return;
     if (!event.is_worker()) return waiting_.prefetch(event.slot());
@@ -117,13 +121,16 @@ class Engine {
     if (!source_.next(worker.cursor, worker.action)) return false;
     worker.stands = true;
     constexpr int64_t kReportEvery = int64_t{1} << 20;
-    if (++done_ % kReportEvery == 0 && options_.progress) options_.progress(done_, source_.num_actions());
+    if (++done_ % kReportEvery == 0 && options_.progress)
+      options_.progress(done_, source_.num_actions());
     const schedule::Action& action = worker.action;
     if (!schedule::is_message(action.op)) return true;
-    const bool backward = action.op == schedule::Op::SendBackward || action.op == schedule::Op::RecvBackward;
+    const bool backward =
+        action.op == schedule::Op::SendBackward || action.op == schedule::Op::RecvBackward;
     worker.lane = static_cast<int32_t>(2 * links_.find(link_of(action)) + (backward ? 1 : 0));
     const StageId receiving = schedule::is_send(action.op) ? action.peer : action.stage;
-    worker.replica = static_cast<int32_t>(action.micro_batch.value % source_.table().replicas(receiving));
+    worker.replica =
+        static_cast<int32_t>(action.micro_batch.value % source_.table().replicas(receiving));
     worker.receiver = source_.table().worker_of_replica(receiving, worker.replica).value;
     return true;
   }
@@ -142,7 +149,8 @@ class Engine {
         went_on = receive(worker, id);
       } else if (op == Op::SyncGradients) {
         const StageId stage = worker.action.stage;
-        went_on = meet(worker, id, syncs_[stage.index()], source_.table().replicas(stage), costs_.stages[stage.index()].sync_ns);
+        went_on = meet(worker, id, syncs_[stage.index()], source_.table().replicas(stage),
+                       costs_.stages[stage.index()].sync_ns);
       } else if (op == Op::NormGradients) {
         went_on = meet(worker, id, norm_, source_.table().num_workers(), network_.sum_ns());
       } else {
@@ -154,7 +162,8 @@ class Engine {
 
   // Replica k of r has the micro-batches b with b mod r = k, so of every r in a row one.
   bool is_first_of_mini_batch(const schedule::Action& action) const {
-    return action.micro_batch.value % source_.shape().accumulate < source_.table().replicas(action.stage);
+    return action.micro_batch.value % source_.shape().accumulate <
+           source_.table().replicas(action.stage);
   }
 
   // F, B, I, W, R, STEP and FREE.
@@ -163,7 +172,8 @@ class Engine {
     if (action.op == schedule::Op::FreeWeights) return finish(worker, id, 0, 0);
     const StageCost& stage = costs_.stages[action.stage.index()];
     int64_t planned_ns = planned_work_ns(stage, action.op);
-    if (stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) && !is_first_of_mini_batch(action)) {
+    if (stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) &&
+        !is_first_of_mini_batch(action)) {
       planned_ns = saturating_add(planned_ns, stage.accumulate_ns);
     }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
@@ -182,14 +192,17 @@ class Engine {
       worker.busy_ns = saturating_add(worker.busy_ns, worker.now_ns - start_ns - waiting_ns);
       worker.memory.on(op, stages_[worker.action.stage.index()]);
     }
-    if (options_.keep_timeline) timeline_.workers[static_cast<size_t>(id)].push_back({worker.action, start_ns, worker.now_ns, waiting_ns});
+    if (options_.keep_timeline)
+      timeline_.workers[static_cast<size_t>(id)].push_back(
+          {worker.action, start_ns, worker.now_ns, waiting_ns});
   }
 
   void step(Worker& worker, int32_t id, int64_t step_ns) {
     const int64_t mini_batch = worker.action.mini_batch.value;
     const Failures& failures = options_.failures;
     // A worker saves all of its stages when the last of them has stepped.
-    const bool saves = failures.checkpoint_every > 0 && mini_batch % failures.checkpoint_every == failures.checkpoint_every - 1 &&
+    const bool saves = failures.checkpoint_every > 0 &&
+                       mini_batch % failures.checkpoint_every == failures.checkpoint_every - 1 &&
                        source_.table().held_by(WorkerId{id}).back().stage == worker.action.stage;
     finish(worker, id, saves ? failures.checkpoint_ns : 0, step_ns);
     if (failures.worker_mtbf_ns == 0 || mini_batch >= source_.shape().num_mini_batches()) return;
@@ -246,7 +259,8 @@ class Engine {
     Mailbox& mailbox = mailboxes_.at(worker.lane, worker.replica);
     const int64_t micro_batch = worker.action.micro_batch.value;
     if (mailbox.find(micro_batch) != nullptr) {
-      refuse_second_send(id, links_.at(static_cast<size_t>(worker.lane / 2)), worker.lane % 2 == 1, micro_batch);
+      refuse_second_send(id, links_.at(static_cast<size_t>(worker.lane / 2)), worker.lane % 2 == 1,
+                         micro_batch);
     }
     count_in_flight();
     mailbox.insert(micro_batch, Letter::State::Offered).sender = id;
@@ -271,7 +285,8 @@ class Engine {
     }
     Mailbox& mailbox = mailboxes_.at(lane, message.replica);
     if (mailbox.find(message.micro_batch) != nullptr) {
-      refuse_second_send(message.sender, links_.at(static_cast<size_t>(message.link)), message.backward, message.micro_batch);
+      refuse_second_send(message.sender, links_.at(static_cast<size_t>(message.link)),
+                         message.backward, message.micro_batch);
     }
     count_in_flight();
     Letter& letter = mailbox.insert(message.micro_batch, Letter::State::Arrived);
@@ -331,11 +346,13 @@ class Engine {
       if (!workers_[w].stands || ++blocked > kShownWorkers) continue;
       const schedule::Action& action = workers_[w].action;
       const bool sync = action.op == schedule::Op::SyncGradients;
-      standing.push_back({.worker = static_cast<int32_t>(w),
-                          .action = action,
-                          .other_end = schedule::is_message(action.op) ? source_.other_end(action) : -1,
-                          .arrived = sync ? syncs_[action.stage.index()].arrived : norm_.arrived,
-                          .expected = sync ? source_.table().replicas(action.stage) : source_.table().num_workers()});
+      standing.push_back(
+          {.worker = static_cast<int32_t>(w),
+           .action = action,
+           .other_end = schedule::is_message(action.op) ? source_.other_end(action) : -1,
+           .arrived = sync ? syncs_[action.stage.index()].arrived : norm_.arrived,
+           .expected =
+               sync ? source_.table().replicas(action.stage) : source_.table().num_workers()});
     }
     simulate::detail::refuse_deadlock(standing, blocked, costs_.credits);
   }

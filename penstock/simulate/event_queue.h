@@ -1,5 +1,5 @@
-// What must happen in the order of its time: sends, and messages that reach a link after waiting for the one before; internal to the
-// simulator.
+// What must happen in the order of its time: sends, and messages that reach a link after waiting
+// for the one before; internal to the simulator.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,17 @@
 
 namespace penstock::simulate::detail {
 
-/// Ties in time are broken by what and who it is, so that the result does not depend on the order of insertion: messages under way before
-/// workers, then by worker. Times are not negative. None is later than all.
+/// Ties in time are broken by what and who it is, so that the result does not depend on the order
+/// of insertion: messages under way before workers, then by worker. Times are not negative. None is
+/// later than all.
 struct Event {
   uint64_t order = UINT64_MAX;
   uint64_t time = UINT64_MAX;
 
   /// `receiver`: whom the worker will send to; it breaks no tie, because no worker has two events.
   static Event of_worker(int64_t time_ns, int32_t worker, int32_t receiver) {
-    return {kWorker | static_cast<uint64_t>(worker) << 31 | static_cast<uint64_t>(receiver), static_cast<uint64_t>(time_ns)};
+    return {kWorker | static_cast<uint64_t>(worker) << 31 | static_cast<uint64_t>(receiver),
+            static_cast<uint64_t>(time_ns)};
   }
   /// `slot`: where the message is kept meanwhile.
   static Event of_message(int64_t time_ns, int32_t sender, uint32_t slot) {
@@ -36,8 +38,8 @@ struct Event {
   unsigned __int128 key() const { return static_cast<unsigned __int128>(time) << 64 | order; }
 };
 
-/// A heap of four children per node: half as deep as a binary one, and a node's children are one cache line. Places without an event hold
-/// one later than all.
+/// A heap of four children per node: half as deep as a binary one, and a node's children are one
+/// cache line. Places without an event hold one later than all.
 class EventQueue {
  public:
   bool empty() const { return size_ == 0; }
@@ -55,7 +57,8 @@ class EventQueue {
     const Event moved = at(--size_);
     at(size_) = {};
     if (size_ == 0) return popped;
-    // The event that stood last mostly belongs far down again: the hole goes to the bottom without looking at it.
+    // The event that stood last mostly belongs far down again: the hole goes to the bottom without
+    // looking at it.
     size_t hole = 0;
     while (4 * hole + 1 < size_) {
       const size_t child = 4 * hole + 1 + least_child(hole);

@@ -38,17 +38,21 @@ class FailureTimes {
 }  // namespace
 
 void check_failures(const Failures& failures) {
-  if (std::min({failures.worker_mtbf_ns, failures.restart_ns, failures.checkpoint_every, failures.checkpoint_ns}) < 0) {
-    throw ConfigError("mean time between failures, restart time, checkpoint interval and checkpoint time must not be negative");
+  if (std::min({failures.worker_mtbf_ns, failures.restart_ns, failures.checkpoint_every,
+                failures.checkpoint_ns}) < 0) {
+    throw ConfigError(
+        "mean time between failures, restart time, checkpoint interval and checkpoint time must "
+        "not be negative");
   }
 }
 
-FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t num_workers, int64_t schedule_ns,
-                             std::vector<int64_t> finished_ns) {
+FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t num_workers,
+                             int64_t schedule_ns, std::vector<int64_t> finished_ns) {
   FailureOutcome outcome{.makespan_ns = schedule_ns};
   if (failures.worker_mtbf_ns == 0) return outcome;
   // A step counts when those before it are made, too.
-  for (size_t t = 1; t < finished_ns.size(); ++t) finished_ns[t] = std::max(finished_ns[t], finished_ns[t - 1]);
+  for (size_t t = 1; t < finished_ns.size(); ++t)
+    finished_ns[t] = std::max(finished_ns[t], finished_ns[t - 1]);
   const auto num_steps = static_cast<int64_t>(finished_ns.size());
   const int64_t every = failures.checkpoint_every > 0 ? failures.checkpoint_every : num_steps + 1;
   // From a checkpoint the remaining steps take what as many first ones took.
@@ -60,20 +64,25 @@ FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t nu
   int64_t begun_ns = 0;
   int64_t steps_kept = 0;
   int64_t failure_ns = times.next(0);
-  while (failure_ns < saturating_add(begun_ns, time_of(num_steps - steps_kept)) && failure_ns != INT64_MAX) {
+  while (failure_ns < saturating_add(begun_ns, time_of(num_steps - steps_kept)) &&
+         failure_ns != INT64_MAX) {
     if (++outcome.num_failures > kMostFailures) {
       throw ConfigError(
-          fmt::format("the job fails every {} on average and does not get from one checkpoint to the next; checkpoint more often",
+          fmt::format("the job fails every {} on average and does not get from one checkpoint to "
+                      "the next; checkpoint more often",
                       format_duration(static_cast<int64_t>(times.mean_ns()))));
     }
-    const int64_t ran_ns = std::max<int64_t>(failure_ns - begun_ns, 0);  // a failure while restarting finds nothing under way
-    const int64_t made = std::upper_bound(finished_ns.begin(), finished_ns.end(), ran_ns) - finished_ns.begin();
+    // a failure while restarting finds nothing under way
+    const int64_t ran_ns = std::max<int64_t>(failure_ns - begun_ns, 0);
+    const int64_t made =
+        std::upper_bound(finished_ns.begin(), finished_ns.end(), ran_ns) - finished_ns.begin();
     const int64_t checkpoints = std::min(made, num_steps - steps_kept) / every;
     const int64_t saved_ns = checkpoints == 0 ? 0 : time_of(checkpoints * every);
     outcome.redone_ns = saturating_add(outcome.redone_ns, ran_ns - saved_ns);
     steps_kept += checkpoints * every;
     const int64_t restarted_ns = saturating_add(failure_ns, failures.restart_ns);
-    outcome.down_ns = saturating_add(outcome.down_ns, restarted_ns - std::max(failure_ns, begun_ns));
+    outcome.down_ns =
+        saturating_add(outcome.down_ns, restarted_ns - std::max(failure_ns, begun_ns));
     begun_ns = restarted_ns;
     failure_ns = times.next(failure_ns);
   }

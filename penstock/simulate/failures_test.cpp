@@ -26,7 +26,9 @@ Result serial(int64_t steps, const Options& options) {
 }
 
 LazySchedule wide(int workers, int64_t steps) {
-  return {Kind::DataParallel, {.replicas = {workers}, .micro_batches = workers * steps, .accumulate = workers}, {}};
+  return {Kind::DataParallel,
+          {.replicas = {workers}, .micro_batches = workers * steps, .accumulate = workers},
+          {}};
 }
 
 Costs wide_costs() {
@@ -50,8 +52,9 @@ TEST(Stragglers, TheGivenShareOfWorkersIsSlowerByTheFactor) {
   Options options{.keep_timeline = true};
   options.stragglers = {.share = 0.05, .factor = 2};
   const Result result = simulate(wide(100, 1), wide_costs(), options);
-  const auto slow = std::count_if(result.timeline.workers.begin(), result.timeline.workers.end(),
-                                  [](const auto& events) { return events.front().end_ns == 6'000; });
+  const auto slow =
+      std::count_if(result.timeline.workers.begin(), result.timeline.workers.end(),
+                    [](const auto& events) { return events.front().end_ns == 6'000; });
   EXPECT_EQ(slow, 5);
   EXPECT_EQ(result.makespan_ns, 20'000);
   // 95 workers compute for half of the time before the SYNC and step at the end.
@@ -86,7 +89,8 @@ TEST(Stragglers, ComputeTimesSpreadLognormallyAroundTheirMean) {
   EXPECT_EQ(count, 10'000);
   EXPECT_NEAR(sum / static_cast<double>(count), 1, 0.01);
   // E[log^2] = sigma^2 + (sigma^2 / 2)^2
-  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(count)), std::sqrt(0.0625 + 0.03125 * 0.03125), 0.01);
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(count)),
+              std::sqrt(0.0625 + 0.03125 * 0.03125), 0.01);
 }
 
 TEST(Failures, NoneHappenUnlessAsked) {
@@ -108,9 +112,11 @@ TEST(Failures, EveryNanosecondIsUsefulOrRedoneOrDown) {
   int64_t most = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Options options{.seed = seed};
-    options.failures = {.worker_mtbf_ns = 3'000, .restart_ns = 250, .checkpoint_every = 10, .checkpoint_ns = 20};
+    options.failures = {
+        .worker_mtbf_ns = 3'000, .restart_ns = 250, .checkpoint_every = 10, .checkpoint_ns = 20};
     const Result result = serial(100, options);
-    EXPECT_EQ(result.makespan_ns, result.schedule_ns + result.redone_ns + result.down_ns) << "seed " << seed;
+    EXPECT_EQ(result.makespan_ns, result.schedule_ns + result.redone_ns + result.down_ns)
+        << "seed " << seed;
     EXPECT_LE(result.redone_ns, result.num_failures * 1'020) << "seed " << seed;
     EXPECT_LE(result.down_ns, result.num_failures * 250) << "seed " << seed;
     most = std::max(most, result.num_failures);
@@ -118,7 +124,8 @@ TEST(Failures, EveryNanosecondIsUsefulOrRedoneOrDown) {
   EXPECT_GE(most, 5);
 }
 
-// Daly, "A higher order estimate of the optimum checkpoint interval", FGCS 2006: each interval of length D takes e^(R/M) (e^(D/M) - 1) M.
+// Daly, "A higher order estimate of the optimum checkpoint interval", FGCS 2006: each interval of
+// length D takes e^(R/M) (e^(D/M) - 1) M.
 TEST(Failures, TakeTheExpectedTime) {
   constexpr double kMean = 4'000;
   constexpr double kRestart = 300;
@@ -127,9 +134,12 @@ TEST(Failures, TakeTheExpectedTime) {
   for (int seed = 0; seed < kRuns; ++seed) {
     std::vector<int64_t> finished;
     for (int64_t t = 1; t <= 40; ++t) finished.push_back(100 * t);
-    const Failures failures{
-        .worker_mtbf_ns = static_cast<int64_t>(kMean) * 8, .restart_ns = static_cast<int64_t>(kRestart), .checkpoint_every = 10};
-    sum += static_cast<double>(detail::with_failures(failures, static_cast<uint64_t>(seed), 8, 4'000, finished).makespan_ns);
+    const Failures failures{.worker_mtbf_ns = static_cast<int64_t>(kMean) * 8,
+                            .restart_ns = static_cast<int64_t>(kRestart),
+                            .checkpoint_every = 10};
+    sum += static_cast<double>(
+        detail::with_failures(failures, static_cast<uint64_t>(seed), 8, 4'000, finished)
+            .makespan_ns);
   }
   const double expected = 4 * std::exp(kRestart / kMean) * (std::exp(1'000 / kMean) - 1) * kMean;
   EXPECT_NEAR(sum / kRuns, expected, 0.02 * expected);
@@ -176,11 +186,14 @@ TEST(Failures, RefusesOptionsOutOfRange) {
     change(options);
     return failure(options);
   };
-  EXPECT_THAT(with([](Options& o) { o.stragglers.share = 1.5; }), HasSubstr("between 0 and 1, found 1.5"));
-  EXPECT_THAT(with([](Options& o) { o.stragglers.share = std::nan(""); }), HasSubstr("between 0 and 1"));
+  EXPECT_THAT(with([](Options& o) { o.stragglers.share = 1.5; }),
+              HasSubstr("between 0 and 1, found 1.5"));
+  EXPECT_THAT(with([](Options& o) { o.stragglers.share = std::nan(""); }),
+              HasSubstr("between 0 and 1"));
   EXPECT_THAT(with([](Options& o) { o.stragglers.factor = 0; }), HasSubstr("above 0"));
   EXPECT_THAT(with([](Options& o) { o.compute_spread = -1; }), HasSubstr("spread"));
-  EXPECT_THAT(with([](Options& o) { o.failures.restart_ns = -1; }), HasSubstr("must not be negative"));
+  EXPECT_THAT(with([](Options& o) { o.failures.restart_ns = -1; }),
+              HasSubstr("must not be negative"));
   EXPECT_THAT(with([](Options& o) { o.price_per_worker_hour = HUGE_VAL; }), HasSubstr("price"));
 }
 

@@ -1,4 +1,5 @@
-// Messages of one link and direction to one worker that have been sent but not received; internal to the simulator.
+// Messages of one link and direction to one worker that have been sent but not received; internal
+// to the simulator.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,15 @@ struct Letter {
   State state = State::None;
 };
 
-/// A hash table by micro-batch: open addressing with linear probing. The hash scatters (Fibonacci): were neighbouring micro-batches
-/// neighbours in the table, one that is taken out in the middle would cost a walk over all that follow.
+/// A hash table by micro-batch: open addressing with linear probing. The hash scatters (Fibonacci):
+/// were neighbouring micro-batches neighbours in the table, one that is taken out in the middle
+/// would cost a walk over all that follow.
 class LetterTable {
  public:
   Letter* find(int64_t micro_batch) {
     if (size_ == 0) return nullptr;
-    for (size_t i = home(micro_batch); letters_[i].state != Letter::State::None; i = (i + 1) & mask()) {
+    for (size_t i = home(micro_batch); letters_[i].state != Letter::State::None;
+         i = (i + 1) & mask()) {
       if (letters_[i].micro_batch == micro_batch) return &letters_[i];
     }
     return nullptr;
@@ -45,7 +48,8 @@ class LetterTable {
     letters_[hole].state = Letter::State::None;
     --size_;
     // Close the gap for letters that probing has put behind it.
-    for (size_t i = (hole + 1) & mask(); letters_[i].state != Letter::State::None; i = (i + 1) & mask()) {
+    for (size_t i = (hole + 1) & mask(); letters_[i].state != Letter::State::None;
+         i = (i + 1) & mask()) {
       const size_t wanted = home(letters_[i].micro_batch);
       if (((i - wanted) & mask()) < ((i - hole) & mask())) continue;
       letters_[hole] = letters_[i];
@@ -82,8 +86,8 @@ class LetterTable {
   int shift_ = 64;
 };
 
-/// Mostly there is one letter or none, which has room in the box itself; a table is made for more. Room that is no longer needed is given
-/// back whenever the table runs empty.
+/// Mostly there is one letter or none, which has room in the box itself; a table is made for more.
+/// Room that is no longer needed is given back whenever the table runs empty.
 class Mailbox {
  public:
   /// The letter of the micro-batch, or nothing. Pointers hold until the next insert or remove.
@@ -94,7 +98,8 @@ class Mailbox {
 
   /// The micro-batch must not be there.
   Letter& insert(int64_t micro_batch, Letter::State state) {
-    if (first_.state == Letter::State::None) return first_ = {.micro_batch = micro_batch, .state = state};
+    if (first_.state == Letter::State::None)
+      return first_ = {.micro_batch = micro_batch, .state = state};
     if (more_ == nullptr) more_ = std::make_unique<LetterTable>();
     return more_->insert(micro_batch, state);
   }

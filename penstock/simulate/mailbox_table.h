@@ -12,13 +12,14 @@
 
 namespace penstock::simulate::detail {
 
-/// A mailbox for each link, direction and replica of the receiving stage, so that it lies in the cache of whoever reads it; replicas share
-/// one where there would be too many.
+/// A mailbox for each link, direction and replica of the receiving stage, so that it lies in the
+/// cache of whoever reads it; replicas share one where there would be too many.
 class MailboxTable {
  public:
   MailboxTable(const std::vector<schedule::StageLink>& links, const schedule::WorkerTable& table) {
     int64_t total = 0;
-    for (const schedule::StageLink& link : links) total += table.replicas(link.from) + table.replicas(link.to);
+    for (const schedule::StageLink& link : links)
+      total += table.replicas(link.from) + table.replicas(link.to);
     const int most = total > kMostMailboxes ? 1 : INT32_MAX;
     size_t next = 0;
     rows_.reserve(2 * links.size());
@@ -31,10 +32,12 @@ class MailboxTable {
     mailboxes_.resize(next);
   }
 
-  /// `lane`: twice the link's number, plus one for gradients. `replica`: of the stage that receives.
+  /// `lane`: twice the link's number, plus one for gradients. `replica`: of the stage that
+  /// receives.
   Mailbox& at(int32_t lane, int32_t replica) {
     const Row& row = rows_[static_cast<size_t>(lane)];
-    return mailboxes_[row.first + static_cast<size_t>(replica < row.size ? replica : replica % row.size)];
+    return mailboxes_[row.first +
+                      static_cast<size_t>(replica < row.size ? replica : replica % row.size)];
   }
 
  private:

@@ -22,12 +22,14 @@ struct StageMemory {
   int64_t weight_bytes;
 };
 
-/// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer and the optimiser's state of each
-/// stage, and the stashes of micro-batches from their F (or R) to their B or W. A worker without any B or W keeps weights
-/// alone. It does not depend on times. Saturates.
+/// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer
+/// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
+/// their B or W. A worker without any B or W keeps weights alone. It does not depend on times.
+/// Saturates.
 class MemoryMeter {
  public:
-  /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has a B or W of the stage.
+  /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has
+  /// a B or W of the stage.
   void add_stage(const StageCost& stage, bool trains, double optimizer_state_per_weight) {
     trains_ = trains_ || trains;
     now_ = saturating_add(now_, stage.weight_bytes);
@@ -49,7 +51,8 @@ class MemoryMeter {
       case schedule::Op::Backward:
       case schedule::Op::BackwardWeight:
         return change(-saturating_add(stage.kept_bytes, stage.remade_bytes));
-      // A FREE right before the STEP that replaces its version makes the step work in place: minus one, plus one, no higher peak.
+      // A FREE right before the STEP that replaces its version makes the step work in place: minus
+      // one, plus one, no higher peak.
       case schedule::Op::Step:
         return change(stage.weight_bytes);
       case schedule::Op::FreeWeights:

@@ -9,8 +9,8 @@ namespace {
 
 using schedule::Kind;
 
-std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate, const std::vector<StageCost>& stages,
-                           bool recompute = false) {
+std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate,
+                           const std::vector<StageCost>& stages, bool recompute = false) {
   const schedule::ScheduleShape shape{.replicas = std::vector<int>(stages.size(), 1),
                                       .micro_batches = micro_batches,
                                       .accumulate = accumulate,
@@ -18,16 +18,21 @@ std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate,
                                       .recompute = std::vector<bool>(stages.size(), recompute)};
   Costs costs;
   costs.stages = stages;
-  return simulate(schedule::LazySchedule(kind, shape, schedule::chain_links(shape.num_stages())), costs, {}).peak_memory_bytes;
+  return simulate(schedule::LazySchedule(kind, shape, schedule::chain_links(shape.num_stages())),
+                  costs, {})
+      .peak_memory_bytes;
 }
 
 }  // namespace
 
-// Chen et al., arXiv 1604.06174: the inputs of what is in flight, and the activations of the one that is being differentiated.
+// Chen et al., arXiv 1604.06174: the inputs of what is in flight, and the activations of the one
+// that is being differentiated.
 TEST(Memory, RecomputingStagesKeepInputsAndOneStash) {
   const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 7};
-  EXPECT_EQ(peaks(Kind::GPipe, 16, 8, {stage, stage}, true), (std::vector<int64_t>{3000 + 8 * 7 + 100, 3000 + 8 * 7 + 100}));
-  EXPECT_EQ(peaks(Kind::OneFOneBFlush, 16, 8, {stage, stage}, true), (std::vector<int64_t>{3000 + 2 * 7 + 100, 3000 + 7 + 100}));
+  EXPECT_EQ(peaks(Kind::GPipe, 16, 8, {stage, stage}, true),
+            (std::vector<int64_t>{3000 + 8 * 7 + 100, 3000 + 8 * 7 + 100}));
+  EXPECT_EQ(peaks(Kind::OneFOneBFlush, 16, 8, {stage, stage}, true),
+            (std::vector<int64_t>{3000 + 2 * 7 + 100, 3000 + 7 + 100}));
 }
 
 TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {

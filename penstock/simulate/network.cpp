@@ -11,7 +11,8 @@ namespace penstock::simulate::detail {
 int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   if (bandwidth_bytes_per_s == 0 || bytes == 0) return 0;
-  const __int128 ns = (static_cast<__int128>(bytes) * kNsPerSecond + bandwidth_bytes_per_s - 1) / bandwidth_bytes_per_s;
+  const __int128 ns = (static_cast<__int128>(bytes) * kNsPerSecond + bandwidth_bytes_per_s - 1) /
+                      bandwidth_bytes_per_s;
   return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
 }
 
@@ -23,7 +24,8 @@ int ceil_log2(int64_t n) {
   return log;
 }
 
-/// Of the used units (ascending), the largest number that lies in one group of `units_per_group`; 0: all are one group.
+/// Of the used units (ascending), the largest number that lies in one group of `units_per_group`;
+/// 0: all are one group.
 int64_t most_in_a_group(const std::vector<int32_t>& units, int units_per_group) {
   if (units_per_group == 0) return static_cast<int64_t>(units.size());
   int64_t most = 0;
@@ -38,8 +40,8 @@ int64_t most_in_a_group(const std::vector<int32_t>& units, int units_per_group) 
 
 }  // namespace
 
-Network::Network(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table,
-                 const std::vector<int64_t>& link_bytes) {
+Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
+                 const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes) {
   const std::vector<int> places = places_of(costs, shape, table);
   std::vector<Level> levels;
   if (costs.cluster) {
@@ -48,11 +50,12 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape, const
       const cluster::Level& joining = costs.cluster->levels[static_cast<size_t>(level - 1)];
       if (joining.count == 1) continue;
       const cluster::Path& path = topology.path(level);
-      levels.push_back({.unit_size = topology.unit_size(level - 1),
-                        .joint_size = topology.unit_size(level),
-                        .bandwidth_bytes_per_s = joining.by_reference ? 0 : joining.bandwidth_bytes_per_s,
-                        .path_bandwidth_bytes_per_s = path.by_reference ? 0 : path.bandwidth_bytes_per_s,
-                        .latency_ns = path.latency_ns});
+      levels.push_back(
+          {.unit_size = topology.unit_size(level - 1),
+           .joint_size = topology.unit_size(level),
+           .bandwidth_bytes_per_s = joining.by_reference ? 0 : joining.bandwidth_bytes_per_s,
+           .path_bandwidth_bytes_per_s = path.by_reference ? 0 : path.bandwidth_bytes_per_s,
+           .latency_ns = path.latency_ns});
     }
   } else {
     levels.push_back({.bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
@@ -66,7 +69,8 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape, const
   for (size_t i = 0; i < levels.size(); ++i) add_level(i, levels[i], places, link_bytes);
 }
 
-void Network::add_level(size_t number, const Level& level, const std::vector<int>& places, const std::vector<int64_t>& link_bytes) {
+void Network::add_level(size_t number, const Level& level, const std::vector<int>& places,
+                        const std::vector<int64_t>& link_bytes) {
   const size_t num_levels = latency_ns_.size();
   // Only units in use are kept: a small plan on an enormous cluster costs nothing.
   std::vector<int32_t> used;
@@ -76,23 +80,27 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
   used.erase(std::unique(used.begin(), used.end()), used.end());
   const size_t first_wire = wires_.size();
   for (size_t w = 0; w < places.size(); ++w) {
-    const auto unit = static_cast<size_t>(std::lower_bound(used.begin(), used.end(), places[w] / level.unit_size) - used.begin());
+    const auto unit = static_cast<size_t>(
+        std::lower_bound(used.begin(), used.end(), places[w] / level.unit_size) - used.begin());
     up_[w * num_levels + number] = static_cast<int32_t>(first_wire + 2 * unit);
   }
   wires_.resize(first_wire + 2 * used.size());
   for (size_t link = 0; link < link_bytes.size(); ++link) {
-    tolls_[link * num_levels + number] = {.busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
-                                          .whole_ns = transfer_ns(link_bytes[link], level.path_bandwidth_bytes_per_s)};
+    tolls_[link * num_levels + number] = {
+        .busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
+        .whole_ns = transfer_ns(link_bytes[link], level.path_bandwidth_bytes_per_s)};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));
   sum_ns_ = saturating_add(sum_ns_, saturating_mul(rounds, level.latency_ns));
 }
 
 int16_t Network::levels_between(int32_t sender, int32_t receiver) const {
-  // Workers share a unit of level k when they are in the same unit below level k + 1; all share one of the last.
+  // Workers share a unit of level k when they are in the same unit below level k + 1; all share one
+  // of the last.
   if (sender == receiver) return 0;
   size_t levels = 1;
-  while (levels < latency_ns_.size() && up_wire(sender, levels) != up_wire(receiver, levels)) ++levels;
+  while (levels < latency_ns_.size() && up_wire(sender, levels) != up_wire(receiver, levels))
+    ++levels;
   return static_cast<int16_t>(levels);
 }
 
@@ -118,7 +126,8 @@ bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
     if (tolls[level].busy_ns > 0) free_ns = end_ns;
     message.end_ns = std::max(message.end_ns, end_ns);
     if (++message.hop == hops) {
-      when_ns = saturating_add(std::max(message.end_ns, saturating_add(begin_ns, whole_ns)), latency_ns_[highest]);
+      when_ns = saturating_add(std::max(message.end_ns, saturating_add(begin_ns, whole_ns)),
+                               latency_ns_[highest]);
       return true;
     }
     if (begin_ns > now_ns) {

@@ -1,10 +1,12 @@
 // The wires between the workers and what messages wait for on them; internal to the simulator.
 //
-// Each unit of the cluster below a level (a worker below the first, a server below the second...) has one wire up to that level and one
-// down from it, at the level's bandwidth. ("Wire", because a link is a pair of stages in schedules.) A message passes the wires up from its
-// sender to the lowest level that both workers share, and down to its receiver. A wire serves messages one after the other, in the order in
-// which their first byte reaches it. A message that is being served flows on to its next wire at once (cut-through): where nothing else is
-// under way it arrives bytes / slowest bandwidth + latency after it was sent.
+// Each unit of the cluster below a level (a worker below the first, a server below the second...)
+// has one wire up to that level and one down from it, at the level's bandwidth. ("Wire", because a
+// link is a pair of stages in schedules.) A message passes the wires up from its sender to the
+// lowest level that both workers share, and down to its receiver. A wire serves messages one after
+// the other, in the order in which their first byte reaches it. A message that is being served
+// flows on to its next wire at once (cut-through): where nothing else is under way it arrives bytes
+// / slowest bandwidth + latency after it was sent.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +18,12 @@
 
 namespace penstock::simulate::detail {
 
-/// How long `bytes` take at `bandwidth_bytes_per_s`, rounded up; 0 when the bandwidth is 0 (by reference). Saturates.
+/// How long `bytes` take at `bandwidth_bytes_per_s`, rounded up; 0 when the bandwidth is 0 (by
+/// reference). Saturates.
 int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s);
 
-/// A message on its way. `link` is its number in the list that the network was made with; the network reads neither `micro_batch` nor
-/// `replica` nor `backward`.
+/// A message on its way. `link` is its number in the list that the network was made with; the
+/// network reads neither `micro_batch` nor `replica` nor `backward`.
 struct Transit {
   int64_t micro_batch = 0;
   int64_t end_ns = 0;  ///< when its last byte leaves the wires passed so far
@@ -38,29 +41,33 @@ class Network {
  public:
   static constexpr uint32_t kNobody = UINT32_MAX;
 
-  /// `link_bytes`: bytes of a message of each link. Throws ConfigError when the stages do not fit on the cluster or overlap.
-  Network(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table,
-          const std::vector<int64_t>& link_bytes);
+  /// `link_bytes`: bytes of a message of each link. Throws ConfigError when the stages do not fit
+  /// on the cluster or overlap.
+  Network(const Costs& costs, const schedule::ScheduleShape& shape,
+          const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes);
 
   /// Wires between the two workers, in each direction.
   int16_t levels_between(int32_t sender, int32_t receiver) const;
-  /// Takes the message on from `now_ns`, when its first byte stands before its next wire. Returns true when `when_ns` is its arrival, false
-  /// when `message.wire` begins to serve it later, at `when_ns`: call again then. Calls must come in the order of their times. O(levels).
+  /// Takes the message on from `now_ns`, when its first byte stands before its next wire. Returns
+  /// true when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
+  /// `when_ns`: call again then. Calls must come in the order of their times. O(levels).
   bool advance(Transit& message, int64_t now_ns, int64_t& when_ns);
 
   /// The last of the messages that wait for the wire (WaitingMessages).
   uint32_t& last_waiting(int32_t wire) { return wires_[static_cast<size_t>(wire)].last_waiting; }
 
-  /// How long all workers take to learn the sum of a number that each of them has: 2 sum over the levels of ceil(log2 n) latency, where n
-  /// is the largest number of used units that one unit of the level joins, and the latency that of a message through the level. (Trees of
-  /// messages of 8 bytes: up to one worker, and back.)
+  /// How long all workers take to learn the sum of a number that each of them has: 2 sum over the
+  /// levels of ceil(log2 n) latency, where n is the largest number of used units that one unit of
+  /// the level joins, and the latency that of a message through the level. (Trees of messages of 8
+  /// bytes: up to one worker, and back.)
   int64_t sum_ns() const { return sum_ns_; }
 
  private:
   /// What a level that joins anything asks of messages of one link.
   struct Toll {
-    int64_t busy_ns = 0;   ///< how long a message occupies a wire of the level
-    int64_t whole_ns = 0;  ///< from first to last byte for messages that come no higher; 0: nothing is moved
+    int64_t busy_ns = 0;  ///< how long a message occupies a wire of the level
+    /// From first to last byte for messages that come no higher; 0: nothing is moved.
+    int64_t whole_ns = 0;
   };
   struct Level {
     int unit_size = 1;   ///< workers in a unit below the level
@@ -69,13 +76,18 @@ class Network {
     int64_t path_bandwidth_bytes_per_s = 0;
     int64_t latency_ns = 0;  ///< of messages that come no higher
   };
-  void add_level(size_t number, const Level& level, const std::vector<int>& places, const std::vector<int64_t>& link_bytes);
-  int32_t up_wire(int32_t worker, size_t level) const { return up_[static_cast<size_t>(worker) * latency_ns_.size() + level]; }
+  void add_level(size_t number, const Level& level, const std::vector<int>& places,
+                 const std::vector<int64_t>& link_bytes);
+  int32_t up_wire(int32_t worker, size_t level) const {
+    return up_[static_cast<size_t>(worker) * latency_ns_.size() + level];
+  }
 
   // Levels that join nothing are left out.
   std::vector<int64_t> latency_ns_;  ///< per level, innermost first
-  std::vector<int32_t> up_;          ///< per worker and level, the wire up of its unit below the level; the one down is the next number
-  std::vector<Toll> tolls_;          ///< per link and level
+  /// Per worker and level, the wire up of its unit below the level; the one down is the next
+  /// number.
+  std::vector<int32_t> up_;
+  std::vector<Toll> tolls_;  ///< per link and level
   struct Wire {
     int64_t free_ns = 0;  ///< when it has served all that has reached it
     uint32_t last_waiting = kNobody;

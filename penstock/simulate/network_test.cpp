@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "penstock/cluster/topology.h"
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
@@ -20,10 +20,17 @@ using testing::HasSubstr;
 
 constexpr int64_t kPerNs = 1'000'000'000;  // bytes per second at one byte per ns
 
-/// `servers` of `workers` each: 10 bytes per ns and 5 ns inside, 1 byte per ns and 20 ns more between them.
+/// `servers` of `workers` each: 10 bytes per ns and 5 ns inside, 1 byte per ns and 20 ns more
+/// between them.
 cluster::Cluster two_levels(int workers, int servers) {
-  return {.levels = {{.name = "server", .count = workers, .bandwidth_bytes_per_s = 10 * kPerNs, .latency_ns = 5},
-                     {.name = "rack", .count = servers, .bandwidth_bytes_per_s = kPerNs, .latency_ns = 20}},
+  return {.levels = {{.name = "server",
+                      .count = workers,
+                      .bandwidth_bytes_per_s = 10 * kPerNs,
+                      .latency_ns = 5},
+                     {.name = "rack",
+                      .count = servers,
+                      .bandwidth_bytes_per_s = kPerNs,
+                      .latency_ns = 20}},
           .device = {}};
 }
 
@@ -48,7 +55,8 @@ std::vector<int64_t> arrivals(const schedule::Schedule& schedule, const Costs& c
 }
 
 schedule::Schedule forward_only(std::vector<int> replicas, int64_t micro_batches) {
-  const schedule::ScheduleShape shape{.replicas = std::move(replicas), .micro_batches = micro_batches, .accumulate = micro_batches};
+  const schedule::ScheduleShape shape{
+      .replicas = std::move(replicas), .micro_batches = micro_batches, .accumulate = micro_batches};
   return lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(shape.num_stages()));
 }
 
@@ -71,7 +79,8 @@ TEST(Network, TransferTimesRoundUpAndSaturate) {
 }
 
 TEST(Network, AMessageGoesThroughTheLevelThatItsWorkersShare) {
-  EXPECT_THAT(arrivals(forward_only({1, 1}, 1), two_stages(two_levels(2, 2), 1000)), ElementsAre(10 + 100 + 5));
+  EXPECT_THAT(arrivals(forward_only({1, 1}, 1), two_stages(two_levels(2, 2), 1000)),
+              ElementsAre(10 + 100 + 5));
   Costs apart = two_stages(two_levels(2, 2), 1000);
   apart.stages[0].first_worker = 1;
   apart.stages[1].first_worker = 2;
@@ -80,18 +89,22 @@ TEST(Network, AMessageGoesThroughTheLevelThatItsWorkersShare) {
 
 TEST(Network, WorkersOfOneServerShareItsLinkUpInTheOrderOfTheirSends) {
   // Both send 1000 bytes at 10: the second is served when the first has left the server.
-  EXPECT_THAT(arrivals(forward_only({2, 2}, 2), two_stages(two_levels(2, 2), 1000)), ElementsAre(10 + 1000 + 25, 10 + 2000 + 25));
+  EXPECT_THAT(arrivals(forward_only({2, 2}, 2), two_stages(two_levels(2, 2), 1000)),
+              ElementsAre(10 + 1000 + 25, 10 + 2000 + 25));
   const schedule::Schedule late = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 2 2\n# micro-batches: 3  accumulate: 3  weights: flush\n"
-      "0F0@0,0F2@0,0SEND_F0,0SEND_F2\n0F1@0,0SEND_F1\n1RECV_F0,1F0@0,1RECV_F2,1F2@0\n1RECV_F1,1F1@0\n",
+      "# penstock schedule 1\n# kind: custom\n# replicas: 2 2\n# micro-batches: 3  accumulate: 3  "
+      "weights: flush\n"
+      "0F0@0,0F2@0,0SEND_F0,0SEND_F2\n0F1@0,0SEND_F1\n1RECV_F0,1F0@0,1RECV_F2,1F2@0\n1RECV_F1,1F1@"
+      "0\n",
       "test");
   // Worker 1 sends at 10, worker 0 at 20.
-  EXPECT_THAT(arrivals(late, two_stages(two_levels(2, 2), 1000)), ElementsAre(2010 + 25, 1010 + 25, 3010 + 25));
+  EXPECT_THAT(arrivals(late, two_stages(two_levels(2, 2), 1000)),
+              ElementsAre(2010 + 25, 1010 + 25, 3010 + 25));
 }
 
 TEST(Network, ServersThatSendToOneServerShareItsLinkDown) {
-  // Stage 0 on servers 0 and 1, stage 1 on server 2.
-  // Message 1 leaves its server at 1010 and comes behind message 2, which has waited for the link down since 10.
+  // Stage 0 on servers 0 and 1, stage 1 on server 2. Message 1 leaves its server at 1010 and comes
+  // behind message 2, which has waited for the link down since 10.
   Costs costs = two_stages(two_levels(2, 3), 1000);
   EXPECT_THAT(arrivals(forward_only({4, 2}, 4), costs), ElementsAre(1035, 3035, 2035, 4035));
   // Two receiving servers: each pair has its own links.
@@ -100,9 +113,11 @@ TEST(Network, ServersThatSendToOneServerShareItsLinkDown) {
 }
 
 TEST(Network, AMessageThatWaitsForALinkDoesNotHoldUpTheLinksBeforeIt) {
-  // Worker 1 fills the link of worker 2 from 10 to 1010. Worker 0's first message waits for it, its second one goes to worker 3 meanwhile.
+  // Worker 1 fills the link of worker 2 from 10 to 1010. Worker 0's first message waits for it, its
+  // second one goes to worker 3 meanwhile.
   const schedule::Schedule schedule = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 2\n# micro-batches: 2  accumulate: 2  weights: flush\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 2\n# micro-batches: 2  accumulate: 2 "
+      " weights: flush\n"
       "0F0@0,0SEND_F0>2,0SEND_F1>2\n1F0@0,1SEND_F0\n2RECV_F0,2RECV_F0<0\n2RECV_F1<0\n",
       "test");
   Costs costs;
@@ -120,10 +135,13 @@ TEST(Network, BothDirectionsOfALinkAreIndependent) {
   costs.stages[0].backward_ns = 1;
   costs.stages[1].backward_ns = 1;
   const schedule::Schedule crossing = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 2  accumulate: 2  weights: flush\n"
-      "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0RECV_B1,0B1@0\n1RECV_F0,1F0@0,1B0@0,1SEND_B0,1RECV_F1,1F1@0,1B1@0,1SEND_B1\n",
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 2  accumulate: 2  "
+      "weights: flush\n"
+      "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0RECV_B1,0B1@0\n1RECV_F0,1F0@0,1B0@0,1SEND_B0,"
+      "1RECV_F1,1F1@0,1B1@0,1SEND_B1\n",
       "test");
-  // F1 leaves behind F0 at 1010 and arrives at 2030; B0 leaves at 1032 against it and arrives at 2052; B1 leaves at 2032, right behind B0.
+  // F1 leaves behind F0 at 1010 and arrives at 2030; B0 leaves at 1032 against it and arrives at
+  // 2052; B1 leaves at 2032, right behind B0.
   EXPECT_EQ(simulate(crossing, costs).makespan_ns, 2032 + 1000 + 20 + 1);
 }
 
@@ -140,13 +158,16 @@ TEST(Network, ByReferenceMessagesCostLatencyAlone) {
 TEST(Network, LevelsOfOneUnitJoinNothing) {
   cluster::Cluster cluster = two_levels(2, 1);
   EXPECT_THAT(arrivals(forward_only({1, 1}, 1), two_stages(cluster, 1000)), ElementsAre(115));
-  cluster.levels.insert(cluster.levels.begin(), {.name = "socket", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000'000});
+  cluster.levels.insert(
+      cluster.levels.begin(),
+      {.name = "socket", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000'000});
   EXPECT_THAT(arrivals(forward_only({1, 1}, 1), two_stages(cluster, 1000)), ElementsAre(115));
 }
 
 TEST(Network, RefusesPlacesOutsideTheClusterOrTakenTwice) {
   Costs costs = two_stages(two_levels(2, 1), 1);
-  EXPECT_THAT(failure(costs, {1, 2}), HasSubstr("stage 1 stands on workers 1 to 2, the cluster has 2 workers"));
+  EXPECT_THAT(failure(costs, {1, 2}),
+              HasSubstr("stage 1 stands on workers 1 to 2, the cluster has 2 workers"));
   costs.stages[0].first_worker = 1;
   EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("stage 1 stands on workers 2 to 2"));
   costs.stages[1].first_worker = 1;
@@ -162,14 +183,16 @@ TEST(Network, WithoutContentionAMessageTakesThePathsTime) {
     cluster::Cluster cluster;
     const auto levels = 1 + rng.below(4);
     for (uint64_t l = 0; l < levels; ++l) {
-      cluster.levels.push_back({.name = "level" + std::to_string(l),
-                                .count = static_cast<int>(1 + rng.below(4)),
-                                .bandwidth_bytes_per_s = static_cast<int64_t>(1 + rng.below(20)) * 100'000'000,
-                                .latency_ns = static_cast<int64_t>(rng.below(50)),
-                                .by_reference = rng.below(4) == 0});
+      cluster.levels.push_back(
+          {.name = "level" + std::to_string(l),
+           .count = static_cast<int>(1 + rng.below(4)),
+           .bandwidth_bytes_per_s = static_cast<int64_t>(1 + rng.below(20)) * 100'000'000,
+           .latency_ns = static_cast<int64_t>(rng.below(50)),
+           .by_reference = rng.below(4) == 0});
     }
     const cluster::Topology topology(cluster);
-    const int stages = static_cast<int>(1 + rng.below(static_cast<uint64_t>(std::min(topology.num_workers(), 8))));
+    const int stages =
+        static_cast<int>(1 + rng.below(static_cast<uint64_t>(std::min(topology.num_workers(), 8))));
     std::vector<int> places(static_cast<size_t>(topology.num_workers()));
     for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i);
     rng.shuffle(std::span<int>(places));
@@ -177,21 +200,30 @@ TEST(Network, WithoutContentionAMessageTakesThePathsTime) {
     costs.cluster = cluster;
     int64_t expected_ns = 0;
     for (int s = 0; s < stages; ++s) {
-      costs.stages.push_back({.forward_ns = 7, .backward_ns = 11, .first_worker = places[static_cast<size_t>(s)]});
+      costs.stages.push_back(
+          {.forward_ns = 7, .backward_ns = 11, .first_worker = places[static_cast<size_t>(s)]});
       expected_ns += 18;
       if (s == 0) continue;
       const auto bytes = static_cast<int64_t>(rng.below(10'000));
       costs.links.push_back({StageId{s - 1}, StageId{s}, bytes});
-      const cluster::Path& path = topology.path(topology.level_between(places[static_cast<size_t>(s - 1)], places[static_cast<size_t>(s)]));
-      expected_ns += 2 * (path.latency_ns + (path.by_reference ? 0 : detail::transfer_ns(bytes, path.bandwidth_bytes_per_s)));
+      const cluster::Path& path = topology.path(topology.level_between(
+          places[static_cast<size_t>(s - 1)], places[static_cast<size_t>(s)]));
+      expected_ns +=
+          2 * (path.latency_ns +
+               (path.by_reference ? 0 : detail::transfer_ns(bytes, path.bandwidth_bytes_per_s)));
     }
-    const schedule::ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages), 1), .micro_batches = 3, .accumulate = 1};
-    const auto schedule = lower(generate(Kind::ModelParallel, shape), schedule::chain_links(stages));
+    const schedule::ScheduleShape shape{
+        .replicas = std::vector<int>(static_cast<size_t>(stages), 1),
+        .micro_batches = 3,
+        .accumulate = 1};
+    const auto schedule =
+        lower(generate(Kind::ModelParallel, shape), schedule::chain_links(stages));
     ASSERT_EQ(simulate(schedule, costs).makespan_ns, 3 * expected_ns) << "seed " << seed;
   }
 }
 
-// No link carries more than its bandwidth: the last arrival through a server's link is no earlier than all of its bytes allow.
+// No link carries more than its bandwidth: the last arrival through a server's link is no earlier
+// than all of its bytes allow.
 TEST(Network, NoLinkIsFasterThanItsBandwidth) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Rng rng(seed);
@@ -201,10 +233,12 @@ TEST(Network, NoLinkIsFasterThanItsBandwidth) {
     Costs costs = two_stages(two_levels(workers, 2), bytes);
     costs.stages[1].forward_ns = 0;
     const auto ends = arrivals(forward_only({workers, workers}, micro_batches), costs);
-    // Everything crosses the one link between the servers; it is never idle after the first forward while anything waits.
+    // Everything crosses the one link between the servers; it is never idle after the first forward
+    // while anything waits.
     const int64_t last = *std::max_element(ends.begin(), ends.end());
     EXPECT_GE(last, 10 + micro_batches * bytes + 25) << "seed " << seed;
-    EXPECT_LE(last, (micro_batches / workers + 1) * 10 + micro_batches * bytes + 25) << "seed " << seed;
+    EXPECT_LE(last, (micro_batches / workers + 1) * 10 + micro_batches * bytes + 25)
+        << "seed " << seed;
   }
 }
 
@@ -213,7 +247,12 @@ TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
   plan.cluster = two_levels(4, 2);
   plan.micro_batch_size = 32;
   plan.optimizer_state_per_weight = 2;
-  plan.stages = {{.layers = {"a"}, .forward_ns = 1, .backward_ns = 2, .backward_weight_ns = 1, .weight_bytes = 3, .first_worker = 4},
+  plan.stages = {{.layers = {"a"},
+                  .forward_ns = 1,
+                  .backward_ns = 2,
+                  .backward_weight_ns = 1,
+                  .weight_bytes = 3,
+                  .first_worker = 4},
                  {.layers = {"b"}, .stash_bytes = 4, .first_worker = 0, .recompute = true}};
   plan.links = {{StageId{0}, StageId{1}, 99}};
   const Costs costs = costs_of(plan);

@@ -9,13 +9,15 @@
 
 namespace penstock::simulate::detail {
 
-std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& shape, const schedule::WorkerTable& table) {
+std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& shape,
+                           const schedule::WorkerTable& table) {
   const int64_t workers = costs.cluster ? costs.cluster->num_workers() : int64_t{INT32_MAX};
   std::vector<int> places;
   places.reserve(static_cast<size_t>(table.num_workers()));
   if (!shape.hosts.empty()) {
     if (table.num_workers() > workers) {
-      throw ConfigError(fmt::format("the schedule has {} workers, the cluster {}", table.num_workers(), workers));
+      throw ConfigError(
+          fmt::format("the schedule has {} workers, the cluster {}", table.num_workers(), workers));
     }
     places.resize(static_cast<size_t>(table.num_workers()));
     std::iota(places.begin(), places.end(), 0);
@@ -27,7 +29,9 @@ std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& sh
     if (costs.stages[s].first_worker >= 0) next = costs.stages[s].first_worker;
     const int64_t end = next + table.replicas(StageId{static_cast<int32_t>(s)});
     if (end > workers) {
-      throw ConfigError(fmt::format("stage {} stands on workers {} to {}, the cluster has {} workers", s, next, end - 1, workers));
+      throw ConfigError(
+          fmt::format("stage {} stands on workers {} to {}, the cluster has {} workers", s, next,
+                      end - 1, workers));
     }
     ranges.emplace_back(next, end);
     while (next < end) places.push_back(static_cast<int>(next++));

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 
@@ -17,43 +17,55 @@ namespace {
 
 std::string describe_wait(const StandingWorker& standing, int64_t credits) {
   const Action& action = standing.action;
-  const std::string at = fmt::format("worker {} stands at {} and waits for ", standing.worker, to_text(action));
+  const std::string at =
+      fmt::format("worker {} stands at {} and waits for ", standing.worker, to_text(action));
   if (action.op == Op::SyncGradients) {
-    return fmt::format("{}the other replicas of stage {} ({} of {} are there)", at, action.stage.value, standing.arrived,
-                       standing.expected);
+    return fmt::format("{}the other replicas of stage {} ({} of {} are there)", at,
+                       action.stage.value, standing.arrived, standing.expected);
   }
-  if (action.op == Op::NormGradients) return fmt::format("{}all workers ({} of {} are there)", at, standing.arrived, standing.expected);
+  if (action.op == Op::NormGradients)
+    return fmt::format("{}all workers ({} of {} are there)", at, standing.arrived,
+                       standing.expected);
   const int32_t other = standing.other_end;
   if (schedule::is_receive(action.op)) {
     if (other < 0) return at + "a message that no worker sends";
     return fmt::format("{}worker {} to send it", at, other);
   }
   if (other < 0) return at + "a message to be taken that no worker receives";
-  return fmt::format("{}worker {} to {}", at, other, credits == 0 ? "receive it" : "take an earlier message out of the channel");
+  return fmt::format("{}worker {} to {}", at, other,
+                     credits == 0 ? "receive it" : "take an earlier message out of the channel");
 }
 
 }  // namespace
 
-void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked, int64_t credits) {
+void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked,
+                     int64_t credits) {
   std::string text;
-  for (const StandingWorker& worker : standing) text += (text.empty() ? "" : "; ") + describe_wait(worker, credits);
+  for (const StandingWorker& worker : standing)
+    text += (text.empty() ? "" : "; ") + describe_wait(worker, credits);
   const int64_t more = blocked - static_cast<int64_t>(standing.size());
   if (more > 0) text += fmt::format("; and {} more", more);
-  throw ConfigError(
-      fmt::format("the schedule deadlocks with {} credits per channel: {}. Run `penstock verify` on it first.", credits, text));
+  throw ConfigError(fmt::format(
+      "the schedule deadlocks with {} credits per channel: {}. Run `penstock verify` on it first.",
+      credits, text));
 }
 
-void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward, int64_t micro_batch) {
+void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,
+                        int64_t micro_batch) {
   const Action send{.op = backward ? Op::SendBackward : Op::SendForward,
                     .stage = backward ? link.to : link.from,
                     .micro_batch = MicroBatchId{micro_batch},
                     .peer = backward ? link.from : link.to};
-  throw ConfigError(fmt::format("worker {} sends a message that is under way already: {}. Run `penstock verify` on the schedule.", sender,
-                                to_text(send)));
+  throw ConfigError(
+      fmt::format("worker {} sends a message that is under way already: {}. Run `penstock verify` "
+                  "on the schedule.",
+                  sender, to_text(send)));
 }
 
 void refuse_messages_in_flight() {
-  throw ConfigError(fmt::format("more than {} messages wait to be received; simulate fewer micro-batches per step", kMaxMessagesInFlight));
+  throw ConfigError(fmt::format(
+      "more than {} messages wait to be received; simulate fewer micro-batches per step",
+      kMaxMessagesInFlight));
 }
 
 }  // namespace penstock::simulate::detail

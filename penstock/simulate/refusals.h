@@ -21,9 +21,12 @@ struct StandingWorker {
 /// So many of them are described.
 inline constexpr int64_t kShownWorkers = 4;
 
-/// All of these throw ConfigError. `blocked`: how many workers cannot go on, those not in `standing` included.
-[[noreturn]] void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked, int64_t credits);
-[[noreturn]] void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward, int64_t micro_batch);
+/// All of these throw ConfigError. `blocked`: how many workers cannot go on, those not in
+/// `standing` included.
+[[noreturn]] void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked,
+                                  int64_t credits);
+[[noreturn]] void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,
+                                     int64_t micro_batch);
 [[noreturn]] void refuse_messages_in_flight();
 
 }  // namespace penstock::simulate::detail

@@ -6,9 +6,11 @@ namespace penstock::simulate {
 
 namespace {
 
-std::variant<schedule::LazySchedule, schedule::Schedule> made(schedule::Kind kind, const schedule::ScheduleShape& shape,
-                                                              const std::vector<schedule::StageLink>& links) {
-  if (schedule::LazySchedule::can_make(kind, shape)) return schedule::LazySchedule(kind, shape, links);
+std::variant<schedule::LazySchedule, schedule::Schedule> made(
+    schedule::Kind kind, const schedule::ScheduleShape& shape,
+    const std::vector<schedule::StageLink>& links) {
+  if (schedule::LazySchedule::can_make(kind, shape))
+    return schedule::LazySchedule(kind, shape, links);
   return schedule::lower(schedule::generate(kind, shape), links);
 }
 
@@ -21,7 +23,8 @@ std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
 
 }  // namespace
 
-PlannedSchedule::PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape, const std::vector<schedule::StageLink>& links)
+PlannedSchedule::PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape,
+                                 const std::vector<schedule::StageLink>& links)
     : schedule_(made(kind, shape, links)) {}
 
 const schedule::ScheduleShape& PlannedSchedule::shape() const {
@@ -34,7 +37,9 @@ int64_t PlannedSchedule::num_actions() const {
 }
 
 Result PlannedSchedule::simulate(const Costs& costs, const Options& options) const {
-  return std::visit([&](const auto& schedule) { return simulate::simulate(schedule, costs, options); }, schedule_);
+  return std::visit(
+      [&](const auto& schedule) { return simulate::simulate(schedule, costs, options); },
+      schedule_);
 }
 
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches) {

@@ -1,5 +1,5 @@
-// The schedule of a plan in simulated time, whatever its kind: generated while it runs where that is possible (schedule/lazy_schedule.h),
-// otherwise written down first.
+// The schedule of a plan in simulated time, whatever its kind: generated while it runs where that
+// is possible (schedule/lazy_schedule.h), otherwise written down first.
 //
 //   Result result = simulate_plan(plan, 64, {.keep_timeline = true});
 #pragma once
@@ -19,8 +19,10 @@ namespace penstock::simulate {
 /// A kind's lowered schedule, ready to be simulated. Immutable, so thread-safe.
 class PlannedSchedule {
  public:
-  /// Throws ConfigError when the kind cannot run the shape, and for more than kMaxActions actions where they have to be in memory.
-  PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape, const std::vector<schedule::StageLink>& links);
+  /// Throws ConfigError when the kind cannot run the shape, and for more than kMaxActions actions
+  /// where they have to be in memory.
+  PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape,
+                  const std::vector<schedule::StageLink>& links);
 
   /// Whether all actions are in memory, 40 bytes each.
   bool in_memory() const { return std::holds_alternative<schedule::Schedule>(schedule_); }
@@ -33,8 +35,8 @@ class PlannedSchedule {
   std::variant<schedule::LazySchedule, schedule::Schedule> schedule_;
 };
 
-/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown strategy or policy, or as the
-/// constructor.
+/// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown
+/// strategy or policy, or as the constructor.
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches);
 
 /// planned_schedule() with costs_of(plan).

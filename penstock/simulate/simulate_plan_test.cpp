@@ -12,9 +12,16 @@ plan::Plan plan_of(const std::string& strategy, int stages) {
   plan::Plan plan;
   plan.strategy = strategy;
   plan.micro_batches = 8;
-  plan.cluster = {.levels = {{.name = "server", .count = 8, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 5}}, .device = {}};
+  plan.cluster = {.levels = {{.name = "server",
+                              .count = 8,
+                              .bandwidth_bytes_per_s = 1'000'000'000,
+                              .latency_ns = 5}},
+                  .device = {}};
   for (int s = 0; s < stages; ++s) {
-    plan.stages.push_back({.layers = {"layer" + std::to_string(s)}, .forward_ns = 100, .backward_ns = 200, .backward_weight_ns = 80});
+    plan.stages.push_back({.layers = {"layer" + std::to_string(s)},
+                           .forward_ns = 100,
+                           .backward_ns = 200,
+                           .backward_weight_ns = 80});
     if (s > 0) plan.links.push_back({StageId{s - 1}, StageId{s}, 10});
   }
   return plan;
@@ -33,9 +40,12 @@ TEST(SimulatePlan, BothWaysCountAndSimulateAlike) {
     const plan::Plan plan = plan_of(strategy, 4);
     const PlannedSchedule planned = planned_schedule(plan, 3);
     const schedule::Schedule full =
-        schedule::lower(schedule::generate(schedule::parse_kind(strategy), planned.shape()), schedule::chain_links(4));
+        schedule::lower(schedule::generate(schedule::parse_kind(strategy), planned.shape()),
+                        schedule::chain_links(4));
     EXPECT_EQ(planned.num_actions(), full.num_actions()) << strategy;
-    EXPECT_EQ(simulate_plan(plan, 3, {.keep_timeline = true}).timeline, simulate(full, costs_of(plan)).timeline) << strategy;
+    EXPECT_EQ(simulate_plan(plan, 3, {.keep_timeline = true}).timeline,
+              simulate(full, costs_of(plan)).timeline)
+        << strategy;
   }
 }
 
@@ -47,7 +57,8 @@ TEST(SimulatePlan, TakesKindsWithSplitBackwardsAndSharedWorkers) {
   EXPECT_EQ(result.peak_memory_bytes.size(), 2u);
   EXPECT_GE(result.makespan_ns, 16 * 2 * 300);
   // The split saves time where the pipeline drains.
-  EXPECT_LT(simulate_plan(plan_of("zb-h1", 4), 2, {}).makespan_ns, simulate_plan(plan_of("1f1b-flush", 4), 2, {}).makespan_ns);
+  EXPECT_LT(simulate_plan(plan_of("zb-h1", 4), 2, {}).makespan_ns,
+            simulate_plan(plan_of("1f1b-flush", 4), 2, {}).makespan_ns);
 }
 
 TEST(SimulatePlan, RefusesWhatDoesNotFitIntoMemory) {
@@ -57,10 +68,12 @@ TEST(SimulatePlan, RefusesWhatDoesNotFitIntoMemory) {
   EXPECT_THROW(simulate_plan(plan, 1, {}), ConfigError);
 }
 
-// All replicas of a stage send to one link before anything is taken out of it: its table once walked over all that waited for each message.
+// All replicas of a stage send to one link before anything is taken out of it: its table once
+// walked over all that waited for each message.
 TEST(SimulatePlan, ManyMessagesMayWaitAtOneLink) {
   constexpr int kReplicas = 200'000;
-  const schedule::ScheduleShape shape{.replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
+  const schedule::ScheduleShape shape{
+      .replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
   const PlannedSchedule wide(schedule::Kind::OneFOneBFlush, shape, schedule::chain_links(2));
   Costs costs;
   costs.stages.assign(2, {.forward_ns = 10, .backward_ns = 20});

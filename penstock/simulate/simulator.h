@@ -1,14 +1,17 @@
-// Runs a schedule against costs in simulated time: the prediction that a measured run is compared with, and what a cluster nobody has would
-// do.
+// Runs a schedule against costs in simulated time: the prediction that a measured run is compared
+// with, and what a cluster nobody has would do.
 //
 //   Costs costs = costs_of(plan);
-//   Result result = simulate(schedule, costs);                             // a schedule in memory, with its timeline
-//   Result large = simulate_plan(plan, 10'000, {});                         // the plan's own (simulate_plan.h)
+//   // a schedule in memory, with its timeline
+//   Result result = simulate(schedule, costs);
+//   // the plan's own (simulate_plan.h)
+//   Result large = simulate_plan(plan, 10'000, {});
 //
-// Model: each worker runs its list in order. A message leaves when its send starts and a credit is free, passes the links between the two
-// workers, each of which serves its messages in the order in which they reach it, and arrives latency later; the sender goes on at once,
-// the receiver waits for the arrival. SYNC starts when the last replica is there, NORM when the last worker is. docs/simulator.md lists the
-// assumptions and the known error.
+// Model: each worker runs its list in order. A message leaves when its send starts and a credit is
+// free, passes the links between the two workers, each of which serves its messages in the order in
+// which they reach it, and arrives latency later; the sender goes on at once, the receiver waits
+// for the arrival. SYNC starts when the last replica is there, NORM when the last worker is.
+// docs/simulator.md lists the assumptions and the known error.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +31,18 @@ struct StageCost {
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;         ///< B; I takes backward_ns - backward_weight_ns
   int64_t backward_weight_ns = 0;  ///< W
-  /// Longer that B or W takes where the worker has gradients of the same mini-batch to add to: from its second micro-batch of that on.
+  /// Longer that B or W takes where the worker has gradients of the same mini-batch to add to: from
+  /// its second micro-batch of that on.
   int64_t accumulate_ns = 0;
   int64_t step_ns = 0;
   int64_t sync_ns = 0;
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
-  int64_t input_bytes = 0;  ///< kept from F to B or W where the schedule recomputes the stage: F then keeps these alone, R the stash
-  /// Replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before. Where the schedule says who hosts what,
-  /// its worker w is the cluster's, and this is not read.
+  /// Kept from F to B or W where the schedule recomputes the stage: F then keeps these alone, R the
+  /// stash.
+  int64_t input_bytes = 0;
+  /// Replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before.
+  /// Where the schedule says who hosts what, its worker w is the cluster's, and this is not read.
   int first_worker = -1;
 };
 
@@ -47,21 +53,27 @@ struct LinkCost {
 };
 
 struct Costs {
-  std::vector<StageCost> stages;      ///< per micro-batch
-  std::vector<LinkCost> links;        ///< missing pairs cost nothing but latency; bytes of equal pairs add up
-  int64_t bandwidth_bytes_per_s = 0;  ///< of each worker's link, per direction; 0: by reference, messages cost latency only
+  std::vector<StageCost> stages;  ///< per micro-batch
+  /// Missing pairs cost nothing but latency; bytes of equal pairs add up.
+  std::vector<LinkCost> links;
+  /// Of each worker's link, per direction; 0: by reference, messages cost latency only.
+  int64_t bandwidth_bytes_per_s = 0;
   int64_t latency_ns = 0;
-  std::optional<cluster::Cluster> cluster;  ///< in place of bandwidth and latency: the levels that messages pass
+  /// In place of bandwidth and latency: the levels that messages pass.
+  std::optional<cluster::Cluster> cluster;
   int64_t samples_per_micro_batch = 1;
-  int64_t credits = 1'000'000;              ///< messages per channel before a send waits
-  double optimizer_state_per_weight = 1.0;  ///< bytes of optimiser state per weight byte (SGD with momentum 1, Adam 2)
+  int64_t credits = 1'000'000;  ///< messages per channel before a send waits
+  /// Bytes of optimiser state per weight byte (SGD with momentum 1, Adam 2).
+  double optimizer_state_per_weight = 1.0;
 };
 
-/// What the plan says of its stages, links, places and cluster. Throws ConfigError for a link to a stage that does not exist; simulate()
-/// refuses stages that do not fit on the cluster or share a worker.
+/// What the plan says of its stages, links, places and cluster. Throws ConfigError for a link to a
+/// stage that does not exist; simulate() refuses stages that do not fit on the cluster or share a
+/// worker.
 Costs costs_of(const plan::Plan& plan);
 
-/// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn by the seed.
+/// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn
+/// by the seed.
 struct Stragglers {
   double share = 0;   ///< 0 to 1
   double factor = 1;  ///< by which computations (F, B, I, W, R) and STEP take longer
@@ -69,7 +81,8 @@ struct Stragglers {
 
 /// A failure of any worker stops all; work since the last checkpoint is done again.
 struct Failures {
-  int64_t worker_mtbf_ns = 0;    ///< mean time between failures of one worker, exponentially distributed; 0: none fails
+  /// Mean time between failures of one worker, exponentially distributed; 0: none fails.
+  int64_t worker_mtbf_ns = 0;
   int64_t restart_ns = 0;        ///< from a failure until all workers begin again
   int64_t checkpoint_every = 0;  ///< mini-batches; 0: never, so a failure starts the schedule over
   int64_t checkpoint_ns = 0;     ///< each worker pauses that long, once for all of its stages
@@ -79,7 +92,9 @@ struct Options {
   bool keep_timeline = false;
   uint64_t seed = 1;
   Stragglers stragglers = {};
-  double compute_spread = 0;  ///< every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its logarithm
+  /// Every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its
+  /// logarithm.
+  double compute_spread = 0;
   Failures failures = {};
   double price_per_worker_hour = 0;
   /// Called now and then with the actions begun and their total.
@@ -88,12 +103,16 @@ struct Options {
 
 /// Busy time is that in computations, SYNC, NORM and STEP, without waiting.
 struct Result {
-  schedule::Timeline timeline;                  ///< without failures; empty unless Options::keep_timeline
-  int64_t makespan_ns = 0;                      ///< failures included
-  double idle_share = 0;                        ///< of the schedule without failures: 1 - busy time / (workers * schedule_ns)
-  std::vector<int64_t> peak_memory_bytes = {};  ///< per worker: weight versions, gradients, optimiser state, stashed activations
+  /// Without failures; empty unless Options::keep_timeline.
+  schedule::Timeline timeline;
+  int64_t makespan_ns = 0;  ///< failures included
+  /// Of the schedule without failures: 1 - busy time / (workers * schedule_ns).
+  double idle_share = 0;
+  /// Per worker: weight versions, gradients, optimiser state, stashed activations.
+  std::vector<int64_t> peak_memory_bytes = {};
   int64_t micro_batches = 0;
-  double throughput_samples_per_s = 0;  ///< samples / makespan_ns: fill, drain and failures included
+  /// Samples / makespan_ns: fill, drain and failures included.
+  double throughput_samples_per_s = 0;
   int64_t num_actions = 0;
   int64_t schedule_ns = 0;  ///< of the schedule without failures, checkpoints included
   double useful_share = 0;  ///< busy time that was not done again / (workers * makespan_ns)
@@ -104,20 +123,23 @@ struct Result {
   double cost_per_sample = 0;
 };
 
-/// No more workers than this are simulated, nor more actions, nor more messages between being sent and being received.
+/// No more workers than this are simulated, nor more actions, nor more messages between being sent
+/// and being received.
 inline constexpr int kMaxSimulatedWorkers = 1'000'000;
 inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
 inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
-/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a message stands on a worker that does not run
-/// its micro-batch or is sent twice, above kMaxSimulatedWorkers, and when it deadlocks (verify it first); for options out of range, and
-/// when the mean time between failures is so short that no checkpoint is reached. O(actions * (levels + log workers)). Pure. Times saturate
-/// instead of overflowing.
+/// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a
+/// message stands on a worker that does not run its micro-batch or is sent twice, above
+/// kMaxSimulatedWorkers, and when it deadlocks (verify it first); for options out of range, and
+/// when the mean time between failures is so short that no checkpoint is reached. O(actions *
+/// (levels + log workers)). Pure. Times saturate instead of overflowing.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options);
 /// Without variation or failures, the timeline kept.
 Result simulate(const schedule::Schedule& schedule, const Costs& costs);
-/// The same for a schedule that is generated while it runs: memory O(workers + links + messages in flight), besides the timeline if it is
-/// kept and, with failures, 8 bytes per mini-batch. Throws ConfigError also above kMaxSimulatedActions.
+/// The same for a schedule that is generated while it runs: memory O(workers + links + messages in
+/// flight), besides the timeline if it is kept and, with failures, 8 bytes per mini-batch. Throws
+/// ConfigError also above kMaxSimulatedActions.
 Result simulate(const schedule::LazySchedule& schedule, const Costs& costs, const Options& options);
 
 }  // namespace penstock::simulate

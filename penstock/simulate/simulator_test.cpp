@@ -5,8 +5,8 @@
 
 #include <numeric>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
@@ -19,14 +19,17 @@ using schedule::ScheduleShape;
 using testing::HasSubstr;
 
 Schedule lowered(Kind kind, std::vector<int> replicas, int64_t micro_batches, int64_t accumulate) {
-  const ScheduleShape shape{
-      .replicas = std::move(replicas), .micro_batches = micro_batches, .accumulate = accumulate, .policy = default_policy(kind)};
+  const ScheduleShape shape{.replicas = std::move(replicas),
+                            .micro_batches = micro_batches,
+                            .accumulate = accumulate,
+                            .policy = default_policy(kind)};
   return schedule::lower(generate(kind, shape), schedule::chain_links(shape.num_stages()));
 }
 
 Costs uniform_costs(int num_stages, int64_t forward_ns, int64_t backward_ns) {
   Costs costs;
-  costs.stages.assign(static_cast<size_t>(num_stages), {.forward_ns = forward_ns, .backward_ns = backward_ns});
+  costs.stages.assign(static_cast<size_t>(num_stages),
+                      {.forward_ns = forward_ns, .backward_ns = backward_ns});
   return costs;
 }
 
@@ -50,7 +53,8 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
 }
 
-// Each replica has micro-batches k, k + r, ... and adds the gradients of all of a mini-batch but the first.
+// Each replica has micro-batches k, k + r, ... and adds the gradients of all of a mini-batch but
+// the first.
 TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
   Costs costs = uniform_costs(1, 10, 20);
   costs.stages[0].accumulate_ns = 3;
@@ -66,7 +70,8 @@ TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
   const Result result = simulate(lowered(Kind::ZbH1, {1, 1}, 4, 4), split, {.keep_timeline = true});
   for (const auto& worker : result.timeline.workers) {
     for (const auto& event : worker) {
-      if (event.action.op == schedule::Op::BackwardInput) EXPECT_EQ(event.end_ns - event.start_ns, 12);
+      if (event.action.op == schedule::Op::BackwardInput)
+        EXPECT_EQ(event.end_ns - event.start_ns, 12);
       if (event.action.op != schedule::Op::BackwardWeight) continue;
       EXPECT_EQ(event.end_ns - event.start_ns, event.action.micro_batch.value == 0 ? 8 : 12);
     }
@@ -74,16 +79,20 @@ TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
 }
 
 TEST(Simulator, RefusesMoreWorkersThanItSimulates) {
-  Schedule schedule{.kind = "dp", .shape = {.replicas = {kMaxSimulatedWorkers + 1}, .micro_batches = 0}, .lowered = true};
+  Schedule schedule{.kind = "dp",
+                    .shape = {.replicas = {kMaxSimulatedWorkers + 1}, .micro_batches = 0},
+                    .lowered = true};
   schedule.workers.resize(static_cast<size_t>(kMaxSimulatedWorkers) + 1);
-  EXPECT_THAT(failure(schedule, uniform_costs(1, 10, 20)), HasSubstr("1000001 workers, at most 1000000 are simulated"));
+  EXPECT_THAT(failure(schedule, uniform_costs(1, 10, 20)),
+              HasSubstr("1000001 workers, at most 1000000 are simulated"));
 }
 
 // GPipe (arXiv 1811.06965), section 2: idle time (p - 1)(F + B).
 TEST(Simulator, GPipeWastesPMinusOneForwardsAndBackwards) {
   for (const int stages : {1, 2, 3, 5}) {
     const Result result =
-        simulate(lowered(Kind::GPipe, std::vector<int>(static_cast<size_t>(stages), 1), 8, 8), uniform_costs(stages, 10, 20));
+        simulate(lowered(Kind::GPipe, std::vector<int>(static_cast<size_t>(stages), 1), 8, 8),
+                 uniform_costs(stages, 10, 20));
     EXPECT_EQ(result.makespan_ns, (8 + stages - 1) * 30) << stages;
   }
 }
@@ -91,18 +100,22 @@ TEST(Simulator, GPipeWastesPMinusOneForwardsAndBackwards) {
 TEST(Simulator, OneFOneBFlushTakesAsLongAsGPipe) {
   for (const int stages : {2, 3, 4}) {
     const auto replicas = std::vector<int>(static_cast<size_t>(stages), 1);
-    EXPECT_EQ(simulate(lowered(Kind::OneFOneBFlush, replicas, 8, 8), uniform_costs(stages, 10, 20)).makespan_ns,
-              simulate(lowered(Kind::GPipe, replicas, 8, 8), uniform_costs(stages, 10, 20)).makespan_ns);
+    EXPECT_EQ(
+        simulate(lowered(Kind::OneFOneBFlush, replicas, 8, 8), uniform_costs(stages, 10, 20))
+            .makespan_ns,
+        simulate(lowered(Kind::GPipe, replicas, 8, 8), uniform_costs(stages, 10, 20)).makespan_ns);
   }
 }
 
 TEST(Simulator, OneFOneBIsIdleOnlyAtBothEnds) {
-  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1, 1}, 100, 1), uniform_costs(3, 10, 20));
+  const Result result =
+      simulate(lowered(Kind::OneFOneB, {1, 1, 1}, 100, 1), uniform_costs(3, 10, 20));
   EXPECT_EQ(result.makespan_ns, 100 * 30 + 2 * 30);
 }
 
 TEST(Simulator, ModelParallelTakesOneMicroBatchAtATime) {
-  const Result result = simulate(lowered(Kind::ModelParallel, {1, 1}, 10, 1), uniform_costs(2, 10, 20));
+  const Result result =
+      simulate(lowered(Kind::ModelParallel, {1, 1}, 10, 1), uniform_costs(2, 10, 20));
   EXPECT_EQ(result.makespan_ns, 10 * 60);
 }
 
@@ -121,8 +134,10 @@ TEST(Simulator, MessagesOfOneChannelFollowEachOther) {
   Costs costs = uniform_costs(2, 1, 1);
   costs.links = {{StageId{0}, StageId{1}, 100}};
   costs.bandwidth_bytes_per_s = 1'000'000'000;
-  // The four activations follow each other over the link, then the four gradients do: F0, 4 transfers, F1, B1, 4 transfers, B0.
-  EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 4, 4), costs).makespan_ns, 1 + 400 + 1 + 1 + 400 + 1);
+  // The four activations follow each other over the link, then the four gradients do: F0, 4
+  // transfers, F1, B1, 4 transfers, B0.
+  EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 4, 4), costs).makespan_ns,
+            1 + 400 + 1 + 1 + 400 + 1);
 }
 
 TEST(Simulator, SyncStartsWithTheLastReplicaAndIsChargedToAll) {
@@ -142,7 +157,8 @@ TEST(Simulator, SyncStartsWithTheLastReplicaAndIsChargedToAll) {
 
 TEST(Simulator, CreditsHoldTheSenderBack) {
   const Schedule schedule = parsed(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 3  accumulate: 3  weights: flush\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 3  accumulate: 3  "
+      "weights: flush\n"
       "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0F2@0,0SEND_F2\n"
       "1RECV_F0,1F0@0,1RECV_F1,1F1@0,1RECV_F2,1F2@0\n");
   Costs costs;
@@ -162,7 +178,8 @@ TEST(Simulator, CreditsHoldTheSenderBack) {
 
 TEST(Simulator, DeadlockNamesTheWaitingWorkers) {
   const Schedule schedule = parsed(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
+      "weights: flush\n"
       "0RECV_B0,0F0@0,0SEND_F0,0B0@0\n"
       "1RECV_F0,1F0@0,1B0@0,1SEND_B0\n");
   const std::string message = failure(schedule, uniform_costs(2, 1, 1));
@@ -173,39 +190,51 @@ TEST(Simulator, DeadlockNamesTheWaitingWorkers) {
 
 TEST(Simulator, AReceiveWithoutItsSendIsADeadlock) {
   const Schedule schedule = parsed(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
+      "weights: flush\n"
       "0F0@0\n"
       "1RECV_F0,1F0@0\n");
-  EXPECT_THAT(failure(schedule, uniform_costs(2, 1, 1)), HasSubstr("a message that no worker sends"));
+  EXPECT_THAT(failure(schedule, uniform_costs(2, 1, 1)),
+              HasSubstr("a message that no worker sends"));
 }
 
 TEST(Simulator, AMessageThatIsSentTwiceIsRefused) {
-  const std::string header = "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n";
+  const std::string header =
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
+      "weights: flush\n";
   EXPECT_THAT(failure(parsed(header + "0F0@0,0SEND_F0,0SEND_F0\n1F0@0\n"), uniform_costs(2, 1, 1)),
               HasSubstr("worker 0 sends a message that is under way already: 0SEND_F0"));
 }
 
 TEST(Simulator, ReplicasThatSynchroniseInDifferentOrdersDeadlock) {
   const Schedule schedule = parsed(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 2\n# micro-batches: 4  accumulate: 2  weights: flush\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 2\n# micro-batches: 4  accumulate: 2  "
+      "weights: flush\n"
       "0F0@0,0B0@0,0SYNC0,0SYNC1\n0F1@0,0B1@0,0SYNC1,0SYNC0\n");
-  EXPECT_THAT(failure(schedule, uniform_costs(1, 1, 1)), HasSubstr("waits for the other replicas of stage 0 (1 of 2 are there)"));
+  EXPECT_THAT(failure(schedule, uniform_costs(1, 1, 1)),
+              HasSubstr("waits for the other replicas of stage 0 (1 of 2 are there)"));
 }
 
 TEST(Simulator, RefusesScheduleAndCostsThatDoNotFit) {
-  EXPECT_THAT(failure(generate(Kind::Serial, {.replicas = {1}, .micro_batches = 1}), uniform_costs(1, 1, 1)), HasSubstr("lower()"));
-  EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), uniform_costs(3, 1, 1)), HasSubstr("3 stages"));
-  EXPECT_THAT(failure(lowered(Kind::Serial, {1}, 1, 1), uniform_costs(1, -1, 1)), HasSubstr("negative"));
+  EXPECT_THAT(failure(generate(Kind::Serial, {.replicas = {1}, .micro_batches = 1}),
+                      uniform_costs(1, 1, 1)),
+              HasSubstr("lower()"));
+  EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), uniform_costs(3, 1, 1)),
+              HasSubstr("3 stages"));
+  EXPECT_THAT(failure(lowered(Kind::Serial, {1}, 1, 1), uniform_costs(1, -1, 1)),
+              HasSubstr("negative"));
   Schedule short_of_workers = lowered(Kind::GPipe, {1, 1}, 2, 2);
   short_of_workers.workers.pop_back();
-  EXPECT_THAT(failure(short_of_workers, uniform_costs(2, 1, 1)), HasSubstr("1 workers, its replicas are 2"));
+  EXPECT_THAT(failure(short_of_workers, uniform_costs(2, 1, 1)),
+              HasSubstr("1 workers, its replicas are 2"));
   Costs costs = uniform_costs(2, 1, 1);
   costs.links = {{StageId{1}, StageId{0}, 5}};
   EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), costs), HasSubstr("link 1 -> 0"));
 }
 
 TEST(Simulator, EnormousTimesSaturate) {
-  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1}, 4, 1), uniform_costs(2, INT64_MAX / 2, INT64_MAX / 2));
+  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1}, 4, 1),
+                                 uniform_costs(2, INT64_MAX / 2, INT64_MAX / 2));
   EXPECT_EQ(result.makespan_ns, INT64_MAX);
 }
 
@@ -223,7 +252,9 @@ TEST(Simulator, StashKeepsOneVersionPerMicroBatchInFlight) {
     stage.stash_bytes = 1;
   }
   const Result result = simulate(lowered(Kind::OneFOneB, {1, 1, 1}, 20, 1), costs);
-  EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{(3 + 1 + 1) * 1000 + 3, (2 + 1 + 1) * 1000 + 2, (1 + 1 + 1) * 1000 + 1}));
+  EXPECT_EQ(result.peak_memory_bytes,
+            (std::vector<int64_t>{(3 + 1 + 1) * 1000 + 3, (2 + 1 + 1) * 1000 + 2,
+                                  (1 + 1 + 1) * 1000 + 1}));
 }
 
 TEST(Simulator, GPipeKeepsOneVersionAndEveryStash) {
@@ -243,7 +274,8 @@ TEST(Simulator, EvaluationKeepsTheWeightsAlone) {
     stage.weight_bytes = 1000;
     stage.stash_bytes = 1;
   }
-  EXPECT_EQ(simulate(lowered(Kind::ForwardOnly, {1, 1}, 8, 8), costs).peak_memory_bytes, (std::vector<int64_t>{1000, 1000}));
+  EXPECT_EQ(simulate(lowered(Kind::ForwardOnly, {1, 1}, 8, 8), costs).peak_memory_bytes,
+            (std::vector<int64_t>{1000, 1000}));
 }
 
 // Lower bounds that no schedule can beat, over seeded random shapes and costs.
@@ -270,13 +302,18 @@ TEST(Simulator, NeverFasterThanTheBusiestWorkerOrTheLongestMicroBatch) {
                               .micro_batches = micro_batches,
                               .accumulate = static_cast<int64_t>(1 + rng.below(8)),
                               .policy = default_policy(kind)};
-    const Result result = simulate(schedule::lower(generate(kind, shape), schedule::chain_links(stages)), costs);
+    const Result result =
+        simulate(schedule::lower(generate(kind, shape), schedule::chain_links(stages)), costs);
     EXPECT_GE(result.makespan_ns, longest_ns) << "seed " << seed;
-    for (int w = 0; w < shape.num_workers(); ++w) EXPECT_LE(result.timeline.busy_ns(WorkerId{w}), result.makespan_ns) << "seed " << seed;
+    for (int w = 0; w < shape.num_workers(); ++w)
+      EXPECT_LE(result.timeline.busy_ns(WorkerId{w}), result.makespan_ns) << "seed " << seed;
     for (const auto& events : result.timeline.workers) {
-      for (size_t e = 1; e < events.size(); ++e) ASSERT_EQ(events[e].start_ns, events[e - 1].end_ns) << "seed " << seed;
+      for (size_t e = 1; e < events.size(); ++e)
+        ASSERT_EQ(events[e].start_ns, events[e - 1].end_ns) << "seed " << seed;
     }
-    EXPECT_EQ(result.timeline, simulate(schedule::lower(generate(kind, shape), schedule::chain_links(stages)), costs).timeline)
+    EXPECT_EQ(result.timeline,
+              simulate(schedule::lower(generate(kind, shape), schedule::chain_links(stages)), costs)
+                  .timeline)
         << "seed " << seed;
   }
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_set>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/mixing_hash.h"
 
@@ -19,11 +19,12 @@ using schedule::Op;
 namespace {
 
 const schedule::Schedule& checked(const schedule::Schedule& schedule) {
-  if (!schedule.lowered) throw ConfigError("the schedule holds compute actions only; lower() it before simulating it");
+  if (!schedule.lowered)
+    throw ConfigError("the schedule holds compute actions only; lower() it before simulating it");
   schedule::validate(schedule.shape);
   if (schedule.workers.size() != static_cast<size_t>(schedule.shape.num_workers())) {
-    throw ConfigError(
-        fmt::format("the schedule has {} workers, its replicas are {}", schedule.workers.size(), schedule.shape.num_workers()));
+    throw ConfigError(fmt::format("the schedule has {} workers, its replicas are {}",
+                                  schedule.workers.size(), schedule.shape.num_workers()));
   }
   return schedule;
 }
@@ -51,14 +52,16 @@ class InMemorySource::LinkSet {
     schedule::StageLink& last = last_[static_cast<size_t>(message.op)];
     if (link == last) return;  // neighbours in a list mostly are of one link
     last = link;
-    links_.insert(static_cast<uint64_t>(link.from.value) << 32 | static_cast<uint64_t>(link.to.value));
+    links_.insert(static_cast<uint64_t>(link.from.value) << 32 |
+                  static_cast<uint64_t>(link.to.value));
   }
 
   std::vector<schedule::StageLink> sorted() const {
     std::vector<schedule::StageLink> links;
     links.reserve(links_.size());
     for (const uint64_t link : links_) {
-      links.push_back({StageId{static_cast<int32_t>(link >> 32)}, StageId{static_cast<int32_t>(link & INT32_MAX)}});
+      links.push_back({StageId{static_cast<int32_t>(link >> 32)},
+                       StageId{static_cast<int32_t>(link & INT32_MAX)}});
     }
     std::sort(links.begin(), links.end());
     return links;
@@ -76,7 +79,8 @@ class InMemorySource::LinkSet {
   }
 };
 
-InMemorySource::InMemorySource(const schedule::Schedule& schedule) : schedule_(checked(schedule)), table_(schedule.shape) {
+InMemorySource::InMemorySource(const schedule::Schedule& schedule)
+    : schedule_(checked(schedule)), table_(schedule.shape) {
   stages_.resize(schedule.workers.size());
   LinkSet links;
   for (size_t w = 0; w < schedule.workers.size(); ++w) scan_worker(w, links);
@@ -85,14 +89,19 @@ InMemorySource::InMemorySource(const schedule::Schedule& schedule) : schedule_(c
 
 void InMemorySource::check_action(size_t worker, const Action& action) const {
   const int num_stages = shape().num_stages();
-  const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("worker {}: {} {}", worker, to_text(action), why)); };
-  const bool known = action.stage.value >= 0 && action.stage.value < num_stages && action.peer.value >= 0 && action.peer.value < num_stages;
-  if (!known) refuse(fmt::format("names a stage that does not exist; there are {} stages", num_stages));
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(fmt::format("worker {}: {} {}", worker, to_text(action), why));
+  };
+  const bool known = action.stage.value >= 0 && action.stage.value < num_stages &&
+                     action.peer.value >= 0 && action.peer.value < num_stages;
+  if (!known)
+    refuse(fmt::format("names a stage that does not exist; there are {} stages", num_stages));
   if (action.micro_batch.value < 0 || action.mini_batch.value < 0) refuse("has a negative number");
   if (!schedule::is_message(action.op)) return;
   const int32_t owner = table_.worker_of(action.stage, action.micro_batch).value;
   if (static_cast<size_t>(owner) != worker) {
-    refuse(fmt::format("belongs to worker {}, which runs micro-batch {} of stage {}", owner, action.micro_batch.value, action.stage.value));
+    refuse(fmt::format("belongs to worker {}, which runs micro-batch {} of stage {}", owner,
+                       action.micro_batch.value, action.stage.value));
   }
 }
 
@@ -104,9 +113,11 @@ void InMemorySource::scan_worker(size_t worker, LinkSet& links) {
   for (const Action& action : schedule_.workers[worker]) {
     check_action(worker, action);
     const auto place =
-        std::lower_bound(held.begin(), held.end(), action.stage, [](const auto& unit, StageId stage) { return unit.stage < stage; });
+        std::lower_bound(held.begin(), held.end(), action.stage,
+                         [](const auto& unit, StageId stage) { return unit.stage < stage; });
     if (place == held.end() || place->stage != action.stage) {
-      throw ConfigError(fmt::format("worker {}: {} is of a stage that it does not hold", worker, to_text(action)));
+      throw ConfigError(fmt::format("worker {}: {} is of a stage that it does not hold", worker,
+                                    to_text(action)));
     }
     const auto number = static_cast<size_t>(place - held.begin());
     occurs[number] = true;
@@ -123,8 +134,9 @@ int32_t InMemorySource::other_end(const Action& message) const {
   const Op op = other_op(message.op);
   for (size_t w = 0; w < schedule_.workers.size(); ++w) {
     for (const Action& action : schedule_.workers[w]) {
-      const bool matches =
-          action.op == op && action.stage == message.peer && action.peer == message.stage && action.micro_batch == message.micro_batch;
+      const bool matches = action.op == op && action.stage == message.peer &&
+                           action.peer == message.stage &&
+                           action.micro_batch == message.micro_batch;
       if (matches) return static_cast<int32_t>(w);
     }
   }
@@ -134,7 +146,8 @@ int32_t InMemorySource::other_end(const Action& message) const {
 LazySource::LazySource(const schedule::LazySchedule& schedule) : schedule_(schedule) {
   const auto& targets = schedule.neighbours().targets;
   for (size_t s = 0; s < targets.size(); ++s) {
-    for (const StageId target : targets[s]) links_.push_back({StageId{static_cast<int32_t>(s)}, target});
+    for (const StageId target : targets[s])
+      links_.push_back({StageId{static_cast<int32_t>(s)}, target});
   }
 }
 

@@ -1,5 +1,6 @@
-// Where the engine's actions come from: a schedule in memory, or one that is generated while it is read; internal to the simulator. Both
-// offer the same functions, and the engine is compiled for each.
+// Where the engine's actions come from: a schedule in memory, or one that is generated while it is
+// read; internal to the simulator. Both offer the same functions, and the engine is compiled for
+// each.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct HeldStage {
 
 class InMemorySource {
  public:
-  /// Throws ConfigError when the schedule is not lowered or does not fit its shape. O(actions * log stages of a worker).
+  /// Throws ConfigError when the schedule is not lowered or does not fit its shape. O(actions * log
+  /// stages of a worker).
   explicit InMemorySource(const schedule::Schedule& schedule);
 
   const schedule::ScheduleShape& shape() const { return schedule_.shape; }
@@ -28,9 +30,13 @@ class InMemorySource {
   const std::vector<schedule::StageLink>& links() const { return links_; }
   int64_t num_actions() const { return num_actions_; }
   /// Messages from one worker to another in one direction that may be under way together, at most.
-  int64_t most_in_channel() const { return saturating_mul(shape().micro_batches, static_cast<int64_t>(links_.size())); }
+  int64_t most_in_channel() const {
+    return saturating_mul(shape().micro_batches, static_cast<int64_t>(links_.size()));
+  }
   /// Stages whose weights the worker holds.
-  const std::vector<HeldStage>& stages_of(int32_t worker) const { return stages_[static_cast<size_t>(worker)]; }
+  const std::vector<HeldStage>& stages_of(int32_t worker) const {
+    return stages_[static_cast<size_t>(worker)];
+  }
 
   struct Cursor {
     const schedule::Action* next = nullptr;
@@ -72,18 +78,25 @@ class LazySource {
   std::vector<HeldStage> stages_of(int32_t worker) const;
   using Cursor = schedule::LazySchedule::Cursor;
   Cursor cursor(int32_t worker) const { return schedule_.cursor(WorkerId{worker}); }
-  bool next(Cursor& cursor, schedule::Action& action) const { return schedule_.next(cursor, action); }
-  int32_t other_end(const schedule::Action& message) const { return table().worker_of(message.peer, message.micro_batch).value; }
+  bool next(Cursor& cursor, schedule::Action& action) const {
+    return schedule_.next(cursor, action);
+  }
+  int32_t other_end(const schedule::Action& message) const {
+    return table().worker_of(message.peer, message.micro_batch).value;
+  }
 
  private:
   const schedule::LazySchedule& schedule_;
   std::vector<schedule::StageLink> links_;
 };
 
-/// The link of a message as activations travel it: a forward send or a backward receive stands at its start.
+/// The link of a message as activations travel it: a forward send or a backward receive stands at
+/// its start.
 inline schedule::StageLink link_of(const schedule::Action& message) {
-  const bool at_start = message.op == schedule::Op::SendForward || message.op == schedule::Op::RecvBackward;
-  return at_start ? schedule::StageLink{message.stage, message.peer} : schedule::StageLink{message.peer, message.stage};
+  const bool at_start =
+      message.op == schedule::Op::SendForward || message.op == schedule::Op::RecvBackward;
+  return at_start ? schedule::StageLink{message.stage, message.peer}
+                  : schedule::StageLink{message.peer, message.stage};
 }
 
 }  // namespace penstock::simulate::detail

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 
@@ -20,7 +20,8 @@ using testing::HasSubstr;
 /// The V of two workers: worker 0 holds stages 0 and 3, worker 1 stages 1 and 2.
 Schedule small_v() {
   const Schedule compute = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n# hosts: 0 1 1 0\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 1 1\n# micro-batches: 1  accumulate: "
+      "1  weights: flush\n# hosts: 0 1 1 0\n"
       "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2I0,1I0,2W0,1W0\n",
       "test");
   return schedule::lower(compute, schedule::chain_links(4));
@@ -28,15 +29,18 @@ Schedule small_v() {
 
 Costs uniform_costs(int num_stages, int64_t forward_ns, int64_t input_ns, int64_t weight_ns) {
   Costs costs;
-  costs.stages.assign(static_cast<size_t>(num_stages),
-                      {.forward_ns = forward_ns, .backward_ns = input_ns + weight_ns, .backward_weight_ns = weight_ns});
+  costs.stages.assign(static_cast<size_t>(num_stages), {.forward_ns = forward_ns,
+                                                        .backward_ns = input_ns + weight_ns,
+                                                        .backward_weight_ns = weight_ns});
   return costs;
 }
 
 Schedule lowered(Kind kind, int stages, int64_t micro_batches) {
-  const ScheduleShape shape{
-      .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .micro_batches = micro_batches, .accumulate = micro_batches};
-  return schedule::lower(generate(kind, with_hosts(kind, shape, schedule::default_chunks(kind))), schedule::chain_links(stages));
+  const ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
+                            .micro_batches = micro_batches,
+                            .accumulate = micro_batches};
+  return schedule::lower(generate(kind, with_hosts(kind, shape, schedule::default_chunks(kind))),
+                         schedule::chain_links(stages));
 }
 
 int64_t end_of(const Result& result, Op op, int stage) {
@@ -73,14 +77,16 @@ TEST(SplitBackward, MemoryIsCountedForEveryStageOfAWorker) {
     costs.stages[s].weight_bytes = weights[s];
     costs.stages[s].stash_bytes = stashes[s];
   }
-  EXPECT_THAT(simulate(small_v(), costs).peak_memory_bytes, ElementsAre(3 * 4000 + 40, 3 * 2500 + 25));
+  EXPECT_THAT(simulate(small_v(), costs).peak_memory_bytes,
+              ElementsAre(3 * 4000 + 40, 3 * 2500 + 25));
 }
 
 TEST(SplitBackward, TheStashIsFreedByTheWeightsGradients) {
   const auto peak = [](const std::string& list) {
     const Schedule schedule = schedule::parse_schedule(
-        "# penstock schedule 1\n# kind: custom\n# replicas: 1\n# micro-batches: 2  accumulate: 2  weights: flush\n# lowered: yes\n" + list +
-            "\n",
+        "# penstock schedule 1\n# kind: custom\n# replicas: 1\n# micro-batches: 2  accumulate: 2  "
+        "weights: flush\n# lowered: yes\n" +
+            list + "\n",
         "test");
     Costs costs;
     costs.stages = {{.stash_bytes = 10}};
@@ -95,39 +101,48 @@ TEST(SplitBackward, WholeBackwardsKeepTheirClosedForms) {
   for (const int p : {2, 3, 5}) {
     for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB}) {
       const Costs costs = uniform_costs(p, 11, 17, 5);
-      EXPECT_EQ(simulate(lowered(kind, p, 16), costs).makespan_ns, (16 + p - 1) * 33) << to_string(kind) << " " << p;
+      EXPECT_EQ(simulate(lowered(kind, p, 16), costs).makespan_ns, (16 + p - 1) * 33)
+          << to_string(kind) << " " << p;
     }
   }
 }
 
-// Qi et al., ICLR 2024, table 2: worker 0 of ZB-H1 is idle for (p - 1)(F + I - W) where all three are alike.
+// Qi et al., ICLR 2024, table 2: worker 0 of ZB-H1 is idle for (p - 1)(F + I - W) where all three
+// are alike.
 TEST(SplitBackward, ZbH1WastesAThirdOf1F1B) {
   for (const int p : {2, 4, 6}) {
     const int64_t m = 3 * p;
-    EXPECT_EQ(simulate(lowered(Kind::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns, 30 * m + (p - 1) * 10) << p;
+    EXPECT_EQ(simulate(lowered(Kind::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns,
+              30 * m + (p - 1) * 10)
+        << p;
   }
 }
 
 TEST(Recompute, RunsTheForwardAgainWhileGradientsTravel) {
-  const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
+  const ScheduleShape shape{
+      .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
   Costs costs = uniform_costs(2, 10, 7, 3);
   costs.stages[0].stash_bytes = 100;
   costs.stages[0].input_bytes = 7;
   costs.latency_ns = 50;
-  const Result result = simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(2)), costs);
+  const Result result =
+      simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(2)), costs);
   EXPECT_EQ(end_of(result, Op::Recompute, 0), 20);  // long before its gradient arrives
   EXPECT_EQ(result.makespan_ns, 10 + 50 + 10 + 10 + 50 + 10);
   EXPECT_EQ(result.peak_memory_bytes[0], 107);
 }
 
 TEST(Norm, StartsWithTheLastWorkerAndCostsTwoTreesOfLatency) {
-  const ScheduleShape shape{.replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 2, .global_norm = true};
+  const ScheduleShape shape{
+      .replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 2, .global_norm = true};
   Costs costs = uniform_costs(3, 10, 7, 3);
   costs.latency_ns = 4;
-  const Result with = simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(3)), costs);
+  const Result with =
+      simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(3)), costs);
   ScheduleShape plain = shape;
   plain.global_norm = false;
-  const Result without = simulate(schedule::lower(generate(Kind::GPipe, plain), schedule::chain_links(3)), costs);
+  const Result without =
+      simulate(schedule::lower(generate(Kind::GPipe, plain), schedule::chain_links(3)), costs);
   EXPECT_EQ(with.makespan_ns, without.makespan_ns + 2 * 2 * 4);
   for (const auto& events : with.timeline.workers) {
     for (const auto& event : events) {
@@ -139,40 +154,52 @@ TEST(Norm, StartsWithTheLastWorkerAndCostsTwoTreesOfLatency) {
 }
 
 TEST(Norm, GoesThroughEveryLevelOfTheCluster) {
-  const ScheduleShape shape{.replicas = {6}, .micro_batches = 6, .accumulate = 6, .global_norm = true};
+  const ScheduleShape shape{
+      .replicas = {6}, .micro_batches = 6, .accumulate = 6, .global_norm = true};
   Costs costs = uniform_costs(1, 10, 7, 3);
-  costs.cluster = {.levels = {{.name = "server", .count = 4, .bandwidth_bytes_per_s = 1'000, .latency_ns = 5},
-                              {.name = "alone", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000},
-                              {.name = "rack", .count = 9, .bandwidth_bytes_per_s = 1'000, .latency_ns = 20}},
-                   .device = {}};
+  costs.cluster = {
+      .levels = {{.name = "server", .count = 4, .bandwidth_bytes_per_s = 1'000, .latency_ns = 5},
+                 {.name = "alone", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000},
+                 {.name = "rack", .count = 9, .bandwidth_bytes_per_s = 1'000, .latency_ns = 20}},
+      .device = {}};
   const Schedule schedule = schedule::lower(generate(Kind::DataParallel, shape), {});
-  // Four workers of server 0 and two of server 1: two rounds inside, one between the two servers in use, and all of it back.
+  // Four workers of server 0 and two of server 1: two rounds inside, one between the two servers in
+  // use, and all of it back.
   EXPECT_EQ(simulate(schedule, costs).makespan_ns, 20 + 2 * (2 * 5 + 1 * 25));
 }
 
 TEST(Norm, AWorkerThatNeverComesIsADeadlock) {
   const Schedule schedule = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n# norm: yes\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
+      "weights: flush\n# norm: yes\n"
       "0F0@0,0B0@0,0NORM0,0STEP0@0\n1F0@0,1B0@0,1STEP0@0\n",
       "test");
   try {
     simulate(schedule, uniform_costs(2, 1, 1, 1));
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("worker 0 stands at 0NORM0 and waits for all workers (1 of 2 are there)"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("worker 0 stands at 0NORM0 and waits for all workers (1 of 2 are there)"));
   }
 }
 
 TEST(Hosts, WorkersStandWhereTheScheduleNumbersThem) {
-  const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 2, 1, 3}};
-  const Schedule schedule = schedule::lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(4));
+  const ScheduleShape shape{
+      .replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 2, 1, 3}};
+  const Schedule schedule =
+      schedule::lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(4));
   Costs costs = uniform_costs(4, 10, 7, 3);
-  costs.links = {{StageId{0}, StageId{1}, 100}, {StageId{1}, StageId{2}, 100}, {StageId{2}, StageId{3}, 100}};
-  costs.cluster = {.levels = {{.name = "server", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 1},
-                              {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 20}},
-                   .device = {}};
-  for (StageCost& stage : costs.stages) stage.first_worker = 0;               // not read
-  EXPECT_EQ(simulate(schedule, costs).makespan_ns, 4 * 10 + 3 * (100 + 21));  // each link crosses from server to server
+  costs.links = {
+      {StageId{0}, StageId{1}, 100}, {StageId{1}, StageId{2}, 100}, {StageId{2}, StageId{3}, 100}};
+  costs.cluster = {
+      .levels =
+          {{.name = "server", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 1},
+           {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 20}},
+      .device = {}};
+  for (StageCost& stage : costs.stages) stage.first_worker = 0;  // not read
+  // each link crosses from server to server
+  EXPECT_EQ(simulate(schedule, costs).makespan_ns, 4 * 10 + 3 * (100 + 21));
   costs.cluster->levels[1].count = 1;
   EXPECT_THROW(simulate(schedule, costs), ConfigError);
 }
@@ -187,7 +214,8 @@ TEST(Hosts, AWorkerSavesItsStagesTogether) {
 
 TEST(Hosts, AStageOfAnotherWorkerIsRefused) {
   const Schedule schedule = schedule::parse_schedule(
-      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n# lowered: yes\n"
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
+      "weights: flush\n# lowered: yes\n"
       "0F0@0,1F0@0\n\n",
       "test");
   EXPECT_THROW(simulate(schedule, uniform_costs(2, 1, 1, 1)), ConfigError);
@@ -201,7 +229,9 @@ TEST(SplitBackward, StragglersAreSlowAtEverything) {
 }
 
 TEST(SplitBackward, EnormousTimesSaturate) {
-  EXPECT_EQ(simulate(small_v(), uniform_costs(4, INT64_MAX, INT64_MAX / 2, INT64_MAX / 2)).makespan_ns, INT64_MAX);
+  EXPECT_EQ(
+      simulate(small_v(), uniform_costs(4, INT64_MAX, INT64_MAX / 2, INT64_MAX / 2)).makespan_ns,
+      INT64_MAX);
 }
 
 TEST(SplitBackward, RefusesMoreWeightTimeThanBackwardTime) {

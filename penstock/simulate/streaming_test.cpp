@@ -31,8 +31,9 @@ struct Case {
 Case random_case(uint64_t seed) {
   Rng rng(seed);
   Case result;
-  const std::vector<Kind> kinds = {Kind::ModelParallel, Kind::GPipe,         Kind::OneFOneB,   Kind::OneFOneBFlush,
-                                   Kind::TwoBuffered,   Kind::EagerOneFOneB, Kind::ForwardOnly};
+  const std::vector<Kind> kinds = {Kind::ModelParallel, Kind::GPipe,       Kind::OneFOneB,
+                                   Kind::OneFOneBFlush, Kind::TwoBuffered, Kind::EagerOneFOneB,
+                                   Kind::ForwardOnly};
   result.kind = kinds[rng.below(kinds.size())];
   const auto stages = static_cast<int>(1 + rng.below(5));
   for (int s = 0; s < stages; ++s) {
@@ -62,9 +63,10 @@ Case random_case(uint64_t seed) {
 
 /// Three levels of 4 workers, contended.
 cluster::Cluster hierarchy() {
-  return {.levels = {{.name = "a", .count = 4, .bandwidth_bytes_per_s = 4'000'000'000, .latency_ns = 1},
-                     {.name = "b", .count = 4, .bandwidth_bytes_per_s = 2'000'000'000, .latency_ns = 3},
-                     {.name = "c", .count = 4, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 9}},
+  return {.levels =
+              {{.name = "a", .count = 4, .bandwidth_bytes_per_s = 4'000'000'000, .latency_ns = 1},
+               {.name = "b", .count = 4, .bandwidth_bytes_per_s = 2'000'000'000, .latency_ns = 3},
+               {.name = "c", .count = 4, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 9}},
           .device = {}};
 }
 
@@ -82,7 +84,8 @@ void expect_equal(const Result& a, const Result& b) {
 }
 
 template <class Actions>
-Result result_or_refusal(const Actions& actions, const Costs& costs, const Options& options, std::string& refusal) {
+Result result_or_refusal(const Actions& actions, const Costs& costs, const Options& options,
+                         std::string& refusal) {
   try {
     return simulate(actions, costs, options);
   } catch (const ConfigError& error) {
@@ -91,7 +94,8 @@ Result result_or_refusal(const Actions& actions, const Costs& costs, const Optio
   }
 }
 
-/// Ends of all actions where nothing is shared, by sweeping over the lists until nothing changes: slow, and nothing like the engine.
+/// Ends of all actions where nothing is shared, by sweeping over the lists until nothing changes:
+/// slow, and nothing like the engine.
 std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Costs& costs) {
   using Key = std::tuple<bool, int32_t, int32_t, int64_t>;
   std::map<Key, int64_t> sent;
@@ -107,8 +111,8 @@ std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Cos
         const StageCost& cost = costs.stages[action.stage.index()];
         const bool backward = action.op == Op::SendBackward || action.op == Op::RecvBackward;
         const auto key = [&](bool sends) {
-          return Key{backward, sends ? action.stage.value : action.peer.value, sends ? action.peer.value : action.stage.value,
-                     action.micro_batch.value};
+          return Key{backward, sends ? action.stage.value : action.peer.value,
+                     sends ? action.peer.value : action.stage.value, action.micro_batch.value};
         };
         if (action.op == Op::Forward || action.op == Op::Recompute) now += cost.forward_ns;
         if (action.op == Op::Backward) now += cost.backward_ns;
@@ -122,7 +126,8 @@ std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Cos
         }
         if (action.op == Op::SyncGradients || action.op == Op::NormGradients) {
           const bool sync = action.op == Op::SyncGradients;
-          const std::pair<int32_t, int64_t> group{sync ? action.stage.value : -1, action.mini_batch.value};
+          const std::pair<int32_t, int64_t> group{sync ? action.stage.value : -1,
+                                                  action.mini_batch.value};
           standing[group].push_back(now);
           for (const int64_t other : at_sync[group]) now = std::max(now, other);
           const double rounds = std::ceil(std::log2(static_cast<double>(ends.size())));
@@ -151,7 +156,8 @@ TEST(Streaming, EqualsTheScheduleInMemory) {
     if (seed % 3 == 0) {
       options.stragglers = {.share = 0.3, .factor = 2};
       options.compute_spread = 0.2;
-      options.failures = {.worker_mtbf_ns = 50'000, .restart_ns = 100, .checkpoint_every = 2, .checkpoint_ns = 5};
+      options.failures = {
+          .worker_mtbf_ns = 50'000, .restart_ns = 100, .checkpoint_every = 2, .checkpoint_ns = 5};
     }
     const Schedule full = lower(generate(test.kind, test.shape), test.links);
     const LazySchedule lazy(test.kind, test.shape, test.links);
@@ -189,12 +195,14 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
     shape.policy = default_policy(kind);
     shape.slack = kind == Kind::EagerOneFOneB ? 1 : 0;
     shape.replicas.assign(2 * (1 + rng.below(3)), kind == Kind::Chimera ? 2 : 1);
-    if (kind == Kind::Serial || kind == Kind::DataParallel) shape.replicas = {kind == Kind::Serial ? 1 : 3};
+    if (kind == Kind::Serial || kind == Kind::DataParallel)
+      shape.replicas = {kind == Kind::Serial ? 1 : 3};
     if (kind == Kind::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;
     shape.recompute.resize(shape.replicas.size());
     shape = with_hosts(kind, shape, schedule::default_chunks(kind));
     test.costs.stages.resize(shape.replicas.size(), {.forward_ns = 13, .backward_ns = 31});
-    for (StageCost& stage : test.costs.stages) stage.backward_weight_ns = static_cast<int64_t>(rng.below(32)) * stage.backward_ns / 31;
+    for (StageCost& stage : test.costs.stages)
+      stage.backward_weight_ns = static_cast<int64_t>(rng.below(32)) * stage.backward_ns / 31;
     const Schedule full = lower(generate(kind, shape), schedule::chain_links(shape.num_stages()));
     test.costs.links.clear();
     const Result result = simulate(full, test.costs);
@@ -233,8 +241,10 @@ TEST(Streaming, KeepsNoTimelineUnlessAsked) {
 // 1F1B in steady state: (m + p - 1)(F + B) for p equal stages, however deep.
 TEST(Streaming, ADeepPipelineTakesItsClosedForm) {
   constexpr int kStages = 512;
-  const ScheduleShape shape{
-      .replicas = std::vector<int>(kStages, 1), .micro_batches = 256, .accumulate = 1, .policy = schedule::WeightPolicy::Stash};
+  const ScheduleShape shape{.replicas = std::vector<int>(kStages, 1),
+                            .micro_batches = 256,
+                            .accumulate = 1,
+                            .policy = schedule::WeightPolicy::Stash};
   const LazySchedule lazy(Kind::OneFOneB, shape, schedule::chain_links(kStages));
   Costs costs;
   costs.stages.assign(kStages, {.forward_ns = 10, .backward_ns = 20, .stash_bytes = 1});
@@ -246,7 +256,10 @@ TEST(Streaming, ADeepPipelineTakesItsClosedForm) {
 }
 
 TEST(Streaming, ReportsProgressUpToTheEnd) {
-  const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 200'000, .accumulate = 1, .policy = schedule::WeightPolicy::Stash};
+  const ScheduleShape shape{.replicas = {1, 1},
+                            .micro_batches = 200'000,
+                            .accumulate = 1,
+                            .policy = schedule::WeightPolicy::Stash};
   const LazySchedule lazy(Kind::OneFOneB, shape, schedule::chain_links(2));
   Costs costs;
   costs.stages.assign(2, {.forward_ns = 10, .backward_ns = 20});
@@ -267,14 +280,17 @@ TEST(Streaming, RefusesWhatWouldNeverEndOrFit) {
     Costs costs;
     costs.stages.assign(shape.replicas.size(), {});
     try {
-      simulate(LazySchedule(Kind::GPipe, shape, schedule::chain_links(shape.num_stages())), costs, {});
+      simulate(LazySchedule(Kind::GPipe, shape, schedule::chain_links(shape.num_stages())), costs,
+               {});
     } catch (const ConfigError& error) {
       return error.what();
     }
     return "";
   };
-  EXPECT_THAT(failure({.replicas = {1, 1}, .micro_batches = 10'000'000'000, .accumulate = 1}), HasSubstr("at most 10000000000"));
-  EXPECT_THAT(failure({.replicas = {2'000'000}, .micro_batches = 1}), HasSubstr("at most 1000000 are simulated"));
+  EXPECT_THAT(failure({.replicas = {1, 1}, .micro_batches = 10'000'000'000, .accumulate = 1}),
+              HasSubstr("at most 10000000000"));
+  EXPECT_THAT(failure({.replicas = {2'000'000}, .micro_batches = 1}),
+              HasSubstr("at most 1000000 are simulated"));
 }
 
 }  // namespace penstock::simulate

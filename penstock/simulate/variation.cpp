@@ -22,7 +22,8 @@ double normal(Rng& rng) {
   return radius * std::cos(2 * std::numbers::pi * rng.uniform());
 }
 
-std::vector<double> straggler_factors(const Stragglers& stragglers, uint64_t seed, int32_t num_workers) {
+std::vector<double> straggler_factors(const Stragglers& stragglers, uint64_t seed,
+                                      int32_t num_workers) {
   std::vector<double> factors(static_cast<size_t>(num_workers), 1.0);
   const auto slow = static_cast<size_t>(std::llround(stragglers.share * num_workers));
   if (slow == 0) return factors;
@@ -40,23 +41,28 @@ Variation::Variation(const Options& options, int32_t num_workers)
     : seed_(derive_seed(options.seed, hash_name("compute"))), spread_(options.compute_spread) {
   const Stragglers& stragglers = options.stragglers;
   if (!(stragglers.share >= 0 && stragglers.share <= 1)) {
-    throw ConfigError(fmt::format("the share of stragglers must lie between 0 and 1, found {}", stragglers.share));
+    throw ConfigError(fmt::format("the share of stragglers must lie between 0 and 1, found {}",
+                                  stragglers.share));
   }
   if (!(stragglers.factor > 0 && stragglers.factor <= kLargestFactor)) {
     throw ConfigError(
-        fmt::format("stragglers must be slower by a factor above 0 and up to {}, found {}", kLargestFactor, stragglers.factor));
+        fmt::format("stragglers must be slower by a factor above 0 and up to {}, found {}",
+                    kLargestFactor, stragglers.factor));
   }
   if (!(spread_ >= 0 && spread_ <= kLargestSpread)) {
-    throw ConfigError(fmt::format("the spread of compute times must lie between 0 and {}, found {}", kLargestSpread, spread_));
+    throw ConfigError(fmt::format("the spread of compute times must lie between 0 and {}, found {}",
+                                  kLargestSpread, spread_));
   }
   active_ = spread_ > 0 || (stragglers.share > 0 && stragglers.factor != 1);
   if (active_) factors_ = straggler_factors(stragglers, options.seed, num_workers);
 }
 
-int64_t Variation::varied_ns(int32_t worker, const schedule::Action& action, int64_t planned_ns) const {
+int64_t Variation::varied_ns(int32_t worker, const schedule::Action& action,
+                             int64_t planned_ns) const {
   double ns = static_cast<double>(planned_ns) * factors_[static_cast<size_t>(worker)];
   if (spread_ > 0) {
-    const int64_t number = action.op == schedule::Op::Step ? action.mini_batch.value : action.micro_batch.value;
+    const int64_t number =
+        action.op == schedule::Op::Step ? action.mini_batch.value : action.micro_batch.value;
     Rng rng(derive_seed(seed_, worker, action.stage.value, static_cast<int>(action.op), number));
     ns *= std::exp(spread_ * normal(rng) - spread_ * spread_ / 2);
   }

@@ -9,7 +9,8 @@
 
 namespace penstock::simulate::detail {
 
-/// Depends on the seed, the worker and the action alone, not on the order in which the actions are met.
+/// Depends on the seed, the worker and the action alone, not on the order in which the actions are
+/// met.
 class Variation {
  public:
   /// Throws ConfigError for a share, factor or spread out of range.

@@ -1,5 +1,6 @@
-// Messages that wait for a wire of the network, in the order in which it will serve them; internal to the simulator. Only the first of each
-// wire is in the event queue, which so stays small however long the queues before the wires are.
+// Messages that wait for a wire of the network, in the order in which it will serve them; internal
+// to the simulator. Only the first of each wire is in the event queue, which so stays small however
+// long the queues before the wires are.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ class WaitingMessages {
   /// `network`: holds the end of each wire's queue.
   explicit WaitingMessages(Network& network) : network_(network) {}
 
-  /// The message's wire begins to serve it at `when_ns`, not before those that were added earlier. Its event is put into the queue when it
-  /// is the first of its wire.
+  /// The message's wire begins to serve it at `when_ns`, not before those that were added earlier.
+  /// Its event is put into the queue when it is the first of its wire.
   void add(const Transit& message, int64_t when_ns, EventQueue& events) {
     const uint32_t slot = new_slot();
     slots_[slot] = {message, when_ns, kNone};

@@ -10,14 +10,16 @@
 
 namespace penstock::simulate::detail {
 
-/// Everything that an event needs of a worker lies together: on large clusters it has to come from far memory.
+/// Everything that an event needs of a worker lies together: on large clusters it has to come from
+/// far memory.
 template <class Cursor>
 struct alignas(64) WorkerState {
   schedule::Action action;  ///< where it stands, if `stands`
   int64_t now_ns = 0;       ///< end of the last action
   int64_t ready_ns = 0;     ///< a send may not begin before
-  int32_t lane = 0;         ///< of the message it stands at: twice the link's number, plus one for gradients
-  int32_t replica = 0;      ///< that receives it, and its worker
+  /// Of the message it stands at: twice the link's number, plus one for gradients.
+  int32_t lane = 0;
+  int32_t replica = 0;  ///< that receives it, and its worker
   int32_t receiver = 0;
   int32_t next_at_meeting = -1;
   bool stands = false;

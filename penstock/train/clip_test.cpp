@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "penstock/train/epoch_batches.h"
+#include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
@@ -19,7 +19,8 @@ constexpr double kRate = 0.1;
 constexpr int64_t kBatch = 24;
 constexpr uint64_t kSeed = 5;
 
-/// 6 -> 12 -> 12 -> 3 with tanh between; the decoder-like third layer borrows the second one's weight.
+/// 6 -> 12 -> 12 -> 3 with tanh between; the decoder-like third layer borrows the second one's
+/// weight.
 model::Model chain_model() {
   model::ModelBuilder net("chain");
   model::Value x = net.tanh(net.linear(net.input({6}), {.features = 12, .name = "fc1"}));
@@ -48,7 +49,8 @@ Expected train_with_torch(const model::Model& model, const Dataset& data, int64_
   const std::vector<int64_t> order = epoch_order(data.size(), kSeed, 0, true);
   Expected expected;
   for (int64_t t = 0; t < steps; ++t) {
-    const std::vector<int64_t> rows(order.begin() + t * kBatch, order.begin() + std::min(data.size(), (t + 1) * kBatch));
+    const std::vector<int64_t> rows(order.begin() + t * kBatch,
+                                    order.begin() + std::min(data.size(), (t + 1) * kBatch));
     at::Tensor x = at::tanh(at::linear(data.inputs(rows), w[0], w[1]));
     x = at::tanh(at::linear(x, w[2], w[3]));
     x = at::tanh(at::linear(x, w[2].t(), w[4]));
@@ -76,8 +78,10 @@ TEST(ClipNorm, EqualsTorchUnderEverySchedule) {
     std::vector<int> replicas;
     int chunks = 1;
   };
-  for (const Case& c : {Case{"serial", {1}}, Case{"dp", {2}}, Case{"gpipe", {1, 2}}, Case{"1f1b-flush", {1, 1, 1}}, Case{"zb-h1", {1, 1}},
-                        Case{"interleaved", {1, 1, 1, 1}, 2}, Case{"zb-v", {1, 1, 1, 1}, 2}, Case{"chimera", {2, 2}}}) {
+  for (const Case& c :
+       {Case{"serial", {1}}, Case{"dp", {2}}, Case{"gpipe", {1, 2}}, Case{"1f1b-flush", {1, 1, 1}},
+        Case{"zb-h1", {1, 1}}, Case{"interleaved", {1, 1, 1, 1}, 2}, Case{"zb-v", {1, 1, 1, 1}, 2},
+        Case{"chimera", {2, 2}}}) {
     SCOPED_TRACE(c.strategy);
     TrainOptions options;
     options.plan = plan_for(model, c.strategy, c.replicas, 4, c.chunks);

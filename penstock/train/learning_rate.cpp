@@ -13,23 +13,35 @@ namespace penstock::train {
 
 void validate(const LearningRateSpec& spec) {
   if (!std::isfinite(spec.base) || spec.base < 0)
-    throw ConfigError(fmt::format("learning rate: expected a number of at least 0, found {}", spec.base));
-  if (spec.schedule != "constant" && spec.schedule != "step" && spec.schedule != "cosine" && spec.schedule != "linear") {
-    throw ConfigError(fmt::format("learning-rate schedule: expected constant, step, cosine or linear, found '{}'", spec.schedule));
+    throw ConfigError(
+        fmt::format("learning rate: expected a number of at least 0, found {}", spec.base));
+  if (spec.schedule != "constant" && spec.schedule != "step" && spec.schedule != "cosine" &&
+      spec.schedule != "linear") {
+    throw ConfigError(
+        fmt::format("learning-rate schedule: expected constant, step, cosine or linear, found '{}'",
+                    spec.schedule));
   }
-  if (spec.warmup_steps < 0) throw ConfigError(fmt::format("warm-up steps: expected at least 0, found {}", spec.warmup_steps));
+  if (spec.warmup_steps < 0)
+    throw ConfigError(
+        fmt::format("warm-up steps: expected at least 0, found {}", spec.warmup_steps));
   if (spec.schedule != "step") return;
-  if (spec.every < 1) throw ConfigError(fmt::format("learning-rate schedule 'step': expected `every` of at least 1, found {}", spec.every));
+  if (spec.every < 1)
+    throw ConfigError(fmt::format(
+        "learning-rate schedule 'step': expected `every` of at least 1, found {}", spec.every));
   if (!std::isfinite(spec.factor) || spec.factor < 0) {
-    throw ConfigError(fmt::format("learning-rate schedule 'step': expected a factor of at least 0, found {}", spec.factor));
+    throw ConfigError(fmt::format(
+        "learning-rate schedule 'step': expected a factor of at least 0, found {}", spec.factor));
   }
 }
 
 double learning_rate(const LearningRateSpec& spec, int64_t step, int64_t total_steps) {
   PENSTOCK_CHECK(step >= 0, step);
-  if (step < spec.warmup_steps) return spec.base * static_cast<double>(step + 1) / static_cast<double>(spec.warmup_steps);
-  // Steps are counted from the start of the run, so a decay every 30 epochs falls on epoch 30 whether or not there is a warm-up.
-  if (spec.schedule == "step") return spec.base * std::pow(spec.factor, static_cast<double>(step / spec.every));
+  if (step < spec.warmup_steps)
+    return spec.base * static_cast<double>(step + 1) / static_cast<double>(spec.warmup_steps);
+  // Steps are counted from the start of the run, so a decay every 30 epochs falls on epoch 30
+  // whether or not there is a warm-up.
+  if (spec.schedule == "step")
+    return spec.base * std::pow(spec.factor, static_cast<double>(step / spec.every));
   if (spec.schedule == "constant") return spec.base;
   const double span = static_cast<double>(std::max<int64_t>(total_steps - spec.warmup_steps, 1));
   const double progress = std::min(static_cast<double>(step - spec.warmup_steps) / span, 1.0);

@@ -8,14 +8,15 @@ namespace penstock::train {
 
 struct LearningRateSpec {
   double base = 0.05;
-  std::string schedule =
-      "constant";            ///< "constant", "step" (times `factor` every `every` steps), "cosine" (to zero at the end), "linear" (to zero)
-  int64_t warmup_steps = 0;  ///< linear from base / warmup_steps (Goyal et al. 2017, 2.2)
+  std::string schedule = "constant";  ///< "constant", "step" (times `factor` every `every` steps),
+                                      ///< "cosine" (to zero at the end), "linear" (to zero)
+  int64_t warmup_steps = 0;           ///< linear from base / warmup_steps (Goyal et al. 2017, 2.2)
   double factor = 0.1;
   int64_t every = 0;
 };
 
-/// Throws ConfigError for unknown schedules and values out of range (base not finite or negative, `every` < 1 for "step", ...).
+/// Throws ConfigError for unknown schedules and values out of range (base not finite or negative,
+/// `every` < 1 for "step", ...).
 void validate(const LearningRateSpec& spec);
 
 /// The rate of optimiser step `step` (from 0) of `total_steps`.

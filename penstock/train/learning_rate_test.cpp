@@ -48,14 +48,17 @@ TEST(LearningRate, WarmUpRisesLinearlyAndTheScheduleFollows) {
 
 TEST(LearningRate, AWarmUpLongerThanTheRunIsHarmless) {
   const LearningRateSpec spec{.base = 1, .schedule = "cosine", .warmup_steps = 100};
-  for (int64_t step = 0; step < 10; ++step) EXPECT_NEAR(learning_rate(spec, step, 10), static_cast<double>(step + 1) / 100, 1e-15);
+  for (int64_t step = 0; step < 10; ++step)
+    EXPECT_NEAR(learning_rate(spec, step, 10), static_cast<double>(step + 1) / 100, 1e-15);
 }
 
 TEST(LearningRate, RatesNeverRiseAfterTheWarmUp) {
   for (const char* schedule : {"constant", "step", "cosine", "linear"}) {
-    const LearningRateSpec spec{.base = 0.3, .schedule = schedule, .warmup_steps = 5, .factor = 0.5, .every = 7};
+    const LearningRateSpec spec{
+        .base = 0.3, .schedule = schedule, .warmup_steps = 5, .factor = 0.5, .every = 7};
     for (int64_t step = 5; step < 60; ++step) {
-      EXPECT_LE(learning_rate(spec, step + 1, 50), learning_rate(spec, step, 50)) << schedule << " " << step;
+      EXPECT_LE(learning_rate(spec, step + 1, 50), learning_rate(spec, step, 50))
+          << schedule << " " << step;
       EXPECT_GE(learning_rate(spec, step, 50), 0) << schedule << " " << step;
     }
   }
@@ -65,18 +68,22 @@ TEST(LearningRate, ValidateRefusesWhatCannotWork) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   for (const LearningRateSpec& spec :
-       {LearningRateSpec{.base = nan}, LearningRateSpec{.base = infinity}, LearningRateSpec{.base = -0.1},
-        LearningRateSpec{.schedule = "sine"}, LearningRateSpec{.schedule = ""}, LearningRateSpec{.warmup_steps = -1},
-        LearningRateSpec{.schedule = "step", .every = 0}, LearningRateSpec{.schedule = "step", .factor = nan, .every = 1},
+       {LearningRateSpec{.base = nan}, LearningRateSpec{.base = infinity},
+        LearningRateSpec{.base = -0.1}, LearningRateSpec{.schedule = "sine"},
+        LearningRateSpec{.schedule = ""}, LearningRateSpec{.warmup_steps = -1},
+        LearningRateSpec{.schedule = "step", .every = 0},
+        LearningRateSpec{.schedule = "step", .factor = nan, .every = 1},
         LearningRateSpec{.schedule = "step", .factor = -1, .every = 1}}) {
     EXPECT_THROW(validate(spec), ConfigError);
   }
-  for (const char* schedule : {"constant", "cosine", "linear"}) EXPECT_NO_THROW(validate({.schedule = schedule}));
+  for (const char* schedule : {"constant", "cosine", "linear"})
+    EXPECT_NO_THROW(validate({.schedule = schedule}));
   EXPECT_NO_THROW(validate({.base = 0, .schedule = "step", .every = 1}));
 }
 
 TEST(LearningRate, AnUnknownScheduleIsNamed) {
-  EXPECT_THAT([] { validate({.schedule = "sine"}); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr("'sine'")));
+  EXPECT_THAT([] { validate({.schedule = "sine"}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("'sine'")));
 }
 
 }  // namespace

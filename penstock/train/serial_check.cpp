@@ -31,19 +31,23 @@ bool same_weight(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   return (a - b).abs().max().item<double>() <= tolerance * scale;
 }
 
-void compare_numbers(const std::vector<double>& ours, const std::vector<double>& theirs, SerialCheck& check) {
+void compare_numbers(const std::vector<double>& ours, const std::vector<double>& theirs,
+                     SerialCheck& check) {
   if (ours.size() != theirs.size()) {
-    throw RuntimeError(fmt::format("the reference made {} steps, the pipeline {}", theirs.size(), ours.size()));
+    throw RuntimeError(
+        fmt::format("the reference made {} steps, the pipeline {}", theirs.size(), ours.size()));
   }
   for (size_t i = 0; i < ours.size(); ++i) {
     const double difference = relative_difference(ours[i], theirs[i]);
     const auto step = static_cast<int64_t>(i);
-    if (difference > check.tolerance && (check.first_difference < 0 || step < check.first_difference)) check.first_difference = step;
+    if (difference > check.tolerance &&
+        (check.first_difference < 0 || step < check.first_difference))
+      check.first_difference = step;
   }
 }
 
-void compare_weights(const model::Model& model, const std::vector<model::Tensors>& ours, const std::vector<model::Tensors>& theirs,
-                     SerialCheck& check) {
+void compare_weights(const model::Model& model, const std::vector<model::Tensors>& ours,
+                     const std::vector<model::Tensors>& theirs, SerialCheck& check) {
   for (size_t l = 0; l < ours.size(); ++l) {
     const LayerId id{static_cast<int32_t>(l)};
     const std::vector<model::ParameterSpec> specs = model.layer(id).parameters();
@@ -63,7 +67,8 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   serial.micro_batch_size = plan.micro_batch_size;
   serial.micro_batches = plan.micro_batches;
   serial.stages.resize(1);
-  for (const graph::LayerNode& layer : model.graph().layers()) serial.stages[0].layers.push_back(layer.name);
+  for (const graph::LayerNode& layer : model.graph().layers())
+    serial.stages[0].layers.push_back(layer.name);
   return serial;
 }
 
@@ -71,33 +76,41 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
 int64_t common_groups(const plan::Plan& plan) {
   constexpr int64_t kMost = 1'000'000;
   if (const auto groups = common_multiple(plan.replicas(), kMost)) return *groups;
-  throw ConfigError(fmt::format(
-      "the replicas {} of the plan's stages have no common multiple up to {}: one worker cannot add up gradients in the same order",
-      plan.config(), kMost));
+  throw ConfigError(
+      fmt::format("the replicas {} of the plan's stages have no common multiple up to {}: one "
+                  "worker cannot add up gradients in the same order",
+                  plan.config(), kMost));
 }
 
-/// R runs the forward pass at the newest version: the gradient is that of activations which no forward pass had.
+/// R runs the forward pass at the newest version: the gradient is that of activations which no
+/// forward pass had.
 void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) {
   if (policy != schedule::WeightPolicy::Latest) return;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     if (!plan.stages[s].recompute) continue;
-    throw ConfigError(
-        fmt::format("under weights latest, stage {} recomputes its activations with other weights than its forward pass had, "
-                    "which no reference replays: expected a plan without recomputation, or other weights",
-                    s));
+    throw ConfigError(fmt::format(
+        "under weights latest, stage {} recomputes its activations with other weights than its "
+        "forward pass had, "
+        "which no reference replays: expected a plan without recomputation, or other weights",
+        s));
   }
 }
 
 TrainResult run(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   TrainResult result = train(model, data, options);
-  if (result.interrupted) throw RuntimeError(fmt::format("stopped after {} steps, before there was anything to compare", result.steps));
+  if (result.interrupted)
+    throw RuntimeError(
+        fmt::format("stopped after {} steps, before there was anything to compare", result.steps));
   return result;
 }
 
 }  // namespace
 
-SerialCheck check_against_serial(const model::Model& model, const DataSplit& data, const TrainOptions& options, int64_t steps) {
-  if (steps < 1) throw ConfigError(fmt::format("the number of steps to check must be at least 1, found {}", steps));
+SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
+                                 const TrainOptions& options, int64_t steps) {
+  if (steps < 1)
+    throw ConfigError(
+        fmt::format("the number of steps to check must be at least 1, found {}", steps));
   check_trainable(model, data, options);
   const schedule::ScheduleShape shape = schedule::shape_of(options.plan, 1);
   refuse_unreplayable(options.plan, shape.policy);
@@ -138,7 +151,8 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   if (check.reference_grad_norms.empty()) check.grad_norms.clear();
   compare_numbers(check.grad_norms, check.reference_grad_norms, check);
   for (size_t i = 0; i < check.losses.size(); ++i) {
-    check.largest_difference = std::max(check.largest_difference, relative_difference(check.losses[i], check.reference_losses[i]));
+    check.largest_difference = std::max(
+        check.largest_difference, relative_difference(check.losses[i], check.reference_losses[i]));
   }
   compare_weights(model, result.weights, reference_weights, check);
   return check;

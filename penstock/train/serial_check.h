@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/train/dataset.h"
+#include "penstock/train/data/dataset.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::train {
 
-/// Two runs of the same training. Everything is compared bit for bit under the flush policy, to `tolerance` (of the larger magnitude)
-/// otherwise.
+/// Two runs of the same training. Everything is compared bit for bit under the flush policy, to
+/// `tolerance` (of the larger magnitude) otherwise.
 struct SerialCheck {
   std::string reference;  ///< what it was compared with, for people
   double tolerance = 0;   ///< 0: bit for bit
@@ -23,17 +23,22 @@ struct SerialCheck {
   std::vector<double> reference_losses;
   std::vector<double> grad_norms;  ///< both empty unless norms are recorded
   std::vector<double> reference_grad_norms;
-  int64_t first_difference = -1;  ///< position of the first step whose loss or norm differs; -1: none
+  /// Position of the first step whose loss or norm differs; -1: none.
+  int64_t first_difference = -1;
   double largest_difference = 0;  ///< of losses, relative
-  std::string first_weight;       ///< the first weight ("fc1.weight") that differs after the last step; empty: none
+  /// The first weight ("fc1.weight") that differs after the last step; empty: none.
+  std::string first_weight;
 
   bool equal() const { return first_difference < 0 && first_weight.empty(); }
 };
 
-/// Trains for at most `steps` steps by the plan, and again for reference: under flush on one worker, with the same micro-batches and the
-/// same groups of gradients; under a policy that delays weights in a single thread that replays the delays (serial_replay.h). From fresh
-/// weights, without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, recomputation under "latest", whose
-/// activations are of two versions, as train()), RuntimeError when stopped before the end, and as train().
-SerialCheck check_against_serial(const model::Model& model, const DataSplit& data, const TrainOptions& options, int64_t steps);
+/// Trains for at most `steps` steps by the plan, and again for reference: under flush on one
+/// worker, with the same micro-batches and the same groups of gradients; under a policy that delays
+/// weights in a single thread that replays the delays (serial_replay.h). From fresh weights,
+/// without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, recomputation under
+/// "latest", whose activations are of two versions, as train()), RuntimeError when stopped before
+/// the end, and as train().
+SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
+                                 const TrainOptions& options, int64_t steps);
 
 }  // namespace penstock::train

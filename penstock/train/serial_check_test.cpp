@@ -56,7 +56,8 @@ TrainOptions options_for(const plan::Plan& plan) {
 }
 
 std::string describe(const Case& c) {
-  return c.strategy + " with " + std::to_string(c.micro_batches) + " micro-batches, " + std::to_string(c.replicas.size()) + " stages";
+  return c.strategy + " with " + std::to_string(c.micro_batches) + " micro-batches, " +
+         std::to_string(c.replicas.size()) + " stages";
 }
 
 void expect_equal(const SerialCheck& check, size_t steps) {
@@ -73,8 +74,11 @@ TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitAsOneWorker) {
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
     SCOPED_TRACE(describe(c));
-    expect_equal(check_against_serial(model, data, options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
-                 12);
+    expect_equal(
+        check_against_serial(
+            model, data,
+            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 12),
+        12);
   }
 }
 
@@ -83,7 +87,8 @@ TEST(SerialCheck, SoDoesTrainingWithAClippedNorm) {
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
     SCOPED_TRACE(describe(c));
-    TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+    TrainOptions options =
+        options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
     options.max_grad_norm = 0.3;
     const SerialCheck check = check_against_serial(model, data, options, 6);
     expect_equal(check, 6);
@@ -97,7 +102,11 @@ TEST(SerialCheck, SoDoWeightsThatStagesShare) {
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
     SCOPED_TRACE(describe(c));
-    expect_equal(check_against_serial(model, data, options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6), 6);
+    expect_equal(
+        check_against_serial(
+            model, data,
+            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks)), 6),
+        6);
   }
 }
 
@@ -107,7 +116,8 @@ TEST(SerialCheck, EvaluationGivesTheSameAccuracyOnWorkersWithSeveralStages) {
   TrainOptions options = options_for(plan_for(model, "serial", {1}, 4));
   const TrainResult serial = train(model, data, options);
   ASSERT_TRUE(serial.test_accuracy.has_value());
-  for (const Case& c : {Case{"interleaved", {1, 1, 1, 1}, 4, 2}, Case{"zb-v", {1, 1, 1, 1}, 4, 2}, Case{"chimera", {2, 2}, 4}}) {
+  for (const Case& c : {Case{"interleaved", {1, 1, 1, 1}, 4, 2}, Case{"zb-v", {1, 1, 1, 1}, 4, 2},
+                        Case{"chimera", {2, 2}, 4}}) {
     SCOPED_TRACE(describe(c));
     options.plan = plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks);
     const TrainResult result = train(model, data, options);
@@ -137,10 +147,12 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
     SCOPED_TRACE(c.weights + " " + describe(c));
     TrainOptions options = options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches));
     options.plan.weights = c.weights;
-    const SerialCheck check = check_against_serial(model, data, options, 14);  // into the second epoch
+    // into the second epoch
+    const SerialCheck check = check_against_serial(model, data, options, 14);
     EXPECT_EQ(check.losses.size(), 14U);
     EXPECT_GT(check.tolerance, 0);
-    EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " " << check.largest_difference;
+    EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " "
+                               << check.largest_difference;
     // The delay matters, or the replay would prove nothing.
     options.plan = plan_for(model, "serial", {1}, c.micro_batches);
     EXPECT_GT(std::abs(replay_serially(model, data, options).losses[13] - check.losses[13]), 1e-3);
@@ -166,7 +178,8 @@ TEST(SerialCheck, FindsTheFirstStepThatDiffers) {
   x = net.tanh(net.linear(x, {.features = 8}));
   x = net.apply(std::make_shared<Drifting>(), {x}).front();
   const model::Model model = net.build(net.linear(x, {.features = 3}));
-  const SerialCheck check = check_against_serial(model, feature_data(), options_for(plan_for(model, "gpipe", {1, 1}, 2)), 5);
+  const SerialCheck check = check_against_serial(
+      model, feature_data(), options_for(plan_for(model, "gpipe", {1, 1}, 2)), 5);
   EXPECT_FALSE(check.equal());
   EXPECT_EQ(check.first_difference, 0);
   EXPECT_NE(check.first_weight, "");
@@ -175,14 +188,19 @@ TEST(SerialCheck, FindsTheFirstStepThatDiffers) {
 }
 
 TEST(SerialCheck, TiedAutoencoderOfTheZooIsCheckedToo) {
-  const model::Model model = model::make_model({.name = "tied_mlp", .input_shape = {6}, .classes = 3, .width = 16, .depth = 2});
-  expect_equal(check_against_serial(model, feature_data(), options_for(plan_for(model, "zb-h1", {1, 1, 1}, 4)), 8), 8);
+  const model::Model model = model::make_model(
+      {.name = "tied_mlp", .input_shape = {6}, .classes = 3, .width = 16, .depth = 2});
+  expect_equal(check_against_serial(model, feature_data(),
+                                    options_for(plan_for(model, "zb-h1", {1, 1, 1}, 4)), 8),
+               8);
 }
 
 TEST(SerialCheck, RefusesWhatItCannotCheck) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
-  EXPECT_THROW(check_against_serial(model, data, options_for(plan_for(model, "gpipe", {1, 1}, 2)), 0), ConfigError);
+  EXPECT_THROW(
+      check_against_serial(model, data, options_for(plan_for(model, "gpipe", {1, 1}, 2)), 0),
+      ConfigError);
   TrainOptions options = options_for(plan_for(model, "gpipe", {1, 1}, 2));
   std::atomic<bool> stop{true};
   options.stop = &stop;
@@ -204,7 +222,9 @@ class Stopping : public model::Layer {
  public:
   Stopping(int64_t at, std::atomic<bool>& stop) : left_(at), stop_(stop) {}
   std::string kind() const override { return "stopping"; }
-  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override { return inputs; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
   model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
                          const model::ForwardContext&) const override {
     if (--left_ == 0) stop_ = true;
@@ -220,7 +240,8 @@ class Stopping : public model::Layer {
 TEST(SerialCheck, StopsInTheMiddleOfTheReplay) {
   std::atomic<bool> stop{false};
   constexpr int64_t kSteps = 8;
-  const auto layer = std::make_shared<Stopping>(kSteps + 3, stop);  // one micro-batch each: in the third step of the replay
+  // one micro-batch each: in the third step of the replay
+  const auto layer = std::make_shared<Stopping>(kSteps + 3, stop);
   model::ModelBuilder net("stopping");
   model::Value x = net.linear(net.input({6}), {.features = 8});
   x = net.apply(layer, {x}).front();

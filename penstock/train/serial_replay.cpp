@@ -12,7 +12,7 @@
 #include "penstock/model/loss.h"
 #include "penstock/runtime/global_gradients.h"
 #include "penstock/runtime/stage_module.h"
-#include "penstock/train/epoch_batches.h"
+#include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
@@ -30,8 +30,9 @@ struct Versions {
 
 /// [stage][micro-batch], as the lowered schedule says.
 std::vector<std::vector<Versions>> versions_of(const schedule::Schedule& schedule) {
-  std::vector<std::vector<Versions>> table(schedule.shape.replicas.size(),
-                                           std::vector<Versions>(static_cast<size_t>(schedule.shape.micro_batches)));
+  std::vector<std::vector<Versions>> table(
+      schedule.shape.replicas.size(),
+      std::vector<Versions>(static_cast<size_t>(schedule.shape.micro_batches)));
   for (const auto& actions : schedule.workers) {
     for (const schedule::Action& action : actions) {
       if (!is_compute(action.op)) continue;
@@ -62,7 +63,8 @@ class SerialReplay {
     model::Tensors weights;
     for (const LayerId id : whole_.layers()) {
       const model::Tensors initial = model.initial_weights(id, options.seed);
-      for (size_t i = 0; i < initial.size(); ++i) add_use({id, static_cast<int>(i)}, initial[i], weights);
+      for (size_t i = 0; i < initial.size(); ++i)
+        add_use({id, static_cast<int>(i)}, initial[i], weights);
       for (const at::Tensor& buffer : model.initial_buffers(id)) buffers_.push_back(buffer);
     }
     versions_.push_back(std::move(weights));
@@ -74,8 +76,8 @@ class SerialReplay {
   void add_use(const graph::ParameterRef& use, const at::Tensor& initial, model::Tensors& weights);
   void run_epoch(int64_t epoch, int64_t total_steps);
   /// Adds the gradients of one micro-batch to `sums`; returns the sum of its samples' losses.
-  double run_micro_batch(const EpochBatches& batches, MicroBatchId b, int64_t mini_batch_samples, const std::vector<Versions>& versions,
-                         model::Tensors& sums) const;
+  double run_micro_batch(const EpochBatches& batches, MicroBatchId b, int64_t mini_batch_samples,
+                         const std::vector<Versions>& versions, model::Tensors& sums) const;
   const at::Tensor& weight(size_t use, int64_t version) const;
   void step(model::Tensors sums, double learning_rate);
 
@@ -90,46 +92,58 @@ class SerialReplay {
   std::vector<graph::ParameterRef> uses_;  ///< in the order of the flat list that whole_ takes
   std::vector<size_t> weight_of_use_;      ///< into weights_
   mutable model::Tensors buffers_;
-  std::deque<model::Tensors> versions_;  ///< of weights_; the first is version first_version_ of this epoch
+  /// Of weights_; the first is version first_version_ of this epoch.
+  std::deque<model::Tensors> versions_;
   int64_t first_version_ = 0;
   int64_t steps_ = 0;
   Replay result_;
 };
 
-void SerialReplay::add_use(const graph::ParameterRef& use, const at::Tensor& initial, model::Tensors& weights) {
+void SerialReplay::add_use(const graph::ParameterRef& use, const at::Tensor& initial,
+                           model::Tensors& weights) {
   const graph::ParameterRef owner = model_.graph().owner(use);
   uses_.push_back(use);
-  const auto known = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& weight) { return weight.owner == owner; });
+  const auto known = std::find_if(weights_.begin(), weights_.end(),
+                                  [&](const Weight& weight) { return weight.owner == owner; });
   weight_of_use_.push_back(static_cast<size_t>(known - weights_.begin()));
   if (known != weights_.end()) return;
   weights_.push_back({owner, {}});
-  for (size_t s = 0; s < optimizer_->state_names().size(); ++s) weights_.back().state.push_back(at::zeros_like(initial));
+  for (size_t s = 0; s < optimizer_->state_names().size(); ++s)
+    weights_.back().state.push_back(at::zeros_like(initial));
   weights.push_back(initial);
 }
 
 const at::Tensor& SerialReplay::weight(size_t use, int64_t version) const {
   const int64_t place = version - first_version_;
-  PENSTOCK_CHECK(place >= 0 && place < static_cast<int64_t>(versions_.size()), version, first_version_, versions_.size());
+  PENSTOCK_CHECK(place >= 0 && place < static_cast<int64_t>(versions_.size()), version,
+                 first_version_, versions_.size());
   return versions_[static_cast<size_t>(place)][weight_of_use_[use]];
 }
 
-double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b, int64_t mini_batch_samples,
-                                     const std::vector<Versions>& versions, model::Tensors& sums) const {
+double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b,
+                                     int64_t mini_batch_samples,
+                                     const std::vector<Versions>& versions,
+                                     model::Tensors& sums) const {
   model::Tensors leaves;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
     const at::Tensor& value = weight(use, read.forward);
     // What backward overwrites must be a copy.
-    leaves.push_back((read.forward == read.backward ? value.detach() : value.clone()).requires_grad_(true));
+    leaves.push_back(
+        (read.forward == read.backward ? value.detach() : value.clone()).requires_grad_(true));
   }
-  const model::Tensors outputs = whole_.forward(leaves, buffers_, batches.inputs(b), {.training = true, .seed = batches.seed(b)});
-  const model::LossResult loss = model::cross_entropy(outputs.at(whole_.model_outputs().front()), batches.targets(b), mini_batch_samples);
+  const model::Tensors outputs = whole_.forward(leaves, buffers_, batches.inputs(b),
+                                                {.training = true, .seed = batches.seed(b)});
+  const model::LossResult loss = model::cross_entropy(outputs.at(whole_.model_outputs().front()),
+                                                      batches.targets(b), mini_batch_samples);
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
-    if (read.forward != read.backward) leaves[use].variable_data().copy_(weight(use, read.backward));
+    if (read.forward != read.backward)
+      leaves[use].variable_data().copy_(weight(use, read.backward));
   }
   if (leaves.empty() || !loss.scaled_loss.requires_grad()) return loss.loss_sum;
-  const auto gradients = torch::autograd::grad({loss.scaled_loss}, leaves, {}, /*retain_graph=*/{}, /*create_graph=*/false,
+  const auto gradients = torch::autograd::grad({loss.scaled_loss}, leaves, {}, /*retain_graph=*/{},
+                                               /*create_graph=*/false,
                                                /*allow_unused=*/true);
   for (size_t use = 0; use < uses_.size(); ++use) {
     at::Tensor& sum = sums[weight_of_use_[use]];
@@ -162,23 +176,28 @@ void SerialReplay::step(model::Tensors sums, double rate) {
       continue;
     }
     next.push_back(at::empty_like(before));
-    optimizer_->step(before, sums[w], next.back(), weights_[w].state, {.learning_rate = rate, .step = steps_});
+    optimizer_->step(before, sums[w], next.back(), weights_[w].state,
+                     {.learning_rate = rate, .step = steps_});
   }
   versions_.push_back(std::move(next));
 }
 
 void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   const int64_t left = total_steps - steps_;
-  const int64_t samples = std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
+  const int64_t samples =
+      std::min(data_.train->size(), saturating_mul(left, options_.mini_batch_size));
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
-  const std::vector<int64_t> order = epoch_order(data_.train->size(), options_.seed, epoch, options_.shuffle);
+  const std::vector<int64_t> order =
+      epoch_order(data_.train->size(), options_.seed, epoch, options_.shuffle);
   const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch));
-  const auto table = versions_of(training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1), samples,
-                                                   options_.mini_batch_size, options_.max_grad_norm > 0));
+  const auto table =
+      versions_of(training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1),
+                                    samples, options_.mini_batch_size, options_.max_grad_norm > 0));
   int64_t longest_delay = 0;
   for (const auto& stage : table) {
     for (size_t b = 0; b < stage.size(); ++b) {
-      longest_delay = std::max(longest_delay, static_cast<int64_t>(b) / cut.micro_batches - std::min(stage[b].forward, stage[b].backward));
+      longest_delay = std::max(longest_delay, static_cast<int64_t>(b) / cut.micro_batches -
+                                                  std::min(stage[b].forward, stage[b].backward));
     }
   }
   // Versions begin at 0 with each schedule, that is with each epoch.
@@ -186,8 +205,9 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   first_version_ = 0;
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
     if (options_.stop != nullptr && options_.stop->load()) {
-      throw RuntimeError(
-          fmt::format("stopped after {} of {} steps of the replay, before there was anything to compare", steps_, total_steps));
+      throw RuntimeError(fmt::format(
+          "stopped after {} of {} steps of the replay, before there was anything to compare",
+          steps_, total_steps));
     }
     const int64_t size = cut.mini_batch_samples(MiniBatchId{t});
     model::Tensors sums(weights_.size());
@@ -199,7 +219,9 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
     }
     result_.losses.push_back(loss / static_cast<double>(size));
     step(std::move(sums),
-         learning_rate(options_.learning_rate, steps_, options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps));
+         learning_rate(
+             options_.learning_rate, steps_,
+             options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps));
     while (t + 1 - first_version_ > longest_delay) {
       versions_.pop_front();
       ++first_version_;
@@ -221,7 +243,8 @@ Replay SerialReplay::run() {
 
 }  // namespace
 
-Replay replay_serially(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+Replay replay_serially(const model::Model& model, const DataSplit& data,
+                       const TrainOptions& options) {
   check_trainable(model, data, options);
   return SerialReplay(model, data, options).run();
 }

@@ -7,13 +7,14 @@
 #include "penstock/model/builder.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
-#include "penstock/train/dataset.h"
+#include "penstock/train/data/dataset.h"
 #include "penstock/train/trainer.h"
 
 namespace penstock::train {
 
-/// 6 features, 3 classes; eight layers with weights, a skip connection over several of them, a layer with two outputs, dropout, and
-/// weights of the first layers that later ones borrow if `tied`.
+/// 6 features, 3 classes; eight layers with weights, a skip connection over several of them, a
+/// layer with two outputs, dropout, and weights of the first layers that later ones borrow if
+/// `tied`.
 inline model::Model branching_model(double dropout = 0.2, bool tied = false) {
   model::ModelBuilder net("branching");
   model::Value x = net.input({6});
@@ -46,9 +47,10 @@ inline DataSplit feature_data(int64_t samples = 200) {
   return load_data(spec);
 }
 
-/// The layers cut into nearly equal runs, one per entry of `replicas`; placed as the kind expects where workers hold several stages.
-inline plan::Plan plan_for(const model::Model& model, const std::string& strategy, std::vector<int> replicas, int64_t micro_batches,
-                           int chunks = 1) {
+/// The layers cut into nearly equal runs, one per entry of `replicas`; placed as the kind expects
+/// where workers hold several stages.
+inline plan::Plan plan_for(const model::Model& model, const std::string& strategy,
+                           std::vector<int> replicas, int64_t micro_batches, int chunks = 1) {
   const schedule::Kind kind = schedule::parse_kind(strategy);
   plan::Plan plan;
   plan.strategy = strategy;
@@ -57,8 +59,8 @@ inline plan::Plan plan_for(const model::Model& model, const std::string& strateg
   plan.stages.resize(replicas.size());
   const int layers = model.graph().num_layers();
   for (int l = 0; l < layers; ++l) {
-    plan.stages[static_cast<size_t>(l) * replicas.size() / static_cast<size_t>(layers)].layers.push_back(
-        model.graph().layer(LayerId{l}).name);
+    plan.stages[static_cast<size_t>(l) * replicas.size() / static_cast<size_t>(layers)]
+        .layers.push_back(model.graph().layer(LayerId{l}).name);
   }
   for (size_t s = 0; s < replicas.size(); ++s) plan.stages[s].replicas = replicas[s];
   plan.hosts = schedule::with_hosts(kind, schedule::shape_of(plan, 1), chunks).hosts;

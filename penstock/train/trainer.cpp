@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "penstock/runtime/pipeline.h"
-#include "penstock/train/checkpoint.h"
-#include "penstock/train/checkpoint_folders.h"
-#include "penstock/train/epoch_batches.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
@@ -28,33 +28,41 @@ constexpr size_t kFinalLosses = 50;
 constexpr int64_t kMaxThreads = 1024;
 
 void check_range(const char* what, int64_t value, int64_t least, int64_t most = INT64_MAX) {
-  if (value < least) throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
-  if (value > most) throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
+  if (value < least)
+    throw ConfigError(fmt::format("{} must be at least {}, found {}", what, least, value));
+  if (value > most)
+    throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
 }
 
 /// The data set must fit the model: one input per sample, targets that the logits have room for.
 void check_data(const model::Model& model, const DataSplit& data) {
   if (data.train->size() < 1) throw ConfigError("the training set is empty");
   if (model.input_shapes().size() != 1) {
-    throw ConfigError(
-        fmt::format("a data set has one input per sample, the model '{}' wants {}", model.name(), model.input_shapes().size()));
+    throw ConfigError(fmt::format("a data set has one input per sample, the model '{}' wants {}",
+                                  model.name(), model.input_shapes().size()));
   }
   if (model.graph().outputs().size() != 1) {
     throw ConfigError(
-        fmt::format("training needs a model with one output (the logits), '{}' has {}", model.name(), model.graph().outputs().size()));
+        fmt::format("training needs a model with one output (the logits), '{}' has {}",
+                    model.name(), model.graph().outputs().size()));
   }
   const graph::ValueRef output = model.graph().outputs().front();
   const model::Shape shape =
-      output.is_model_input() ? model.input_shapes().front() : model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
+      output.is_model_input()
+          ? model.input_shapes().front()
+          : model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
   if (shape.size() != 1 || shape.front() < data.train->classes()) {
-    throw ConfigError(
-        fmt::format("the model '{}' ends in {} numbers per sample, the data set '{}' has {} classes: a classifier of at least as many is "
-                    "expected (--classes)",
-                    model.name(), fmt::join(shape, "x"), data.train->name(), data.train->classes()));
+    throw ConfigError(fmt::format(
+        "the model '{}' ends in {} numbers per sample, the data set '{}' has {} classes: a "
+        "classifier of at least as many is "
+        "expected (--classes)",
+        model.name(), fmt::join(shape, "x"), data.train->name(), data.train->classes()));
   }
 }
 
-double samples_per_second(int64_t samples, int64_t ns) { return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0; }
+double samples_per_second(int64_t samples, int64_t ns) {
+  return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
+}
 
 /// One call of train().
 class Run {
@@ -65,7 +73,8 @@ class Run {
         options_(options),
         seed_(options.seed),
         optimizer_(model::make_optimizer(options.optimizer)),
-        pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(), *optimizer_,
+        pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
+                  *optimizer_,
                   {.seed = options.seed,
                    .threads_per_worker = options.threads_per_worker,
                    .deadline = options.deadline,
@@ -77,12 +86,15 @@ class Run {
 
  private:
   Schedule schedule_of(int64_t samples) const {
-    return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size, has_norm());
+    return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size,
+                             has_norm());
   }
-  /// Weights that stages share are added up where the norm is taken, so the norm is known then, too.
+  /// Weights that stages share are added up where the norm is taken, so the norm is known then,
+  /// too.
   bool has_norm() const { return options_.max_grad_norm > 0 || pipeline_.needs_norm(); }
   double rate(int64_t step) const {
-    const int64_t length = options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps_;
+    const int64_t length =
+        options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps_;
     return learning_rate(options_.learning_rate, step, length);
   }
   bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
@@ -91,8 +103,10 @@ class Run {
   runtime::LayerSnapshot snapshot_of(const LayerState& state) const;
   void run_epoch();
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
-  void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured, EpochSummary& summary);
-  void account(const runtime::RunResult& run, int64_t samples, bool measured, EpochSummary& summary);
+  void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
+                   EpochSummary& summary);
+  void account(const runtime::RunResult& run, int64_t samples, bool measured,
+               EpochSummary& summary);
   void evaluate(EpochSummary& summary);
   void save();
 
@@ -120,17 +134,19 @@ void Run::resume() {
   if (!has_checkpoint(options_.checkpoint)) return;
   const Checkpoint checkpoint = load_checkpoint(options_.checkpoint, model_);
   if (checkpoint.optimizer != options_.optimizer.name) {
-    throw ConfigError(
-        fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'", checkpoint.optimizer, options_.optimizer.name));
+    throw ConfigError(fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
+                                  checkpoint.optimizer, options_.optimizer.name));
   }
   if (checkpoint.next_mini_batch > 0 && checkpoint.mini_batch_size != options_.mini_batch_size) {
     throw ConfigError(
-        fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run has {}: resume with the same size",
+        fmt::format("the checkpoint lies inside an epoch of mini-batches of {} samples, this run "
+                    "has {}: resume with the same size",
                     checkpoint.mini_batch_size, options_.mini_batch_size));
   }
   if (checkpoint.next_mini_batch > 0 && checkpoint.train_samples != data_.train->size()) {
     throw ConfigError(
-        fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has {}: resume with the same data",
+        fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has "
+                    "{}: resume with the same data",
                     checkpoint.train_samples, data_.train->size()));
   }
   std::vector<runtime::LayerSnapshot> layers;
@@ -138,8 +154,11 @@ void Run::resume() {
   pipeline_.load(layers, checkpoint.step);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
-  log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step, epoch_ + 1, next_mini_batch_,
-                       checkpoint.seed != seed_ ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed) : ""));
+  log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step,
+                       epoch_ + 1, next_mini_batch_,
+                       checkpoint.seed != seed_
+                           ? fmt::format(", with the checkpoint's seed {}", checkpoint.seed)
+                           : ""));
   seed_ = checkpoint.seed;
 }
 
@@ -148,21 +167,27 @@ runtime::LayerSnapshot Run::snapshot_of(const LayerState& state) const {
   const std::vector<std::string> names = optimizer_->state_names();
   if (!state.weights.empty() && state.optimizer.size() != names.size()) {
     throw ConfigError(
-        fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here keeps {}: resume with the same settings",
+        fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
+                    "keeps {}: resume with the same settings",
                     state.optimizer.size(), options_.optimizer.name, names.size()));
   }
   for (const std::string& name : names) {
     const auto found = state.optimizer.find(name);
     if (found == state.optimizer.end() && !state.weights.empty()) {
-      throw ConfigError(fmt::format("the checkpoint has no optimiser state '{}': resume with the optimiser that it was made with", name));
+      throw ConfigError(
+          fmt::format("the checkpoint has no optimiser state '{}': resume with the optimiser that "
+                      "it was made with",
+                      name));
     }
-    layer.optimizer_state.push_back(found == state.optimizer.end() ? model::Tensors{} : found->second);
+    layer.optimizer_state.push_back(found == state.optimizer.end() ? model::Tensors{}
+                                                                   : found->second);
   }
   return layer;
 }
 
 void Run::count_steps() {
-  const int64_t left = std::max<int64_t>(0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
+  const int64_t left = std::max<int64_t>(
+      0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
   total_steps_ = saturating_add(pipeline_.steps(), left);
   if (options_.max_steps > 0) total_steps_ = std::min(total_steps_, options_.max_steps);
 }
@@ -180,15 +205,18 @@ void Run::save() {
                         {}};
   const auto names = optimizer_->state_names();
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) {
-    LayerState& state = checkpoint.layers.emplace_back(LayerState{std::move(layer.weights), std::move(layer.buffers), {}});
-    for (size_t s = 0; s < names.size(); ++s) state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
+    LayerState& state = checkpoint.layers.emplace_back(
+        LayerState{std::move(layer.weights), std::move(layer.buffers), {}});
+    for (size_t s = 0; s < names.size(); ++s)
+      state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
   }
   log_info("checkpoint: " + save_checkpoint(options_.checkpoint, model_, checkpoint).string());
 }
 
 TrainResult Run::run() {
   warmup_left_ = options_.warmup_steps;
-  if (!options_.checkpoint.empty()) make_checkpoint_directory(options_.checkpoint);  // better now than after the first epoch
+  // better now than after the first epoch
+  if (!options_.checkpoint.empty()) make_checkpoint_directory(options_.checkpoint);
   if (options_.resume) resume();
   count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
@@ -202,38 +230,46 @@ TrainResult Run::run() {
   result_.idle_share = worker_ns_ > 0 ? idle_ns_ / worker_ns_ : 0;
   result_.steps = pipeline_.steps();
   if (options_.keep_weights) {
-    for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) result_.weights.push_back(std::move(layer.weights));
+    for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
+      result_.weights.push_back(std::move(layer.weights));
   }
   const size_t last = std::min(kFinalLosses, result_.losses.size());
   if (last > 0)
-    result_.final_loss =
-        std::accumulate(result_.losses.end() - static_cast<std::ptrdiff_t>(last), result_.losses.end(), 0.0) / static_cast<double>(last);
+    result_.final_loss = std::accumulate(result_.losses.end() - static_cast<std::ptrdiff_t>(last),
+                                         result_.losses.end(), 0.0) /
+                         static_cast<double>(last);
   return std::move(result_);
 }
 
 void Run::run_epoch() {
-  const std::vector<int64_t> order = epoch_order(data_.train->size(), seed_, epoch_, options_.shuffle);
+  const std::vector<int64_t> order =
+      epoch_order(data_.train->size(), seed_, epoch_, options_.shuffle);
   EpochSummary summary;
   summary.epoch = epoch_;
   const size_t steps_before = result_.losses.size();
   epoch_correct_ = 0;
   epoch_samples_ = 0;
-  const auto remaining = [&]() { return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps()); };
+  const auto remaining = [&]() {
+    return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps());
+  };
   if (warmup_left_ > 0 && remaining() > 0) {
     const int64_t count = std::min(warmup_left_, remaining());
     run_segment(order, count, /*measured=*/false, summary);
     warmup_left_ -= count;
   }
-  if (!result_.interrupted && remaining() > 0) run_segment(order, remaining(), /*measured=*/true, summary);
+  if (!result_.interrupted && remaining() > 0)
+    run_segment(order, remaining(), /*measured=*/true, summary);
 
   const auto epoch_steps = static_cast<std::ptrdiff_t>(result_.losses.size() - steps_before);
   if (has_norm() && epoch_steps > 0) {
     summary.grad_norm =
-        std::accumulate(result_.grad_norms.end() - epoch_steps, result_.grad_norms.end(), 0.0) / static_cast<double>(epoch_steps);
+        std::accumulate(result_.grad_norms.end() - epoch_steps, result_.grad_norms.end(), 0.0) /
+        static_cast<double>(epoch_steps);
   }
   if (epoch_samples_ > 0) {
     summary.loss /= static_cast<double>(epoch_samples_);
-    summary.train_accuracy = static_cast<double>(epoch_correct_) / static_cast<double>(epoch_samples_);
+    summary.train_accuracy =
+        static_cast<double>(epoch_correct_) / static_cast<double>(epoch_samples_);
     summary.samples_per_s = samples_per_second(epoch_samples_, summary.train_ns);
   }
   if (next_mini_batch_ == mini_batches_per_epoch_) {
@@ -248,7 +284,8 @@ void Run::run_epoch() {
   if (options_.observer != nullptr) options_.observer->on_epoch(summary);
 }
 
-void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool measured, EpochSummary& summary) {
+void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
+                      EpochSummary& summary) {
   const int64_t first = next_mini_batch_ * options_.mini_batch_size;
   const int64_t samples = std::min(count * options_.mini_batch_size, data_.train->size() - first);
   const BatchCut cut(samples, options_.mini_batch_size, options_.plan.micro_batches);
@@ -274,22 +311,27 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     if (!std::isfinite(stats.loss_sum)) diverged = true;
     if (diverged || (options_.stop != nullptr && options_.stop->load())) halt = true;
     if (options_.observer == nullptr) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    options_.observer->on_mini_batch({.epoch = epoch_,
-                                      .epochs = options_.epochs,
-                                      .mini_batch = next_mini_batch_ + done,
-                                      .mini_batches = mini_batches_per_epoch_,
-                                      .samples = done_samples,
-                                      .loss = stats.mean_loss(),
-                                      .accuracy = static_cast<double>(correct) / static_cast<double>(epoch_samples_ + done_samples),
-                                      .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    options_.observer->on_mini_batch(
+        {.epoch = epoch_,
+         .epochs = options_.epochs,
+         .mini_batch = next_mini_batch_ + done,
+         .mini_batches = mini_batches_per_epoch_,
+         .samples = done_samples,
+         .loss = stats.mean_loss(),
+         .accuracy =
+             static_cast<double>(correct) / static_cast<double>(epoch_samples_ + done_samples),
+         .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
   };
   if (options_.stop != nullptr && options_.stop->load()) halt = true;
   reset_peak_memory();
   runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
   if (diverged) {
-    throw RuntimeError(fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the learning rate, may help",
-                                   pipeline_.steps()));
+    throw RuntimeError(
+        fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
+                    "learning rate, may help",
+                    pipeline_.steps()));
   }
   const auto finished = static_cast<int64_t>(run.mini_batches.size());
   next_mini_batch_ += finished;
@@ -299,7 +341,9 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
   account(run, finished_samples, measured, summary);
   if (!measured || finished_samples == 0) return;
-  const bool longest = result_.segments.empty() || finished_samples > *std::max_element(result_.segments.begin(), result_.segments.end());
+  const bool longest =
+      result_.segments.empty() ||
+      finished_samples > *std::max_element(result_.segments.begin(), result_.segments.end());
   result_.segments.push_back(finished_samples);
   if (longest) {
     result_.timeline = std::move(run.timeline);
@@ -308,7 +352,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   }
 }
 
-void Run::account(const runtime::RunResult& run, int64_t samples, bool measured, EpochSummary& summary) {
+void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
+                  EpochSummary& summary) {
   int64_t step = pipeline_.steps() - static_cast<int64_t>(run.mini_batches.size());
   for (const auto& stats : run.mini_batches) {
     result_.losses.push_back(stats.mean_loss());
@@ -322,7 +367,8 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
   if (!measured) return;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
-  const double span = static_cast<double>(run.timeline.makespan_ns()) * static_cast<double>(run.timeline.workers.size());
+  const double span = static_cast<double>(run.timeline.makespan_ns()) *
+                      static_cast<double>(run.timeline.workers.size());
   idle_ns_ += run.timeline.idle_share() * span;
   worker_ns_ += span;
 }
@@ -330,16 +376,19 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
 void Run::evaluate(EpochSummary& summary) {
   const int64_t size = data_.test->size();
   if (size == 0) return;
-  const int64_t batch = ceil_div(options_.mini_batch_size, std::min(options_.plan.micro_batches, options_.mini_batch_size));
+  const int64_t batch = ceil_div(options_.mini_batch_size,
+                                 std::min(options_.plan.micro_batches, options_.mini_batch_size));
   const BatchCut cut(size, batch, 1);
-  const Schedule schedule = evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
+  const Schedule schedule =
+      evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
   const int64_t credits = check_schedule(schedule);
   const std::vector<int64_t> order = epoch_order(size, 0, 0, /*shuffle=*/false);
   runtime::RunOptions run_options;
   run_options.credits = credits;
   run_options.stop = options_.stop;
   run_options.max_timeline_events = 0;
-  const runtime::RunResult run = pipeline_.run(schedule, EpochBatches(*data_.test, order, 0, cut, seed_), run_options);
+  const runtime::RunResult run =
+      pipeline_.run(schedule, EpochBatches(*data_.test, order, 0, cut, seed_), run_options);
   double loss = 0;
   int64_t correct = 0;
   int64_t samples = 0;
@@ -366,22 +415,29 @@ void validate(const TrainOptions& options) {
   check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
   check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
   if (!(options.max_grad_norm >= 0)) {
-    throw ConfigError(fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}", options.max_grad_norm));
+    throw ConfigError(
+        fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}",
+                    options.max_grad_norm));
   }
   constexpr int64_t kMostGroups = 1'000'000;
-  check_range("the number of gradient groups (0: as few as the replicas allow)", options.gradient_groups, 0, kMostGroups);
+  check_range("the number of gradient groups (0: as few as the replicas allow)",
+              options.gradient_groups, 0, kMostGroups);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
 }
 
-void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
+void check_trainable(const model::Model& model, const DataSplit& data,
+                     const TrainOptions& options) {
   validate(options);
   check_data(model, data);
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
-  if (options.gradient_groups > 0 && schedule::parse_weight_policy(options.plan.weights) != schedule::WeightPolicy::Flush) {
+  if (options.gradient_groups > 0 &&
+      schedule::parse_weight_policy(options.plan.weights) != schedule::WeightPolicy::Flush) {
     throw ConfigError(
-        fmt::format("gradients are summed in a given number of groups under the policy flush only, not under {}", options.plan.weights));
+        fmt::format("gradients are summed in a given number of groups under the policy flush only, "
+                    "not under {}",
+                    options.plan.weights));
   }
 }
 

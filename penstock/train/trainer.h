@@ -1,6 +1,8 @@
-// Trains a model by a plan: epochs of mini-batches through the pipeline, evaluation between them, checkpoints, early stop.
+// Trains a model by a plan: epochs of mini-batches through the pipeline, evaluation between them,
+// checkpoints, early stop.
 //
-//   TrainResult result = train(model, load_data({}), {.plan = plan, .mini_batch_size = 64, .epochs = 1});
+//   TrainResult result = train(model, load_data({}), {.plan = plan, .mini_batch_size = 64,
+//       .epochs = 1});
 //   std::cout << result.test_accuracy << '\n';
 #pragma once
 
@@ -16,7 +18,7 @@
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
-#include "penstock/train/dataset.h"
+#include "penstock/train/data/dataset.h"
 #include "penstock/train/learning_rate.h"
 
 namespace penstock::train {
@@ -39,13 +41,14 @@ struct EpochSummary {
   double train_accuracy = 0;  ///< while training
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
-  std::optional<double> grad_norm;  ///< mean over the epoch's steps, before clipping; where it was taken
+  /// Mean over the epoch's steps, before clipping; where it was taken.
+  std::optional<double> grad_norm;
   double samples_per_s = 0;
   int64_t train_ns = 0;
 };
 
-/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must be quick; the others from train()'s own
-/// thread.
+/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must
+/// be quick; the others from train()'s own thread.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -54,7 +57,8 @@ class TrainObserver {
 };
 
 struct TrainOptions {
-  plan::Plan plan = {};          ///< stages, replicas, strategy and weight policy; micro_batches is taken from here
+  /// Stages, replicas, strategy and weight policy; micro_batches is taken from here.
+  plan::Plan plan = {};
   int64_t mini_batch_size = 64;  ///< samples per optimiser step, over all workers
   int64_t epochs = 1;
   int64_t max_steps = 0;     ///< 0: whole epochs
@@ -63,28 +67,33 @@ struct TrainOptions {
   LearningRateSpec learning_rate = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
-  /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu et al. 2013), under every schedule;
-  /// infinity: its norm is recorded only; 0: neither.
+  /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu
+  /// et al. 2013), under every schedule; infinity: its norm is recorded only; 0: neither.
   double max_grad_norm = 0;
   /// Steps over which the learning rate's schedule extends; 0: those of this run.
   int64_t learning_rate_steps = 0;
-  /// Under flush gradients are added up in so many groups of micro-batches, whatever the number of replicas, so that runs on different
-  /// numbers of workers agree bit for bit; a multiple of every stage's replicas. 0: the fewest.
+  /// Under flush gradients are added up in so many groups of micro-batches, whatever the number of
+  /// replicas, so that runs on different numbers of workers agree bit for bit; a multiple of every
+  /// stage's replicas. 0: the fewest.
   int64_t gradient_groups = 0;
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;
   bool evaluate = true;
-  std::filesystem::path checkpoint = {};  ///< folder; empty: none. Saved after every epoch, and when the run is stopped.
-  bool resume = false;                    ///< continue from the newest checkpoint in the folder, if there is one
+  /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
+  std::filesystem::path checkpoint = {};
+  /// Continue from the newest checkpoint in the folder, if there is one.
+  bool resume = false;
   const std::atomic<bool>* stop = nullptr;
   TrainObserver* observer = nullptr;
 };
 
 struct TrainResult {
-  std::vector<double> losses;          ///< mean of every mini-batch, over its real number of samples, in order
+  /// Mean of every mini-batch, over its real number of samples, in order.
+  std::vector<double> losses;
   std::vector<double> learning_rates;  ///< as losses
-  std::vector<double> grad_norms;      ///< as losses, before clipping; where they were taken (max_grad_norm, or stages share weights)
+  /// As losses, before clipping; where they were taken (max_grad_norm, or stages share weights).
+  std::vector<double> grad_norms;
   std::vector<EpochSummary> epochs;
   double final_loss = 0;  ///< mean over the last (at most) 50 mini-batches
   std::optional<double> test_accuracy;
@@ -93,12 +102,14 @@ struct TrainResult {
   int64_t peak_memory_bytes = 0;  ///< of the process, while training
   int64_t steps = 0;              ///< optimiser steps, over all runs
   bool interrupted = false;
-  /// Samples of each stretch that was trained in one go, without a drained pipeline in between, and counts for throughput.
+  /// Samples of each stretch that was trained in one go, without a drained pipeline in between, and
+  /// counts for throughput.
   std::vector<int64_t> segments;
-  schedule::Timeline timeline;          ///< measured; of the longest segment
-  schedule::Schedule schedule;          ///< that segment's schedule, as far as it was run
-  std::vector<int64_t> peak_versions;   ///< per worker
-  std::vector<model::Tensors> weights;  ///< per layer, at the end; empty unless TrainOptions::keep_weights
+  schedule::Timeline timeline;         ///< measured; of the longest segment
+  schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
+  std::vector<int64_t> peak_versions;  ///< per worker
+  /// Per layer, at the end; empty unless TrainOptions::keep_weights.
+  std::vector<model::Tensors> weights;
 };
 
 /// Checks everything but the plan. Throws ConfigError naming what was found and expected.
@@ -106,8 +117,9 @@ void validate(const TrainOptions& options);
 /// validate(), and whether data, model and the plan's numbers fit each other.
 void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
-/// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model), CheckpointError, RuntimeError (a layer
-/// failed, the loss became infinite: the last checkpoint stays), TimeoutError.
+/// Blocks until the run ends. Throws ConfigError (unusable options, a plan for another model),
+/// CheckpointError, RuntimeError (a layer failed, the loss became infinite: the last checkpoint
+/// stays), TimeoutError.
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 
 }  // namespace penstock::train

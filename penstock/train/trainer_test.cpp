@@ -5,9 +5,9 @@
 
 #include "penstock/model/builder.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/train/checkpoint.h"
-#include "penstock/train/epoch_batches.h"
-#include "penstock/train/test_folder.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/test_folder.h"
+#include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/test_training.h"
 #include "penstock/util/error.h"
 
@@ -27,15 +27,18 @@ plan::Plan two_stages(const std::string& strategy, int64_t micro_batches = 1) {
   const model::Model model = small_model();
   plan::Plan plan;
   plan.strategy = strategy;
-  plan.weights = std::string(schedule::to_string(schedule::default_policy(schedule::parse_kind(strategy))));
+  plan.weights =
+      std::string(schedule::to_string(schedule::default_policy(schedule::parse_kind(strategy))));
   plan.micro_batches = micro_batches;
   plan.stages.resize(strategy == "serial" ? 1 : 2);
   for (const auto& layer : model.graph().layers())
-    plan.stages[plan.stages.size() > 1 && plan.stages[0].layers.size() >= 2 ? 1 : 0].layers.push_back(layer.name);
+    plan.stages[plan.stages.size() > 1 && plan.stages[0].layers.size() >= 2 ? 1 : 0]
+        .layers.push_back(layer.name);
   return plan;
 }
 
-TrainOptions options_for(const std::string& strategy, int64_t epochs, const std::filesystem::path& checkpoint = {}) {
+TrainOptions options_for(const std::string& strategy, int64_t epochs,
+                         const std::filesystem::path& checkpoint = {}) {
   TrainOptions options;
   options.plan = two_stages(strategy, strategy == "gpipe" ? 4 : 1);
   options.mini_batch_size = 16;
@@ -113,7 +116,8 @@ TEST(Trainer, ResumingAtAnEpochsEndWithAnotherBatchSizeTrainsTheRemainingEpochs)
 
 TEST(Trainer, AFinishedRunOnlyEvaluates) {
   const TestFolder folder;
-  const TrainResult done = train(small_model(), feature_data(), options_for("1f1b", 2, folder.path()));
+  const TrainResult done =
+      train(small_model(), feature_data(), options_for("1f1b", 2, folder.path()));
   TrainOptions options = options_for("1f1b", 2, folder.path());
   options.resume = true;
   const TrainResult again = train(small_model(), feature_data(), options);
@@ -161,7 +165,8 @@ TEST(BatchCutTest, EverySampleIsInExactlyOneMicroBatchAndSizesDifferByAtMostOne)
           ASSERT_GT(range.end, range.begin);
           const bool full = b / cut.micro_batches < samples / size;
           if (full) {
-            ASSERT_LE(std::abs((range.end - range.begin) * cut.micro_batches - size), cut.micro_batches);
+            ASSERT_LE(std::abs((range.end - range.begin) * cut.micro_batches - size),
+                      cut.micro_batches);
           }
           next = range.end;
         }

@@ -7,7 +7,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/train/epoch_batches.h"
+#include "penstock/train/data/epoch_batches.h"
 #include "penstock/util/error.h"
 #include "penstock/verify/verify.h"
 
@@ -18,8 +18,9 @@ namespace {
 /// Messages per channel; a schedule that needs more gets more.
 constexpr int64_t kLeastCredits = 4;
 
-/// Forwards of workers that hold several stages, in the order of a wave through the stages: F(s, b) after all of lower s + b. What F(s, b)
-/// waits for is F(s - 1, b) or of an even earlier stage, so no cycle of waits can arise.
+/// Forwards of workers that hold several stages, in the order of a wave through the stages: F(s, b)
+/// after all of lower s + b. What F(s, b) waits for is F(s - 1, b) or of an even earlier stage, so
+/// no cycle of waits can arise.
 schedule::Schedule wave_of_forwards(const schedule::ScheduleShape& shape) {
   schedule::validate(shape);
   const schedule::WorkerTable table(shape);
@@ -31,7 +32,11 @@ schedule::Schedule wave_of_forwards(const schedule::ScheduleShape& shape) {
       if (b.value < 0 || b.value >= shape.micro_batches) continue;
       const StageId stage{s};
       schedule.workers[table.worker_of(stage, b).index()].push_back(
-          {.op = schedule::Op::Forward, .stage = stage, .micro_batch = b, .mini_batch = shape.mini_batch_of(b), .peer = stage});
+          {.op = schedule::Op::Forward,
+           .stage = stage,
+           .micro_batch = b,
+           .mini_batch = shape.mini_batch_of(b),
+           .peer = stage});
     }
   }
   return schedule;
@@ -39,7 +44,8 @@ schedule::Schedule wave_of_forwards(const schedule::ScheduleShape& shape) {
 
 }  // namespace
 
-schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples, int64_t mini_batch_size, bool global_norm) {
+schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
+                                       int64_t mini_batch_size, bool global_norm) {
   const BatchCut cut(samples, mini_batch_size, plan.micro_batches);
   schedule::ScheduleShape shape = schedule::shape_of(plan, cut.num_mini_batches());
   // A mini-batch of few samples has fewer micro-batches than the plan, and so may the last one.
@@ -49,21 +55,30 @@ schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples, 
   return shape;
 }
 
-schedule::Schedule training_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t samples,
+schedule::Schedule training_schedule(const plan::Plan& plan,
+                                     const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm) {
-  return lower(generate(schedule::kind_of(plan), training_shape(plan, samples, mini_batch_size, global_norm)), links);
+  return lower(generate(schedule::kind_of(plan),
+                        training_shape(plan, samples, mini_batch_size, global_norm)),
+               links);
 }
 
-schedule::Schedule evaluation_schedule(const plan::Plan& plan, const std::vector<schedule::StageLink>& links, int64_t micro_batches) {
-  const schedule::ScheduleShape shape{.replicas = plan.replicas(), .micro_batches = micro_batches, .hosts = plan.hosts};
-  return lower(plan.hosts.empty() ? generate(schedule::Kind::ForwardOnly, shape) : wave_of_forwards(shape), links);
+schedule::Schedule evaluation_schedule(const plan::Plan& plan,
+                                       const std::vector<schedule::StageLink>& links,
+                                       int64_t micro_batches) {
+  const schedule::ScheduleShape shape{
+      .replicas = plan.replicas(), .micro_batches = micro_batches, .hosts = plan.hosts};
+  return lower(
+      plan.hosts.empty() ? generate(schedule::Kind::ForwardOnly, shape) : wave_of_forwards(shape),
+      links);
 }
 
 int64_t check_schedule(const schedule::Schedule& schedule) {
   const int64_t credits = std::max(kLeastCredits, verify::min_credits(schedule));
   const auto violations = verify::verify(schedule, {.credits = credits, .max_violations = 1});
   if (!violations.empty()) {
-    throw ConfigError(fmt::format("the schedule is not sound ({}): {}", violations.front().rule, violations.front().message));
+    throw ConfigError(fmt::format("the schedule is not sound ({}): {}", violations.front().rule,
+                                  violations.front().message));
   }
   return credits;
 }

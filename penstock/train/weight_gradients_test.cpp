@@ -1,4 +1,5 @@
-// What profiles assume of action W is what the runtime does: model/ cannot see runtime/, so the two are compared here.
+// What profiles assume of action W is what the runtime does: model/ cannot see runtime/, so the two
+// are compared here.
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,8 @@ namespace {
 /// Every kind of layer that has weights.
 model::Model weighted_layers() {
   model::ModelBuilder net("weighted");
-  model::Value x = net.conv2d(net.input({4, 6, 6}), {.channels = 6, .kernel = 3, .padding = 1, .name = "conv"});
+  model::Value x =
+      net.conv2d(net.input({4, 6, 6}), {.channels = 6, .kernel = 3, .padding = 1, .name = "conv"});
   x = net.conv2d(x, {.channels = 6, .kernel = 3, .groups = 2, .bias = false, .name = "groups"});
   x = net.batch_norm2d(x, {.name = "norm"});
   x = net.linear(x, {.features = 5, .name = "rows"});
@@ -21,7 +23,8 @@ model::Model weighted_layers() {
   return net.build(net.linear(x, {.features = 3, .name = "transposed", .transposed = true}));
 }
 
-/// Runs I of one layer whose inputs need gradients; whether it left the gradients of all weights, or of none, to W.
+/// Runs I of one layer whose inputs need gradients; whether it left the gradients of all weights,
+/// or of none, to W.
 void expect_as_declared(const model::Model& model, LayerId id) {
   const c10::AutoGradMode with_grad(true);
   model::Tensors weights = model.initial_weights(id, 1);
@@ -30,7 +33,8 @@ void expect_as_declared(const model::Model& model, LayerId id) {
   runtime::LayerTape tape;
   model::Tensors inputs;
   for (const graph::ValueRef& value : model.graph().layer(id).inputs) {
-    model::Shape sizes = value.is_model_input() ? model.input_shapes().front() : model.output_shapes(value.layer).front();
+    model::Shape sizes = value.is_model_input() ? model.input_shapes().front()
+                                                : model.output_shapes(value.layer).front();
     sizes.insert(sizes.begin(), 4);
     inputs.push_back(tape.enter(at::randn(sizes), true));
   }
@@ -39,7 +43,8 @@ void expect_as_declared(const model::Model& model, LayerId id) {
   tape.leave(outputs);
   const auto made = tape.backward_inputs({at::ones_like(outputs.front())});
   for (size_t w = 0; w < weights.size(); ++w) {
-    EXPECT_EQ(!made.weights[w].defined(), model.layer(id).weight_gradients_can_wait()) << model.graph().layer(id).name << " " << w;
+    EXPECT_EQ(!made.weights[w].defined(), model.layer(id).weight_gradients_can_wait())
+        << model.graph().layer(id).name << " " << w;
   }
 }
 

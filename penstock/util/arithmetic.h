@@ -30,7 +30,8 @@ constexpr int64_t saturating_add(int64_t a, int64_t b) {
 /// a * b clamped likewise.
 constexpr int64_t saturating_mul(int64_t a, int64_t b) {
   if (const auto product = checked_mul(a, b)) return *product;
-  return (a > 0) == (b > 0) ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+  return (a > 0) == (b > 0) ? std::numeric_limits<int64_t>::max()
+                            : std::numeric_limits<int64_t>::min();
 }
 
 /// ceil(a / b) for a >= 0, b > 0.

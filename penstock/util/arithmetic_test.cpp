@@ -49,7 +49,9 @@ TEST(CeilDiv, RoundsUp) {
 }
 
 RC_GTEST_PROP(SaturatingArithmetic, EqualsWideArithmeticClamped, (int64_t a, int64_t b)) {
-  const auto clamped = [](__int128 value) { return static_cast<int64_t>(value > kMax ? kMax : value < kMin ? kMin : value); };
+  const auto clamped = [](__int128 value) {
+    return static_cast<int64_t>(value > kMax ? kMax : value < kMin ? kMin : value);
+  };
   RC_ASSERT(saturating_add(a, b) == clamped(static_cast<__int128>(a) + b));
   RC_ASSERT(saturating_mul(a, b) == clamped(static_cast<__int128>(a) * b));
 }

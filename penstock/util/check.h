@@ -1,5 +1,6 @@
-// PENSTOCK_CHECK(condition, values...) guards invariants of our own code. It throws InternalError with file, line, the
-// condition and the values given. Never use it for input: input errors are ConfigError or ParseError.
+// PENSTOCK_CHECK(condition, values...) guards invariants of our own code. It throws InternalError
+// with file, line, the condition and the values given. Never use it for input: input errors are
+// ConfigError or ParseError.
 //
 //   PENSTOCK_CHECK(stage < num_stages, stage, num_stages);
 #pragma once
@@ -10,7 +11,8 @@
 
 namespace penstock::detail {
 
-[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& values);
+[[noreturn]] void check_failed(const char* file, int line, const char* condition,
+                               const std::string& values);
 
 template <class... Values>
 std::string describe_values(const Values&... values) {
@@ -21,11 +23,12 @@ std::string describe_values(const Values&... values) {
 
 }  // namespace penstock::detail
 
-#define PENSTOCK_CHECK(condition, ...)                                                                                    \
-  do {                                                                                                                    \
-    if (!(condition)) [[unlikely]] {                                                                                      \
-      ::penstock::detail::check_failed(__FILE__, __LINE__, #condition, ::penstock::detail::describe_values(__VA_ARGS__)); \
-    }                                                                                                                     \
+#define PENSTOCK_CHECK(condition, ...)                                                    \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]] {                                                      \
+      ::penstock::detail::check_failed(__FILE__, __LINE__, #condition,                    \
+                                       ::penstock::detail::describe_values(__VA_ARGS__)); \
+    }                                                                                     \
   } while (false)
 
 #ifdef NDEBUG

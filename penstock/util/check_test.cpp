@@ -15,8 +15,10 @@ TEST(Check, PassesWhenTheConditionHolds) { EXPECT_NO_THROW(PENSTOCK_CHECK(1 + 1 
 
 TEST(Check, ThrowsInternalErrorWithPlaceConditionAndValues) {
   const int stage = 7;
-  const auto message = tests::message_of<InternalError>([&] { PENSTOCK_CHECK(stage < 4, stage, "of", 4); });
-  EXPECT_THAT(message, AllOf(HasSubstr("check_test.cpp:"), HasSubstr("stage < 4"), HasSubstr("7 of 4")));
+  const auto message =
+      tests::message_of<InternalError>([&] { PENSTOCK_CHECK(stage < 4, stage, "of", 4); });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("check_test.cpp:"), HasSubstr("stage < 4"), HasSubstr("7 of 4")));
 }
 
 TEST(Check, EvaluatesTheConditionOnce) {

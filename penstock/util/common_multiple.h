@@ -10,8 +10,10 @@
 
 namespace penstock {
 
-/// The least common multiple of the counts, all at least 1; nothing when it is larger than `most`. 1 without counts.
-inline std::optional<int64_t> common_multiple(const std::vector<int>& counts, int64_t most = INT64_MAX) {
+/// The least common multiple of the counts, all at least 1; nothing when it is larger than `most`.
+/// 1 without counts.
+inline std::optional<int64_t> common_multiple(const std::vector<int>& counts,
+                                              int64_t most = INT64_MAX) {
   int64_t multiple = 1;
   for (const int64_t count : counts) {
     const std::optional<int64_t> next = checked_mul(multiple / std::gcd(multiple, count), count);

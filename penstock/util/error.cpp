@@ -13,6 +13,7 @@ std::string located(std::string_view place, int64_t line, std::string_view messa
 
 }  // namespace
 
-ParseError::ParseError(std::string_view place, int64_t line, std::string_view message) : Error(located(place, line, message)) {}
+ParseError::ParseError(std::string_view place, int64_t line, std::string_view message)
+    : Error(located(place, line, message)) {}
 
 }  // namespace penstock

@@ -1,9 +1,11 @@
-// Every failure that input or the outside world can cause is one of these types. Programmer errors are InternalError,
-// thrown by PENSTOCK_CHECK (check.h). An expected "no" (an infeasible plan, a violated rule) is a value, never an exception.
+// Every failure that input or the outside world can cause is one of these types. Programmer errors
+// are InternalError, thrown by PENSTOCK_CHECK (check.h). An expected "no" (an infeasible plan, a
+// violated rule) is a value, never an exception.
 //
 //   throw ParseError("s.txt", 3, "expected an action such as 2F0, found '2Q0'");
 //
-// The command line maps them to exit codes: 2 for ConfigError, ParseError and CheckpointError, 3 for the others.
+// The command line maps them to exit codes: 2 for ConfigError, ParseError and CheckpointError, 3
+// for the others.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,8 @@
 
 namespace penstock {
 
-/// Base of all errors that Penstock throws on purpose. The message says what was found, what was expected and where.
+/// Base of all errors that Penstock throws on purpose. The message says what was found, what was
+/// expected and where.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -49,7 +52,8 @@ class TimeoutError : public Error {
   using Error::Error;
 };
 
-/// Computation failed at run time (a tensor library error, a full disk); names stage, micro-batch and action.
+/// Computation failed at run time (a tensor library error, a full disk); names stage, micro-batch
+/// and action.
 class RuntimeError : public Error {
  public:
   using Error::Error;

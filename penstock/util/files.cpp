@@ -53,8 +53,10 @@ bool write_all(int fd, std::string_view content) {
 /// A device or a pipe has no old content to protect and must not be replaced by a file.
 void write_in_place(const fs::path& path, std::string_view content) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (!file.ok()) throw ConfigError(fmt::format("cannot write '{}': {}", path.string(), reason(errno)));
-  if (!write_all(file.get(), content)) throw RuntimeError(fmt::format("writing '{}' failed: {}", path.string(), reason(errno)));
+  if (!file.ok())
+    throw ConfigError(fmt::format("cannot write '{}': {}", path.string(), reason(errno)));
+  if (!write_all(file.get(), content))
+    throw RuntimeError(fmt::format("writing '{}' failed: {}", path.string(), reason(errno)));
 }
 
 fs::path temporary_name(const fs::path& path) {
@@ -62,7 +64,8 @@ fs::path temporary_name(const fs::path& path) {
   return path.string() + fmt::format(".tmp.{}.{}", ::getpid(), counter.fetch_add(1));
 }
 
-/// Without this a crash of the machine could lose the rename although the file itself is on disk. Not every file system can do it.
+/// Without this a crash of the machine could lose the rename although the file itself is on disk.
+/// Not every file system can do it.
 void flush_folder(const fs::path& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.ok()) (void)::fsync(opened.get());
@@ -71,18 +74,23 @@ void flush_folder(const fs::path& folder) {
 }  // namespace
 
 std::string read_file(const fs::path& path, int64_t max_bytes) {
-  const auto refuse = [&](std::string_view why) { throw ConfigError(fmt::format("cannot read '{}': {}", path.string(), why)); };
+  const auto refuse = [&](std::string_view why) {
+    throw ConfigError(fmt::format("cannot read '{}': {}", path.string(), why));
+  };
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.ok()) refuse(reason(errno));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) refuse(reason(errno));
   if (S_ISDIR(status.st_mode)) refuse("it is a directory, expected a file");
-  const auto too_large = [&] { refuse(fmt::format("it is larger than the {} bytes accepted here", max_bytes)); };
+  const auto too_large = [&] {
+    refuse(fmt::format("it is larger than the {} bytes accepted here", max_bytes));
+  };
   if (S_ISREG(status.st_mode) && status.st_size > max_bytes) too_large();
 
   std::string content;
   if (S_ISREG(status.st_mode)) content.reserve(static_cast<size_t>(status.st_size));
-  // The size may change while the file is read, and pipes have none: read up to the limit and look for more.
+  // The size may change while the file is read, and pipes have none: read up to the limit and look
+  // for more.
   char block[1 << 16];
   while (true) {
     const ssize_t got = ::read(file.get(), block, sizeof block);
@@ -97,20 +105,25 @@ std::string read_file(const fs::path& path, int64_t max_bytes) {
 void write_file_atomic(const fs::path& path, std::string_view content) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
-  if (fs::is_directory(status)) throw ConfigError(fmt::format("cannot write '{}': it is a directory, expected a file", path.string()));
+  if (fs::is_directory(status))
+    throw ConfigError(
+        fmt::format("cannot write '{}': it is a directory, expected a file", path.string()));
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_in_place(path, content);
   // A symbolic link stays one: the file it names is replaced.
-  const fs::path resolved = fs::is_symlink(fs::symlink_status(path, ignored)) ? fs::weakly_canonical(path, ignored) : path;
+  const fs::path resolved = fs::is_symlink(fs::symlink_status(path, ignored))
+                                ? fs::weakly_canonical(path, ignored)
+                                : path;
   const fs::path target = resolved.empty() ? path : resolved;
   const fs::path temporary = temporary_name(target);
 
   Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file.ok()) throw ConfigError(fmt::format("cannot write '{}': {}", path.string(), reason(errno)));
+  if (!file.ok())
+    throw ConfigError(fmt::format("cannot write '{}': {}", path.string(), reason(errno)));
   struct stat old {};
   if (::stat(target.c_str(), &old) == 0) (void)::fchmod(file.get(), old.st_mode & 07777);
 
-  const bool written =
-      write_all(file.get(), content) && ::fsync(file.get()) == 0 && file.close() && ::rename(temporary.c_str(), target.c_str()) == 0;
+  const bool written = write_all(file.get(), content) && ::fsync(file.get()) == 0 && file.close() &&
+                       ::rename(temporary.c_str(), target.c_str()) == 0;
   if (!written) {
     const int error = errno;
     ::unlink(temporary.c_str());

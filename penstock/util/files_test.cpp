@@ -28,7 +28,9 @@ class Files : public ::testing::Test {
   }
   ~Files() override { fs::remove_all(folder_); }
 
-  std::vector<fs::path> entries() const { return {fs::directory_iterator(folder_), fs::directory_iterator()}; }
+  std::vector<fs::path> entries() const {
+    return {fs::directory_iterator(folder_), fs::directory_iterator()};
+  }
 
   fs::path folder_;
 };
@@ -48,20 +50,25 @@ TEST_F(Files, WritingLeavesNoTemporaryFile) {
 }
 
 TEST_F(Files, ReadingRefusesAMissingFileADirectoryAndALargeOne) {
-  EXPECT_THAT(message_of<ConfigError>([&] { read_file(folder_ / "gone"); }), AllOf(HasSubstr("gone"), HasSubstr("No such file")));
+  EXPECT_THAT(message_of<ConfigError>([&] { read_file(folder_ / "gone"); }),
+              AllOf(HasSubstr("gone"), HasSubstr("No such file")));
   EXPECT_THAT(message_of<ConfigError>([&] { read_file(folder_); }), HasSubstr("directory"));
   write_file_atomic(folder_ / "x", "12345");
   EXPECT_EQ(read_file(folder_ / "x", 5), "12345");
-  EXPECT_THAT(message_of<ConfigError>([&] { read_file(folder_ / "x", 4); }), HasSubstr("larger than the 4 bytes"));
+  EXPECT_THAT(message_of<ConfigError>([&] { read_file(folder_ / "x", 4); }),
+              HasSubstr("larger than the 4 bytes"));
 }
 
 TEST_F(Files, ReadingAnEndlessDeviceStopsAtTheLimit) {
-  EXPECT_THAT(message_of<ConfigError>([] { read_file("/dev/zero", 100'000); }), HasSubstr("larger"));
+  EXPECT_THAT(message_of<ConfigError>([] { read_file("/dev/zero", 100'000); }),
+              HasSubstr("larger"));
 }
 
 TEST_F(Files, WritingRefusesADirectoryAndAMissingFolder) {
-  EXPECT_THAT(message_of<ConfigError>([&] { write_file_atomic(folder_, "x"); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of<ConfigError>([&] { write_file_atomic(folder_ / "no" / "x", "x"); }), HasSubstr("No such file"));
+  EXPECT_THAT(message_of<ConfigError>([&] { write_file_atomic(folder_, "x"); }),
+              HasSubstr("directory"));
+  EXPECT_THAT(message_of<ConfigError>([&] { write_file_atomic(folder_ / "no" / "x", "x"); }),
+              HasSubstr("No such file"));
 }
 
 TEST_F(Files, WritingToADeviceDoesNotReplaceIt) {

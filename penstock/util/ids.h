@@ -1,5 +1,5 @@
-// Indices that cannot be mixed up: a StageId is not a WorkerId. Each is a plain integer underneath, explicit to make and
-// read, ordered, hashable and printable.
+// Indices that cannot be mixed up: a StageId is not a WorkerId. Each is a plain integer underneath,
+// explicit to make and read, ordered, hashable and printable.
 //
 //   StageId stage{2};  stages[stage.index()];  StageId next{stage.value + 1};
 #pragma once
@@ -33,12 +33,15 @@ using WorkerId = Id<struct WorkerTag>;
 using MicroBatchId = Id<struct MicroBatchTag, int64_t>;
 /// A mini-batch (the samples of one optimiser step), counted over the whole schedule from 0.
 using MiniBatchId = Id<struct MiniBatchTag, int64_t>;
-/// A version of one stage's weights: the number of optimiser steps applied since the schedule began.
+/// A version of one stage's weights: the number of optimiser steps applied since the schedule
+/// began.
 using WeightVersion = Id<struct WeightVersionTag, int64_t>;
 
 }  // namespace penstock
 
 template <class Tag, class Integer>
 struct std::hash<penstock::Id<Tag, Integer>> {
-  size_t operator()(penstock::Id<Tag, Integer> id) const noexcept { return std::hash<Integer>{}(id.value); }
+  size_t operator()(penstock::Id<Tag, Integer> id) const noexcept {
+    return std::hash<Integer>{}(id.value);
+  }
 };

@@ -16,8 +16,9 @@ constexpr size_t kMaxDepth = 200;
 constexpr int64_t kMaxValues = 50'000'000;
 constexpr size_t kMaxShown = 60;
 
-/// Builds the document from the parser's events. The library's own builder looks every key up among the earlier ones, which
-/// is quadratic in the size of an object, and lets a second value of a key win silently.
+/// Builds the document from the parser's events. The library's own builder looks every key up among
+/// the earlier ones, which is quadratic in the size of an object, and lets a second value of a key
+/// win silently.
 class DocumentBuilder : public nlohmann::json_sax<Json> {
  public:
   DocumentBuilder(std::string_view text, std::string_view place) : text_(text), place_(place) {}
@@ -39,13 +40,16 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     if (!open_.back().keys.insert(name).second) {
-      throw ParseError(place_, 0, fmt::format("the key \"{}\" is given twice in one object", name.substr(0, kMaxShown)));
+      throw ParseError(
+          place_, 0,
+          fmt::format("the key \"{}\" is given twice in one object", name.substr(0, kMaxShown)));
     }
     key_ = std::move(name);
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     fail_syntax(text_, place_, position, error.what());
   }
 
@@ -61,7 +65,9 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
   }
 
   bool open(Json container) {
-    if (open_.size() >= kMaxDepth) throw ParseError(place_, 0, fmt::format("values are nested deeper than {} levels", kMaxDepth));
+    if (open_.size() >= kMaxDepth)
+      throw ParseError(place_, 0,
+                       fmt::format("values are nested deeper than {} levels", kMaxDepth));
     open_.push_back({put(std::move(container)), {}});
     return true;
   }
@@ -73,7 +79,8 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
 
   // The address stays valid while the value is open: its siblings come later.
   Json* put(Json value) {
-    if (++count_ > kMaxValues) throw ParseError(place_, 0, fmt::format("more than {} values", kMaxValues));
+    if (++count_ > kMaxValues)
+      throw ParseError(place_, 0, fmt::format("more than {} values", kMaxValues));
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -110,11 +117,15 @@ std::string shown(const Json& value) {
 
 }  // namespace
 
-void fail_syntax(std::string_view text, std::string_view place, size_t position, std::string_view message) {
-  const std::string_view before = text.substr(0, std::min(text.size(), position > 0 ? position - 1 : 0));
+void fail_syntax(std::string_view text, std::string_view place, size_t position,
+                 std::string_view message) {
+  const std::string_view before =
+      text.substr(0, std::min(text.size(), position > 0 ? position - 1 : 0));
   // The library's own mark, "[json.exception.parse_error.101] ", says nothing to a reader.
-  if (const size_t mark_end = message.find("] "); mark_end != std::string_view::npos) message.remove_prefix(mark_end + 2);
-  throw ParseError(place, 1 + std::count(before.begin(), before.end(), '\n'), fmt::format("not valid JSON: {}", message.substr(0, 200)));
+  if (const size_t mark_end = message.find("] "); mark_end != std::string_view::npos)
+    message.remove_prefix(mark_end + 2);
+  throw ParseError(place, 1 + std::count(before.begin(), before.end(), '\n'),
+                   fmt::format("not valid JSON: {}", message.substr(0, 200)));
 }
 
 Json parse_json(std::string_view text, std::string_view place) {
@@ -123,13 +134,18 @@ Json parse_json(std::string_view text, std::string_view place) {
   return builder.take();
 }
 
-std::string to_text(const Json& document) { return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-void JsonReader::fail(std::string_view message) const {
-  throw ParseError(place_, 0, path_.empty() ? std::string(message) : fmt::format("{}: {}", path_, message));
+std::string to_text(const Json& document) {
+  return document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-void JsonReader::expected(std::string_view what) const { fail(fmt::format("expected {}, found {}", what, shown(*value_))); }
+void JsonReader::fail(std::string_view message) const {
+  throw ParseError(place_, 0,
+                   path_.empty() ? std::string(message) : fmt::format("{}: {}", path_, message));
+}
+
+void JsonReader::expected(std::string_view what) const {
+  fail(fmt::format("expected {}, found {}", what, shown(*value_)));
+}
 
 const Json* JsonReader::member(std::string_view key) const {
   if (!value_->is_object()) expected("an object");
@@ -153,7 +169,8 @@ std::optional<JsonReader> JsonReader::find(std::string_view key) const {
   return at(key);
 }
 
-int64_t JsonReader::integer_or(std::string_view key, int64_t otherwise, int64_t least, int64_t most) const {
+int64_t JsonReader::integer_or(std::string_view key, int64_t otherwise, int64_t least,
+                               int64_t most) const {
   const auto value = find(key);
   return value ? value->integer(least, most) : otherwise;
 }
@@ -166,10 +183,12 @@ std::string JsonReader::text_or(std::string_view key, std::string_view otherwise
 std::vector<JsonReader> JsonReader::elements(int64_t max_count) const {
   if (!value_->is_array()) expected("an array");
   const auto count = static_cast<int64_t>(value_->size());
-  if (count > max_count) fail(fmt::format("expected at most {} elements, found {}", max_count, count));
+  if (count > max_count)
+    fail(fmt::format("expected at most {} elements, found {}", max_count, count));
   std::vector<JsonReader> result;
   result.reserve(value_->size());
-  for (const Json& element : *value_) result.push_back({element, place_, fmt::format("{}[{}]", path_, result.size())});
+  for (const Json& element : *value_)
+    result.push_back({element, place_, fmt::format("{}[{}]", path_, result.size())});
   return result;
 }
 
@@ -180,7 +199,8 @@ int64_t JsonReader::integer(int64_t least, int64_t most) const {
     expected(fmt::format("an integer from {} to {}", least, most));
   };
   if (!value_->is_number_integer()) refuse();
-  if (value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) refuse();
+  if (value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    refuse();
   const auto value = value_->get<int64_t>();
   if (value < least || value > most) refuse();
   return value;
@@ -206,7 +226,8 @@ std::string JsonReader::text() const {
 void check_format(const JsonReader& root, std::string_view name, int64_t newest_version) {
   const std::string wanted = fmt::format("penstock-{}", name);
   if (!root.raw().is_object() || !root.has("format")) {
-    root.fail(fmt::format("expected an object with \"format\": \"{}\": this is no such document", wanted));
+    root.fail(fmt::format("expected an object with \"format\": \"{}\": this is no such document",
+                          wanted));
   }
   const JsonReader format = root.at("format");
   if (const std::string found = format.text(); found != wanted) {
@@ -214,7 +235,8 @@ void check_format(const JsonReader& root, std::string_view name, int64_t newest_
   }
   const JsonReader version = root.at("version");
   if (const int64_t found = version.integer(1); found > newest_version) {
-    version.fail(fmt::format("version {} is newer than {}, the newest that this program reads", found, newest_version));
+    version.fail(fmt::format("version {} is newer than {}, the newest that this program reads",
+                             found, newest_version));
   }
 }
 

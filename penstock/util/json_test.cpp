@@ -22,7 +22,8 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(ParseJson, KeepsTheOrderOfKeys) {
-  const Json document = parse_json(R"({"z": 1, "a": [true, null, "x", -2, 1.5], "m": {}})", "doc.json");
+  const Json document =
+      parse_json(R"({"z": 1, "a": [true, null, "x", -2, 1.5], "m": {}})", "doc.json");
   EXPECT_EQ(document.dump(), R"({"z":1,"a":[true,null,"x",-2,1.5],"m":{}})");
 }
 
@@ -34,8 +35,10 @@ TEST(ParseJson, NamesPlaceAndLineOfMalformedText) {
 
 TEST(ParseJson, RefusesTextThatIsNoDocument) {
   for (const std::string& text :
-       {std::string(), std::string("   \n"), std::string("\0\0\0", 3), std::string("\x89PNG\r\n\x1a\n"), std::string("{\"a\": NaN}"),
-        std::string("[1e999]"), std::string("[-1e999]"), std::string("[\"\xff\"]"), std::string("[1,]"), std::string("{\"a\":1} {}")}) {
+       {std::string(), std::string("   \n"), std::string("\0\0\0", 3),
+        std::string("\x89PNG\r\n\x1a\n"), std::string("{\"a\": NaN}"), std::string("[1e999]"),
+        std::string("[-1e999]"), std::string("[\"\xff\"]"), std::string("[1,]"),
+        std::string("{\"a\":1} {}")}) {
     EXPECT_THROW(parse_json(text, "doc.json"), ParseError) << text;
   }
 }
@@ -61,7 +64,9 @@ TEST(ParseJson, TakesTimeLinearInTheNumberOfKeys) {
   EXPECT_EQ(parse_json(text, "doc.json").size(), 100'001U);  // quadratic, this would take a minute
 }
 
-TEST(ParseJson, MessagesStayShort) { EXPECT_LT(refusal("[" + std::string(1'000'000, 'x')).size(), 400U); }
+TEST(ParseJson, MessagesStayShort) {
+  EXPECT_LT(refusal("[" + std::string(1'000'000, 'x')).size(), 400U);
+}
 
 TEST(ToText, EndsWithANewlineAndSurvivesBytesThatAreNotUtf8) {
   EXPECT_EQ(to_text(Json{{"a", 1}}), "{\n \"a\": 1\n}\n");
@@ -99,10 +104,14 @@ TEST_F(Reader, FindsNothingWhereAKeyIsMissingOrNull) {
 
 TEST_F(Reader, NamesPlacePathExpectationAndFinding) {
   const auto replicas = [&] { root_.at("stages").elements()[1].at("replicas").integer(1); };
-  EXPECT_EQ(message_of<ParseError>(replicas), "p.json: stages[1].replicas: expected an integer of at least 1, found \"two\"");
-  EXPECT_EQ(message_of<ParseError>([&] { root_.at("count").integer(5, 9); }), "p.json: count: expected an integer from 5 to 9, found 3");
-  EXPECT_EQ(message_of<ParseError>([&] { root_.at("gone"); }), "p.json: the key \"gone\" is missing");
-  EXPECT_EQ(message_of<ParseError>([&] { root_.at("count").at("x"); }), "p.json: count: expected an object, found 3");
+  EXPECT_EQ(message_of<ParseError>(replicas),
+            "p.json: stages[1].replicas: expected an integer of at least 1, found \"two\"");
+  EXPECT_EQ(message_of<ParseError>([&] { root_.at("count").integer(5, 9); }),
+            "p.json: count: expected an integer from 5 to 9, found 3");
+  EXPECT_EQ(message_of<ParseError>([&] { root_.at("gone"); }),
+            "p.json: the key \"gone\" is missing");
+  EXPECT_EQ(message_of<ParseError>([&] { root_.at("count").at("x"); }),
+            "p.json: count: expected an object, found 3");
 }
 
 TEST_F(Reader, RefusesValuesOfAnotherTypeOrRange) {
@@ -123,12 +132,15 @@ TEST(CheckFormat, AcceptsOlderAndRefusesNewerOrForeignDocuments) {
   };
   EXPECT_NO_THROW(check(R"({"format": "penstock-plan", "version": 2})"));
   EXPECT_NO_THROW(check(R"({"format": "penstock-plan", "version": 1})"));
-  EXPECT_THAT(message_of<ParseError>([&] { check(R"({"format": "penstock-plan", "version": 3})"); }),
-              HasSubstr("version 3 is newer than 2"));
-  EXPECT_THAT(message_of<ParseError>([&] { check(R"({"format": "penstock-profile", "version": 1})"); }),
-              AllOf(HasSubstr("\"penstock-plan\""), HasSubstr("\"penstock-profile\"")));
+  EXPECT_THAT(
+      message_of<ParseError>([&] { check(R"({"format": "penstock-plan", "version": 3})"); }),
+      HasSubstr("version 3 is newer than 2"));
+  EXPECT_THAT(
+      message_of<ParseError>([&] { check(R"({"format": "penstock-profile", "version": 1})"); }),
+      AllOf(HasSubstr("\"penstock-plan\""), HasSubstr("\"penstock-profile\"")));
   for (const char* text : {"{}", "[]", "3", R"({"format": 1})", R"({"format": "penstock-plan"})",
-                           R"({"format": "penstock-plan", "version": 0})", R"({"format": "penstock-plan", "version": "1"})"}) {
+                           R"({"format": "penstock-plan", "version": 0})",
+                           R"({"format": "penstock-plan", "version": "1"})"}) {
     EXPECT_THROW(check(text), ParseError) << text;
   }
 }
@@ -141,7 +153,8 @@ RC_GTEST_PROP(Json, IntegersAndDoublesParseBackToTheSameValue, (int64_t integer,
 }
 
 RC_GTEST_PROP(Json, DamagedTextIsReadOrRefused, (uint64_t seed)) {
-  for (const std::string& text : tests::mutants(R"({"a": [1, 2.5e3, "x\u00e9\n"], "b": {"c": null, "d": -0.0}, "e": true})", seed, 20)) {
+  for (const std::string& text : tests::mutants(
+           R"({"a": [1, 2.5e3, "x\u00e9\n"], "b": {"c": null, "d": -0.0}, "e": true})", seed, 20)) {
     try {
       parse_json(text, "doc.json");
     } catch (const ParseError&) {

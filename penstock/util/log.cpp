@@ -23,7 +23,8 @@ SinkSlot& sink_slot() {
 }
 
 std::shared_ptr<spdlog::logger> make_stderr_logger() {
-  auto logger = std::make_shared<spdlog::logger>("penstock", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("penstock",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%n: %l: %v");
   logger->flush_on(spdlog::level::info);
   return logger;

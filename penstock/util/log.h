@@ -1,5 +1,5 @@
-// What the library has to say while it works: it never prints, it hands messages to a sink. Without a sink of the
-// program's own they go to stderr. Every function may be called from any thread.
+// What the library has to say while it works: it never prints, it hands messages to a sink. Without
+// a sink of the program's own they go to stderr. Every function may be called from any thread.
 //
 //   set_log_sink([&](LogLevel, std::string_view message) { window.append(message); });
 //   log_info("profiling layer 3 of 16");
@@ -13,7 +13,8 @@ namespace penstock {
 
 enum class LogLevel : uint8_t { Info, Warning };
 
-/// Receives one message without a trailing newline. It is called on the thread that logs, possibly on several at once, and must not throw.
+/// Receives one message without a trailing newline. It is called on the thread that logs, possibly
+/// on several at once, and must not throw.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Replaces the sink for all messages that begin after the call; an empty one brings stderr back.

@@ -31,7 +31,8 @@ TEST_F(Log, MessagesReachTheSinkWithTheirLevel) {
   log_info("layer 3 of {}");
   log_warning("slow");
   using Message = std::pair<LogLevel, std::string>;
-  EXPECT_THAT(messages_, ::testing::ElementsAre(Message(LogLevel::Info, "layer 3 of {}"), Message(LogLevel::Warning, "slow")));
+  EXPECT_THAT(messages_, ::testing::ElementsAre(Message(LogLevel::Info, "layer 3 of {}"),
+                                                Message(LogLevel::Warning, "slow")));
 }
 
 TEST_F(Log, MessagesOfManyThreadsAllArrive) {

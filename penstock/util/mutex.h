@@ -1,5 +1,6 @@
-// A mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and touching one without the lock is a compile-time
-// warning under clang; under other compilers the annotations vanish.
+// A mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and touching one
+// without the lock is a compile-time warning under clang; under other compilers the annotations
+// vanish.
 //
 //   Mutex mutex_;
 //   int64_t started_ GUARDED_BY(mutex_) = 0;
@@ -53,9 +54,11 @@ class CondVar {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  /// Waits until `ready()` holds or the deadline passes; returns ready(). The mutex is held on entry, on return, and while `ready` runs.
+  /// Waits until `ready()` holds or the deadline passes; returns ready(). The mutex is held on
+  /// entry, on return, and while `ready` runs.
   template <class Ready>
-  bool wait_until(Mutex& mutex, Deadline deadline, Ready ready) REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+  bool wait_until(Mutex& mutex, Deadline deadline, Ready ready)
+      REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool result = condition_.wait_until(lock, deadline, ready);
     lock.release();

@@ -1,6 +1,8 @@
-// Seeds and random numbers that are the same on every machine and every C++ library, so that runs can be repeated.
+// Seeds and random numbers that are the same on every machine and every C++ library, so that runs
+// can be repeated.
 //
-//   uint64_t seed = derive_seed(run_seed, layer, micro_batch);   // independent of how the model is cut
+//   // independent of how the model is cut
+//   uint64_t seed = derive_seed(run_seed, layer, micro_batch);
 #pragma once
 
 #include <cstdint>

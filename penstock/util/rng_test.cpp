@@ -43,12 +43,14 @@ TEST(HashName, EqualsThePublishedFnv1a) {
 }
 
 RC_GTEST_PROP(Rng, BelowStaysBelow, (uint64_t seed)) {
-  const auto bound = *rc::gen::suchThat(rc::gen::arbitrary<uint64_t>(), [](uint64_t value) { return value > 0; });
+  const auto bound =
+      *rc::gen::suchThat(rc::gen::arbitrary<uint64_t>(), [](uint64_t value) { return value > 0; });
   Rng rng(seed);
   for (int i = 0; i < 10; ++i) RC_ASSERT(rng.below(bound) < bound);
 }
 
-RC_GTEST_PROP(Rng, ShuffleIsAPermutationThatTheSeedDecides, (uint64_t seed, std::vector<int> items)) {
+RC_GTEST_PROP(Rng, ShuffleIsAPermutationThatTheSeedDecides,
+              (uint64_t seed, std::vector<int> items)) {
   auto first = items;
   auto second = items;
   Rng(seed).shuffle<int>(first);

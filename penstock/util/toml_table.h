@@ -1,6 +1,8 @@
-// Reading of TOML files made by people: what is parsed is bounded, and every refusal has the line and the key.
+// Reading of TOML files made by people: what is parsed is bounded, and every refusal has the line
+// and the key.
 //
-//   const toml::table root = parse_toml(text, "c.toml", {.what = "a cluster file", .most_bytes = 65536, .most_nesting = 2000});
+//   const toml::table root = parse_toml(text, "c.toml", {.what = "a cluster file", .most_bytes =
+//       65536, .most_nesting = 2000});
 //   const TomlTable reader(*root.get_as<toml::table>("device"), "c.toml", "device");
 //   reader.allow_only({"name", "count"});
 //   reader.read_count("count", count, 1);
@@ -20,8 +22,8 @@
 
 namespace penstock {
 
-/// The parser builds and destroys nested tables recursively, one call per dot or bracket, so what could nest is bounded together with the
-/// size.
+/// The parser builds and destroys nested tables recursively, one call per dot or bracket, so what
+/// could nest is bounded together with the size.
 struct TomlBounds {
   std::string_view what = "a file";
   size_t most_bytes = 0;
@@ -32,15 +34,18 @@ struct TomlBounds {
 toml::table parse_toml(std::string_view text, std::string_view place, const TomlBounds& bounds);
 
 /// The table of [key], or nothing when the key is missing. Throws ParseError when it is no table.
-const toml::table* toml_table_of(const toml::table& root, std::string_view key, std::string_view place);
+const toml::table* toml_table_of(const toml::table& root, std::string_view key,
+                                 std::string_view place);
 /// The tables of [[key]], none when the key is missing. Throws ParseError when it is anything else.
-std::vector<const toml::table*> toml_tables_of(const toml::table& root, std::string_view key, std::string_view place);
+std::vector<const toml::table*> toml_tables_of(const toml::table& root, std::string_view key,
+                                               std::string_view place);
 
-/// `path` is the table's own name, empty for the whole file. Does not own the table. A key that is missing leaves the result as it was;
-/// everything else that is wrong throws ParseError.
+/// `path` is the table's own name, empty for the whole file. Does not own the table. A key that is
+/// missing leaves the result as it was; everything else that is wrong throws ParseError.
 class TomlTable {
  public:
-  TomlTable(const toml::table& table, std::string_view place, std::string path) : table_(table), place_(place), path_(std::move(path)) {}
+  TomlTable(const toml::table& table, std::string_view place, std::string path)
+      : table_(table), place_(place), path_(std::move(path)) {}
 
   void allow_only(std::initializer_list<std::string_view> keys) const;
   void require(std::string_view key) const;
@@ -57,7 +62,8 @@ class TomlTable {
     if (table_.contains(key)) check(key, [&] { result = parse(quantity(key)); });
   }
 
-  /// test(); what it objects to with a ConfigError is refused at the line of the key, or of the table without that key.
+  /// test(); what it objects to with a ConfigError is refused at the line of the key, or of the
+  /// table without that key.
   template <class Test>
   void check(std::string_view key, Test test) const {
     const toml::node* node = table_.get(key);
@@ -72,7 +78,8 @@ class TomlTable {
   std::string name_of(std::string_view key) const;
   std::string prefix() const;
   std::string quantity(std::string_view key) const;
-  [[noreturn]] void fail(std::string_view key, const toml::node& node, std::string_view message) const;
+  [[noreturn]] void fail(std::string_view key, const toml::node& node,
+                         std::string_view message) const;
   template <class T>
   T expect(std::string_view key, const toml::node& node, std::string_view expected) const;
 

@@ -22,15 +22,17 @@ struct Unit {
   int64_t divisor = 1;
 };
 
-constexpr int64_t kKilo = 1'000, kMega = 1'000'000, kGiga = 1'000'000'000, kTera = 1'000'000'000'000, kPeta = 1'000'000'000'000'000;
-constexpr int64_t kKibi = int64_t{1} << 10, kMebi = int64_t{1} << 20, kGibi = int64_t{1} << 30, kTebi = int64_t{1} << 40,
-                  kPebi = int64_t{1} << 50;
+constexpr int64_t kKilo = 1'000, kMega = 1'000'000, kGiga = 1'000'000'000,
+                  kTera = 1'000'000'000'000, kPeta = 1'000'000'000'000'000;
+constexpr int64_t kKibi = int64_t{1} << 10, kMebi = int64_t{1} << 20, kGibi = int64_t{1} << 30,
+                  kTebi = int64_t{1} << 40, kPebi = int64_t{1} << 50;
 constexpr Wide kLargest = Wide{1} << 62;
 
 constexpr std::array kByteUnits = {
-    Unit{"", 1},        Unit{"B", 1},       Unit{"kB", kKilo},  Unit{"KB", kKilo},  Unit{"MB", kMega},
-    Unit{"GB", kGiga},  Unit{"TB", kTera},  Unit{"PB", kPeta},  Unit{"KiB", kKibi}, Unit{"MiB", kMebi},
-    Unit{"GiB", kGibi}, Unit{"TiB", kTebi}, Unit{"PiB", kPebi},
+    Unit{"", 1},        Unit{"B", 1},       Unit{"kB", kKilo},  Unit{"KB", kKilo},
+    Unit{"MB", kMega},  Unit{"GB", kGiga},  Unit{"TB", kTera},  Unit{"PB", kPeta},
+    Unit{"KiB", kKibi}, Unit{"MiB", kMebi}, Unit{"GiB", kGibi}, Unit{"TiB", kTebi},
+    Unit{"PiB", kPebi},
 };
 
 constexpr std::array kBandwidthUnits = {
@@ -68,7 +70,8 @@ constexpr std::array kFlopsUnits = {
 };
 
 constexpr std::array kDurationUnits = {
-    Unit{"", 1}, Unit{"ns", 1}, Unit{"us", kKilo}, Unit{"ms", kMega}, Unit{"s", kGiga}, Unit{"min", 60 * kGiga}, Unit{"h", 3600 * kGiga},
+    Unit{"", 1},      Unit{"ns", 1},           Unit{"us", kKilo},       Unit{"ms", kMega},
+    Unit{"s", kGiga}, Unit{"min", 60 * kGiga}, Unit{"h", 3600 * kGiga},
 };
 
 /// A decimal number as digits / 10^places.
@@ -77,7 +80,8 @@ struct Decimal {
   Wide scale = 1;
 };
 
-/// The number at the front of `text`, which loses it; nothing when there is none or it has more than 18 digits.
+/// The number at the front of `text`, which loses it; nothing when there is none or it has more
+/// than 18 digits.
 std::optional<Decimal> take_decimal(std::string_view& text) {
   Decimal number;
   int digits = 0;
@@ -116,8 +120,11 @@ std::string shown(std::string_view text) {
   return text.size() > 60 ? result + "..." : result;
 }
 
-int64_t parse_quantity(std::string_view text, std::span<const Unit> units, std::string_view expected) {
-  const auto refuse = [&](std::string_view why) { throw ConfigError(fmt::format("'{}': expected {}{}", shown(text), expected, why)); };
+int64_t parse_quantity(std::string_view text, std::span<const Unit> units,
+                       std::string_view expected) {
+  const auto refuse = [&](std::string_view why) {
+    throw ConfigError(fmt::format("'{}': expected {}{}", shown(text), expected, why));
+  };
   std::string_view rest = trim(text);
   const std::optional<Decimal> number = take_decimal(rest);
   if (!number) refuse("");
@@ -126,7 +133,8 @@ int64_t parse_quantity(std::string_view text, std::span<const Unit> units, std::
     if (unit.name != rest) continue;
     // At most 19 digits times 2^52: far from the end of 128 bits.
     const Wide divisor = number->scale * static_cast<Wide>(unit.divisor);
-    const Wide value = (number->digits * static_cast<Wide>(unit.multiplier) + divisor / 2) / divisor;
+    const Wide value =
+        (number->digits * static_cast<Wide>(unit.multiplier) + divisor / 2) / divisor;
     if (value > kLargest) refuse("; this is above 2^62");
     return static_cast<int64_t>(value);
   }
@@ -162,21 +170,25 @@ int64_t parse_bytes(std::string_view text) {
 }
 
 int64_t parse_bandwidth(std::string_view text) {
-  constexpr std::string_view kExpected = "a bandwidth above zero such as 12GB/s, 10Gbps or a plain number of bytes per second";
+  constexpr std::string_view kExpected =
+      "a bandwidth above zero such as 12GB/s, 10Gbps or a plain number of bytes per second";
   const int64_t bytes_per_s = parse_quantity(text, kBandwidthUnits, kExpected);
   if (bytes_per_s == 0) throw ConfigError(fmt::format("'{}': expected {}", shown(text), kExpected));
   return bytes_per_s;
 }
 
 int64_t parse_flops(std::string_view text) {
-  constexpr std::string_view kExpected = "a speed above zero such as 15.7TFLOP/s, 900GFLOP/s or a plain number of operations per second";
+  constexpr std::string_view kExpected =
+      "a speed above zero such as 15.7TFLOP/s, 900GFLOP/s or a plain number of operations per "
+      "second";
   const int64_t flops_per_s = parse_quantity(text, kFlopsUnits, kExpected);
   if (flops_per_s == 0) throw ConfigError(fmt::format("'{}': expected {}", shown(text), kExpected));
   return flops_per_s;
 }
 
 int64_t parse_duration(std::string_view text) {
-  return parse_quantity(text, kDurationUnits, "a time such as 5us, 1.5ms, 2s or a plain number of nanoseconds");
+  return parse_quantity(text, kDurationUnits,
+                        "a time such as 5us, 1.5ms, 2s or a plain number of nanoseconds");
 }
 
 std::string format_bytes(int64_t bytes) {

@@ -63,7 +63,8 @@ TEST(ParseBytes, RefusesEverythingElse) {
 }
 
 TEST(ParseBytes, NamesTheTextAndWhatWasExpected) {
-  EXPECT_THAT(message_of<ConfigError>([] { parse_bytes("16G"); }), AllOf(HasSubstr("'16G'"), HasSubstr("512MiB"), HasSubstr("unit 'G'")));
+  EXPECT_THAT(message_of<ConfigError>([] { parse_bytes("16G"); }),
+              AllOf(HasSubstr("'16G'"), HasSubstr("512MiB"), HasSubstr("unit 'G'")));
   EXPECT_LT(message_of<ConfigError>([] { parse_bytes(std::string(100'000, 'x')); }).size(), 300U);
 }
 
@@ -77,7 +78,8 @@ TEST(ParseBandwidth, UnderstandsBytesAndBits) {
 }
 
 TEST(ParseBandwidth, RefusesZeroAndSizes) {
-  for (const char* text : {"0", "0GB/s", "1bps", "12GB", "-1GB/s", "10Gb", ""}) EXPECT_THROW(parse_bandwidth(text), ConfigError) << text;
+  for (const char* text : {"0", "0GB/s", "1bps", "12GB", "-1GB/s", "10Gb", ""})
+    EXPECT_THROW(parse_bandwidth(text), ConfigError) << text;
 }
 
 TEST(ParseFlops, UnderstandsUnits) {

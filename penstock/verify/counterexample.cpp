@@ -15,7 +15,8 @@ std::string reason_of(const Action& action) {
 }
 
 Counterexample::Wait wait_of(const Execution& execution, WorkerId worker, WorkerId other) {
-  return {worker, static_cast<int64_t>(execution.position(worker)), other, reason_of(execution.blocked_at(worker))};
+  return {worker, static_cast<int64_t>(execution.position(worker)), other,
+          reason_of(execution.blocked_at(worker))};
 }
 
 }  // namespace
@@ -28,16 +29,19 @@ std::optional<Counterexample> find_deadlock(const Facts& facts, int64_t credits)
   Counterexample result;
   for (int32_t w = 0; w < facts.table.num_workers(); ++w) {
     const WorkerId worker{w};
-    if (execution.is_blocked(worker)) result.blocked.push_back({worker, static_cast<int64_t>(execution.position(worker))});
+    if (execution.is_blocked(worker))
+      result.blocked.push_back({worker, static_cast<int64_t>(execution.position(worker))});
   }
   const WaitGraph graph(execution, facts.table.num_workers());
   const WaitGraph::Cycle cycle = graph.shortest_cycle();
   result.shortest = cycle.shortest;
   for (size_t i = 0; i < cycle.workers.size(); ++i) {
-    result.cycle.push_back(wait_of(execution, cycle.workers[i], cycle.workers[(i + 1) % cycle.workers.size()]));
+    result.cycle.push_back(
+        wait_of(execution, cycle.workers[i], cycle.workers[(i + 1) % cycle.workers.size()]));
   }
   if (!cycle.workers.empty()) return result;
-  for (const auto& [worker, other] : graph.abandoned(kMostAbandoned)) result.abandoned.push_back(wait_of(execution, worker, other));
+  for (const auto& [worker, other] : graph.abandoned(kMostAbandoned))
+    result.abandoned.push_back(wait_of(execution, worker, other));
   return result;
 }
 

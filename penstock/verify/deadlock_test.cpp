@@ -15,17 +15,25 @@ namespace {
 
 ScheduleShape random_shape(Kind kind, WeightPolicy policy, std::mt19937& random) {
   const auto up_to = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
-  ScheduleShape shape{.replicas = {}, .micro_batches = up_to(6), .accumulate = up_to(3), .policy = policy, .global_norm = up_to(2) == 1};
+  ScheduleShape shape{.replicas = {},
+                      .micro_batches = up_to(6),
+                      .accumulate = up_to(3),
+                      .policy = policy,
+                      .global_norm = up_to(2) == 1};
   const int stages = up_to(6);
   const int copies = up_to(2);
-  const bool alike = kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV || kind == Kind::Chimera;
+  const bool alike = kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV ||
+                     kind == Kind::Chimera;
   for (int s = 0; s < stages; ++s) shape.replicas.push_back(alike ? copies : up_to(3));
   return shape;
 }
 
-/// Moves a few actions within their lists, most of them those that wait. Some changes leave out or repeat an action.
+/// Moves a few actions within their lists, most of them those that wait. Some changes leave out or
+/// repeat an action.
 void disturb(Schedule& schedule, std::mt19937& random) {
-  const auto below = [&](size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random); };
+  const auto below = [&](size_t end) {
+    return std::uniform_int_distribution<size_t>(0, end - 1)(random);
+  };
   for (size_t changes = 1 + below(4); changes > 0; --changes) {
     auto& list = schedule.workers[below(schedule.workers.size())];
     if (list.size() < 2) continue;
@@ -59,8 +67,10 @@ void expect_proof(const Counterexample& found, const StuckWorkers& stuck, const 
   }
 }
 
-/// A search that is cut short at once still finds a cycle, or there is somebody who waits for a list that has ended.
-void expect_proof_without_search(const Schedule& bad, int64_t credits, const StuckWorkers& stuck, const std::string& text) {
+/// A search that is cut short at once still finds a cycle, or there is somebody who waits for a
+/// list that has ended.
+void expect_proof_without_search(const Schedule& bad, int64_t credits, const StuckWorkers& stuck,
+                                 const std::string& text) {
   const Facts facts(bad);
   const MessageIndex index(facts);
   Execution execution(facts, index, credits);
@@ -90,7 +100,8 @@ TEST(Counterexample, IsTheShortestCycleOfARandomBrokenSchedule) {
     disturb(bad, random);
     const auto credits = static_cast<int64_t>(random() % 3);
     const StuckWorkers stuck = ReferenceTransport(bad, credits).run();
-    const std::string text = "seed " + std::to_string(seed) + ", credits " + std::to_string(credits) + "\n" + to_text(bad);
+    const std::string text = "seed " + std::to_string(seed) + ", credits " +
+                             std::to_string(credits) + "\n" + to_text(bad);
     const auto found = find_deadlock(bad, credits);
     ASSERT_EQ(found.has_value(), !stuck.empty()) << text;
     if (!found) continue;

@@ -1,4 +1,5 @@
-// Every single change of one action, in small schedules of many kinds: verify() objects exactly when the slow second opinion does.
+// Every single change of one action, in small schedules of many kinds: verify() objects exactly
+// when the slow second opinion does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,33 +19,73 @@ struct Sample {
 
 std::vector<Sample> samples() {
   std::vector<Sample> result = {
-      {Kind::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2, .recompute = {true}, .global_norm = true}},
-      {Kind::DataParallel, {.replicas = {3}, .micro_batches = 4, .accumulate = 3, .global_norm = true}},
+      {Kind::Serial,
+       {.replicas = {1},
+        .micro_batches = 3,
+        .accumulate = 2,
+        .recompute = {true},
+        .global_norm = true}},
+      {Kind::DataParallel,
+       {.replicas = {3}, .micro_batches = 4, .accumulate = 3, .global_norm = true}},
       {Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 2}},
-      {Kind::OneFOneBFlush, {.replicas = {2, 1}, .micro_batches = 4, .accumulate = 2, .recompute = {true, false}, .global_norm = true}},
+      {Kind::OneFOneBFlush,
+       {.replicas = {2, 1},
+        .micro_batches = 4,
+        .accumulate = 2,
+        .recompute = {true, false},
+        .global_norm = true}},
       {Kind::OneFOneBFlush, {.replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 1}},
-      {Kind::EagerOneFOneB, {.replicas = {1, 1, 1}, .micro_batches = 4, .accumulate = 4, .slack = 1}},
+      {Kind::EagerOneFOneB,
+       {.replicas = {1, 1, 1}, .micro_batches = 4, .accumulate = 4, .slack = 1}},
       {Kind::ZbH1, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 2, .global_norm = true}},
-      {Kind::ZbH1, {.replicas = {1, 2}, .micro_batches = 3, .accumulate = 3, .recompute = {true, true}}},
+      {Kind::ZbH1,
+       {.replicas = {1, 2}, .micro_batches = 3, .accumulate = 3, .recompute = {true, true}}},
       {Kind::ZbH2, {.replicas = {1, 1, 1}, .micro_batches = 5, .accumulate = 3}},
-      {Kind::Interleaved, {.replicas = {1, 1, 1, 1}, .micro_batches = 2, .accumulate = 1, .recompute = {true, false, false, true}}},
-      {Kind::Interleaved, {.replicas = {2, 2, 2, 2}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
-      {Kind::ZbV, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
+      {Kind::Interleaved,
+       {.replicas = {1, 1, 1, 1},
+        .micro_batches = 2,
+        .accumulate = 1,
+        .recompute = {true, false, false, true}}},
+      {Kind::Interleaved,
+       {.replicas = {2, 2, 2, 2}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
+      {Kind::ZbV,
+       {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
       {Kind::ZbV, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 1}},
-      {Kind::DualPipeV, {.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4, .recompute = {false, true, true, false}}},
-      {Kind::Chimera, {.replicas = {2, 2}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
-      {Kind::Chimera, {.replicas = {2, 2, 2, 2}, .micro_batches = 4, .accumulate = 2, .recompute = {true, true, true, true}}},
-      {Kind::TwoBuffered, {.replicas = {1, 1}, .micro_batches = 5, .accumulate = 2, .policy = WeightPolicy::TwoBuffered}},
+      {Kind::DualPipeV,
+       {.replicas = {1, 1, 1, 1},
+        .micro_batches = 4,
+        .accumulate = 4,
+        .recompute = {false, true, true, false}}},
+      {Kind::Chimera,
+       {.replicas = {2, 2}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
+      {Kind::Chimera,
+       {.replicas = {2, 2, 2, 2},
+        .micro_batches = 4,
+        .accumulate = 2,
+        .recompute = {true, true, true, true}}},
+      {Kind::TwoBuffered,
+       {.replicas = {1, 1},
+        .micro_batches = 5,
+        .accumulate = 2,
+        .policy = WeightPolicy::TwoBuffered}},
   };
-  for (const WeightPolicy policy : {WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::Latest}) {
-    result.push_back({Kind::OneFOneB, {.replicas = {1, 1, 1}, .micro_batches = 4, .accumulate = 1, .policy = policy}});
+  for (const WeightPolicy policy :
+       {WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::Latest}) {
     result.push_back(
-        {Kind::OneFOneB, {.replicas = {2, 1}, .micro_batches = 4, .accumulate = 2, .policy = policy, .recompute = {true, true}}});
+        {Kind::OneFOneB,
+         {.replicas = {1, 1, 1}, .micro_batches = 4, .accumulate = 1, .policy = policy}});
+    result.push_back({Kind::OneFOneB,
+                      {.replicas = {2, 1},
+                       .micro_batches = 4,
+                       .accumulate = 2,
+                       .policy = policy,
+                       .recompute = {true, true}}});
   }
   return result;
 }
 
-/// Changes that make another action of one; those that no part of the system reads (the micro-batch of a STEP, say) are left out.
+/// Changes that make another action of one; those that no part of the system reads (the micro-batch
+/// of a STEP, say) are left out.
 std::vector<Action> variants(const Action& action) {
   std::vector<Action> result;
   const auto add = [&](const std::function<void(Action&)>& change) {
@@ -53,7 +94,8 @@ std::vector<Action> variants(const Action& action) {
     result.push_back(changed);
   };
   const bool of_micro_batch = is_compute(action.op) || is_message(action.op);
-  const bool has_version = is_compute(action.op) || action.op == Op::Step || action.op == Op::FreeWeights;
+  const bool has_version =
+      is_compute(action.op) || action.op == Op::Step || action.op == Op::FreeWeights;
   for (const int by : {-1, 1}) {
     add([&](Action& a) {
       a.stage.value += by;
@@ -67,7 +109,9 @@ std::vector<Action> variants(const Action& action) {
   for (int op = 0; op <= static_cast<int>(Op::FreeWeights); ++op) {
     const auto other = static_cast<Op>(op);
     // Among the like: an F that becomes a STEP lacks what a STEP needs.
-    if (other == action.op || is_message(other) != is_message(action.op) || is_compute(other) != is_compute(action.op)) continue;
+    if (other == action.op || is_message(other) != is_message(action.op) ||
+        is_compute(other) != is_compute(action.op))
+      continue;
     add([&](Action& a) { a.op = other; });
   }
   return result;
@@ -84,7 +128,8 @@ class Comparison {
   void run() {
     compare(good_, "unchanged");
     for (size_t w = 0; w < good_.workers.size(); ++w) {
-      for (size_t i = 0; i < good_.workers[w].size() && !::testing::Test::HasFailure(); ++i) change_action(w, i);
+      for (size_t i = 0; i < good_.workers[w].size() && !::testing::Test::HasFailure(); ++i)
+        change_action(w, i);
     }
     EXPECT_GT(unsound_, 200);
     EXPECT_GT(sound_, 10);
@@ -95,7 +140,8 @@ class Comparison {
 
   void change_action(size_t w, size_t i) {
     const Action action = good_.workers[w][i];
-    const auto edit = [&](const std::string& name, const std::function<void(Schedule&, List&)>& change) {
+    const auto edit = [&](const std::string& name,
+                          const std::function<void(Schedule&, List&)>& change) {
       Schedule bad = good_;
       change(bad, bad.workers[w]);
       compare(bad, name + " " + to_text(action) + " on worker " + std::to_string(w));
@@ -115,7 +161,8 @@ class Comparison {
       edit("move to worker " + std::to_string(other), [&](Schedule& bad, List& list) {
         list.erase(list.begin() + at);
         List& target = bad.workers[other];
-        target.insert(target.begin() + std::min<int64_t>(at, static_cast<int64_t>(target.size())), action);
+        target.insert(target.begin() + std::min<int64_t>(at, static_cast<int64_t>(target.size())),
+                      action);
       });
     }
     for (const Action& changed : variants(action)) {
@@ -127,9 +174,10 @@ class Comparison {
     const std::vector<Violation> violations = verify(schedule, {.credits = credits_});
     const bool sound = is_sound(schedule, credits_);
     ++(sound ? sound_ : unsound_);
-    EXPECT_EQ(violations.empty(), sound) << describe(sample_.kind, shape_) << ": " << name << "\n"
-                                         << (violations.empty() ? "no violation" : violations[0].message) << "\n"
-                                         << to_text(schedule);
+    EXPECT_EQ(violations.empty(), sound)
+        << describe(sample_.kind, shape_) << ": " << name << "\n"
+        << (violations.empty() ? "no violation" : violations[0].message) << "\n"
+        << to_text(schedule);
   }
 
   Sample sample_;

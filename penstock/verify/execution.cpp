@@ -12,7 +12,11 @@ constexpr uint8_t kInputGradients = 2;  // B or I
 }  // namespace
 
 Execution::Execution(const Facts& facts, const MessageIndex& index, int64_t credits)
-    : facts_(facts), index_(index), credits_(credits), position_(facts.workers().size(), 0), is_queued_(facts.workers().size(), 0) {
+    : facts_(facts),
+      index_(index),
+      credits_(credits),
+      position_(facts.workers().size(), 0),
+      is_queued_(facts.workers().size(), 0) {
   if (!facts.schedule.lowered) {
     computed_.resize(facts.num_cells(), 0);
     return;
@@ -51,17 +55,20 @@ bool Execution::attempt(WorkerId worker, const Action& action) {
   if (is_compute(action.op)) return attempt_compute(action);
   if (is_send(action.op)) return attempt_send(worker, action);
   if (is_receive(action.op)) return attempt_receive(worker, action);
-  if (action.op == Op::SyncGradients || action.op == Op::NormGradients) return attempt_barrier(worker, action);
+  if (action.op == Op::SyncGradients || action.op == Op::NormGradients)
+    return attempt_barrier(worker, action);
   return true;
 }
 
 bool Execution::has_data(const Action& action) const {
   const size_t own = facts_.cell(action.stage, action.micro_batch);
   const auto stride = static_cast<size_t>(facts_.micro_batches);
-  if (action.op == Op::Forward) return action.stage.value == 0 || (computed_[own - stride] & kForward) != 0;
+  if (action.op == Op::Forward)
+    return action.stage.value == 0 || (computed_[own - stride] & kForward) != 0;
   if (action.op == Op::BackwardWeight) return (computed_[own] & kInputGradients) != 0;
   if ((computed_[own] & kForward) == 0) return false;
-  return action.op == Op::Recompute || action.stage.value + 1 == facts_.num_stages || (computed_[own + stride] & kInputGradients) != 0;
+  return action.op == Op::Recompute || action.stage.value + 1 == facts_.num_stages ||
+         (computed_[own + stride] & kInputGradients) != 0;
 }
 
 bool Execution::attempt_compute(const Action& action) {
@@ -71,7 +78,8 @@ bool Execution::attempt_compute(const Action& action) {
   const size_t own = facts_.cell(stage, action.micro_batch);
   if (action.op == Op::Forward) {
     computed_[own] |= kForward;
-    if (stage.value + 1 < facts_.num_stages) wake(facts_.owner(StageId{stage.value + 1}, action.micro_batch));
+    if (stage.value + 1 < facts_.num_stages)
+      wake(facts_.owner(StageId{stage.value + 1}, action.micro_batch));
   } else if (makes_input_gradients(action.op)) {
     computed_[own] |= kInputGradients;
     if (stage.value > 0) wake(facts_.owner(StageId{stage.value - 1}, action.micro_batch));
@@ -122,8 +130,10 @@ bool Execution::attempt_barrier(WorkerId worker, const Action& action) {
   uint8_t& counted = in_barrier_[worker.index()];
   if (counted != 0) return false;  // woken for nothing: the last to arrive moves the others on
   const bool is_norm = action.op == Op::NormGradients;
-  const int32_t expected = is_norm ? facts_.table.num_workers() : facts_.table.replicas(action.stage);
-  const size_t sync = action.stage.index() * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index();
+  const int32_t expected =
+      is_norm ? facts_.table.num_workers() : facts_.table.replicas(action.stage);
+  const size_t sync =
+      action.stage.index() * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index();
   int32_t& arrived = is_norm ? at_norm_[action.mini_batch.index()] : at_sync_[sync];
   if (arrived >= expected) return true;  // one too many; the rules complete and order say so
   if (++arrived < expected) {
@@ -152,8 +162,10 @@ void Execution::wake(WorkerId worker) {
 WorkerId Execution::waits_for(WorkerId worker) const {
   const Action& action = blocked_at(worker);
   if (is_message(action.op)) return facts_.owner(action.peer, action.micro_batch);
-  if (action.op == Op::Forward) return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
-  const bool has_forward = (computed_[facts_.cell(action.stage, action.micro_batch)] & kForward) != 0;
+  if (action.op == Op::Forward)
+    return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
+  const bool has_forward =
+      (computed_[facts_.cell(action.stage, action.micro_batch)] & kForward) != 0;
   if (action.op == Op::BackwardWeight || !has_forward) return worker;
   return facts_.owner(StageId{action.stage.value + 1}, action.micro_batch);
 }

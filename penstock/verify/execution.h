@@ -1,10 +1,11 @@
-// Runs a schedule in the abstract: no times, only who may go on. Each worker walks its list; a send waits for a credit of its channel (or,
-// with 0 credits, for the receive itself), a receive for its message, a sync for the other replicas, a norm for all workers. Since every
-// wait is for named events, the outcome does not depend on the order in which workers are tried, and an action is tried again only
-// when something that it waits for has happened.
+// Runs a schedule in the abstract: no times, only who may go on. Each worker walks its list; a send
+// waits for a credit of its channel (or, with 0 credits, for the receive itself), a receive for its
+// message, a sync for the other replicas, a norm for all workers. Since every wait is for named
+// events, the outcome does not depend on the order in which workers are tried, and an action is
+// tried again only when something that it waits for has happened.
 //
-// A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b); B(s,b) and I(s,b) for F(s,b) and for B or I(s+1,b); W(s,b) for
-// I(s,b); R(s,b) for F(s,b) instead.
+// A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b); B(s,b) and I(s,b) for
+// F(s,b) and for B or I(s+1,b); W(s,b) for I(s,b); R(s,b) for F(s,b) instead.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,12 @@ class Execution {
   /// After run(): whether the worker stands in the middle of its list, and at which action.
   bool is_blocked(WorkerId worker) const { return position_[worker.index()] < list(worker).size(); }
   size_t position(WorkerId worker) const { return position_[worker.index()]; }
-  const Action& blocked_at(WorkerId worker) const { return list(worker)[position_[worker.index()]]; }
-  /// After run(): the worker that the blocked one waits for; itself when its own list is in the wrong order. Not for SYNC and NORM, which
-  /// wait for all workers of barrier_members() that do not stand at the same barrier.
+  const Action& blocked_at(WorkerId worker) const {
+    return list(worker)[position_[worker.index()]];
+  }
+  /// After run(): the worker that the blocked one waits for; itself when its own list is in the
+  /// wrong order. Not for SYNC and NORM, which wait for all workers of barrier_members() that do
+  /// not stand at the same barrier.
   WorkerId waits_for(WorkerId worker) const;
   /// Calls visit(worker) for each worker that takes part in the SYNC or NORM.
   template <class Visit>
@@ -35,18 +39,24 @@ class Execution {
     if (barrier.op == Op::NormGradients) {
       for (int32_t w = 0; w < facts_.table.num_workers(); ++w) visit(WorkerId{w});
     } else {
-      for (int k = 0; k < facts_.table.replicas(barrier.stage); ++k) visit(facts_.table.worker_of_replica(barrier.stage, k));
+      for (int k = 0; k < facts_.table.replicas(barrier.stage); ++k)
+        visit(facts_.table.worker_of_replica(barrier.stage, k));
     }
   }
   /// Whether the blocked worker stands at the same SYNC or NORM.
-  bool is_at(WorkerId worker, const Action& barrier) const { return is_blocked(worker) && same_barrier(blocked_at(worker), barrier); }
+  bool is_at(WorkerId worker, const Action& barrier) const {
+    return is_blocked(worker) && same_barrier(blocked_at(worker), barrier);
+  }
   /// The largest number of messages that were in one channel at once.
   int64_t most_in_flight() const { return most_in_flight_; }
 
  private:
-  const std::vector<Action>& list(WorkerId worker) const { return facts_.workers()[worker.index()]; }
+  const std::vector<Action>& list(WorkerId worker) const {
+    return facts_.workers()[worker.index()];
+  }
   static bool same_barrier(const Action& a, const Action& b) {
-    return a.op == b.op && a.mini_batch == b.mini_batch && (a.op == Op::NormGradients || a.stage == b.stage);
+    return a.op == b.op && a.mini_batch == b.mini_batch &&
+           (a.op == Op::NormGradients || a.stage == b.stage);
   }
   void advance(WorkerId worker);
   bool attempt(WorkerId worker, const Action& action);
@@ -66,7 +76,8 @@ class Execution {
   std::vector<WorkerId> runnable_;  // a stack
   std::vector<uint8_t> is_queued_;  // by worker: it stands in runnable_
   std::vector<uint8_t> computed_;   // by cell: a bit per compute action (only when not lowered)
-  /// By message: sent and not received, and the worker that waits for it to arrive (0 credits: at either end), or -1.
+  /// By message: sent and not received, and the worker that waits for it to arrive (0 credits: at
+  /// either end), or -1.
   struct Message {
     int32_t waiting = -1;
     int32_t arrived = 0;

@@ -1,5 +1,5 @@
-// What the rules know about the schedule before they look at its order: numbers and tables, all of them sized by the schedule's own
-// actions.
+// What the rules know about the schedule before they look at its order: numbers and tables, all of
+// them sized by the schedule's own actions.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/worker_table.h"
-#include "penstock/verify/report.h"
+#include "penstock/verify/violation_list.h"
 
 namespace penstock::verify {
 
@@ -33,21 +33,25 @@ struct Facts {
     return table.worker_of_replica(stage, replicas == 1 ? 0 : static_cast<int>(b.value % replicas));
   }
   /// Index of (stage, micro-batch) in a dense table with num_cells() entries.
-  size_t cell(StageId stage, MicroBatchId b) const { return stage.index() * static_cast<size_t>(micro_batches) + b.index(); }
+  size_t cell(StageId stage, MicroBatchId b) const {
+    return stage.index() * static_cast<size_t>(micro_batches) + b.index();
+  }
   size_t num_cells() const { return static_cast<size_t>(num_stages * micro_batches); }
 };
 
-/// One T for each stage that the worker at hand holds, found in constant time. Made once for all workers; moving on costs O(stages of the
-/// next worker).
+/// One T for each stage that the worker at hand holds, found in constant time. Made once for all
+/// workers; moving on costs O(stages of the next worker).
 template <class T>
 class HeldStages {
  public:
-  explicit HeldStages(const Facts& facts) : table_(facts.table), place_(static_cast<size_t>(facts.num_stages), 0) {}
+  explicit HeldStages(const Facts& facts)
+      : table_(facts.table), place_(static_cast<size_t>(facts.num_stages), 0) {}
 
   void move_to(WorkerId worker) {
     const auto held = table_.held_by(worker);
     state_.assign(held.size(), T{});
-    for (size_t i = 0; i < held.size(); ++i) place_[held[i].stage.index()] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < held.size(); ++i)
+      place_[held[i].stage.index()] = static_cast<int32_t>(i);
   }
   size_t size() const { return state_.size(); }
   /// Position of the stage among those of the worker; the worker holds it.
@@ -61,9 +65,11 @@ class HeldStages {
   std::vector<T> state_;        // by place
 };
 
-/// Whether the other rules can index their tables with the schedule's numbers: the shape is valid, there is one list per worker, the number
-/// of actions is not absurdly small for the shape, and every action names a stage, micro-batch and mini-batch of the shape and stands on
-/// the worker that runs it. Reports what is wrong under "complete" and "pairing" (messages to stages that cannot be, or to the own worker).
+/// Whether the other rules can index their tables with the schedule's numbers: the shape is valid,
+/// there is one list per worker, the number of actions is not absurdly small for the shape, and
+/// every action names a stage, micro-batch and mini-batch of the shape and stands on the worker
+/// that runs it. Reports what is wrong under "complete" and "pairing" (messages to stages that
+/// cannot be, or to the own worker).
 bool check_placement(const schedule::Schedule& schedule, Report& report);
 
 }  // namespace penstock::verify

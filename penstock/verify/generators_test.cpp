@@ -1,5 +1,5 @@
-// Every generated schedule is sound with one credit per channel, eager-1f1b with as many as its slack: stages, chunks, slack, replicas,
-// micro-batches, accumulation.
+// Every generated schedule is sound with one credit per channel, eager-1f1b with as many as its
+// slack: stages, chunks, slack, replicas, micro-batches, accumulation.
 #include <gtest/gtest.h>
 
 #include <rapidcheck/gtest.h>
@@ -13,7 +13,8 @@ namespace penstock::verify::testing {
 namespace {
 
 std::string first_violation(const Schedule& schedule) {
-  const std::vector<Violation> violations = verify(schedule, {.credits = std::max<int64_t>(schedule.shape.slack, 1)});
+  const std::vector<Violation> violations =
+      verify(schedule, {.credits = std::max<int64_t>(schedule.shape.slack, 1)});
   return violations.empty() ? "" : violations[0].rule + ": " + violations[0].message;
 }
 
@@ -25,21 +26,24 @@ struct Form {
 
 const std::vector<Form>& forms() {
   static const std::vector<Form> kForms = {
-      {Kind::GPipe, 1, 0},       {Kind::OneFOneBFlush, 1, 0}, {Kind::EagerOneFOneB, 1, 1}, {Kind::EagerOneFOneB, 1, 3},
-      {Kind::Interleaved, 1, 0}, {Kind::Interleaved, 2, 0},   {Kind::Interleaved, 3, 0},   {Kind::Interleaved, 5, 0},
-      {Kind::ZbH1, 1, 0},        {Kind::ZbH2, 1, 0},          {Kind::ZbV, 2, 0},           {Kind::DualPipeV, 2, 0},
+      {Kind::GPipe, 1, 0},         {Kind::OneFOneBFlush, 1, 0}, {Kind::EagerOneFOneB, 1, 1},
+      {Kind::EagerOneFOneB, 1, 3}, {Kind::Interleaved, 1, 0},   {Kind::Interleaved, 2, 0},
+      {Kind::Interleaved, 3, 0},   {Kind::Interleaved, 5, 0},   {Kind::ZbH1, 1, 0},
+      {Kind::ZbH2, 1, 0},          {Kind::ZbV, 2, 0},           {Kind::DualPipeV, 2, 0},
       {Kind::Chimera, 1, 0},
   };
   return kForms;
 }
 
 /// `workers` workers per copy of the pipeline.
-ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro_batches, int64_t accumulate) {
+ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro_batches,
+                        int64_t accumulate) {
   const int replicas = form.kind == Kind::Chimera ? 2 * copies : copies;
-  const ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(workers * form.chunks), replicas),
-                            .micro_batches = micro_batches,
-                            .accumulate = accumulate,
-                            .slack = form.slack};
+  const ScheduleShape shape{
+      .replicas = std::vector<int>(static_cast<size_t>(workers * form.chunks), replicas),
+      .micro_batches = micro_batches,
+      .accumulate = accumulate,
+      .slack = form.slack};
   return schedule::with_hosts(form.kind, shape, form.chunks);
 }
 
@@ -53,8 +57,10 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 9, 16, 17, 24}) {
           for (const int64_t accumulate : {1, 3, 8, 24}) {
             const ScheduleShape shape = copies_of(form, workers, copies, micro_batches, accumulate);
-            ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "") << describe(form.kind, shape);
-            ASSERT_EQ(first_violation(schedule::generate(form.kind, shape)), "") << describe(form.kind, shape);
+            ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "")
+                << describe(form.kind, shape);
+            ASSERT_EQ(first_violation(schedule::generate(form.kind, shape)), "")
+                << describe(form.kind, shape);
           }
         }
       }
@@ -63,13 +69,18 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
 }
 
 TEST(GeneratedSchedules, AreSoundOverUnequalReplicas) {
-  for (const Form& form : {Form{Kind::EagerOneFOneB, 1, 1}, Form{Kind::EagerOneFOneB, 1, 2}, Form{Kind::EagerOneFOneB, 1, 5},
-                           Form{Kind::ZbH1, 1, 0}, Form{Kind::ZbH2, 1, 0}}) {
+  for (const Form& form :
+       {Form{Kind::EagerOneFOneB, 1, 1}, Form{Kind::EagerOneFOneB, 1, 2},
+        Form{Kind::EagerOneFOneB, 1, 5}, Form{Kind::ZbH1, 1, 0}, Form{Kind::ZbH2, 1, 0}}) {
     for (const std::vector<int>& replicas : replica_samples()) {
       for (const int64_t micro_batches : {1, 4, 7, 12, 13, 30, 60}) {
         for (const int64_t accumulate : {1, 5, 12, 60}) {
-          const ScheduleShape shape{.replicas = replicas, .micro_batches = micro_batches, .accumulate = accumulate, .slack = form.slack};
-          ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "") << describe(form.kind, shape) << ", slack " << form.slack;
+          const ScheduleShape shape{.replicas = replicas,
+                                    .micro_batches = micro_batches,
+                                    .accumulate = accumulate,
+                                    .slack = form.slack};
+          ASSERT_EQ(first_violation(full_schedule(form.kind, shape)), "")
+              << describe(form.kind, shape) << ", slack " << form.slack;
         }
       }
     }
@@ -80,25 +91,30 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
   const Form form = *rc::gen::elementOf(forms());
   const int workers = *rc::gen::inRange(1, 13) * (form.kind == Kind::Chimera ? 2 : 1);
   ScheduleShape shape =
-      copies_of(form, workers, *rc::gen::inRange(1, 4), *rc::gen::inRange<int64_t>(0, 70), *rc::gen::inRange<int64_t>(1, 80));
+      copies_of(form, workers, *rc::gen::inRange(1, 4), *rc::gen::inRange<int64_t>(0, 70),
+                *rc::gen::inRange<int64_t>(1, 80));
   shape.global_norm = *rc::gen::arbitrary<bool>();
   if (*rc::gen::arbitrary<bool>()) {
-    shape.recompute = *rc::gen::container<std::vector<bool>>(static_cast<size_t>(shape.num_stages()), rc::gen::arbitrary<bool>());
+    shape.recompute = *rc::gen::container<std::vector<bool>>(
+        static_cast<size_t>(shape.num_stages()), rc::gen::arbitrary<bool>());
   }
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 
 RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
-  const Form form = *rc::gen::element(Form{Kind::EagerOneFOneB, 1, 0}, Form{Kind::ZbH1, 1, 0}, Form{Kind::ZbH2, 1, 0});
-  ScheduleShape shape{.replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
-                      .micro_batches = *rc::gen::inRange<int64_t>(0, 80),
-                      .accumulate = *rc::gen::inRange<int64_t>(1, 90)};
+  const Form form = *rc::gen::element(Form{Kind::EagerOneFOneB, 1, 0}, Form{Kind::ZbH1, 1, 0},
+                                      Form{Kind::ZbH2, 1, 0});
+  ScheduleShape shape{
+      .replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
+      .micro_batches = *rc::gen::inRange<int64_t>(0, 80),
+      .accumulate = *rc::gen::inRange<int64_t>(1, 90)};
   if (shape.num_stages() > 8) shape.replicas.resize(8);
   if (form.kind == Kind::EagerOneFOneB) shape.slack = *rc::gen::inRange(0, 7);
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 
-// The workers' numbers are the user's: a schedule over permuted hosts is the same with its lists in another order.
+// The workers' numbers are the user's: a schedule over permuted hosts is the same with its lists in
+// another order.
 RC_GTEST_PROP(GeneratedSchedules, FollowTheHosts, ()) {
   const Form form = *rc::gen::elementOf(forms());
   const int workers = *rc::gen::inRange(1, 5) * (form.kind == Kind::Chimera ? 2 : 1);
@@ -110,10 +126,12 @@ RC_GTEST_PROP(GeneratedSchedules, FollowTheHosts, ()) {
   }
   std::vector<int> number(static_cast<size_t>(shape.num_workers()));
   std::iota(number.begin(), number.end(), 0);
-  for (size_t i = number.size(); i-- > 1;) std::swap(number[i], number[*rc::gen::inRange<size_t>(0, i + 1)]);
+  for (size_t i = number.size(); i-- > 1;)
+    std::swap(number[i], number[*rc::gen::inRange<size_t>(0, i + 1)]);
   for (int& host : shape.hosts) host = number[static_cast<size_t>(host)];
   const Schedule permuted = schedule::generate(form.kind, shape);
-  for (size_t w = 0; w < number.size(); ++w) RC_ASSERT(permuted.workers[static_cast<size_t>(number[w])] == plain.workers[w]);
+  for (size_t w = 0; w < number.size(); ++w)
+    RC_ASSERT(permuted.workers[static_cast<size_t>(number[w])] == plain.workers[w]);
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 

@@ -21,10 +21,14 @@ class MemoryWalk {
 
   /// `facts`, its schedule and `bytes` must outlive the walk.
   MemoryWalk(const Facts& facts, const Options& bytes)
-      : facts_(facts), bytes_(bytes), held_by_(static_cast<size_t>(facts.num_stages), -1), stages_(facts) {}
+      : facts_(facts),
+        bytes_(bytes),
+        held_by_(static_cast<size_t>(facts.num_stages), -1),
+        stages_(facts) {}
 
-  /// Calls visit(action, held) with what is held while and after each action that takes memory, first with a null action and what is held
-  /// at the start. A forward-only schedule stashes nothing and has no gradients.
+  /// Calls visit(action, held) with what is held while and after each action that takes memory,
+  /// first with a null action and what is held at the start. A forward-only schedule stashes
+  /// nothing and has no gradients.
   template <class Visit>
   void walk(WorkerId worker, Visit visit) {
     begin(worker);
@@ -32,9 +36,12 @@ class MemoryWalk {
     const std::vector<Action>& list = facts_.workers()[worker.index()];
     for (size_t i = 0; i < list.size(); ++i) {
       const Action& action = list[i];
-      if (action.stage.value < 0 || action.stage.value >= facts_.num_stages || held_by_[action.stage.index()] != worker.value) continue;
-      const bool in_place = action.op == Op::FreeWeights && i + 1 < list.size() && list[i + 1].op == Op::Step &&
-                            list[i + 1].stage == action.stage && list[i + 1].version == action.version;
+      if (action.stage.value < 0 || action.stage.value >= facts_.num_stages ||
+          held_by_[action.stage.index()] != worker.value)
+        continue;
+      const bool in_place = action.op == Op::FreeWeights && i + 1 < list.size() &&
+                            list[i + 1].op == Op::Step && list[i + 1].stage == action.stage &&
+                            list[i + 1].version == action.version;
       if (in_place) {
         ++i;  // the step writes into the freed version
       } else if (take(action)) {
@@ -74,7 +81,8 @@ class MemoryWalk {
         keep(stage, 1, action.stage);
         return true;
       case Op::Recompute:
-        if (!facts_.schedule.shape.recomputes(action.stage) || stage.remade == stage.kept) return false;
+        if (!facts_.schedule.shape.recomputes(action.stage) || stage.remade == stage.kept)
+          return false;
         remake(stage, 1, action.stage);
         return true;
       case Op::Backward:
@@ -99,7 +107,8 @@ class MemoryWalk {
     const bool inputs_alone = facts_.schedule.shape.recomputes(id);
     stage.kept += by;
     now_.stashed += by;
-    now_.bytes += static_cast<__int128>(by) * of_stage(inputs_alone ? bytes_.input_bytes : bytes_.stash_bytes, id);
+    now_.bytes += static_cast<__int128>(by) *
+                  of_stage(inputs_alone ? bytes_.input_bytes : bytes_.stash_bytes, id);
   }
 
   void remake(Stage& stage, int64_t by, StageId id) {
@@ -115,6 +124,8 @@ class MemoryWalk {
 };
 
 /// The walk's bytes as far as they fit.
-inline int64_t clamped(__int128 bytes) { return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes); }
+inline int64_t clamped(__int128 bytes) {
+  return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
+}
 
 }  // namespace penstock::verify

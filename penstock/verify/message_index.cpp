@@ -11,7 +11,9 @@ namespace {
 
 bool is_distant(StageId from, StageId to) { return std::abs(from.value - to.value) != 1; }
 
-uint64_t pair_key(StageId from, StageId to) { return (static_cast<uint64_t>(from.value) << 32) | static_cast<uint32_t>(to.value); }
+uint64_t pair_key(StageId from, StageId to) {
+  return (static_cast<uint64_t>(from.value) << 32) | static_cast<uint32_t>(to.value);
+}
 
 template <class Visit>
 void for_each_distant(const Facts& facts, Visit visit) {
@@ -38,7 +40,8 @@ MessageIndex::MessageIndex(const Facts& facts) : facts_(facts) {
     if (distant_links_.try_emplace(pair_key(from, to), ends_.size()).second) add_link(from, to);
   });
   const auto distant = static_cast<int64_t>(ends_.size() - neighbours);
-  if (saturating_mul(distant, facts.micro_batches) > 4 * distant_messages + 4096) first_hashed_link_ = neighbours;
+  if (saturating_mul(distant, facts.micro_batches) > 4 * distant_messages + 4096)
+    first_hashed_link_ = neighbours;
 
   const size_t dense_links = std::min(ends_.size(), first_hashed_link_);
   num_messages_ = dense_links * static_cast<size_t>(facts.micro_batches);
@@ -47,7 +50,8 @@ MessageIndex::MessageIndex(const Facts& facts) : facts_(facts) {
 }
 
 void MessageIndex::add_link(StageId from, StageId to) {
-  const int64_t lanes = std::lcm(int64_t{facts_.table.replicas(from)}, int64_t{facts_.table.replicas(to)});
+  const int64_t lanes =
+      std::lcm(int64_t{facts_.table.replicas(from)}, int64_t{facts_.table.replicas(to)});
   ends_.push_back({from, to});
   lanes_.push_back(std::min(lanes, std::max<int64_t>(facts_.micro_batches, 1)));
 }
@@ -68,7 +72,8 @@ void MessageIndex::number_channels(size_t dense_links) {
     const auto [from, to] = ends_[link];
     for (int64_t lane = 0; lane < lanes_[link]; ++lane) {
       const MicroBatchId b{lane};
-      channel_of_lane_.push_back(channel_between(facts_.owner(from, b), facts_.owner(to, b), from > to));
+      channel_of_lane_.push_back(
+          channel_between(facts_.owner(from, b), facts_.owner(to, b), from > to));
     }
   }
 }
@@ -77,20 +82,24 @@ void MessageIndex::number_hashed(size_t dense_links) {
   for_each_distant(facts_, [&](const Action& action) {
     const size_t number = link(action);
     if (number < dense_links) return;
-    if (hashed_messages_.try_emplace(key(number, action.micro_batch.value), num_messages_).second) ++num_messages_;
-    const auto [place, is_new] = hashed_channels_.try_emplace(key(number, action.micro_batch.value % lanes_[number]), num_channels_);
+    if (hashed_messages_.try_emplace(key(number, action.micro_batch.value), num_messages_).second)
+      ++num_messages_;
+    const auto [place, is_new] = hashed_channels_.try_emplace(
+        key(number, action.micro_batch.value % lanes_[number]), num_channels_);
     if (!is_new) return;
     if (!facts_.table.has_shared_workers()) {
       ++num_channels_;
     } else {
       const auto [from, to] = ends_[number];
-      place->second = channel_between(facts_.owner(from, action.micro_batch), facts_.owner(to, action.micro_batch), from > to);
+      place->second = channel_between(facts_.owner(from, action.micro_batch),
+                                      facts_.owner(to, action.micro_batch), from > to);
     }
   });
 }
 
 size_t MessageIndex::channel_between(WorkerId from, WorkerId to, bool backward) {
-  const uint64_t workers = (static_cast<uint64_t>(from.value) << 32) | static_cast<uint64_t>(to.value) << 1 | (backward ? 1 : 0);
+  const uint64_t workers = (static_cast<uint64_t>(from.value) << 32) |
+                           static_cast<uint64_t>(to.value) << 1 | (backward ? 1 : 0);
   const auto [place, is_new] = shared_channels_.try_emplace(workers, num_channels_);
   if (is_new) ++num_channels_;
   return place->second;
@@ -102,9 +111,13 @@ size_t MessageIndex::number_of(StageId from, StageId to) const {
   return found == distant_links_.end() ? num_links() : found->second;
 }
 
-size_t MessageIndex::link(const Action& action) const { return number_of(sender_of(action), receiver_of(action)); }
+size_t MessageIndex::link(const Action& action) const {
+  return number_of(sender_of(action), receiver_of(action));
+}
 
-size_t MessageIndex::reverse(size_t link) const { return number_of(ends_[link].to, ends_[link].from); }
+size_t MessageIndex::reverse(size_t link) const {
+  return number_of(ends_[link].to, ends_[link].from);
+}
 
 size_t MessageIndex::find(const Action& action) const {
   const size_t number = link(action);

@@ -1,4 +1,5 @@
-// Small dense numbers for links, messages and channels, so that the rules can keep their state in arrays.
+// Small dense numbers for links, messages and channels, so that the rules can keep their state in
+// arrays.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,18 @@
 namespace penstock::verify {
 
 /// Sender and receiver of a message action: SEND and its RECV agree on them.
-inline StageId sender_of(const Action& action) { return is_send(action.op) ? action.stage : action.peer; }
-inline StageId receiver_of(const Action& action) { return is_send(action.op) ? action.peer : action.stage; }
+inline StageId sender_of(const Action& action) {
+  return is_send(action.op) ? action.stage : action.peer;
+}
+inline StageId receiver_of(const Action& action) {
+  return is_send(action.op) ? action.peer : action.stage;
+}
 
-/// Numbers the links (sending stage, receiving stage), the messages (link, micro-batch) and the channels (sending worker, receiving worker,
-/// direction) of a well placed schedule. Links between neighbours are found by arithmetic, others in a hash table; where those carry so few
-/// messages that a table over all micro-batches would be waste, their messages and channels are hashed too. Memory is linear in the
-/// actions.
+/// Numbers the links (sending stage, receiving stage), the messages (link, micro-batch) and the
+/// channels (sending worker, receiving worker, direction) of a well placed schedule. Links between
+/// neighbours are found by arithmetic, others in a hash table; where those carry so few messages
+/// that a table over all micro-batches would be waste, their messages and channels are hashed too.
+/// Memory is linear in the actions.
 class MessageIndex {
  public:
   explicit MessageIndex(const Facts& facts);
@@ -26,8 +32,8 @@ class MessageIndex {
   size_t link(const Action& action) const;
   size_t message(const Action& action) const { return message(action, link(action)); }
   size_t channel(const Action& action) const;
-  /// As message(), for a message that may not be there, on a link of the schedule: then num_messages(), or the number of one that does not
-  /// occur.
+  /// As message(), for a message that may not be there, on a link of the schedule: then
+  /// num_messages(), or the number of one that does not occur.
   size_t find(const Action& action) const;
 
   size_t num_links() const { return ends_.size(); }
@@ -39,7 +45,8 @@ class MessageIndex {
     StageId to;
   };
   Ends ends_of(size_t link) const { return ends_[link]; }
-  /// The link in the other direction, or num_links() when it carries nothing and its stages are no neighbours.
+  /// The link in the other direction, or num_links() when it carries nothing and its stages are no
+  /// neighbours.
   size_t reverse(size_t link) const;
 
  private:
@@ -57,14 +64,17 @@ class MessageIndex {
   }
 
   const Facts& facts_;
-  using Table = std::unordered_map<uint64_t, size_t, MixingHash>;  // the keys are numbers that a file chose
+  // the keys are numbers that a file chose
+  using Table = std::unordered_map<uint64_t, size_t, MixingHash>;
   Table distant_links_;
   std::vector<Ends> ends_;  // by link
-  /// By link: how many channels its messages use in turn (micro-batch b uses lane b mod lanes), and the first lane's number.
+  /// By link: how many channels its messages use in turn (micro-batch b uses lane b mod lanes), and
+  /// the first lane's number.
   std::vector<int64_t> lanes_;
   std::vector<size_t> first_lane_;
   size_t first_hashed_link_ = SIZE_MAX;
-  /// Only where workers hold several stages, so that several lanes lead from one worker to another: the channel of each lane.
+  /// Only where workers hold several stages, so that several lanes lead from one worker to another:
+  /// the channel of each lane.
   std::vector<size_t> channel_of_lane_;
   Table shared_channels_;  // by workers and direction
   Table hashed_messages_;

@@ -1,4 +1,5 @@
-// Damages good schedules in each known way; the rule that guards the damaged property must object by name.
+// Damages good schedules in each known way; the rule that guards the damaged property must object
+// by name.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,19 +50,25 @@ std::function<bool(Schedule&)> at_last(Op op, Edit edit) {
 }
 
 auto drop() {
-  return [](std::vector<Action>& list, size_t i) { list.erase(list.begin() + static_cast<int64_t>(i)); };
+  return [](std::vector<Action>& list, size_t i) {
+    list.erase(list.begin() + static_cast<int64_t>(i));
+  };
 }
 auto duplicate() {
-  return [](std::vector<Action>& list, size_t i) { list.insert(list.begin() + static_cast<int64_t>(i), list[i]); };
+  return [](std::vector<Action>& list, size_t i) {
+    list.insert(list.begin() + static_cast<int64_t>(i), list[i]);
+  };
 }
 auto move_to_front() {
   return [](std::vector<Action>& list, size_t i) {
-    std::rotate(list.begin(), list.begin() + static_cast<int64_t>(i), list.begin() + static_cast<int64_t>(i) + 1);
+    std::rotate(list.begin(), list.begin() + static_cast<int64_t>(i),
+                list.begin() + static_cast<int64_t>(i) + 1);
   };
 }
 auto move_to_back() {
   return [](std::vector<Action>& list, size_t i) {
-    std::rotate(list.begin() + static_cast<int64_t>(i), list.begin() + static_cast<int64_t>(i) + 1, list.end());
+    std::rotate(list.begin() + static_cast<int64_t>(i), list.begin() + static_cast<int64_t>(i) + 1,
+                list.end());
   };
 }
 auto change(std::function<void(Action&)> edit) {
@@ -70,9 +77,12 @@ auto change(std::function<void(Action&)> edit) {
 
 std::vector<Mutation> drops_and_duplicates() {
   const std::vector<std::pair<Op, std::string>> guarded = {
-      {Op::Forward, "complete"},       {Op::Backward, "complete"},      {Op::SendForward, "pairing"},     {Op::RecvForward, "pairing"},
-      {Op::SendBackward, "pairing"},   {Op::RecvBackward, "pairing"},   {Op::Step, "complete"},           {Op::SyncGradients, "complete"},
-      {Op::FreeWeights, "weights"},    {Op::BackwardInput, "complete"}, {Op::BackwardWeight, "complete"}, {Op::Recompute, "complete"},
+      {Op::Forward, "complete"},        {Op::Backward, "complete"},
+      {Op::SendForward, "pairing"},     {Op::RecvForward, "pairing"},
+      {Op::SendBackward, "pairing"},    {Op::RecvBackward, "pairing"},
+      {Op::Step, "complete"},           {Op::SyncGradients, "complete"},
+      {Op::FreeWeights, "weights"},     {Op::BackwardInput, "complete"},
+      {Op::BackwardWeight, "complete"}, {Op::Recompute, "complete"},
       {Op::NormGradients, "complete"},
   };
   std::vector<Mutation> result;
@@ -80,11 +90,13 @@ std::vector<Mutation> drops_and_duplicates() {
     result.push_back({"drop " + std::string(to_string(op)), rule, at_last(op, drop())});
     result.push_back({"duplicate " + std::string(to_string(op)), rule, at_last(op, duplicate())});
   }
-  result.push_back({"lose a message that nobody sends", "deadlock", at_last(Op::SendForward, drop())});
+  result.push_back(
+      {"lose a message that nobody sends", "deadlock", at_last(Op::SendForward, drop())});
   return result;
 }
 
-/// The action with op `later` that follows one with op `earlier` on the same stage and, if it has one, micro-batch moves in front of it.
+/// The action with op `later` that follows one with op `earlier` on the same stage and, if it has
+/// one, micro-batch moves in front of it.
 std::function<bool(Schedule&)> exchange(Op earlier, Op later) {
   return [earlier, later](Schedule& schedule) {
     for (auto& list : schedule.workers) {
@@ -92,7 +104,8 @@ std::function<bool(Schedule&)> exchange(Op earlier, Op later) {
         if (first->op != earlier) continue;
         const auto second = std::find_if(first, list.end(), [&](const Action& a) {
           return a.op == later && a.mini_batch == first->mini_batch &&
-                 (!is_compute(earlier) || (a.stage == first->stage && a.micro_batch == first->micro_batch));
+                 (!is_compute(earlier) ||
+                  (a.stage == first->stage && a.micro_batch == first->micro_batch));
         });
         if (second == list.end()) continue;
         std::rotate(first, second, second + 1);
@@ -103,13 +116,15 @@ std::function<bool(Schedule&)> exchange(Op earlier, Op later) {
   };
 }
 
-/// On a worker with two stages of a micro-batch, the second's forward (or backward) moves in front of the first's.
+/// On a worker with two stages of a micro-batch, the second's forward (or backward) moves in front
+/// of the first's.
 std::function<bool(Schedule&)> exchange_stages(Op op) {
   return [op](Schedule& schedule) {
     for (auto& list : schedule.workers) {
       for (auto first = list.begin(); first != list.end(); ++first) {
         const auto second = std::find_if(first, list.end(), [&](const Action& a) {
-          return a.op == op && first->op == op && a.stage != first->stage && a.micro_batch == first->micro_batch;
+          return a.op == op && first->op == op && a.stage != first->stage &&
+                 a.micro_batch == first->micro_batch;
         });
         if (second == list.end()) continue;
         std::rotate(first, second, second + 1);
@@ -140,11 +155,13 @@ std::vector<Mutation> disorders() {
       {"steps out of turn on all workers", "order", exchange_mini_batches(Op::Step)},
       {"syncs out of turn on all workers", "order", exchange_mini_batches(Op::SyncGradients)},
       {"norms out of turn on all workers", "order", exchange_mini_batches(Op::NormGradients)},
-      {"weights' gradients before the inputs'", "order", exchange(Op::BackwardInput, Op::BackwardWeight)},
+      {"weights' gradients before the inputs'", "order",
+       exchange(Op::BackwardInput, Op::BackwardWeight)},
       {"split backward before its forward", "order", at_last(Op::BackwardInput, move_to_front())},
       {"recomputation before its forward", "order", at_last(Op::Recompute, move_to_front())},
       {"recomputation after its backward", "order", exchange(Op::Recompute, Op::Backward)},
-      {"recomputation after its split backward", "order", exchange(Op::Recompute, Op::BackwardInput)},
+      {"recomputation after its split backward", "order",
+       exchange(Op::Recompute, Op::BackwardInput)},
       {"recomputation after the gradients have come", "order",
        [](Schedule& schedule) {
          for (auto& list : schedule.workers) {
@@ -165,19 +182,23 @@ std::vector<Mutation> disorders() {
       {"step before the weights' gradients", "order", exchange(Op::BackwardWeight, Op::Step)},
       {"forwards of a worker's stages exchanged", "order", exchange_stages(Op::Forward)},
       {"backwards of a worker's stages exchanged", "order", exchange_stages(Op::Backward)},
-      {"split backwards of a worker's stages exchanged", "order", exchange_stages(Op::BackwardInput)},
+      {"split backwards of a worker's stages exchanged", "order",
+       exchange_stages(Op::BackwardInput)},
       {"backward before everything", "order", at_last(Op::Backward, move_to_front())},
       {"receive after its forward", "order", at_last(Op::RecvForward, move_to_back())},
       {"send before its forward", "order", at_last(Op::SendForward, move_to_front())},
-      {"receive of gradients after the backward", "order", at_last(Op::RecvBackward, move_to_back())},
-      {"send of gradients before the backward", "order", at_last(Op::SendBackward, move_to_front())},
+      {"receive of gradients after the backward", "order",
+       at_last(Op::RecvBackward, move_to_back())},
+      {"send of gradients before the backward", "order",
+       at_last(Op::SendBackward, move_to_front())},
       {"step before the backwards", "order", at_last(Op::Step, move_to_front())},
       {"sync after its step", "order", at_last(Op::SyncGradients, move_to_back())},
       {"gradients awaited before the outputs are sent", "deadlock",
        [](Schedule& schedule) {
          // Worker 0's first receive of gradients moves to its very beginning.
          auto& list = schedule.workers[0];
-         const auto receive = std::find_if(list.begin(), list.end(), [](const Action& a) { return a.op == Op::RecvBackward; });
+         const auto receive = std::find_if(
+             list.begin(), list.end(), [](const Action& a) { return a.op == Op::RecvBackward; });
          if (receive == list.end()) return false;
          std::rotate(list.begin(), receive, receive + 1);
          return true;
@@ -187,17 +208,26 @@ std::vector<Mutation> disorders() {
 
 std::vector<Mutation> wrong_fields() {
   return {
-      {"forward on a later version", "weights", at_last(Op::Forward, change([](Action& a) { ++a.version.value; }))},
-      {"backward on another version than its forward", "weights", at_last(Op::Backward, change([](Action& a) { ++a.version.value; }))},
-      {"inputs' gradients on another version", "weights", at_last(Op::BackwardInput, change([](Action& a) { --a.version.value; }))},
-      {"weights' gradients on another version", "weights", at_last(Op::BackwardWeight, change([](Action& a) { --a.version.value; }))},
-      {"recomputation on another version", "weights", at_last(Op::Recompute, change([](Action& a) { --a.version.value; }))},
+      {"forward on a later version", "weights",
+       at_last(Op::Forward, change([](Action& a) { ++a.version.value; }))},
+      {"backward on another version than its forward", "weights",
+       at_last(Op::Backward, change([](Action& a) { ++a.version.value; }))},
+      {"inputs' gradients on another version", "weights",
+       at_last(Op::BackwardInput, change([](Action& a) { --a.version.value; }))},
+      {"weights' gradients on another version", "weights",
+       at_last(Op::BackwardWeight, change([](Action& a) { --a.version.value; }))},
+      {"recomputation on another version", "weights",
+       at_last(Op::Recompute, change([](Action& a) { --a.version.value; }))},
       {"a free that stays when its step is left out", "weights",
-       at_last(Op::FreeWeights, change([](Action& a) { a.mini_batch = MiniBatchId{a.version.value - 1}; }))},
-      {"no version", "weights", at_last(Op::Forward, change([](Action& a) { a.version = WeightVersion{-1}; }))},
-      {"step of another version", "weights", at_last(Op::Step, change([](Action& a) { ++a.version.value; }))},
+       at_last(Op::FreeWeights,
+               change([](Action& a) { a.mini_batch = MiniBatchId{a.version.value - 1}; }))},
+      {"no version", "weights",
+       at_last(Op::Forward, change([](Action& a) { a.version = WeightVersion{-1}; }))},
+      {"step of another version", "weights",
+       at_last(Op::Step, change([](Action& a) { ++a.version.value; }))},
       {"free before the first use", "weights", at_last(Op::FreeWeights, move_to_front())},
-      {"free of the newest version at the end", "weights", at_last(Op::FreeWeights, change([](Action& a) { ++a.version.value; }))},
+      {"free of the newest version at the end", "weights",
+       at_last(Op::FreeWeights, change([](Action& a) { ++a.version.value; }))},
       {"free of the version that training ends with", "weights",
        at_last(Op::Step,
                [](std::vector<Action>& list, size_t i) {
@@ -206,14 +236,22 @@ std::vector<Mutation> wrong_fields() {
                  ++free.version.value;
                  list.push_back(free);
                })},
-      {"send to a stage that does not exist", "pairing", at_last(Op::SendForward, change([](Action& a) { a.peer.value = 99; }))},
-      {"outputs sent to the own stage", "pairing", at_last(Op::SendForward, change([](Action& a) { a.peer = a.stage; }))},
-      {"another stage's action", "complete", at_last(Op::Forward, change([](Action& a) { ++a.stage.value; }))},
-      {"sent to the wrong stage", "pairing", at_last(Op::SendForward, change([](Action& a) { ++a.peer.value; }))},
-      {"received from the wrong stage", "pairing", at_last(Op::RecvForward, change([](Action& a) { --a.peer.value; }))},
-      {"gradients sent to the wrong stage", "pairing", at_last(Op::SendBackward, change([](Action& a) { --a.peer.value; }))},
-      {"gradients received from the wrong stage", "pairing", at_last(Op::RecvBackward, change([](Action& a) { ++a.peer.value; }))},
-      {"whole backward beside the split one", "complete", at_last(Op::BackwardWeight, change([](Action& a) { a.op = Op::Backward; }))},
+      {"send to a stage that does not exist", "pairing",
+       at_last(Op::SendForward, change([](Action& a) { a.peer.value = 99; }))},
+      {"outputs sent to the own stage", "pairing",
+       at_last(Op::SendForward, change([](Action& a) { a.peer = a.stage; }))},
+      {"another stage's action", "complete",
+       at_last(Op::Forward, change([](Action& a) { ++a.stage.value; }))},
+      {"sent to the wrong stage", "pairing",
+       at_last(Op::SendForward, change([](Action& a) { ++a.peer.value; }))},
+      {"received from the wrong stage", "pairing",
+       at_last(Op::RecvForward, change([](Action& a) { --a.peer.value; }))},
+      {"gradients sent to the wrong stage", "pairing",
+       at_last(Op::SendBackward, change([](Action& a) { --a.peer.value; }))},
+      {"gradients received from the wrong stage", "pairing",
+       at_last(Op::RecvBackward, change([](Action& a) { ++a.peer.value; }))},
+      {"whole backward beside the split one", "complete",
+       at_last(Op::BackwardWeight, change([](Action& a) { a.op = Op::Backward; }))},
       {"recomputation where activations are kept", "complete",
        [](Schedule& schedule) {
          if (schedule.shape.recompute.empty()) return false;
@@ -226,12 +264,18 @@ std::vector<Mutation> wrong_fields() {
          schedule.shape.recompute.assign(schedule.shape.replicas.size(), true);
          return true;
        }},
-      {"norm that nobody wants", "complete", [](Schedule& schedule) { return std::exchange(schedule.shape.global_norm, false); }},
-      {"norm wanted and left out", "complete", [](Schedule& schedule) { return !std::exchange(schedule.shape.global_norm, true); }},
-      {"micro-batch beyond the end", "complete", at_last(Op::Forward, change([](Action& a) { a.micro_batch.value = 1'000'000; }))},
-      {"negative micro-batch", "complete", at_last(Op::Forward, change([](Action& a) { a.micro_batch.value = -1; }))},
-      {"negative mini-batch", "complete", at_last(Op::Step, change([](Action& a) { a.mini_batch.value = -1; }))},
-      {"wrong mini-batch", "complete", at_last(Op::Forward, change([](Action& a) { ++a.mini_batch.value; }))},
+      {"norm that nobody wants", "complete",
+       [](Schedule& schedule) { return std::exchange(schedule.shape.global_norm, false); }},
+      {"norm wanted and left out", "complete",
+       [](Schedule& schedule) { return !std::exchange(schedule.shape.global_norm, true); }},
+      {"micro-batch beyond the end", "complete",
+       at_last(Op::Forward, change([](Action& a) { a.micro_batch.value = 1'000'000; }))},
+      {"negative micro-batch", "complete",
+       at_last(Op::Forward, change([](Action& a) { a.micro_batch.value = -1; }))},
+      {"negative mini-batch", "complete",
+       at_last(Op::Step, change([](Action& a) { a.mini_batch.value = -1; }))},
+      {"wrong mini-batch", "complete",
+       at_last(Op::Forward, change([](Action& a) { ++a.mini_batch.value; }))},
       {"a worker too few", "complete",
        [](Schedule& schedule) {
          schedule.workers.pop_back();
@@ -261,10 +305,12 @@ std::vector<Mutation> displacements() {
     };
   };
   return {
-      {"two hosts exchanged", "complete", of_hosts([](auto& hosts) { std::swap(hosts[0], hosts[hosts[0] == hosts[1] ? 2 : 1]); })},
+      {"two hosts exchanged", "complete",
+       of_hosts([](auto& hosts) { std::swap(hosts[0], hosts[hosts[0] == hosts[1] ? 2 : 1]); })},
       {"a host too few", "complete", of_hosts([](auto& hosts) { hosts.pop_back(); })},
       {"a host too many", "complete", of_hosts([](auto& hosts) { hosts.push_back(0); })},
-      {"a host that does not exist", "complete", of_hosts([](auto& hosts) { hosts[1] = 1'000'000; })},
+      {"a host that does not exist", "complete",
+       of_hosts([](auto& hosts) { hosts[1] = 1'000'000; })},
       {"a negative host", "complete", of_hosts([](auto& hosts) { hosts[1] = -1; })},
       {"hosts forgotten", "complete", of_hosts([](auto& hosts) { hosts.clear(); })},
       {"several stages under another policy than flush", "complete",
@@ -277,10 +323,10 @@ std::vector<Mutation> displacements() {
        [](Schedule& schedule) {
          if (schedule.shape.hosts.empty()) return false;
          const int worker = schedule.shape.hosts[0];
-         const auto other =
-             std::find_if(schedule.workers[static_cast<size_t>(worker)].begin(), schedule.workers[static_cast<size_t>(worker)].end(),
-                          [](const Action& a) { return a.stage.value != 0; })
-                 ->stage;
+         const auto other = std::find_if(schedule.workers[static_cast<size_t>(worker)].begin(),
+                                         schedule.workers[static_cast<size_t>(worker)].end(),
+                                         [](const Action& a) { return a.stage.value != 0; })
+                                ->stage;
          for (Action& action : schedule.workers[static_cast<size_t>(worker)]) {
            const bool exchanged = action.stage.value == 0 || action.stage == other;
            if (!exchanged || schedule.shape.replicas[0] > 1) continue;
@@ -323,10 +369,13 @@ std::vector<Mutation> displacements() {
   };
 }
 
-/// Good schedules with and without replication, overlap, several stages per worker, split backward, recomputation and norms.
+/// Good schedules with and without replication, overlap, several stages per worker, split backward,
+/// recomputation and norms.
 std::vector<Schedule> good_schedules() {
-  const auto make = [](Kind kind, std::vector<int> replicas, WeightPolicy policy = WeightPolicy::Flush, bool all = false) {
-    ScheduleShape shape{.replicas = std::move(replicas), .micro_batches = 12, .accumulate = 4, .policy = policy};
+  const auto make = [](Kind kind, std::vector<int> replicas,
+                       WeightPolicy policy = WeightPolicy::Flush, bool all = false) {
+    ScheduleShape shape{
+        .replicas = std::move(replicas), .micro_batches = 12, .accumulate = 4, .policy = policy};
     if (all) shape.recompute.assign(shape.replicas.size(), true);
     shape.global_norm = all;
     return full_schedule(kind, shape_for(kind, shape).value());
@@ -356,7 +405,8 @@ std::vector<Schedule> good_schedules() {
 }
 
 bool objects(const std::vector<Violation>& violations, const std::string& rule) {
-  return std::any_of(violations.begin(), violations.end(), [&](const Violation& v) { return v.rule == rule; });
+  return std::any_of(violations.begin(), violations.end(),
+                     [&](const Violation& v) { return v.rule == rule; });
 }
 
 void check_mutations(const std::vector<Mutation>& mutations) {
@@ -367,7 +417,8 @@ void check_mutations(const std::vector<Mutation>& mutations) {
       Schedule bad = good;
       if (!mutation.damage(bad)) continue;
       ++damaged;
-      EXPECT_TRUE(objects(verify(bad), mutation.rule)) << mutation.name << " in " << describe(schedule::parse_kind(bad.kind), bad.shape);
+      EXPECT_TRUE(objects(verify(bad), mutation.rule))
+          << mutation.name << " in " << describe(schedule::parse_kind(bad.kind), bad.shape);
     }
     EXPECT_GT(damaged, 0) << mutation.name;
   }
@@ -381,7 +432,8 @@ TEST(Mutations, WrongFieldsAreFound) { check_mutations(wrong_fields()); }
 TEST(Mutations, StagesOnTheWrongWorkersAreFound) { check_mutations(displacements()); }
 
 TEST(Mutations, BackwardsInAForwardOnlyScheduleAreFound) {
-  Schedule bad = full_schedule(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 2, .accumulate = 2});
+  Schedule bad =
+      full_schedule(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 2, .accumulate = 2});
   Action backward = bad.workers[0].front();
   backward.op = Op::Backward;
   bad.workers[0].push_back(backward);
@@ -394,7 +446,8 @@ TEST(Mutations, EveryDroppedActionIsFound) {
       for (size_t i = 0; i < good.workers[w].size(); ++i) {
         Schedule bad = good;
         bad.workers[w].erase(bad.workers[w].begin() + static_cast<int64_t>(i));
-        EXPECT_FALSE(verify(bad).empty()) << good.kind << ": " << to_text(good.workers[w][i]) << " on worker " << w;
+        EXPECT_FALSE(verify(bad).empty())
+            << good.kind << ": " << to_text(good.workers[w][i]) << " on worker " << w;
       }
     }
   }
@@ -406,17 +459,19 @@ TEST(Mutations, EveryRepeatedActionIsFound) {
       for (size_t i = 0; i < good.workers[w].size(); ++i) {
         Schedule bad = good;
         bad.workers[w].insert(bad.workers[w].begin() + static_cast<int64_t>(i), good.workers[w][i]);
-        EXPECT_FALSE(verify(bad).empty()) << good.kind << ": " << to_text(good.workers[w][i]) << " on worker " << w;
+        EXPECT_FALSE(verify(bad).empty())
+            << good.kind << ": " << to_text(good.workers[w][i]) << " on worker " << w;
       }
     }
   }
 }
 
 TEST(Mutations, StepsPlacedJustBeforeTheNextBackwardDeadlock) {
-  // Why place_steps() does not wait until the last moment: with replicas 1 3 1 and a step per micro-batch the late place is a cycle of
-  // waits.
-  Schedule late =
-      full_schedule(Kind::OneFOneB, {.replicas = {1, 3, 1}, .micro_batches = 12, .accumulate = 1, .policy = WeightPolicy::Stash});
+  // Why place_steps() does not wait until the last moment: with replicas 1 3 1 and a step per
+  // micro-batch the late place is a cycle of waits.
+  Schedule late = full_schedule(
+      Kind::OneFOneB,
+      {.replicas = {1, 3, 1}, .micro_batches = 12, .accumulate = 1, .policy = WeightPolicy::Stash});
   ASSERT_EQ(min_credits(late), 1);
   for (auto& list : late.workers) {
     std::vector<Action> moved;

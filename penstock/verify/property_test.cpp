@@ -20,7 +20,10 @@ void for_each_sample(const std::function<void(Kind, const ScheduleShape&)>& visi
     for (const std::vector<int>& replicas : replica_samples()) {
       for (const int64_t micro_batches : {0, 1, 2, 5, 8, 13, 20}) {
         for (const int64_t accumulate : {1, 2, 3, 4, 7, 8}) {
-          ScheduleShape shape{.replicas = replicas, .micro_batches = micro_batches, .accumulate = accumulate, .policy = policy};
+          ScheduleShape shape{.replicas = replicas,
+                              .micro_batches = micro_batches,
+                              .accumulate = accumulate,
+                              .policy = policy};
           // Recomputation and norms in some of the samples.
           if (accumulate % 3 == 1) shape.recompute.assign(replicas.size(), true);
           if (accumulate == 2) shape.recompute.resize(replicas.size());
@@ -33,8 +36,8 @@ void for_each_sample(const std::function<void(Kind, const ScheduleShape&)>& visi
   }
 }
 
-/// Credits with which the samples of the kind are free of deadlock: interleaving with any number of micro-batches sends up to four
-/// messages ahead, all others one.
+/// Credits with which the samples of the kind are free of deadlock: interleaving with any number of
+/// micro-batches sends up to four messages ahead, all others one.
 int64_t enough_credits(Kind kind) { return kind == Kind::Interleaved ? 4 : 1; }
 
 /// The first violation as text, empty when there is none.
@@ -44,7 +47,8 @@ std::string first_violation(const Schedule& schedule, int64_t credits) {
 }
 
 int64_t count_of(const ScheduleShape& shape, int replica, int replicas) {
-  return shape.micro_batches <= replica ? 0 : (shape.micro_batches - replica + replicas - 1) / replicas;
+  return shape.micro_batches <= replica ? 0
+                                        : (shape.micro_batches - replica + replicas - 1) / replicas;
 }
 
 /// The most micro-batches of one mini-batch that the replica runs.
@@ -56,7 +60,8 @@ int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replic
   return most;
 }
 
-/// docs/schedules.md: peak stash of each kind with one stage per worker and a backward in one piece.
+/// docs/schedules.md: peak stash of each kind with one stage per worker and a backward in one
+/// piece.
 int64_t documented_stash(Kind kind, const ScheduleShape& shape, StageId stage, int replica) {
   const int replicas = shape.replicas[stage.index()];
   const int64_t count = count_of(shape, replica, replicas);
@@ -68,7 +73,8 @@ int64_t documented_stash(Kind kind, const ScheduleShape& shape, StageId stage, i
       return std::min(schedule::warmup_depths(shape)[stage.index()], count);
     case Kind::OneFOneBFlush:
     case Kind::EagerOneFOneB:
-      return std::min(schedule::warmup_depths(shape)[stage.index()], most_in_a_mini_batch(shape, replica, replicas));
+      return std::min(schedule::warmup_depths(shape)[stage.index()],
+                      most_in_a_mini_batch(shape, replica, replicas));
     case Kind::ForwardOnly:
       return 0;
     default:
@@ -79,7 +85,8 @@ int64_t documented_stash(Kind kind, const ScheduleShape& shape, StageId stage, i
 /// docs/weights.md: the version of the forward of micro-batch b, in closed form.
 int64_t documented_version(const ScheduleShape& shape, StageId stage, int64_t b) {
   const auto steps_at = [&](StageId s) {
-    const int64_t key = b - (schedule::warmup_depths(shape)[s.index()] - 1) * shape.replicas[s.index()];
+    const int64_t key =
+        b - (schedule::warmup_depths(shape)[s.index()] - 1) * shape.replicas[s.index()];
     return std::max<int64_t>(key, 0) / shape.accumulate;
   };
   const int64_t mini_batch = b / shape.accumulate;
@@ -101,7 +108,8 @@ int64_t documented_version(const ScheduleShape& shape, StageId stage, int64_t b)
 
 TEST(Generators, AreCleanOverTheGrid) {
   for_each_sample([](Kind kind, const ScheduleShape& shape) {
-    ASSERT_EQ(first_violation(full_schedule(kind, shape), enough_credits(kind)), "") << describe(kind, shape);
+    ASSERT_EQ(first_violation(full_schedule(kind, shape), enough_credits(kind)), "")
+        << describe(kind, shape);
   });
 }
 
@@ -113,13 +121,15 @@ TEST(Generators, AreCleanBeforeLowering) {
 
 TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
   for_each_sample([](Kind kind, const ScheduleShape& shape) {
-    // Several stages per worker and split backwards have closed forms of their own, which the generators' tests hold.
+    // Several stages per worker and split backwards have closed forms of their own, which the
+    // generators' tests hold.
     if (!shape.hosts.empty() || kind == Kind::ZbH1 || kind == Kind::ZbH2) return;
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
     for (int w = 0; w < shape.num_workers(); ++w) {
       const auto [stage, replica] = table.held_by(WorkerId{w})[0];
-      ASSERT_EQ(found[static_cast<size_t>(w)].stashed_micro_batches, documented_stash(kind, shape, stage, replica))
+      ASSERT_EQ(found[static_cast<size_t>(w)].stashed_micro_batches,
+                documented_stash(kind, shape, stage, replica))
           << describe(kind, shape) << ", worker " << w;
     }
   });
@@ -131,10 +141,13 @@ TEST(Lowering, VersionsFollowTheDocumentedFormulas) {
     for (const auto& list : full_schedule(kind, shape).workers) {
       for (const Action& action : list) {
         if (!is_compute(action.op)) continue;
-        const bool latest_backward = shape.policy == WeightPolicy::Latest && action.op != Op::Forward;
+        const bool latest_backward =
+            shape.policy == WeightPolicy::Latest && action.op != Op::Forward;
         const int64_t expected =
-            latest_backward ? action.mini_batch.value : documented_version(shape, action.stage, action.micro_batch.value);
-        ASSERT_EQ(action.version.value, expected) << describe(kind, shape) << ": " << to_text(action);
+            latest_backward ? action.mini_batch.value
+                            : documented_version(shape, action.stage, action.micro_batch.value);
+        ASSERT_EQ(action.version.value, expected)
+            << describe(kind, shape) << ": " << to_text(action);
       }
     }
   });
@@ -147,11 +160,15 @@ TEST(Lowering, KeepsAsManyVersionsAsDocumented) {
     for (int w = 0; w < shape.num_workers(); ++w) {
       const StageId stage = table.first_stage_of(WorkerId{w});
       const int64_t versions = found[static_cast<size_t>(w)].versions;
-      const auto bound = [&](StageId s) { return (schedule::warmup_depths(shape)[s.index()] - 1) * shape.replicas[s.index()]; };
+      const auto bound = [&](StageId s) {
+        return (schedule::warmup_depths(shape)[s.index()] - 1) * shape.replicas[s.index()];
+      };
       auto most = static_cast<int64_t>(table.held_by(WorkerId{w}).size());
       if (shape.policy == WeightPolicy::TwoBuffered) most = 2;
-      if (shape.policy == WeightPolicy::Stash) most = 1 + (bound(stage) + shape.accumulate - 1) / shape.accumulate;
-      if (shape.policy == WeightPolicy::VerticalSync) most = 1 + (bound(StageId{0}) + shape.accumulate - 1) / shape.accumulate;
+      if (shape.policy == WeightPolicy::Stash)
+        most = 1 + (bound(stage) + shape.accumulate - 1) / shape.accumulate;
+      if (shape.policy == WeightPolicy::VerticalSync)
+        most = 1 + (bound(StageId{0}) + shape.accumulate - 1) / shape.accumulate;
       ASSERT_LE(versions, most) << describe(kind, shape) << ", worker " << w;
     }
   });
@@ -166,8 +183,10 @@ TEST(Lowering, StaysSoundWhenTheRunStopsAfterAnyMiniBatch) {
       for (auto& list : cut.workers) {
         std::erase_if(list, [&](const Action& action) { return action.mini_batch.value > last; });
       }
-      for (const Violation& violation : verify(cut, {.credits = enough_credits(kind), .max_violations = 1'000'000})) {
-        ASSERT_EQ(violation.rule, "complete") << describe(kind, shape) << ", stopped after " << last << ": " << violation.message;
+      for (const Violation& violation :
+           verify(cut, {.credits = enough_credits(kind), .max_violations = 1'000'000})) {
+        ASSERT_EQ(violation.rule, "complete")
+            << describe(kind, shape) << ", stopped after " << last << ": " << violation.message;
       }
     }
   });
@@ -177,7 +196,8 @@ TEST(TextFormat, RoundTripsOverTheGrid) {
   for_each_sample([](Kind kind, const ScheduleShape& shape) {
     if (shape.accumulate % 3 != 1 || shape.micro_batches == 13) return;
     const Schedule compute = schedule::generate(kind, shape);
-    ASSERT_EQ(schedule::parse_schedule(to_text(compute), "s.txt"), compute) << describe(kind, shape);
+    ASSERT_EQ(schedule::parse_schedule(to_text(compute), "s.txt"), compute)
+        << describe(kind, shape);
     const Schedule full = full_schedule(kind, shape);
     ASSERT_EQ(schedule::parse_schedule(to_text(full), "s.txt"), full) << describe(kind, shape);
   });
@@ -194,21 +214,25 @@ TEST(MinCredits, IsAtMostOneOnChainsUnlessInterleaved) {
 
 RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
   const auto [kind, policy] = *rc::gen::elementOf(kinds_and_policies());
-  ScheduleShape shape{.replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
-                      .micro_batches = *rc::gen::inRange<int64_t>(0, 60),
-                      .accumulate = *rc::gen::inRange<int64_t>(1, 30),
-                      .policy = policy};
+  ScheduleShape shape{
+      .replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
+      .micro_batches = *rc::gen::inRange<int64_t>(0, 60),
+      .accumulate = *rc::gen::inRange<int64_t>(1, 30),
+      .policy = policy};
   if (shape.num_stages() > 8) shape.replicas.resize(8);
   if (kind == Kind::Serial) shape.replicas = {1};
   if (kind == Kind::DataParallel) shape.replicas.resize(1);
   if (kind == Kind::TwoBuffered) shape.accumulate += schedule::pipeline_depth(shape);
   if (kind == Kind::EagerOneFOneB) shape.slack = *rc::gen::inRange<int64_t>(0, 4);
-  if (kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV || kind == Kind::Chimera) {
+  if (kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV ||
+      kind == Kind::Chimera) {
     const int copies = *rc::gen::inRange(1, 3) * (kind == Kind::Chimera ? 2 : 1);
     shape.replicas.assign((shape.replicas.size() + 1) / 2 * 2, copies);
   }
-  for (int s = 0; s < shape.num_stages(); ++s) shape.recompute.push_back(*rc::gen::inRange(0, 2) == 1);
-  if (std::count(shape.recompute.begin(), shape.recompute.end(), true) == 0) shape.recompute.clear();
+  for (int s = 0; s < shape.num_stages(); ++s)
+    shape.recompute.push_back(*rc::gen::inRange(0, 2) == 1);
+  if (std::count(shape.recompute.begin(), shape.recompute.end(), true) == 0)
+    shape.recompute.clear();
   shape.global_norm = *rc::gen::arbitrary<bool>();
   const std::optional<ScheduleShape> hosted = shape_for(kind, shape);
   RC_ASSERT(hosted.has_value());
@@ -224,7 +248,8 @@ RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
   const int64_t credits = min_credits(full);
   RC_ASSERT(credits >= 0);
   // Workers with several stages send several messages of a micro-batch along one channel.
-  if (shape.hosts.empty()) RC_ASSERT(credits <= schedule::pipeline_depth(shape) + shape.slack * (shape.num_stages() - 1));
+  if (shape.hosts.empty())
+    RC_ASSERT(credits <= schedule::pipeline_depth(shape) + shape.slack * (shape.num_stages() - 1));
   RC_ASSERT(first_violation(full, std::max<int64_t>(credits, 1)) == "");
   RC_ASSERT(schedule::parse_schedule(to_text(full), "s.txt") == full);
 }

@@ -1,4 +1,5 @@
-// A slow second opinion on schedules, for tests: what a careful reader would check by hand, with sets and maps, step by step.
+// A slow second opinion on schedules, for tests: what a careful reader would check by hand, with
+// sets and maps, step by step.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,8 @@ struct StuckWorkers {
 /// Tries every worker again and again until nothing moves. Lowered schedules only.
 class ReferenceTransport {
  public:
-  ReferenceTransport(const Schedule& schedule, int64_t credits) : schedule_(schedule), table_(schedule.shape), credits_(credits) {
+  ReferenceTransport(const Schedule& schedule, int64_t credits)
+      : schedule_(schedule), table_(schedule.shape), credits_(credits) {
     position_.resize(schedule.workers.size());
   }
 
@@ -67,24 +69,29 @@ class ReferenceTransport {
   std::set<int> members(const Action& a) const {
     std::set<int> result;
     for (int w = 0; w < num_workers(); ++w) {
-      if (a.op == Op::NormGradients || table_.replica_on(WorkerId{w}, a.stage) >= 0) result.insert(w);
+      if (a.op == Op::NormGradients || table_.replica_on(WorkerId{w}, a.stage) >= 0)
+        result.insert(w);
     }
     return result;
   }
   static bool same_barrier(const Action* a, const Action& b) {
-    return a != nullptr && a->op == b.op && a->mini_batch == b.mini_batch && (b.op == Op::NormGradients || a->stage == b.stage);
+    return a != nullptr && a->op == b.op && a->mini_batch == b.mini_batch &&
+           (b.op == Op::NormGradients || a->stage == b.stage);
   }
 
   bool step(int w) {
     const Action& a = *at(w);
-    if (is_message(a.op)) return credits_ == 0 ? meet(w, a) : is_send(a.op) ? send(w, a) : receive(w, a);
+    if (is_message(a.op))
+      return credits_ == 0 ? meet(w, a) : is_send(a.op) ? send(w, a) : receive(w, a);
     if (a.op == Op::SyncGradients || a.op == Op::NormGradients) return barrier(a) || passed(w, a);
     ++position_[static_cast<size_t>(w)];
     return true;
   }
   bool meet(int w, const Action& a) {
     const Action* other = at(peer(a));
-    if (other == nullptr || !is_message(other->op) || message(*other) != message(a) || is_send(other->op) == is_send(a.op)) return false;
+    if (other == nullptr || !is_message(other->op) || message(*other) != message(a) ||
+        is_send(other->op) == is_send(a.op))
+      return false;
     ++position_[static_cast<size_t>(peer(a))];
     ++position_[static_cast<size_t>(w)];
     return true;
@@ -116,7 +123,8 @@ class ReferenceTransport {
   }
   /// A barrier that everybody has passed does not hold anybody up again.
   bool passed(int w, const Action& a) {
-    if (!passed_.contains({a.op == Op::NormGradients ? -1 : a.stage.value, a.mini_batch.value})) return false;
+    if (!passed_.contains({a.op == Op::NormGradients ? -1 : a.stage.value, a.mini_batch.value}))
+      return false;
     ++position_[static_cast<size_t>(w)];
     return true;
   }
@@ -161,8 +169,9 @@ inline size_t shortest_cycle_length(const StuckWorkers& stuck) {
   return best == kFar ? 0 : best;
 }
 
-/// Whether a worker's list does everything in a sensible order, on the assumption that its messages carry what they should: walks it with
-/// sets of what is there. For a chain of stages, lowered and made to train.
+/// Whether a worker's list does everything in a sensible order, on the assumption that its messages
+/// carry what they should: walks it with sets of what is there. For a chain of stages, lowered and
+/// made to train.
 class ReferenceWorker {
  public:
   /// `mini_batches`: the list was cut after so many.
@@ -186,13 +195,16 @@ class ReferenceWorker {
   using Cell = std::pair<int, int64_t>;
 
   bool runs(int stage, int64_t b) const {
-    return stage >= 0 && stage < shape_.num_stages() && table_.worker_of(StageId{stage}, MicroBatchId{b}).value == worker_;
+    return stage >= 0 && stage < shape_.num_stages() &&
+           table_.worker_of(StageId{stage}, MicroBatchId{b}).value == worker_;
   }
   bool step(const Action& a, const Action* next) {
     const int s = a.stage.value;
     if (!live_.contains(s)) return false;
     if (is_compute(a.op) || is_message(a.op)) {
-      if (a.micro_batch.value < 0 || a.micro_batch.value >= shape_.micro_batches || !runs(s, a.micro_batch.value)) return false;
+      if (a.micro_batch.value < 0 || a.micro_batch.value >= shape_.micro_batches ||
+          !runs(s, a.micro_batch.value))
+        return false;
       if (a.mini_batch.value != a.micro_batch.value / shape_.accumulate) return false;
     } else if (a.mini_batch.value < 0 || a.mini_batch.value >= shape_.num_mini_batches()) {
       return false;
@@ -205,7 +217,8 @@ class ReferenceWorker {
     const int64_t b = a.micro_batch.value;
     const bool up = a.op == Op::SendForward || a.op == Op::RecvBackward;
     const int peer = up ? s + 1 : s - 1;
-    if (a.peer.value != peer || peer < 0 || peer >= shape_.num_stages() || runs(peer, b)) return false;
+    if (a.peer.value != peer || peer < 0 || peer >= shape_.num_stages() || runs(peer, b))
+      return false;
     const auto is_new = done_.insert({a.op, s, b}).second;
     if (!is_new) return false;
     if (a.op == Op::SendForward) return has(Op::Forward, s, b);
@@ -224,14 +237,18 @@ class ReferenceWorker {
       case Op::Forward:
         return s == 0 || (runs(s - 1, b) ? has(Op::Forward, s - 1, b) : has(Op::RecvForward, s, b));
       case Op::Recompute:
-        return shape_.recomputes(a.stage) && has(Op::Forward, s, b) && !has(Op::RecvBackward, s, b) && !has_input_gradients(s, b);
+        return shape_.recomputes(a.stage) && has(Op::Forward, s, b) &&
+               !has(Op::RecvBackward, s, b) && !has_input_gradients(s, b);
       case Op::BackwardWeight:
         return has(Op::BackwardInput, s, b) && accumulate(a);
       default: {
         if (has(Op::Backward, s, b) && has(Op::BackwardInput, s, b)) return false;
-        if (!has(Op::Forward, s, b) || (shape_.recomputes(a.stage) && !has(Op::Recompute, s, b))) return false;
+        if (!has(Op::Forward, s, b) || (shape_.recomputes(a.stage) && !has(Op::Recompute, s, b)))
+          return false;
         const bool is_last = s + 1 == shape_.num_stages();
-        if (!is_last && !(runs(s + 1, b) ? has_input_gradients(s + 1, b) : has(Op::RecvBackward, s, b))) return false;
+        if (!is_last &&
+            !(runs(s + 1, b) ? has_input_gradients(s + 1, b) : has(Op::RecvBackward, s, b)))
+          return false;
         return a.op == Op::BackwardInput || accumulate(a);
       }
     }
@@ -263,13 +280,15 @@ class ReferenceWorker {
   bool accumulate(const Action& a) {
     const int s = a.stage.value;
     gradients_[s].insert(a.micro_batch.value);
-    return a.mini_batch.value == steps_[s] && syncs_[s] == steps_[s] && (!shape_.global_norm || norms_ == steps_[s]);
+    return a.mini_batch.value == steps_[s] && syncs_[s] == steps_[s] &&
+           (!shape_.global_norm || norms_ == steps_[s]);
   }
 
   /// The gradients of the stage hold exactly the worker's micro-batches of mini-batch t.
   bool is_full(int s, int64_t t) {
     std::set<int64_t> expected;
-    for (int64_t b = t * shape_.accumulate; b < std::min(shape_.micro_batches, (t + 1) * shape_.accumulate); ++b) {
+    for (int64_t b = t * shape_.accumulate;
+         b < std::min(shape_.micro_batches, (t + 1) * shape_.accumulate); ++b) {
       if (runs(s, b)) expected.insert(b);
     }
     return gradients_[s] == expected;
@@ -280,17 +299,22 @@ class ReferenceWorker {
     const int64_t v = a.version.value;
     const bool replicated = table_.replicas(a.stage) > 1;
     if (a.op == Op::SyncGradients)
-      return replicated && t == syncs_[s]++ && t == steps_[s] && (!shape_.global_norm || norms_ == t) && is_full(s, t);
+      return replicated && t == syncs_[s]++ && t == steps_[s] &&
+             (!shape_.global_norm || norms_ == t) && is_full(s, t);
     if (a.op == Op::NormGradients) {
-      if (!shape_.global_norm || s != table_.held_by(WorkerId{worker_})[0].stage.value || t != norms_++) return false;
+      if (!shape_.global_norm || s != table_.held_by(WorkerId{worker_})[0].stage.value ||
+          t != norms_++)
+        return false;
       return std::all_of(live_.begin(), live_.end(), [&](const auto& stage) {
-        const bool synced = table_.replicas(StageId{stage.first}) == 1 || syncs_[stage.first] == t + 1;
+        const bool synced =
+            table_.replicas(StageId{stage.first}) == 1 || syncs_[stage.first] == t + 1;
         return synced && steps_[stage.first] == t && is_full(stage.first, t);
       });
     }
     if (a.op == Op::Step) {
       if (t != steps_[s] || v != t || !is_full(s, t)) return false;
-      if ((replicated && syncs_[s] != t + 1) || (shape_.global_norm && norms_ != t + 1)) return false;
+      if ((replicated && syncs_[s] != t + 1) || (shape_.global_norm && norms_ != t + 1))
+        return false;
       if (!replicated) syncs_[s] = t + 1;
       gradients_[s].clear();
       live_[s].insert(++steps_[s]);
@@ -301,19 +325,26 @@ class ReferenceWorker {
   }
 
   bool has(Op op, int s, int64_t b) const { return done_.contains({op, s, b}); }
-  bool has_input_gradients(int s, int64_t b) const { return has(Op::Backward, s, b) || has(Op::BackwardInput, s, b); }
+  bool has_input_gradients(int s, int64_t b) const {
+    return has(Op::Backward, s, b) || has(Op::BackwardInput, s, b);
+  }
 
   bool ended_well() {
     const bool is_cut = mini_batches_ < shape_.num_mini_batches();
     for (const auto& held : table_.held_by(WorkerId{worker_})) {
       const int s = held.stage.value;
       // Versions that a run cut short has not come to free stay.
-      if (steps_[s] != mini_batches_ || !live_[s].contains(mini_batches_) || (!is_cut && live_[s].size() != 1)) return false;
-      for (int64_t b = 0; b < std::min(shape_.micro_batches, mini_batches_ * shape_.accumulate); ++b) {
+      if (steps_[s] != mini_batches_ || !live_[s].contains(mini_batches_) ||
+          (!is_cut && live_[s].size() != 1))
+        return false;
+      for (int64_t b = 0; b < std::min(shape_.micro_batches, mini_batches_ * shape_.accumulate);
+           ++b) {
         if (!runs(s, b)) continue;
-        if (!has(Op::Forward, s, b) || !(has(Op::Backward, s, b) || has(Op::BackwardWeight, s, b))) return false;
+        if (!has(Op::Forward, s, b) || !(has(Op::Backward, s, b) || has(Op::BackwardWeight, s, b)))
+          return false;
         if (has(Op::Backward, s, b) && has(Op::BackwardWeight, s, b)) return false;
-        if (s + 1 < shape_.num_stages() && !runs(s + 1, b) && !has(Op::SendForward, s, b)) return false;
+        if (s + 1 < shape_.num_stages() && !runs(s + 1, b) && !has(Op::SendForward, s, b))
+          return false;
         if (s > 0 && !runs(s - 1, b) && !has(Op::SendBackward, s, b)) return false;
       }
     }
@@ -335,7 +366,8 @@ class ReferenceWorker {
   int64_t norms_ = 0;
 };
 
-/// Whether a lowered schedule over a chain of stages may be run, also when the run stops after any mini-batch.
+/// Whether a lowered schedule over a chain of stages may be run, also when the run stops after any
+/// mini-batch.
 inline bool is_sound(const Schedule& schedule, int64_t credits) {
   const auto all_sound = [&](const Schedule& s, int64_t mini_batches) {
     for (size_t w = 0; w < s.workers.size(); ++w) {
@@ -347,7 +379,8 @@ inline bool is_sound(const Schedule& schedule, int64_t credits) {
   if (!all_sound(schedule, mini_batches)) return false;
   for (int64_t kept = 0; kept < mini_batches; ++kept) {
     Schedule cut = schedule;
-    for (auto& list : cut.workers) std::erase_if(list, [&](const Action& a) { return a.mini_batch.value >= kept; });
+    for (auto& list : cut.workers)
+      std::erase_if(list, [&](const Action& a) { return a.mini_batch.value >= kept; });
     if (!all_sound(cut, kept)) return false;
   }
   return true;

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
 
 namespace penstock::verify::testing {
@@ -54,14 +54,16 @@ inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
   std::vector<std::pair<Kind, WeightPolicy>> result;
   for (const Kind kind : schedule::all_kinds()) {
     for (const WeightPolicy policy :
-         {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
+         {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
+          WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
       if (schedule::supports(kind, policy)) result.emplace_back(kind, policy);
     }
   }
   return result;
 }
 
-/// The shape with the hosts of the kind, two stages per worker for interleaved; nothing when generate() refuses it.
+/// The shape with the hosts of the kind, two stages per worker for interleaved; nothing when
+/// generate() refuses it.
 inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& shape) {
   try {
     const ScheduleShape hosted = schedule::with_hosts(kind, shape, schedule::default_chunks(kind));
@@ -73,7 +75,8 @@ inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& sh
 }
 
 inline Schedule full_schedule(Kind kind, const ScheduleShape& shape) {
-  return schedule::lower(schedule::generate(kind, shape), schedule::chain_links(shape.num_stages()));
+  return schedule::lower(schedule::generate(kind, shape),
+                         schedule::chain_links(shape.num_stages()));
 }
 
 inline std::string describe(Kind kind, const ScheduleShape& shape) {
@@ -84,7 +87,8 @@ inline std::string describe(Kind kind, const ScheduleShape& shape) {
   if (!shape.recompute.empty()) text += " recompute";
   text += " replicas";
   for (const int count : shape.replicas) text += " " + std::to_string(count);
-  return text + ", " + std::to_string(shape.micro_batches) + " micro-batches, accumulate " + std::to_string(shape.accumulate);
+  return text + ", " + std::to_string(shape.micro_batches) + " micro-batches, accumulate " +
+         std::to_string(shape.accumulate);
 }
 
 }  // namespace penstock::verify::testing

@@ -64,7 +64,8 @@ int64_t min_credits(const schedule::Schedule& schedule) {
   {
     Execution unlimited(facts, index, std::numeric_limits<int64_t>::max());
     if (!unlimited.run()) return -1;
-    // The unlimited run is also one with as many credits as it used, so those suffice; more never hurt.
+    // The unlimited run is also one with as many credits as it used, so those suffice; more never
+    // hurt.
     enough = unlimited.most_in_flight();
   }
   int64_t too_few = -1;

@@ -23,17 +23,18 @@ struct Violation {
 };
 
 struct Options {
-  /// Messages that fit into a channel (one per ordered pair of workers and direction, activations or gradients) before a send waits; 0 is
-  /// rendezvous.
+  /// Messages that fit into a channel (one per ordered pair of workers and direction, activations
+  /// or gradients) before a send waits; 0 is rendezvous.
   int64_t credits = 1;
   /// Limit for the sum of the bytes below on each worker; 0: none.
   int64_t memory_limit_bytes = 0;
-  /// Bytes of one micro-batch from F (where the stage recomputes: from R) to B or W, per stage. Here and below an empty list counts
-  /// nothing.
+  /// Bytes of one micro-batch from F (where the stage recomputes: from R) to B or W, per stage.
+  /// Here and below an empty list counts nothing.
   std::vector<int64_t> stash_bytes = {};
   /// Bytes of one version of the stage's weights.
   std::vector<int64_t> weight_bytes = {};
-  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and what it makes comes on top.
+  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and what
+  /// it makes comes on top.
   std::vector<int64_t> input_bytes = {};
   /// Bytes of the stage's gradients, which a schedule that trains holds all the time.
   std::vector<int64_t> gradient_bytes = {};
@@ -41,12 +42,13 @@ struct Options {
   int64_t max_violations = 100;
 };
 
-/// Empty when the schedule is sound. A schedule that is not lowered is judged by the rules that apply to compute actions
-/// (complete, order, deadlock through data dependencies). Linear in the number of actions. Pure; thread-safe. Throws ConfigError for
-/// negative credits.
+/// Empty when the schedule is sound. A schedule that is not lowered is judged by the rules that
+/// apply to compute actions (complete, order, deadlock through data dependencies). Linear in the
+/// number of actions. Pure; thread-safe. Throws ConfigError for negative credits.
 std::vector<Violation> verify(const schedule::Schedule& schedule, const Options& options = {});
 
-/// The least number of credits per channel without a deadlock, or -1 when no number helps. Binary search over verify's deadlock rule.
+/// The least number of credits per channel without a deadlock, or -1 when no number helps. Binary
+/// search over verify's deadlock rule.
 int64_t min_credits(const schedule::Schedule& schedule);
 
 /// Where a schedule gets stuck, and why: the proof behind a violation of the rule deadlock.
@@ -60,32 +62,39 @@ struct Counterexample {
     WorkerId worker;
     int64_t position = 0;
     WorkerId waits_for;  ///< the worker itself when its own list is in the wrong order
-    std::string reason;  ///< "to send", "to receive", "to join", "for its data": what that worker does not get to do
+    /// "to send", "to receive", "to join", "for its data": what that worker does not get to do.
+    std::string reason;
     bool operator==(const Wait&) const = default;
   };
   /// Every worker that does not reach the end of its list, ascending.
   std::vector<Stop> blocked;
-  /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for the first. Empty only when no cycle
-  /// exists and so somebody waits for a worker whose list has ended.
+  /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for
+  /// the first. Empty only when no cycle exists and so somebody waits for a worker whose list has
+  /// ended.
   std::vector<Wait> cycle;
   /// Without a cycle: waits for workers whose lists have ended, 100 at most.
   std::vector<Wait> abandoned;
-  /// False when many replicated stages hang together in such a way that the search was cut short and `cycle` is the best so far, or any.
+  /// False when many replicated stages hang together in such a way that the search was cut short
+  /// and `cycle` is the best so far, or any.
   bool shortest = true;
 };
 
-/// Nothing when every worker reaches the end of its list, or when the schedule's actions stand on the wrong workers or outside its shape,
-/// so that it cannot be run (verify() says how). Throws ConfigError for negative credits. Linear in the number of actions.
-std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule, int64_t credits = 1);
+/// Nothing when every worker reaches the end of its list, or when the schedule's actions stand on
+/// the wrong workers or outside its shape, so that it cannot be run (verify() says how). Throws
+/// ConfigError for negative credits. Linear in the number of actions.
+std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule,
+                                            int64_t credits = 1);
 
-/// The most that any moment of a worker's list holds, over all of its stages together; each figure by itself.
+/// The most that any moment of a worker's list holds, over all of its stages together; each figure
+/// by itself.
 struct WorkerPeaks {
   int64_t versions = 0;               ///< of weights
   int64_t stashed_micro_batches = 0;  ///< per stage: its F has run, its B or W has not
   int64_t bytes = 0;                  ///< by the options' bytes of each thing; saturates
   bool operator==(const WorkerPeaks&) const = default;
 };
-/// By worker. All zero when the shape is invalid or the number of lists is not that of its workers. O(actions).
+/// By worker. All zero when the shape is invalid or the number of lists is not that of its workers.
+/// O(actions).
 std::vector<WorkerPeaks> peaks(const schedule::Schedule& schedule, const Options& bytes = {});
 
 }  // namespace penstock::verify

@@ -29,8 +29,8 @@ WaitGraph::WaitGraph(const Execution& execution, int32_t num_workers)
   find_ways();
 }
 
-/// Two workers at different barriers of one stage (or at different norms) wait for each other. Otherwise a stage has one barrier at
-/// most, which keeps the graph linear.
+/// Two workers at different barriers of one stage (or at different norms) wait for each other.
+/// Otherwise a stage has one barrier at most, which keeps the graph linear.
 void WaitGraph::find_barriers() {
   std::unordered_map<int32_t, int32_t> barrier_of_stage;
   for (size_t w = 0; w < next_.size(); ++w) {
@@ -56,7 +56,8 @@ void WaitGraph::find_single_waits() {
     const WorkerId worker{static_cast<int32_t>(w)};
     if (!execution_.is_blocked(worker)) continue;
     const Op op = execution_.blocked_at(worker).op;
-    if (op != Op::SyncGradients && op != Op::NormGradients) next_[w] = execution_.waits_for(worker).value;
+    if (op != Op::SyncGradients && op != Op::NormGradients)
+      next_[w] = execution_.waits_for(worker).value;
   }
 }
 
@@ -98,7 +99,8 @@ void WaitGraph::follow_single_waits() {
 
 void WaitGraph::find_ways() {
   ways_.resize(barriers_.size());
-  std::vector<int32_t> way_to(barriers_.size(), kNone);  // of the barrier at hand: place in its ways
+  // of the barrier at hand: place in its ways
+  std::vector<int32_t> way_to(barriers_.size(), kNone);
   for (size_t i = 0; i < barriers_.size(); ++i) {
     std::vector<Way>& ways = ways_[i];
     const Action& action = execution_.blocked_at(barriers_[i].first);
@@ -119,12 +121,16 @@ void WaitGraph::find_ways() {
   }
 }
 
-/// Shortest ways from the barrier to itself over barriers of higher number: the others' cycles have been found already.
+/// Shortest ways from the barrier to itself over barriers of higher number: the others' cycles have
+/// been found already.
 void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps_left) const {
   using Entry = std::pair<int64_t, int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  std::unordered_map<int32_t, std::pair<int64_t, int32_t>> shortest;  // by barrier: length and the barrier before
-  const auto limit = [&] { return best.workers.empty() ? INT64_MAX : static_cast<int64_t>(best.workers.size()); };
+  // by barrier: length and the barrier before
+  std::unordered_map<int32_t, std::pair<int64_t, int32_t>> shortest;
+  const auto limit = [&] {
+    return best.workers.empty() ? INT64_MAX : static_cast<int64_t>(best.workers.size());
+  };
   queue.push({0, barrier});
   while (!queue.empty()) {
     const auto [length, at] = queue.top();
@@ -135,7 +141,8 @@ void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps_left) c
       for (int32_t to = barrier; ways.empty() || to != barrier;) {
         const int32_t from = shortest.at(to).second;
         const auto& all = ways_[static_cast<size_t>(from)];
-        ways.push_back(*std::find_if(all.begin(), all.end(), [&](const Way& way) { return way.to == to; }));
+        ways.push_back(
+            *std::find_if(all.begin(), all.end(), [&](const Way& way) { return way.to == to; }));
         to = from;
       }
       std::reverse(ways.begin(), ways.end());
@@ -159,17 +166,20 @@ std::vector<WorkerId> WaitGraph::workers_along(const std::vector<Way>& ways) con
   std::vector<WorkerId> workers;
   for (const Way& way : ways) {
     int32_t w = way.first.value;
-    for (; barrier_of_[static_cast<size_t>(w)] == kNone; w = next_[static_cast<size_t>(w)]) workers.push_back(WorkerId{w});
+    for (; barrier_of_[static_cast<size_t>(w)] == kNone; w = next_[static_cast<size_t>(w)])
+      workers.push_back(WorkerId{w});
     workers.push_back(WorkerId{w});
   }
   return workers;
 }
 
-// Follows one way from barrier to barrier. Where that ends, somebody waits for a worker whose list has ended or is on a simple cycle.
+// Follows one way from barrier to barrier. Where that ends, somebody waits for a worker whose list
+// has ended or is on a simple cycle.
 std::vector<WorkerId> WaitGraph::some_cycle() const {
   std::vector<int32_t> place(ways_.size(), kNone);  // on the path
   std::vector<Way> path;
-  for (size_t at = 0; at < ways_.size() && !ways_[at].empty(); at = static_cast<size_t>(path.back().to)) {
+  for (size_t at = 0; at < ways_.size() && !ways_[at].empty();
+       at = static_cast<size_t>(path.back().to)) {
     if (place[at] != kNone) return workers_along({path.begin() + place[at], path.end()});
     place[at] = static_cast<int32_t>(path.size());
     path.push_back(ways_[at].front());
@@ -180,7 +190,8 @@ std::vector<WorkerId> WaitGraph::some_cycle() const {
 WaitGraph::Cycle WaitGraph::shortest_cycle(int64_t most_steps) const {
   Cycle best{.workers = simple_cycle_};
   int64_t steps_left = most_steps;
-  for (size_t i = 0; i < ways_.size() && steps_left >= 0; ++i) search_from(static_cast<int32_t>(i), best, steps_left);
+  for (size_t i = 0; i < ways_.size() && steps_left >= 0; ++i)
+    search_from(static_cast<int32_t>(i), best, steps_left);
   best.shortest = steps_left >= 0;
   if (best.workers.empty() && !best.shortest) best.workers = some_cycle();
   if (!best.workers.empty()) best.workers = from_lowest(std::move(best.workers));
@@ -192,7 +203,9 @@ std::vector<WaitGraph::Edge> WaitGraph::abandoned(size_t most) const {
   for (size_t w = 0; w < next_.size() && edges.size() < most; ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
     if (!execution_.is_blocked(worker)) continue;
-    const WorkerId other = barrier_of_[w] == kNone ? WorkerId{next_[w]} : barriers_[static_cast<size_t>(barrier_of_[w])].ended;
+    const WorkerId other = barrier_of_[w] == kNone
+                               ? WorkerId{next_[w]}
+                               : barriers_[static_cast<size_t>(barrier_of_[w])].ended;
     if (other.value >= 0 && !execution_.is_blocked(other)) edges.push_back({worker, other});
   }
   return edges;

@@ -1,8 +1,9 @@
 // Who keeps whom from going on, after an execution that got stuck.
 //
-// Most blocked workers wait for one other, so they form trees and simple cycles that are followed in linear time. A worker at a SYNC or
-// NORM waits for all who have not come. All workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
-// graph stays linear in the workers, and shortest cycles through barriers are paths between these few nodes.
+// Most blocked workers wait for one other, so they form trees and simple cycles that are followed
+// in linear time. A worker at a SYNC or NORM waits for all who have not come. All workers at one
+// barrier wait for the same ones, so the barrier becomes a node of its own: the graph stays linear
+// in the workers, and shortest cycles through barriers are paths between these few nodes.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,14 @@ class WaitGraph {
   WaitGraph(const Execution& execution, int32_t num_workers);
 
   struct Cycle {
-    /// Each waits for the next, the last for the first, which is the lowest. Empty when there is none.
+    /// Each waits for the next, the last for the first, which is the lowest. Empty when there is
+    /// none.
     std::vector<WorkerId> workers;
     /// False when there are so many barriers that the search was cut short.
     bool shortest = true;
   };
-  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut short after `most_steps`: then the best
-  /// so far, or any where none was met yet.
+  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut
+  /// short after `most_steps`: then the best so far, or any where none was met yet.
   Cycle shortest_cycle(int64_t most_steps = 20'000'000) const;
 
   struct Edge {
@@ -40,7 +42,8 @@ class WaitGraph {
     WorkerId first;      ///< the lowest worker that stands at it
     WorkerId ended{-1};  ///< a worker that it waits for in vain
   };
-  /// From a barrier over `first`, who has not come, to the next worker at a barrier: `length` workers.
+  /// From a barrier over `first`, who has not come, to the next worker at a barrier: `length`
+  /// workers.
   struct Way {
     int32_t to = -1;
     int32_t length = 0;
@@ -56,13 +59,16 @@ class WaitGraph {
   std::vector<WorkerId> workers_along(const std::vector<Way>& ways) const;
 
   const Execution& execution_;
-  std::vector<int32_t> next_;        // by worker: whom it waits for; -1 at a barrier or when not blocked
+  // by worker: whom it waits for; -1 at a barrier or when not blocked
+  std::vector<int32_t> next_;
   std::vector<int32_t> barrier_of_;  // by worker: where it stands, or -1
-  std::vector<int32_t> reaches_;     // by worker: the barrier at the end of its chain of waits, or -1
-  std::vector<int32_t> length_;      // by worker: workers of that chain
+  // by worker: the barrier at the end of its chain of waits, or -1
+  std::vector<int32_t> reaches_;
+  std::vector<int32_t> length_;  // by worker: workers of that chain
   std::vector<Barrier> barriers_;
   std::vector<std::vector<Way>> ways_;  // by barrier
-  std::vector<WorkerId> simple_cycle_;  // the shortest without barriers, or of two workers at barriers that wait for each other
+  // the shortest without barriers, or of two workers at barriers that wait for each other
+  std::vector<WorkerId> simple_cycle_;
 };
 
 }  // namespace penstock::verify

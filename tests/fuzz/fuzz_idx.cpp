@@ -1,5 +1,5 @@
 // IDX files, plain and gzip, as data sets are read.
-#include "penstock/train/idx.h"
+#include "penstock/train/data/idx.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace {

@@ -1,7 +1,8 @@
-// The file `latest` of a checkpoint folder, as it is and with its checksum made right. What is accepted is a plain folder name.
+// The file `latest` of a checkpoint folder, as it is and with its checksum made right. What is
+// accepted is a plain folder name.
 #include <string>
 
-#include "penstock/train/checkpoint_folders.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -12,7 +13,8 @@ void check(std::string_view text) {
   try {
     const std::string name = train::parse_latest(text, "fuzz");
     PENSTOCK_CHECK(train::latest_text(name) == text, name);
-    PENSTOCK_CHECK(name.starts_with("step-") && name.find_first_of("/.\\\n") == std::string::npos, name);
+    PENSTOCK_CHECK(name.starts_with("step-") && name.find_first_of("/.\\\n") == std::string::npos,
+                   name);
   } catch (const CheckpointError&) {
   }
 }

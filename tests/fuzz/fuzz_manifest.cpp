@@ -1,5 +1,6 @@
-// manifest.json of checkpoints, as it is and with its checksum made right: otherwise hardly any changed input would get past the checksum.
-#include "penstock/train/manifest.h"
+// manifest.json of checkpoints, as it is and with its checksum made right: otherwise hardly any
+// changed input would get past the checksum.
+#include "penstock/train/checkpoint/manifest.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,8 @@ int fuzz_text(const uint8_t* data, size_t size) {
   using namespace penstock::train;
   return penstock::tests::fuzz(data, size, parse_manifest, [](const Manifest& value) {
     for (const ManifestLayer& layer : value.layers) {
-      PENSTOCK_CHECK(layer.file.name.find_first_of(std::string_view("/\0", 2)) == std::string::npos, layer.file.name);
+      PENSTOCK_CHECK(layer.file.name.find_first_of(std::string_view("/\0", 2)) == std::string::npos,
+                     layer.file.name);
     }
     return parse_manifest(manifest_text(value), "again");
   });

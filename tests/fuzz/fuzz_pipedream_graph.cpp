@@ -4,6 +4,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace penstock::profile;
-  return penstock::tests::fuzz(data, size, parse_pipedream_graph,
-                               [](const Profile& value) { return parse_profile(to_json(value), "again"); });
+  return penstock::tests::fuzz(data, size, parse_pipedream_graph, [](const Profile& value) {
+    return parse_profile(to_json(value), "again");
+  });
 }

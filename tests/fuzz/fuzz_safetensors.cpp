@@ -1,5 +1,5 @@
 // Headers of safetensors files, as checkpoints are read.
-#include "penstock/train/safetensors.h"
+#include "penstock/train/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

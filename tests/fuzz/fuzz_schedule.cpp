@@ -1,8 +1,8 @@
-// Schedules, ours and PyTorch's: whatever is accepted can be judged, drawn and lowered without a crash, and survives being written and read
-// again, in both forms where PyTorch's can hold it.
+// Schedules, ours and PyTorch's: whatever is accepted can be judged, drawn and lowered without a
+// crash, and survives being written and read again, in both forms where PyTorch's can hold it.
 #include "penstock/report/report.h"
-#include "penstock/schedule/pytorch_csv.h"
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/verify/verify.h"
@@ -30,7 +30,8 @@ void rewrite(const schedule::Schedule& schedule) {
   } catch (const ConfigError&) {
     return;
   }
-  PENSTOCK_CHECK(schedule::to_pytorch_csv(schedule::parse_pytorch_csv(csv, "again").schedule) == csv);
+  PENSTOCK_CHECK(schedule::to_pytorch_csv(schedule::parse_pytorch_csv(csv, "again").schedule) ==
+                 csv);
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   report::text_grid(parsed);
   if (verify::verify(parsed).empty()) rewrite(parsed);
   try {
-    const schedule::Schedule lowered = schedule::lower(parsed, schedule::chain_links(parsed.shape.num_stages()));
+    const schedule::Schedule lowered =
+        schedule::lower(parsed, schedule::chain_links(parsed.shape.num_stages()));
     judge(lowered);
     rewrite(lowered);
   } catch (const ConfigError&) {

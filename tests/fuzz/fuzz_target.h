@@ -1,5 +1,6 @@
-// What a fuzz target does with its bytes: parse them, where a ParseError is a good answer, and then prove that what was
-// accepted survives being written and read again. Every other exception escapes, which the fuzzer reports as a crash.
+// What a fuzz target does with its bytes: parse them, where a ParseError is a good answer, and then
+// prove that what was accepted survives being written and read again. Every other exception
+// escapes, which the fuzzer reports as a crash.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Runs a fuzz target once on every file of the folders given: the saved inputs as an ordinary test, without libFuzzer.
+// Runs a fuzz target once on every file of the folders given: the saved inputs as an ordinary test,
+// without libFuzzer.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -14,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 int main(int argc, char** argv) {
   std::vector<std::filesystem::path> inputs;
   for (int i = 1; i < argc; ++i) {
-    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) inputs.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
+      inputs.push_back(entry.path());
   }
   std::sort(inputs.begin(), inputs.end());
   if (inputs.empty()) {

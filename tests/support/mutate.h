@@ -1,6 +1,8 @@
-// Damaged copies of valid documents, for tests that a parser refuses or accepts whatever it is given but never crashes.
+// Damaged copies of valid documents, for tests that a parser refuses or accepts whatever it is
+// given but never crashes.
 //
-//   for (const std::string& text : mutants(valid, seed, 20)) EXPECT_NO_FATAL_FAILURE(parse_or_refuse(text));
+//   for (const std::string& text : mutants(valid, seed,
+//       20)) EXPECT_NO_FATAL_FAILURE(parse_or_refuse(text));
 #pragma once
 
 #include <array>
@@ -13,11 +15,20 @@
 
 namespace penstock::tests {
 
-/// `text` with one to four random edits: a byte changed, a piece deleted, repeated or cut off, or a troublesome token put in.
+/// `text` with one to four random edits: a byte changed, a piece deleted, repeated or cut off, or a
+/// troublesome token put in.
 inline std::string mutant(std::string text, Rng& rng) {
   static constexpr std::array<std::string_view, 20> kTokens = {
-      "1e999", "-1",   "NaN", "[", "{",       "null", "\"", "9223372036854775808", "nan", "1000000000000000000", "\n", "]", "}",
-      "\xff",  "true", "[]",  ":", "\\u0000", "inf",  "=",
+      "1e999", "-1",
+      "NaN",   "[",
+      "{",     "null",
+      "\"",    "9223372036854775808",
+      "nan",   "1000000000000000000",
+      "\n",    "]",
+      "}",     "\xff",
+      "true",  "[]",
+      ":",     "\\u0000",
+      "inf",   "=",
   };
   for (uint64_t edits = 1 + rng.below(4); edits > 0; --edits) {
     const size_t at = rng.below(text.size() + 1);
@@ -50,7 +61,8 @@ inline std::vector<std::string> mutants(const std::string& text, uint64_t seed, 
   return result;
 }
 
-/// The message with which `call` throws an `Error`; a note that it threw nothing otherwise. Other exceptions pass through.
+/// The message with which `call` throws an `Error`; a note that it threw nothing otherwise. Other
+/// exceptions pass through.
 template <class Error, class Call>
 std::string message_of(Call call) {
   try {

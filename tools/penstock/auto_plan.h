@@ -23,18 +23,20 @@ struct AutoPlanRequest {
   bool global_norm = false;   ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;   ///< measured before; empty: measure now
   int profile_samples = 5;
-  /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes less than about a tenth of the training.
+  /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
+  /// less than about a tenth of the training.
   int64_t training_samples = 0;
   uint64_t seed = 1;
   model::OptimizerSpec optimizer;
 };
 
-/// Profiles `model` with the micro-batch size that the strategy will use, and plans. When the planner's choice needs another micro-batch
-/// size (replicated stages), the chosen split is measured and priced again with it. Throws ConfigError when there is no plan (says why).
+/// Profiles `model` with the micro-batch size that the strategy will use, and plans. When the
+/// planner's choice needs another micro-batch size (replicated stages), the chosen split is
+/// measured and priced again with it. Throws ConfigError when there is no plan (says why).
 plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request);
 
-/// Brings a plan made for another micro-batch size to this mini-batch size: times and sizes are scaled in proportion; the throughput per
-/// sample stays, the alternatives go.
+/// Brings a plan made for another micro-batch size to this mini-batch size: times and sizes are
+/// scaled in proportion; the throughput per sample stays, the alternatives go.
 plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size);
 
 }  // namespace penstock::tool

@@ -35,7 +35,8 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--width", options.spec.width, "mlp, tied_mlp: width of the hidden layers");
   app.add_option("--depth", options.spec.depth, "mlp, tied_mlp: number of hidden layers");
   app.add_option("--classes", options.spec.classes, "Number of classes (default: the model's own)");
-  app.add_option("--input", options.input, "Shape of one sample, e.g. 3x32x32 (default: the model's own)");
+  app.add_option("--input", options.input,
+                 "Shape of one sample, e.g. 3x32x32 (default: the model's own)");
 }
 
 model::Model make_model(const ModelOptions& options) {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "penstock/planner/cost_model.h"
+#include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/what_if.h"
 #include "penstock/report/report.h"
@@ -44,27 +44,34 @@ struct Options : CommonOptions {
 cluster::Cluster local_cluster_of(const Options& options, const profile::Profile& profile) {
   if (*options.workers < 1 || *options.workers > planner::kMaxPlannedWorkers) {
     throw ConfigError(
-        fmt::format("expected --workers of at least 1 and at most {}, found --workers {}", planner::kMaxPlannedWorkers, *options.workers));
+        fmt::format("expected --workers of at least 1 and at most {}, found --workers {}",
+                    planner::kMaxPlannedWorkers, *options.workers));
   }
   if (profile.copy_bandwidth_bytes_per_s < 1 && options.bandwidth.empty()) {
-    throw ConfigError(fmt::format(
-        "{} does not say how fast its device sums gradients: give --bandwidth with --workers, or a --cluster file", options.profile));
+    throw ConfigError(
+        fmt::format("{} does not say how fast its device sums gradients: give --bandwidth with "
+                    "--workers, or a --cluster file",
+                    options.profile));
   }
-  cluster::Cluster result =
-      cluster::local_cluster(static_cast<int>(*options.workers), std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
+  cluster::Cluster result = cluster::local_cluster(
+      static_cast<int>(*options.workers), std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
   if (!options.bandwidth.empty()) {
-    result.levels.front().bandwidth_bytes_per_s = parse_option("--bandwidth", options.bandwidth, parse_bandwidth);
+    result.levels.front().bandwidth_bytes_per_s =
+        parse_option("--bandwidth", options.bandwidth, parse_bandwidth);
     result.levels.front().by_reference = false;
   }
-  if (!options.latency.empty()) result.levels.front().latency_ns = parse_option("--latency", options.latency, parse_duration);
+  if (!options.latency.empty())
+    result.levels.front().latency_ns = parse_option("--latency", options.latency, parse_duration);
   return result;
 }
 
-cluster::Cluster cluster_of(const Options& options, const profile::Profile& profile, const std::optional<plan::Plan>& priced) {
+cluster::Cluster cluster_of(const Options& options, const profile::Profile& profile,
+                            const std::optional<plan::Plan>& priced) {
   if (!options.cluster.empty()) return cluster::load_cluster(options.cluster);
   if (options.workers) return local_cluster_of(options, profile);
   if (priced) return priced->cluster;
-  throw ConfigError(fmt::format("give --cluster FILE, or --workers N with at most {}", planner::kMaxPlannedWorkers));
+  throw ConfigError(fmt::format("give --cluster FILE, or --workers N with at most {}",
+                                planner::kMaxPlannedWorkers));
 }
 
 double optimizer_state_of(const std::string& optimizer) {
@@ -74,13 +81,15 @@ double optimizer_state_of(const std::string& optimizer) {
 }
 
 void check_files(const Options& options) {
-  std::vector<std::pair<std::string, std::string>> files = {{"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}};
+  std::vector<std::pair<std::string, std::string>> files = {
+      {"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}};
   std::erase_if(files, [](const auto& file) { return file.second.empty(); });
   for (size_t i = 0; i < files.size(); ++i) {
     refuse_standard_output(files[i].first, files[i].second);
     for (size_t k = 0; k < i; ++k) {
       if (files[k].second != files[i].second) continue;
-      throw ConfigError(fmt::format("{} and {} expected two files, found '{}' for both", files[k].first, files[i].first, files[i].second));
+      throw ConfigError(fmt::format("{} and {} expected two files, found '{}' for both",
+                                    files[k].first, files[i].first, files[i].second));
     }
   }
 }
@@ -89,13 +98,14 @@ void check_price(const Options& options) {
   if (options.price.empty()) return;
   for (const CLI::Option* option : options.not_when_pricing) {
     if (option->count() == 0) continue;
-    throw ConfigError(fmt::format("--price takes the plan as it is, found {} with it", option->get_name()));
+    throw ConfigError(
+        fmt::format("--price takes the plan as it is, found {} with it", option->get_name()));
   }
 }
 
-Json what_if_json(const std::vector<plan::WhatIf>& changes) {
+Json what_if_json(const std::vector<plan::WhatIfResult>& changes) {
   Json list = Json::array();
-  for (const plan::WhatIf& change : changes) {
+  for (const plan::WhatIfResult& change : changes) {
     Json entry{{"change", change.change}, {"feasible", change.feasible}};
     if (!change.feasible) {
       entry["reason"] = change.reason;
@@ -111,13 +121,16 @@ Json what_if_json(const std::vector<plan::WhatIf>& changes) {
   return list;
 }
 
-std::string tables(const Options& options, const plan::Plan& plan, const std::vector<plan::WhatIf>& changes) {
+std::string tables(const Options& options, const plan::Plan& plan,
+                   const std::vector<plan::WhatIfResult>& changes) {
   plan::Plan shown = plan;
   if (options.plan.compare) {
     // The table of all families says the same and more.
     for (const plan::Alternative& alternative : plan.alternatives) {
       if (alternative.note.empty()) continue;
-      std::erase_if(shown.notes, [&](const std::string& note) { return note.find(alternative.note) != std::string::npos; });
+      std::erase_if(shown.notes, [&](const std::string& note) {
+        return note.find(alternative.note) != std::string::npos;
+      });
     }
     shown.alternatives.clear();
   }
@@ -136,12 +149,14 @@ int say_no(const Options& options, const std::string& reason) {
 void check_schedule_options(Options& options) {
   if (options.chunks) {
     if (*options.chunks < planner::kMinChunks || *options.chunks > planner::kMaxChunks) {
-      throw ConfigError(fmt::format("expected --chunks of {} to {}, found {}", planner::kMinChunks, planner::kMaxChunks, *options.chunks));
+      throw ConfigError(fmt::format("expected --chunks of {} to {}, found {}", planner::kMinChunks,
+                                    planner::kMaxChunks, *options.chunks));
     }
     options.plan.chunks = static_cast<int>(*options.chunks);
   }
   if (options.slack) {
-    if (*options.slack < 0) throw ConfigError(fmt::format("expected --slack of at least 0, found {}", *options.slack));
+    if (*options.slack < 0)
+      throw ConfigError(fmt::format("expected --slack of at least 0, found {}", *options.slack));
     options.plan.slack = *options.slack;
   }
 }
@@ -151,24 +166,29 @@ int run(Options& options) {
   check_price(options);
   check_schedule_options(options);
   options.plan.optimizer_state_per_weight = optimizer_state_of(options.optimizer);
-  if (!options.memory_limit.empty()) options.plan.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
+  if (!options.memory_limit.empty())
+    options.plan.memory_limit_bytes =
+        parse_option("--memory-limit", options.memory_limit, parse_bytes);
   const profile::Profile profile = profile::load_profile(options.profile);
   std::optional<plan::Plan> priced;
   if (!options.price.empty()) priced = plan::load_plan(options.price);
   const cluster::Cluster cluster = cluster_of(options, profile, priced);
 
   planner::PlanResult result;
-  std::vector<plan::WhatIf> changes;
+  std::vector<plan::WhatIfResult> changes;
   {
     Spinner spinner(fmt::format("planning for {} workers", cluster.num_workers()));
     if (priced) {
-      result.plan = planner::reprice(*priced, profile, cluster, options.plan.cost_model, options.plan.global_norm);
+      result.plan = planner::reprice(*priced, profile, cluster, options.plan.cost_model,
+                                     options.plan.global_norm);
     } else {
       result = planner::make_plan(profile, cluster, options.plan);
     }
     if (result.plan && options.what_if) {
-      changes = planner::what_if(profile, cluster, options.plan, *result.plan,
-                                 [&](int done, int total) { spinner.detail(fmt::format("what if, {} of {}", done, total)); });
+      changes =
+          planner::what_if(profile, cluster, options.plan, *result.plan, [&](int done, int total) {
+            spinner.detail(fmt::format("what if, {} of {}", done, total));
+          });
     }
   }
   if (!result.plan) return say_no(options, result.reason);
@@ -176,23 +196,34 @@ int run(Options& options) {
   Json document = parse_json(plan::to_json(*result.plan), "plan");
   if (options.what_if) document["what_if"] = what_if_json(changes);
   if (!options.output.empty()) write_output(options.output, to_text(document));
-  if (!options.svg.empty()) write_output(options.svg, report::plan_svg(*result.plan, options.plan.memory_limit_bytes));
-  if (!options.html.empty()) write_output(options.html, report::plan_html(*result.plan, changes, options.plan.memory_limit_bytes));
+  if (!options.svg.empty())
+    write_output(options.svg, report::plan_svg(*result.plan, options.plan.memory_limit_bytes));
+  if (!options.html.empty())
+    write_output(options.html,
+                 report::plan_html(*result.plan, changes, options.plan.memory_limit_bytes));
   write_output("", options.json ? document.dump() + "\n" : tables(options, *result.plan, changes));
   return kExitYes;
 }
 
 void add_input(CLI::App& app, Options& options) {
-  app.add_option("--profile", options.profile, "Profile (penstock profile, or PipeDream's graph.txt)")->required();
+  app.add_option("--profile", options.profile,
+                 "Profile (penstock profile, or PipeDream's graph.txt)")
+      ->required();
   auto* cluster = app.add_option("--cluster", options.cluster, "Cluster file (TOML)");
   auto* workers =
       app.add_option("--workers", options.workers,
-                     fmt::format("Threads of this machine, at most {}, instead of a cluster file", planner::kMaxPlannedWorkers));
+                     fmt::format("Threads of this machine, at most {}, instead of a cluster file",
+                                 planner::kMaxPlannedWorkers));
   cluster->excludes(workers);
-  app.add_option("--bandwidth", options.bandwidth, "With --workers: links of this speed between them, e.g. 10Gbps")->needs(workers);
-  app.add_option("--latency", options.latency, "With --workers: latency of a message, e.g. 20us")->needs(workers);
-  app.add_option("--memory-limit", options.memory_limit, "Memory per worker, e.g. 16GB (default: that of the cluster's devices)");
-  app.add_option("--cost-model", options.plan.cost_model, fmt::format("{}", fmt::join(planner::cost_model_names(), ", ")))
+  app.add_option("--bandwidth", options.bandwidth,
+                 "With --workers: links of this speed between them, e.g. 10Gbps")
+      ->needs(workers);
+  app.add_option("--latency", options.latency, "With --workers: latency of a message, e.g. 20us")
+      ->needs(workers);
+  app.add_option("--memory-limit", options.memory_limit,
+                 "Memory per worker, e.g. 16GB (default: that of the cluster's devices)");
+  app.add_option("--cost-model", options.plan.cost_model,
+                 fmt::format("{}", fmt::join(planner::cost_model_names(), ", ")))
       ->capture_default_str();
 }
 
@@ -202,46 +233,66 @@ void add_choices(CLI::App& app, Options& options) {
     return options.not_when_pricing.back();
   };
   choice("--strategy", options.plan.strategy,
-         "auto, or serial, dp, mp, hybrid, gpipe, 1f1b, 2bw, 1f1b-flush, eager-1f1b, interleaved, zb-h1, zb-h2, zb-v, dualpipe-v, chimera")
+         "auto, or serial, dp, mp, hybrid, gpipe, 1f1b, 2bw, 1f1b-flush, eager-1f1b, interleaved, "
+         "zb-h1, zb-h2, zb-v, dualpipe-v, chimera")
       ->capture_default_str();
-  choice("--weights", options.plan.weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");
-  choice("--sync", options.plan.sync, "How replicas add their gradients: ring, parameter-server, summation")->capture_default_str();
+  choice("--weights", options.plan.weights,
+         "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+  choice("--sync", options.plan.sync,
+         "How replicas add their gradients: ring, parameter-server, summation")
+      ->capture_default_str();
   choice("--recompute", options.plan.recompute,
-         "Run forward passes again instead of keeping activations: never, always, auto (where memory asks for it)")
+         "Run forward passes again instead of keeping activations: never, always, auto (where "
+         "memory asks for it)")
       ->capture_default_str();
-  choice("--optimizer", options.optimizer, "sgd or adam: whose state takes memory")->capture_default_str();
-  choice("--micro-batches", options.plan.micro_batches, "Micro-batches per optimiser step (default: chosen)");
-  choice("--mini-batch", options.plan.mini_batch, "Most samples per optimiser step (default: free)");
-  choice("--chunks", options.chunks, "interleaved: stages per worker (default: chosen from 2, 3 and 4)");
+  choice("--optimizer", options.optimizer, "sgd or adam: whose state takes memory")
+      ->capture_default_str();
+  choice("--micro-batches", options.plan.micro_batches,
+         "Micro-batches per optimiser step (default: chosen)");
+  choice("--mini-batch", options.plan.mini_batch,
+         "Most samples per optimiser step (default: free)");
+  choice("--chunks", options.chunks,
+         "interleaved: stages per worker (default: chosen from 2, 3 and 4)");
   choice("--slack", options.slack,
-         "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind (default: chosen from 1, 2, 4, 8)");
-  options.not_when_pricing.push_back(app.add_flag("--straight", options.plan.straight, "One worker per stage"));
-  options.not_when_pricing.push_back(app.add_flag("--all-workers", options.plan.use_all_workers, "No worker may idle"));
-  app.add_flag("--norm", options.plan.global_norm, "Wait for the norm of all gradients before each step (to clip them)");
+         "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind (default: chosen "
+         "from 1, 2, 4, 8)");
+  options.not_when_pricing.push_back(
+      app.add_flag("--straight", options.plan.straight, "One worker per stage"));
+  options.not_when_pricing.push_back(
+      app.add_flag("--all-workers", options.plan.use_all_workers, "No worker may idle"));
+  app.add_flag("--norm", options.plan.global_norm,
+               "Wait for the norm of all gradients before each step (to clip them)");
 }
 
 void add_explanation(CLI::App& app, Options& options) {
   options.not_when_pricing.push_back(
-      app.add_flag("--compare", options.plan.compare, "All families of strategies in one table, with the winner and the reason"));
-  options.not_when_pricing.push_back(
-      app.add_flag("--what-if", options.what_if, "What more workers, faster links, other memory would change; plans about ten times"));
+      app.add_flag("--compare", options.plan.compare,
+                   "All families of strategies in one table, with the winner and the reason"));
+  options.not_when_pricing.push_back(app.add_flag(
+      "--what-if", options.what_if,
+      "What more workers, faster links, other memory would change; plans about ten times"));
   app.add_option("--price", options.price,
-                 "Do not look for a plan: price this one (JSON) with the profile, cluster (default: its own) and cost model");
+                 "Do not look for a plan: price this one (JSON) with the profile, cluster "
+                 "(default: its own) and cost model");
   app.add_option("-o,--output", options.output, "File to write the plan to (JSON)");
   app.add_option("--svg", options.svg, "File to write a picture of the plan to");
-  app.add_option("--html", options.html, "File to write a page about the plan to: picture, tables, notes; needs no network");
+  app.add_option(
+      "--html", options.html,
+      "File to write a page about the plan to: picture, tables, notes; needs no network");
 }
 
 }  // namespace
 
 Command plan_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = parent.add_subcommand("plan", "Find the best split of a profiled model over workers, and explain it");
+  CLI::App* app = parent.add_subcommand(
+      "plan", "Find the best split of a profiled model over workers, and explain it");
   add_input(*app, *options);
   add_choices(*app, *options);
   add_explanation(*app, *options);
   app->footer(
-      "Exit codes: 0 a plan, 1 no plan fits (the reason is on standard error), 2 bad input, 3 failure.\ndocs/plans.md says how to read a "
+      "Exit codes: 0 a plan, 1 no plan fits (the reason is on standard error), 2 bad input, 3 "
+      "failure.\ndocs/plans.md says how to read a "
       "plan.");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};

@@ -8,7 +8,8 @@
 
 namespace penstock::tool {
 
-std::optional<Prediction> predict(const train::TrainOptions& options, const train::TrainResult& result) {
+std::optional<Prediction> predict(const train::TrainOptions& options,
+                                  const train::TrainResult& result) {
   const plan::Plan& plan = options.plan;
   if (result.segments.empty()) return std::nullopt;
   std::vector<schedule::StageLink> links;
@@ -26,9 +27,12 @@ std::optional<Prediction> predict(const train::TrainOptions& options, const trai
     simulate::Result& simulation = entry->second;
     if (is_new) {
       const bool global_norm = result.schedule.shape.global_norm;
-      simulation = simulate::simulate(train::training_schedule(plan, links, segment, options.mini_batch_size, global_norm), costs);
+      simulation = simulate::simulate(
+          train::training_schedule(plan, links, segment, options.mini_batch_size, global_norm),
+          costs);
     }
-    if (segment == longest && !simulation.timeline.workers.empty()) prediction.timeline = std::move(simulation.timeline);
+    if (segment == longest && !simulation.timeline.workers.empty())
+      prediction.timeline = std::move(simulation.timeline);
     if (is_new) simulation.timeline.workers.clear();  // only one timeline is looked at
     samples += static_cast<double>(segment);
     span_ns += static_cast<double>(simulation.makespan_ns);

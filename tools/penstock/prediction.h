@@ -15,7 +15,9 @@ struct Prediction {
   schedule::Timeline timeline;  ///< of the longest segment, as TrainResult::timeline
 };
 
-/// Simulates every segment of `result` with the costs of the options' plan; nothing when no segment was measured.
-std::optional<Prediction> predict(const train::TrainOptions& options, const train::TrainResult& result);
+/// Simulates every segment of `result` with the costs of the options' plan; nothing when no segment
+/// was measured.
+std::optional<Prediction> predict(const train::TrainOptions& options,
+                                  const train::TrainResult& result);
 
 }  // namespace penstock::tool

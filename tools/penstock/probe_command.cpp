@@ -29,10 +29,13 @@ struct Options : CommonOptions {
 /// Seconds of measuring are not to end in a complaint that was due at the start.
 void check_folder(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file))
-    throw ConfigError(fmt::format("--output expected a file name, found the folder {}", file.string()));
-  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+    throw ConfigError(
+        fmt::format("--output expected a file name, found the folder {}", file.string()));
+  const std::filesystem::path folder =
+      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   if (access(folder.c_str(), W_OK | X_OK) == 0) return;
-  throw ConfigError(fmt::format("--output {}: cannot write to the folder {}: {}", file.string(), folder.string(), std::strerror(errno)));
+  throw ConfigError(fmt::format("--output {}: cannot write to the folder {}: {}", file.string(),
+                                folder.string(), std::strerror(errno)));
 }
 
 int run(Options& options) {
@@ -41,7 +44,9 @@ int run(Options& options) {
   options.probe.transport = parse_option("--transport", options.transport, probe::parse_transport);
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
   ProgressBar bar("probing");
-  options.probe.progress = [&bar](int done, int total, const std::string& what) { bar.update(done, total, what); };
+  options.probe.progress = [&bar](int done, int total, const std::string& what) {
+    bar.update(done, total, what);
+  };
   const probe::ProbeResult result = probe::probe(options.probe);
   bar.finish();
 
@@ -63,13 +68,21 @@ int run(Options& options) {
 
 Command probe_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = parent.add_subcommand("probe", "Measure this machine: links between workers, summation, compute; writes a cluster file");
-  app->add_option("--workers", options->probe.workers, "Workers to describe and to measure at the same time (default: one per core)");
-  app->add_option("--transport", options->transport, "threads: of one process, tensors by reference; tcp: processes joined over loopback")
+  CLI::App* app = parent.add_subcommand(
+      "probe",
+      "Measure this machine: links between workers, summation, compute; writes a cluster file");
+  app->add_option("--workers", options->probe.workers,
+                  "Workers to describe and to measure at the same time (default: one per core)");
+  app->add_option(
+         "--transport", options->transport,
+         "threads: of one process, tensors by reference; tcp: processes joined over loopback")
       ->capture_default_str();
-  app->add_option("--size", options->size, "Size of the messages whose bandwidth is measured")->capture_default_str();
-  app->add_option("--seconds", options->probe.seconds, "Time for all measurements together")->capture_default_str();
-  app->add_option("-o,--output", options->output, "Cluster file to write (TOML); without it, it goes to standard output");
+  app->add_option("--size", options->size, "Size of the messages whose bandwidth is measured")
+      ->capture_default_str();
+  app->add_option("--seconds", options->probe.seconds, "Time for all measurements together")
+      ->capture_default_str();
+  app->add_option("-o,--output", options->output,
+                  "Cluster file to write (TOML); without it, it goes to standard output");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
 }

@@ -22,14 +22,18 @@ int terminal_columns() {
 }
 
 std::string bar(int64_t done, int64_t total) {
-  const auto filled = static_cast<size_t>(total > 0 ? std::min<int64_t>(kBarWidth, done * kBarWidth / total) : 0);
+  const auto filled =
+      static_cast<size_t>(total > 0 ? std::min<int64_t>(kBarWidth, done * kBarWidth / total) : 0);
   return fmt::format("[{}{}]", std::string(filled, '#'), std::string(kBarWidth - filled, '.'));
 }
 
 }  // namespace
 
 ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), start_(std::chrono::steady_clock::now()), last_drawn_(start_) {}
+    : label_(std::move(label)),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()),
+      last_drawn_(start_) {}
 
 void ProgressBar::update(int64_t done, int64_t total, const std::string& detail) {
   if (first_done_ < 0) {
@@ -41,7 +45,8 @@ void ProgressBar::update(int64_t done, int64_t total, const std::string& detail)
   detail_ = detail;
   pending_ = true;
   const auto now = std::chrono::steady_clock::now();
-  const auto interval = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
+  const auto interval =
+      terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
   if (now - last_drawn_ < interval) return;
   last_drawn_ = now;
   draw(done, total, detail);
@@ -53,10 +58,12 @@ void ProgressBar::draw(int64_t done, int64_t total, const std::string& detail) {
   const int64_t elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
   std::string eta;
   if (done > first_done_ && done < total) {
-    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) / static_cast<double>(done - first_done_) *
+    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) /
+                                                          static_cast<double>(done - first_done_) *
                                                           static_cast<double>(total - done)));
   }
-  std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done, total), done, total, detail.empty() ? "" : "  ", detail, eta);
+  std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done, total), done, total,
+                                 detail.empty() ? "" : "  ", detail, eta);
   if (terminal_) {
     line.resize(std::min(line.size(), static_cast<size_t>(terminal_columns() - 1)));
     std::cerr << "\r\x1b[K" << line << std::flush;

@@ -1,4 +1,5 @@
-// Progress of long work on standard error: a bar on a terminal, a plain line now and then elsewhere.
+// Progress of long work on standard error: a bar on a terminal, a plain line now and then
+// elsewhere.
 #pragma once
 
 #include <chrono>
@@ -7,7 +8,8 @@
 
 namespace penstock::tool {
 
-/// Not thread-safe. Draws at most ten times a second (a terminal) or once in five seconds (elsewhere).
+/// Not thread-safe. Draws at most ten times a second (a terminal) or once in five seconds
+/// (elsewhere).
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "penstock/report/html_report.h"
-#include "penstock/report/read_trace.h"
-#include "penstock/report/timeline_svg.h"
+#include "penstock/report/page/html_report.h"
+#include "penstock/report/timeline/timeline_svg.h"
+#include "penstock/schedule/formats/read_trace.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/arithmetic.h"
@@ -36,7 +36,8 @@ struct ReportOptions : CommonOptions {
 
 /// Enough to fill the pipeline, run it full and drain it, at least two.
 int64_t default_mini_batches(const plan::Plan& plan) {
-  const int64_t micro_batches = saturating_mul(4, std::max<int64_t>(plan.depth, static_cast<int64_t>(plan.stages.size())));
+  const int64_t micro_batches =
+      saturating_mul(4, std::max<int64_t>(plan.depth, static_cast<int64_t>(plan.stages.size())));
   return std::max<int64_t>(2, ceil_div(micro_batches, std::max<int64_t>(1, plan.micro_batches)));
 }
 
@@ -56,21 +57,25 @@ void simulate_file(const ReportOptions& options, report::ReportInput& input) {
   const schedule::Schedule schedule = read_schedule(options.schedule, &input.plan, costs.credits);
   const int workers = schedule.shape.num_workers();
   if (workers > static_cast<int>(report::kMaxReportWorkers)) {
-    throw ConfigError(fmt::format("{}: a report draws at most {} workers, found {}", options.schedule, report::kMaxReportWorkers, workers));
+    throw ConfigError(fmt::format("{}: a report draws at most {} workers, found {}",
+                                  options.schedule, report::kMaxReportWorkers, workers));
   }
   if (schedule.num_actions() > report::kMaxReportActions) {
-    throw ConfigError(fmt::format("{}: a report draws at most {} actions, found {}", options.schedule, report::kMaxReportActions,
+    throw ConfigError(fmt::format("{}: a report draws at most {} actions, found {}",
+                                  options.schedule, report::kMaxReportActions,
                                   schedule.num_actions()));
   }
   add_timeline(input, simulate::simulate(schedule, costs, {.keep_timeline = true}));
 }
 
-/// `mini_batches` 0: as many as show the plan at work, or one where that is too much. A plan too large to draw gets a note.
+/// `mini_batches` 0: as many as show the plan at work, or one where that is too much. A plan too
+/// large to draw gets a note.
 void simulate_plan(int64_t mini_batches, report::ReportInput& input) {
   const plan::Plan& plan = input.plan;
   if (plan.num_workers() > static_cast<int>(report::kMaxReportWorkers)) {
     input.notes.push_back(
-        fmt::format("No timeline: a report draws at most {} workers, the plan has {}.", report::kMaxReportWorkers, plan.num_workers()));
+        fmt::format("No timeline: a report draws at most {} workers, the plan has {}.",
+                    report::kMaxReportWorkers, plan.num_workers()));
     return;
   }
   int64_t drawn = 0;
@@ -79,20 +84,28 @@ void simulate_plan(int64_t mini_batches, report::ReportInput& input) {
   std::vector<int64_t> lengths = {mini_batches};
   if (mini_batches == 0) lengths = {default_mini_batches(plan), 2, 1};
   for (const int64_t length : lengths) {
-    if (saturating_mul(2, saturating_mul(length, saturating_mul(plan.micro_batches, static_cast<int64_t>(plan.stages.size())))) > most)
+    if (saturating_mul(
+            2, saturating_mul(length, saturating_mul(plan.micro_batches,
+                                                     static_cast<int64_t>(plan.stages.size())))) >
+        most)
       continue;
     const simulate::PlannedSchedule schedule = simulate::planned_schedule(plan, length);
-    if (schedule.num_actions() <= most) return add_timeline(input, schedule.simulate(simulate::costs_of(plan), {.keep_timeline = true}));
+    if (schedule.num_actions() <= most)
+      return add_timeline(input,
+                          schedule.simulate(simulate::costs_of(plan), {.keep_timeline = true}));
   }
   input.notes.push_back(
-      fmt::format("No timeline: a report draws at most {} actions, {} optimiser step(s) of this plan have more.", most, lengths.back()));
+      fmt::format("No timeline: a report draws at most {} actions, {} optimiser step(s) of this "
+                  "plan have more.",
+                  most, lengths.back()));
 }
 
 /// Optimiser steps that the timeline holds actions of.
 int64_t mini_batches_of(const schedule::Timeline& timeline) {
   int64_t last = 0;
   for (const auto& events : timeline.workers) {
-    for (const schedule::TimelineEvent& event : events) last = std::max(last, event.action.mini_batch.value);
+    for (const schedule::TimelineEvent& event : events)
+      last = std::max(last, event.action.mini_batch.value);
   }
   return last + 1;
 }
@@ -102,9 +115,11 @@ void refuse_prediction_options(const ReportOptions& options) {
   const bool has_schedule = !options.schedule.empty();
   if (!has_schedule && options.mini_batches_option->empty()) return;
   throw ConfigError(
-      fmt::format("{} says what to predict, but {} brings a prediction already: leave out {}, or give a trace that holds the measured "
+      fmt::format("{} says what to predict, but {} brings a prediction already: leave out {}, or "
+                  "give a trace that holds the measured "
                   "timeline alone",
-                  has_schedule ? "--schedule" : "--mini-batches", options.trace, has_schedule ? "--schedule" : "--mini-batches"));
+                  has_schedule ? "--schedule" : "--mini-batches", options.trace,
+                  has_schedule ? "--schedule" : "--mini-batches"));
 }
 
 report::ReportInput gather(const ReportOptions& options) {
@@ -112,7 +127,8 @@ report::ReportInput gather(const ReportOptions& options) {
   if (!options.history.empty()) input.history = report::load_history(options.history);
   if (!options.trace.empty()) {
     constexpr int64_t kMaxTraceBytes = int64_t{512} << 20;
-    input.timelines = report::parse_trace(read_file(options.trace, kMaxTraceBytes), options.trace);
+    input.timelines =
+        schedule::parse_trace(read_file(options.trace, kMaxTraceBytes), options.trace);
     if (input.timelines.empty()) throw ParseError(options.trace, 0, "the trace holds no action");
     if (input.timelines.size() > 1 || input.timelines[0].source != "measured") {
       refuse_prediction_options(options);
@@ -124,7 +140,8 @@ report::ReportInput gather(const ReportOptions& options) {
     simulate_file(options, input);
   } else {
     const bool like_measured = options.mini_batches == 0 && !input.timelines.empty();
-    simulate_plan(like_measured ? mini_batches_of(input.timelines[0]) : options.mini_batches, input);
+    simulate_plan(like_measured ? mini_batches_of(input.timelines[0]) : options.mini_batches,
+                  input);
   }
   return input;
 }
@@ -144,12 +161,16 @@ void check_options(const ReportOptions& options) {
   refuse_standard_output("--output", options.output);
   if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
   if (!options.svg.empty() && same_file(options.output, options.svg)) {
-    throw ConfigError(
-        fmt::format("--output and --svg expected two files, found '{}' and '{}', which are the same", options.output, options.svg));
+    throw ConfigError(fmt::format(
+        "--output and --svg expected two files, found '{}' and '{}', which are the same",
+        options.output, options.svg));
   }
   if (options.mini_batches_option->empty()) return;
-  if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
-  if (!options.schedule.empty()) throw ConfigError("--schedule has its own length: leave out --mini-batches");
+  if (options.mini_batches < 1)
+    throw ConfigError(
+        fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
+  if (!options.schedule.empty())
+    throw ConfigError("--schedule has its own length: leave out --mini-batches");
 }
 
 int run(const ReportOptions& options) {
@@ -160,23 +181,31 @@ int run(const ReportOptions& options) {
   int64_t actions = 0;
   for (const schedule::Timeline& timeline : input.timelines) {
     const int64_t count = num_actions(timeline);
-    lanes.push_back(
-        {{"source", timeline.source}, {"actions", count}, {"makespan_ns", timeline.makespan_ns()}, {"idle_share", timeline.idle_share()}});
+    lanes.push_back({{"source", timeline.source},
+                     {"actions", count},
+                     {"makespan_ns", timeline.makespan_ns()},
+                     {"idle_share", timeline.idle_share()}});
     timelines.push_back(&timeline);
     actions += count;
   }
   const std::string page = report::html_report(input);
   if (!options.svg.empty() && timelines.empty()) throw ConfigError("--svg: " + input.notes.front());
   if (!options.svg.empty())
-    write_output(options.svg, report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model, input.plan.strategy)));
+    write_output(options.svg, report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model,
+                                                                          input.plan.strategy)));
   write_output(options.output, page);
   if (options.json) {
-    const Json result = {{"html", options.output}, {"bytes", page.size()}, {"actions", actions}, {"lanes", lanes}, {"notes", input.notes}};
+    const Json result = {{"html", options.output},
+                         {"bytes", page.size()},
+                         {"actions", actions},
+                         {"lanes", lanes},
+                         {"notes", input.notes}};
     write_output("", result.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
     return kExitYes;
   }
-  std::string text = fmt::format("{}: {}, {} actions in {} timeline(s); open it in a browser\n", options.output,
-                                 format_bytes(static_cast<int64_t>(page.size())), actions, input.timelines.size());
+  std::string text =
+      fmt::format("{}: {}, {} actions in {} timeline(s); open it in a browser\n", options.output,
+                  format_bytes(static_cast<int64_t>(page.size())), actions, input.timelines.size());
   for (const std::string& note : input.notes) text += note + "\n";
   write_output("", text);
   return kExitYes;
@@ -186,14 +215,21 @@ int run(const ReportOptions& options) {
 
 Command report_command(CLI::App& parent) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* app = parent.add_subcommand("report", "Plan, timeline, memory and training curves as one HTML page that needs no network");
+  CLI::App* app = parent.add_subcommand(
+      "report",
+      "Plan, timeline, memory and training curves as one HTML page that needs no network");
   app->add_option("--plan", options->plan, "Plan (penstock plan)")->required();
-  app->add_option("--trace", options->trace, "Timelines of a run (penstock train --trace): predicted and measured");
-  app->add_option("--history", options->history, "Losses, accuracies, learning rates of a run (penstock train --history)");
-  app->add_option("--schedule", options->schedule, "Predict this schedule (text form, or PyTorch's CSV) instead of the plan's own");
+  app->add_option("--trace", options->trace,
+                  "Timelines of a run (penstock train --trace): predicted and measured");
+  app->add_option("--history", options->history,
+                  "Losses, accuracies, learning rates of a run (penstock train --history)");
+  app->add_option("--schedule", options->schedule,
+                  "Predict this schedule (text form, or PyTorch's CSV) instead of the plan's own");
   options->mini_batches_option =
-      app->add_option("--mini-batches", options->mini_batches, "Optimiser steps to predict; without, as many as show the pipeline at work");
-  app->add_option("-o,--output", options->output, "File to write the page to")->capture_default_str();
+      app->add_option("--mini-batches", options->mini_batches,
+                      "Optimiser steps to predict; without, as many as show the pipeline at work");
+  app->add_option("-o,--output", options->output, "File to write the page to")
+      ->capture_default_str();
   app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};

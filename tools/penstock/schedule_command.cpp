@@ -7,10 +7,10 @@
 
 #include "penstock/plan/plan.h"
 #include "penstock/report/report.h"
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
-#include "penstock/schedule/pytorch_csv.h"
-#include "penstock/schedule/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/command.h"
@@ -51,20 +51,25 @@ struct Request {
 int64_t stages_of(const Options& options, schedule::Kind kind, int chunks) {
   if (!options.stages_option->empty()) return options.stages;
   if (options.replicas.size() > 1) return static_cast<int64_t>(options.replicas.size());
-  return kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel ? 1 : int64_t{4} * std::max(chunks, 1);
+  return kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel
+             ? 1
+             : int64_t{4} * std::max(chunks, 1);
 }
 
 std::vector<int> replicas_of(const Options& options, schedule::Kind kind, int chunks) {
   const int64_t stages = stages_of(options, kind, chunks);
   if (stages < 1 || stages > schedule::kMaxWorkers) {
-    throw ConfigError(fmt::format("--stages must lie between 1 and {}, found {}", schedule::kMaxWorkers, stages));
+    throw ConfigError(
+        fmt::format("--stages must lie between 1 and {}, found {}", schedule::kMaxWorkers, stages));
   }
   const auto listed = static_cast<int64_t>(options.replicas.size());
   if (listed > 1 && listed != stages) {
     throw ConfigError(fmt::format("--stages says {}, --replicas lists {} stages", stages, listed));
   }
   if (listed == stages) return options.replicas;
-  const int of_each = listed == 1 ? options.replicas.front() : kind == schedule::Kind::Chimera ? 2 : 1;
+  const int of_each = listed == 1                       ? options.replicas.front()
+                      : kind == schedule::Kind::Chimera ? 2
+                                                        : 1;
   return std::vector<int>(static_cast<size_t>(stages), of_each);
 }
 
@@ -76,7 +81,8 @@ std::vector<bool> recomputing_stages(const std::string& text, int num_stages) {
     int64_t stage = -1;
     if (!CLI::detail::lexical_cast(item, stage) || stage < 0 || stage >= num_stages) {
       throw ConfigError(
-          fmt::format("--recompute expects 'all' or stage numbers from 0 to {}, found '{}'", num_stages - 1, item.substr(0, 40)));
+          fmt::format("--recompute expects 'all' or stage numbers from 0 to {}, found '{}'",
+                      num_stages - 1, item.substr(0, 40)));
     }
     stages[static_cast<size_t>(stage)] = true;
   }
@@ -87,34 +93,43 @@ std::vector<bool> recomputing_stages(const std::string& text, int num_stages) {
 Request asked_for(const Options& options) {
   Request request{.kind = schedule::parse_kind(options.kind), .shape = {}, .links = {}};
   schedule::ScheduleShape& shape = request.shape;
-  const int chunks = options.chunks_option->empty() ? schedule::default_chunks(request.kind) : options.chunks;
+  const int chunks =
+      options.chunks_option->empty() ? schedule::default_chunks(request.kind) : options.chunks;
   shape.replicas = replicas_of(options, request.kind, chunks);
   shape = schedule::with_hosts(request.kind, shape, chunks);
-  if (request.kind == schedule::Kind::EagerOneFOneB || !options.slack_option->empty()) shape.slack = options.slack;
+  if (request.kind == schedule::Kind::EagerOneFOneB || !options.slack_option->empty())
+    shape.slack = options.slack;
   shape.micro_batches = options.micro_batches;
   shape.accumulate = options.accumulate;
-  shape.policy = options.weights.empty() ? schedule::default_policy(request.kind) : schedule::parse_weight_policy(options.weights);
+  shape.policy = options.weights.empty() ? schedule::default_policy(request.kind)
+                                         : schedule::parse_weight_policy(options.weights);
   request.links = schedule::chain_links(shape.num_stages());
   return request;
 }
 
 Request of_plan(const Options& options) {
   const plan::Plan plan = plan::load_plan(options.plan);
-  Request request{.kind = schedule::kind_of(plan), .shape = schedule::shape_of(plan, 1), .links = {}};
+  Request request{
+      .kind = schedule::kind_of(plan), .shape = schedule::shape_of(plan, 1), .links = {}};
   // All of a mini-batch at least, unless the user says otherwise.
-  request.shape.micro_batches =
-      options.micro_batches_option->empty() ? std::max(options.micro_batches, plan.micro_batches) : options.micro_batches;
+  request.shape.micro_batches = options.micro_batches_option->empty()
+                                    ? std::max(options.micro_batches, plan.micro_batches)
+                                    : options.micro_batches;
   if (options.accumulate != 0) request.shape.accumulate = options.accumulate;
-  if (!options.weights.empty()) request.shape.policy = schedule::parse_weight_policy(options.weights);
+  if (!options.weights.empty())
+    request.shape.policy = schedule::parse_weight_policy(options.weights);
   for (const plan::Link& link : plan.links) request.links.push_back({link.from, link.to});
   return request;
 }
 
 schedule::Schedule make_schedule(const Options& options) {
-  if (options.micro_batches < 1) throw ConfigError(fmt::format("--micro-batches must be at least 1, found {}", options.micro_batches));
+  if (options.micro_batches < 1)
+    throw ConfigError(
+        fmt::format("--micro-batches must be at least 1, found {}", options.micro_batches));
   Request request = options.plan.empty() ? asked_for(options) : of_plan(options);
   schedule::ScheduleShape& shape = request.shape;
-  if (!options.recompute.empty()) shape.recompute = recomputing_stages(options.recompute, shape.num_stages());
+  if (!options.recompute.empty())
+    shape.recompute = recomputing_stages(options.recompute, shape.num_stages());
   if (options.norm) shape.global_norm = true;
   if (shape.accumulate == 0) {
     shape.accumulate = 1;
@@ -127,7 +142,8 @@ schedule::Schedule make_schedule(const Options& options) {
 
 int run(const Options& options) {
   const schedule::Schedule schedule = make_schedule(options);
-  const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule) : schedule::to_text(schedule);
+  const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule)
+                                                       : schedule::to_text(schedule);
   const bool to_file = !options.output.empty() && options.output != "-";
   if (to_file) write_output(options.output, text);
   if (options.json) {
@@ -145,7 +161,8 @@ int run(const Options& options) {
   } else if (!to_file) {
     write_output("", text);
   } else {
-    std::cerr << fmt::format("wrote {} ({} workers, {} actions)\n", options.output, schedule.workers.size(), schedule.num_actions());
+    std::cerr << fmt::format("wrote {} ({} workers, {} actions)\n", options.output,
+                             schedule.workers.size(), schedule.num_actions());
   }
   return kExitYes;
 }
@@ -154,34 +171,50 @@ int run(const Options& options) {
 
 Command schedule_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = parent.add_subcommand("schedule", "Generate a schedule and print it, one line per worker");
+  CLI::App* app =
+      parent.add_subcommand("schedule", "Generate a schedule and print it, one line per worker");
   std::string kinds;
-  for (const schedule::Kind kind : schedule::all_kinds()) kinds += (kinds.empty() ? "" : ", ") + std::string(schedule::to_string(kind));
+  for (const schedule::Kind kind : schedule::all_kinds())
+    kinds += (kinds.empty() ? "" : ", ") + std::string(schedule::to_string(kind));
   auto* kind = app->add_option("--kind", options->kind, "One of: " + kinds)->capture_default_str();
-  auto* stages = app->add_option("--stages", options->stages, "Stages of the model (default: such that each copy has 4 workers)");
-  auto* chunks = app->add_option("--chunks", options->chunks, "Stages per worker, for interleaved (default 2)");
-  auto* slack = app->add_option("--slack", options->slack, "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind")
-                    ->capture_default_str();
-  auto* replicas =
-      app->add_option("--replicas", options->replicas, "Replicas of each stage, e.g. 3,1, or one number for all")->delimiter(',');
+  auto* stages =
+      app->add_option("--stages", options->stages,
+                      "Stages of the model (default: such that each copy has 4 workers)");
+  auto* chunks = app->add_option("--chunks", options->chunks,
+                                 "Stages per worker, for interleaved (default 2)");
+  auto* slack =
+      app->add_option("--slack", options->slack,
+                      "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind")
+          ->capture_default_str();
+  auto* replicas = app->add_option("--replicas", options->replicas,
+                                   "Replicas of each stage, e.g. 3,1, or one number for all")
+                       ->delimiter(',');
   options->stages_option = stages;
   options->chunks_option = chunks;
   options->slack_option = slack;
-  app->add_option("--plan", options->plan, "Take kind, stages, replicas, hosts and weights from a plan")
+  app->add_option("--plan", options->plan,
+                  "Take kind, stages, replicas, hosts and weights from a plan")
       ->excludes(stages)
       ->excludes(chunks)
       ->excludes(slack)
       ->excludes(replicas)
       ->excludes(kind);
-  options->micro_batches_option =
-      app->add_option("--micro-batches", options->micro_batches, "Micro-batches in the whole schedule")->capture_default_str();
-  app->add_option("--accumulate", options->accumulate, "Micro-batches per optimiser step (default: the kind's own)");
-  app->add_option("--weights", options->weights, "Weight policy: flush, stash, vertical-sync, 2bw, latest");
-  app->add_option("--recompute", options->recompute, "Stages that keep only their inputs and run the forward again: all, or e.g. 0,2");
-  app->add_flag("--norm", options->norm, "Wait for the norm of all gradients before each step (to clip them)");
-  app->add_flag("--compute-only", options->compute_only, "Leave out messages, syncs, steps and frees");
+  options->micro_batches_option = app->add_option("--micro-batches", options->micro_batches,
+                                                  "Micro-batches in the whole schedule")
+                                      ->capture_default_str();
+  app->add_option("--accumulate", options->accumulate,
+                  "Micro-batches per optimiser step (default: the kind's own)");
+  app->add_option("--weights", options->weights,
+                  "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+  app->add_option("--recompute", options->recompute,
+                  "Stages that keep only their inputs and run the forward again: all, or e.g. 0,2");
+  app->add_flag("--norm", options->norm,
+                "Wait for the norm of all gradients before each step (to clip them)");
+  app->add_flag("--compute-only", options->compute_only,
+                "Leave out messages, syncs, steps and frees");
   app->add_flag("--grid", options->grid, "Draw the compute actions in unit time instead");
-  app->add_option("--format", options->format, "penstock, or pytorch: the CSV of torch.distributed.pipelining")
+  app->add_option("--format", options->format,
+                  "penstock, or pytorch: the CSV of torch.distributed.pipelining")
       ->check(CLI::IsMember({"penstock", "pytorch"}))
       ->capture_default_str();
   app->add_option("-o,--output", options->output, "File to write the schedule to");

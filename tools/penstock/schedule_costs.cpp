@@ -24,21 +24,25 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"--forward", &ScheduleCostOptions::forward, "F and R: 1ms for all stages, or 1ms,2ms,1ms; 1ms when not given"},
+    {"--forward", &ScheduleCostOptions::forward,
+     "F and R: 1ms for all stages, or 1ms,2ms,1ms; 1ms when not given"},
     {"--backward", &ScheduleCostOptions::backward, "B; when not given as long as I and W together"},
     {"--backward-input", &ScheduleCostOptions::backward_input, "I; when not given as long as F"},
     {"--backward-weight", &ScheduleCostOptions::backward_weight, "W; when not given as long as F"},
     {"--step", &ScheduleCostOptions::step, "STEP; nothing when not given"},
     {"--sync", &ScheduleCostOptions::sync, "SYNC; nothing when not given"},
     {"--latency", &ScheduleCostOptions::latency, "Of each message, one way: 20us"},
-    {"--bandwidth", &ScheduleCostOptions::bandwidth, "Of each worker's link, per direction: 10Gbps"},
+    {"--bandwidth", &ScheduleCostOptions::bandwidth,
+     "Of each worker's link, per direction: 10Gbps"},
     {"--message-bytes", &ScheduleCostOptions::message_bytes, "Each message: 4MB"},
-    {"--stash-bytes", &ScheduleCostOptions::stash_bytes, "Kept from forward to backward for each micro-batch"},
+    {"--stash-bytes", &ScheduleCostOptions::stash_bytes,
+     "Kept from forward to backward for each micro-batch"},
     {"--weight-bytes", &ScheduleCostOptions::weight_bytes, "One version of a stage's weights"},
 };
 
 /// One value per stage; nothing when the option is not given.
-Values values_of(const ScheduleCostOptions& options, const char* name, Parse parse, size_t num_stages) {
+Values values_of(const ScheduleCostOptions& options, const char* name, Parse parse,
+                 size_t num_stages) {
   std::string text;
   for (const Row& row : kRows) {
     if (std::string_view(row.option) == name) text = options.*row.text;
@@ -51,7 +55,9 @@ Values values_of(const ScheduleCostOptions& options, const char* name, Parse par
   }
   if (values.size() == 1) values.resize(num_stages, values[0]);
   if (!values.empty() && values.size() != num_stages) {
-    throw ConfigError(fmt::format("{} names {} values, expected one or one for each of the {} stages", name, values.size(), num_stages));
+    throw ConfigError(
+        fmt::format("{} names {} values, expected one or one for each of the {} stages", name,
+                    values.size(), num_stages));
   }
   return values;
 }
@@ -61,18 +67,24 @@ int64_t value_of(const std::string& name, const std::string& text, Parse parse) 
 }
 
 /// B and W of one stage from what is given of B, I and W.
-void set_backward(simulate::StageCost& stage, const int64_t* whole, const int64_t* input, const int64_t* weight) {
+void set_backward(simulate::StageCost& stage, const int64_t* whole, const int64_t* input,
+                  const int64_t* weight) {
   if (whole == nullptr) {
     stage.backward_weight_ns = weight != nullptr ? *weight : stage.forward_ns;
-    stage.backward_ns = saturating_add(input != nullptr ? *input : stage.forward_ns, stage.backward_weight_ns);
+    stage.backward_ns =
+        saturating_add(input != nullptr ? *input : stage.forward_ns, stage.backward_weight_ns);
     return;
   }
   stage.backward_ns = *whole;
-  stage.backward_weight_ns = weight != nullptr ? *weight : input != nullptr ? *whole - *input : *whole / 2;
+  stage.backward_weight_ns = weight != nullptr  ? *weight
+                             : input != nullptr ? *whole - *input
+                                                : *whole / 2;
   const int64_t input_ns = stage.backward_ns - stage.backward_weight_ns;
   if (input_ns < 0 || stage.backward_weight_ns < 0 || (input != nullptr && *input != input_ns)) {
-    throw ConfigError(fmt::format("--backward {} is not the sum of --backward-input and --backward-weight: leave one of them out",
-                                  format_duration(*whole)));
+    throw ConfigError(
+        fmt::format("--backward {} is not the sum of --backward-input and --backward-weight: leave "
+                    "one of them out",
+                    format_duration(*whole)));
   }
 }
 
@@ -99,14 +111,22 @@ std::string ScheduleCostOptions::given() const {
 }
 
 void add_schedule_cost_options(CLI::App& app, ScheduleCostOptions& options) {
-  for (const Row& row : kRows) app.add_option(row.option, options.*row.text, row.help)->group("Costs of --schedule without --plan");
+  for (const Row& row : kRows)
+    app.add_option(row.option, options.*row.text, row.help)
+        ->group("Costs of --schedule without --plan");
 }
 
 simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Schedule& schedule) {
   const size_t num_stages = schedule.shape.replicas.size();
-  const auto times = [&](const char* name) { return values_of(options, name, parse_duration, num_stages); };
-  const auto sizes = [&](const char* name) { return values_of(options, name, parse_bytes, num_stages); };
-  const auto at = [](const Values& values, size_t s) { return values.empty() ? nullptr : &values[s]; };
+  const auto times = [&](const char* name) {
+    return values_of(options, name, parse_duration, num_stages);
+  };
+  const auto sizes = [&](const char* name) {
+    return values_of(options, name, parse_bytes, num_stages);
+  };
+  const auto at = [](const Values& values, size_t s) {
+    return values.empty() ? nullptr : &values[s];
+  };
   const Values forward = times("--forward");
   const Values whole = times("--backward");
   const Values input = times("--backward-input");

@@ -1,4 +1,5 @@
-// What a schedule's actions cost when no plan says so: `penstock simulate --schedule s.txt --forward 2ms --latency 10us`.
+// What a schedule's actions cost when no plan says so: `penstock simulate --schedule s.txt
+// --forward 2ms --latency 10us`.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace penstock::tool {
 
-/// Each is one value for all stages or, where stages have their own, one per stage: "1ms,2ms,2ms". Empty: not given.
+/// Each is one value for all stages or, where stages have their own, one per stage: "1ms,2ms,2ms".
+/// Empty: not given.
 struct ScheduleCostOptions {
   std::string forward;
   std::string backward;
@@ -29,9 +31,10 @@ struct ScheduleCostOptions {
 
 void add_schedule_cost_options(CLI::App& app, ScheduleCostOptions& options);
 
-/// What is not given: F takes 1 ms, I and W as long as F, B as long as both; the rest is 0. W is half of B when only B is given, and the
-/// rest of B when I is. Every link of the lowered schedule carries `message_bytes`; a stage that recomputes keeps those of its incoming
-/// links. Throws ConfigError naming the option.
+/// What is not given: F takes 1 ms, I and W as long as F, B as long as both; the rest is 0. W is
+/// half of B when only B is given, and the rest of B when I is. Every link of the lowered schedule
+/// carries `message_bytes`; a stage that recomputes keeps those of its incoming links. Throws
+/// ConfigError naming the option.
 simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Schedule& schedule);
 
 }  // namespace penstock::tool

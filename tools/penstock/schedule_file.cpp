@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "penstock/schedule/text_format.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/verify/verify.h"
@@ -24,10 +24,13 @@ void refuse_unsound(const schedule::Schedule& schedule, const std::string& path,
   const auto violations = verify::verify(schedule, {.credits = credits, .max_violations = 1});
   if (violations.empty()) return;
   const verify::Violation& first = violations.front();
-  if (first.rule != "deadlock") throw ConfigError(fmt::format("{}: not sound ({}): {}", path, first.rule, first.message));
+  if (first.rule != "deadlock")
+    throw ConfigError(fmt::format("{}: not sound ({}): {}", path, first.rule, first.message));
   const int64_t needed = verify::min_credits(schedule);
-  throw ConfigError(fmt::format("{}: not sound with {} credit(s) per channel ({}): {}; {}", path, credits, first.rule, first.message,
-                                needed < 0 ? "no number of credits helps" : fmt::format("it needs {}", needed)));
+  throw ConfigError(
+      fmt::format("{}: not sound with {} credit(s) per channel ({}): {}; {}", path, credits,
+                  first.rule, first.message,
+                  needed < 0 ? "no number of credits helps" : fmt::format("it needs {}", needed)));
 }
 
 }  // namespace
@@ -35,11 +38,12 @@ void refuse_unsound(const schedule::Schedule& schedule, const std::string& path,
 schedule::Schedule read_schedule(const std::string& path, const plan::Plan* plan, int64_t credits) {
   schedule::Schedule schedule = schedule::parse_schedule(read_file(path), path);
   if (plan != nullptr && schedule.shape.replicas.size() != plan->stages.size()) {
-    throw ConfigError(
-        fmt::format("{}: the schedule has {} stages, the plan {}", path, schedule.shape.replicas.size(), plan->stages.size()));
+    throw ConfigError(fmt::format("{}: the schedule has {} stages, the plan {}", path,
+                                  schedule.shape.replicas.size(), plan->stages.size()));
   }
   if (!schedule.lowered) {
-    // lower() takes any compute actions that fit the shape; what is wrong with them is better said of what the file holds.
+    // lower() takes any compute actions that fit the shape; what is wrong with them is better said
+    // of what the file holds.
     refuse_unsound(schedule, path, credits);
     schedule = schedule::lower(schedule, links_of(plan, schedule.shape.num_stages()));
   }

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "penstock/report/html_report.h"
+#include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
+#include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
@@ -23,7 +24,8 @@ namespace penstock::tool {
 
 namespace {
 
-/// A trace or a grid of more actions than this helps nobody, and a timeline takes 64 bytes for each.
+/// A trace or a grid of more actions than this helps nobody, and a timeline takes 64 bytes for
+/// each.
 constexpr int64_t kMaxDrawnActions = 1'000'000;
 /// Shorter runs are over before a progress bar could be read.
 constexpr int64_t kProgressFrom = 20'000'000;
@@ -31,11 +33,14 @@ constexpr int64_t kProgressFrom = 20'000'000;
 /// Before anything is simulated or written.
 void check_drawable(const SimulateOptions& options, int64_t actions, int64_t workers) {
   if (actions > kMaxDrawnActions) {
-    throw ConfigError(fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use fewer --mini-batches",
-                                  kMaxDrawnActions, actions));
+    throw ConfigError(
+        fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use "
+                    "fewer --mini-batches",
+                    kMaxDrawnActions, actions));
   }
   if (!options.html.empty() && workers > static_cast<int64_t>(report::kMaxReportWorkers)) {
-    throw ConfigError(fmt::format("--html draws at most {} workers, this run has {}", report::kMaxReportWorkers, workers));
+    throw ConfigError(fmt::format("--html draws at most {} workers, this run has {}",
+                                  report::kMaxReportWorkers, workers));
   }
 }
 
@@ -54,7 +59,8 @@ struct Run {
 };
 
 std::string config_of(const schedule::Schedule& schedule) {
-  if (schedule.shape.hosts.empty()) return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
+  if (schedule.shape.hosts.empty())
+    return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
   plan::Plan plan;
   plan.strategy = schedule.kind;
   plan.hosts = schedule.shape.hosts;
@@ -64,19 +70,25 @@ std::string config_of(const schedule::Schedule& schedule) {
 
 Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
   const int64_t credits = options.credits >= 0 ? options.credits : simulate::Costs{}.credits;
-  const schedule::Schedule schedule = read_schedule(options.schedule, plan ? &*plan : nullptr, credits);
+  const schedule::Schedule schedule =
+      read_schedule(options.schedule, plan ? &*plan : nullptr, credits);
   const simulate::Options run = run_options(options);
-  if (run.keep_timeline) check_drawable(options, schedule.num_actions(), schedule.shape.num_workers());
+  if (run.keep_timeline)
+    check_drawable(options, schedule.num_actions(), schedule.shape.num_workers());
   simulate::Costs costs = plan ? simulate::costs_of(*plan) : costs_of(options.costs, schedule);
   costs.credits = credits;
-  return {schedule.kind, config_of(schedule), schedule.shape, costs.samples_per_micro_batch, simulate::simulate(schedule, costs, run)};
+  return {schedule.kind, config_of(schedule), schedule.shape, costs.samples_per_micro_batch,
+          simulate::simulate(schedule, costs, run)};
 }
 
 Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
-  if (options.mini_batches < 1) throw ConfigError(fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
+  if (options.mini_batches < 1)
+    throw ConfigError(
+        fmt::format("--mini-batches must be at least 1, found {}", options.mini_batches));
   const simulate::PlannedSchedule schedule = simulate::planned_schedule(plan, options.mini_batches);
   simulate::Options run = run_options(options);
-  if (run.keep_timeline) check_drawable(options, schedule.num_actions(), schedule.shape().num_workers());
+  if (run.keep_timeline)
+    check_drawable(options, schedule.num_actions(), schedule.shape().num_workers());
   std::optional<ProgressBar> bar;
   if (schedule.num_actions() >= kProgressFrom) {
     bar.emplace("simulating");
@@ -84,7 +96,8 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   }
   simulate::Costs costs = simulate::costs_of(plan);
   if (options.credits >= 0) costs.credits = options.credits;
-  return {plan.strategy, plan.config(), schedule.shape(), plan.micro_batch_size, schedule.simulate(costs, run)};
+  return {plan.strategy, plan.config(), schedule.shape(), plan.micro_batch_size,
+          schedule.simulate(costs, run)};
 }
 
 Json json_of(const SimulateOptions& options, const Run& run) {
@@ -120,18 +133,24 @@ std::string shown_config(const Run& run) {
 
 std::string text_of(const SimulateOptions& options, const Run& run) {
   const simulate::Result& result = run.result;
-  std::string text =
-      fmt::format("{} {}, {} micro-batches of {} samples, {} actions\n", run.strategy, shown_config(run), result.micro_batches,
-                  run.micro_batch_size, result.num_actions) +
-      fmt::format("  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         {:.1f} %\n  peak memory  {} on one worker\n",
-                  format_duration(result.makespan_ns), result.throughput_samples_per_s, 100 * result.idle_share,
-                  format_bytes(run.peak_bytes()));
+  std::string text = fmt::format("{} {}, {} micro-batches of {} samples, {} actions\n",
+                                 run.strategy, shown_config(run), result.micro_batches,
+                                 run.micro_batch_size, result.num_actions) +
+                     fmt::format(
+                         "  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         "
+                         "{:.1f} %\n  peak memory  {} on one worker\n",
+                         format_duration(result.makespan_ns), result.throughput_samples_per_s,
+                         100 * result.idle_share, format_bytes(run.peak_bytes()));
   if (!options.mtbf.empty() || options.checkpoint_every > 0) {
-    text += fmt::format("  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, {} down\n",
-                        100 * result.useful_share, result.num_failures, format_duration(result.redone_ns), format_duration(result.down_ns));
+    text += fmt::format(
+        "  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, "
+        "{} down\n",
+        100 * result.useful_share, result.num_failures, format_duration(result.redone_ns),
+        format_duration(result.down_ns));
   }
   if (options.price_per_worker_hour > 0) {
-    text += fmt::format("  cost         {:.6g}, {:.6g} per sample\n", result.cost, result.cost_per_sample);
+    text += fmt::format("  cost         {:.6g}, {:.6g} per sample\n", result.cost,
+                        result.cost_per_sample);
   }
   return text;
 }
@@ -147,9 +166,12 @@ int run(const SimulateOptions& options) {
   const simulate::Result& result = run.result;
   std::string page;
   if (!options.html.empty()) {
-    page = report::html_report({.plan = *plan, .timelines = {result.timeline}, .peak_memory_bytes = result.peak_memory_bytes});
+    page = report::html_report({.plan = *plan,
+                                .timelines = {result.timeline},
+                                .peak_memory_bytes = result.peak_memory_bytes});
   }
-  if (!options.trace.empty()) write_output(options.trace, report::chrome_trace({&result.timeline}));
+  if (!options.trace.empty())
+    write_output(options.trace, schedule::chrome_trace({&result.timeline}));
   if (!options.html.empty()) write_output(options.html, page);
   if (options.json) {
     write_output("", json_of(options, run).dump() + "\n");
@@ -157,7 +179,8 @@ int run(const SimulateOptions& options) {
   }
   std::string text = text_of(options, run);
   if (options.grid) text += report::text_grid(result.timeline);
-  if (!options.trace.empty()) text += fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
+  if (!options.trace.empty())
+    text += fmt::format("  trace        {} (open it in ui.perfetto.dev)\n", options.trace);
   if (!options.html.empty()) text += fmt::format("  page         {}\n", options.html);
   write_output("", text);
   return kExitYes;
@@ -167,8 +190,9 @@ int run(const SimulateOptions& options) {
 
 Command simulate_command(CLI::App& parent) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* app = parent.add_subcommand(
-      "simulate", "Run a plan or a schedule in simulated time: throughput, idle share, memory, failures, cost, timeline");
+  CLI::App* app = parent.add_subcommand("simulate",
+                                        "Run a plan or a schedule in simulated time: throughput, "
+                                        "idle share, memory, failures, cost, timeline");
   add_simulate_options(*app, *options);
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};

@@ -31,7 +31,8 @@ using StagePairs = std::set<std::pair<int32_t, int32_t>>;
 void check_against_model(const plan::Plan& plan, const std::string& path) {
   const profile::Profile profile = profile::load_profile(path);
   StagePairs needed;
-  for (const graph::CrossingValue& crossing : graph::crossing_values(profile.graph, plan::stage_of_layer(plan, profile.graph))) {
+  for (const graph::CrossingValue& crossing :
+       graph::crossing_values(profile.graph, plan::stage_of_layer(plan, profile.graph))) {
     needed.emplace(crossing.from.value, crossing.to.value);
   }
   StagePairs given;
@@ -39,12 +40,16 @@ void check_against_model(const plan::Plan& plan, const std::string& path) {
   for (const auto& [from, to] : needed) {
     if (given.contains({from, to})) continue;
     throw ConfigError(
-        fmt::format("the plan has no link from stage {} to stage {}, but in the model of {} tensors go that way", from, to, path));
+        fmt::format("the plan has no link from stage {} to stage {}, but in the model of {} "
+                    "tensors go that way",
+                    from, to, path));
   }
   for (const auto& [from, to] : given) {
     if (needed.contains({from, to})) continue;
     throw ConfigError(
-        fmt::format("the plan has a link from stage {} to stage {}, but in the model of {} no tensor goes that way", from, to, path));
+        fmt::format("the plan has a link from stage {} to stage {}, but in the model of {} no "
+                    "tensor goes that way",
+                    from, to, path));
   }
 }
 
@@ -60,7 +65,8 @@ void check_connected(const plan::Plan& plan) {
   for (size_t s = 1; s < group.size(); ++s) {
     if (root(s) == root(0)) continue;
     throw ConfigError(
-        fmt::format("no link joins stage {} of the plan with stage 0: a plan of several stages must say which tensors go between them "
+        fmt::format("no link joins stage {} of the plan with stage 0: a plan of several stages "
+                    "must say which tensors go between them "
                     "(\"links\"); give --profile if its model really falls apart there",
                     s));
   }
@@ -70,21 +76,34 @@ void check_connected(const plan::Plan& plan) {
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--plan", options.plan, "Plan (penstock plan)");
-  app.add_option("--profile", options.profile, "Check the plan's stages and links against the model of this profile first");
+  app.add_option("--profile", options.profile,
+                 "Check the plan's stages and links against the model of this profile first");
   app.add_option("--schedule", options.schedule,
-                 "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with the plan's costs or those below");
-  app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")->capture_default_str();
+                 "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with "
+                 "the plan's costs or those below");
+  app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")
+      ->capture_default_str();
   app.add_option("--credits", options.credits,
-                 "Messages that fit into a channel before a send waits; 0: rendezvous; without, no send waits");
-  app.add_option("--stragglers", options.stragglers, "Share of the workers that is slower, and how much: 5%x2");
-  app.add_option("--compute-spread", options.compute_spread, "Lognormal spread of each computation's time: sigma of the logarithm");
-  app.add_option("--mtbf", options.mtbf, "Mean time between failures of one worker: 1000h. Each failure stops all");
-  app.add_option("--restart", options.restart, "Time from a failure until all workers run again: 5min");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "Optimiser steps between checkpoints; without, a failure starts all over");
-  app.add_option("--checkpoint-cost", options.checkpoint_cost, "Time each worker pauses for a checkpoint: 10s");
-  app.add_option("--price-per-worker-hour", options.price_per_worker_hour, "For the cost per sample, in any currency");
-  app.add_option("--trace", options.trace, "Write a Chrome/Perfetto trace to this file (up to a million actions)");
-  app.add_option("--html", options.html, "Write the timeline as an HTML page to this file (up to a million actions)");
+                 "Messages that fit into a channel before a send waits; 0: rendezvous; without, no "
+                 "send waits");
+  app.add_option("--stragglers", options.stragglers,
+                 "Share of the workers that is slower, and how much: 5%x2");
+  app.add_option("--compute-spread", options.compute_spread,
+                 "Lognormal spread of each computation's time: sigma of the logarithm");
+  app.add_option("--mtbf", options.mtbf,
+                 "Mean time between failures of one worker: 1000h. Each failure stops all");
+  app.add_option("--restart", options.restart,
+                 "Time from a failure until all workers run again: 5min");
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "Optimiser steps between checkpoints; without, a failure starts all over");
+  app.add_option("--checkpoint-cost", options.checkpoint_cost,
+                 "Time each worker pauses for a checkpoint: 10s");
+  app.add_option("--price-per-worker-hour", options.price_per_worker_hour,
+                 "For the cost per sample, in any currency");
+  app.add_option("--trace", options.trace,
+                 "Write a Chrome/Perfetto trace to this file (up to a million actions)");
+  app.add_option("--html", options.html,
+                 "Write the timeline as an HTML page to this file (up to a million actions)");
   app.add_flag("--grid", options.grid, "Draw the timeline as text (up to a million actions)");
   add_schedule_cost_options(app, options.costs);
 }
@@ -92,18 +111,25 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
 void check_options(const SimulateOptions& options) {
   refuse_standard_output("--trace", options.trace);
   refuse_standard_output("--html", options.html);
-  if (options.plan.empty() && options.schedule.empty()) throw ConfigError("give --plan or --schedule: what is to be simulated?");
-  if (options.plan.empty() && !options.profile.empty()) throw ConfigError("--profile checks a plan: it needs --plan");
-  if (options.plan.empty() && !options.html.empty()) throw ConfigError("--html shows the plan, too: it needs --plan");
+  if (options.plan.empty() && options.schedule.empty())
+    throw ConfigError("give --plan or --schedule: what is to be simulated?");
+  if (options.plan.empty() && !options.profile.empty())
+    throw ConfigError("--profile checks a plan: it needs --plan");
+  if (options.plan.empty() && !options.html.empty())
+    throw ConfigError("--html shows the plan, too: it needs --plan");
   const std::string cost = options.costs.given();
-  if (!options.plan.empty() && !cost.empty()) throw ConfigError(cost + " is for a --schedule without --plan: the plan has its own costs");
-  if (options.credits < -1) throw ConfigError(fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
+  if (!options.plan.empty() && !cost.empty())
+    throw ConfigError(cost + " is for a --schedule without --plan: the plan has its own costs");
+  if (options.credits < -1)
+    throw ConfigError(
+        fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
 }
 
 simulate::Stragglers parse_stragglers(std::string_view text) {
   const size_t cross = text.find('x');
   simulate::Stragglers stragglers;
-  bool good = cross != std::string_view::npos && read_number(text.substr(cross + 1), stragglers.factor);
+  bool good =
+      cross != std::string_view::npos && read_number(text.substr(cross + 1), stragglers.factor);
   if (good) {
     std::string_view share = text.substr(0, cross);
     const bool percent = share.ends_with('%');
@@ -111,7 +137,9 @@ simulate::Stragglers parse_stragglers(std::string_view text) {
     good = read_number(share, stragglers.share);
     if (percent) stragglers.share /= 100;
   }
-  if (!good) throw ConfigError(fmt::format("'{}': expected a share and a factor such as 5%x2", text.substr(0, 40)));
+  if (!good)
+    throw ConfigError(
+        fmt::format("'{}': expected a share and a factor such as 5%x2", text.substr(0, 40)));
   return stragglers;
 }
 
@@ -119,19 +147,24 @@ simulate::Options run_options(const SimulateOptions& options) {
   simulate::Options run;
   run.keep_timeline = options.grid || !options.trace.empty() || !options.html.empty();
   run.seed = options.seed;
-  if (!options.stragglers.empty()) run.stragglers = parse_option("--stragglers", options.stragglers, parse_stragglers);
+  if (!options.stragglers.empty())
+    run.stragglers = parse_option("--stragglers", options.stragglers, parse_stragglers);
   run.compute_spread = options.compute_spread;
   run.price_per_worker_hour = options.price_per_worker_hour;
   run.failures = {.worker_mtbf_ns = duration_of("--mtbf", options.mtbf),
                   .restart_ns = duration_of("--restart", options.restart),
                   .checkpoint_every = options.checkpoint_every,
                   .checkpoint_ns = duration_of("--checkpoint-cost", options.checkpoint_cost)};
-  if (!options.mtbf.empty() && run.failures.worker_mtbf_ns == 0) throw ConfigError("--mtbf must be above 0; leave it out if nothing fails");
-  if (!options.restart.empty() && options.mtbf.empty()) throw ConfigError("--restart says how long a failure lasts: it needs --mtbf");
+  if (!options.mtbf.empty() && run.failures.worker_mtbf_ns == 0)
+    throw ConfigError("--mtbf must be above 0; leave it out if nothing fails");
+  if (!options.restart.empty() && options.mtbf.empty())
+    throw ConfigError("--restart says how long a failure lasts: it needs --mtbf");
   if (options.checkpoint_every < 0) {
-    throw ConfigError(fmt::format("--checkpoint-every must be at least 0, found {}", options.checkpoint_every));
+    throw ConfigError(
+        fmt::format("--checkpoint-every must be at least 0, found {}", options.checkpoint_every));
   }
-  if (!options.checkpoint_cost.empty() && options.checkpoint_every == 0) throw ConfigError("--checkpoint-cost needs --checkpoint-every");
+  if (!options.checkpoint_cost.empty() && options.checkpoint_every == 0)
+    throw ConfigError("--checkpoint-cost needs --checkpoint-every");
   return run;
 }
 

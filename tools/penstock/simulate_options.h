@@ -39,11 +39,13 @@ void check_options(const SimulateOptions& options);
 /// Throws ConfigError naming the option.
 simulate::Options run_options(const SimulateOptions& options);
 
-/// "5%x2": 5 % of the workers are slower by a factor of 2. "0.05x2" means the same. Throws ConfigError otherwise.
+/// "5%x2": 5 % of the workers are slower by a factor of 2. "0.05x2" means the same. Throws
+/// ConfigError otherwise.
 simulate::Stragglers parse_stragglers(std::string_view text);
 
-/// Throws ConfigError when the plan cannot be run as it stands: with the profile at `profile` (if any), when stages, their order or the
-/// links are not those of its model; without, when some stages exchange nothing with the others.
+/// Throws ConfigError when the plan cannot be run as it stands: with the profile at `profile` (if
+/// any), when stages, their order or the links are not those of its model; without, when some
+/// stages exchange nothing with the others.
 void check_links(const plan::Plan& plan, const std::string& profile);
 
 }  // namespace penstock::tool

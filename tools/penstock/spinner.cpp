@@ -35,9 +35,13 @@ void Spinner::draw() {
   auto next = start + std::chrono::seconds(1);
   bool drawn = false;
   const MutexLock lock(mutex_);
-  for (size_t turn = 0; !stopped_.wait_until(mutex_, next, [this]() REQUIRES(mutex_) { return stop_; }); ++turn) {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count();
-    std::cerr << fmt::format("\r\x1b[K{} {}{}{}, {} s", kTurns[turn % kTurns.size()], label_, detail_.empty() ? "" : ": ", detail_, seconds)
+  for (size_t turn = 0;
+       !stopped_.wait_until(mutex_, next, [this]() REQUIRES(mutex_) { return stop_; }); ++turn) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start)
+            .count();
+    std::cerr << fmt::format("\r\x1b[K{} {}{}{}, {} s", kTurns[turn % kTurns.size()], label_,
+                             detail_.empty() ? "" : ": ", detail_, seconds)
               << std::flush;
     drawn = true;
     next += std::chrono::milliseconds(200);

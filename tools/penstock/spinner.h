@@ -1,4 +1,5 @@
-// Shows on a terminal that work of unknown length goes on; says nothing elsewhere, nor about work that is done within a second.
+// Shows on a terminal that work of unknown length goes on; says nothing elsewhere, nor about work
+// that is done within a second.
 //
 //   Spinner spinner("planning vgg16 for 16 workers");   // erased when it goes out of scope
 #pragma once

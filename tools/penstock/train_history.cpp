@@ -16,7 +16,8 @@ Json steps_of(const train::TrainResult& result) {
   const int64_t first = result.steps - static_cast<int64_t>(result.losses.size());
   for (size_t i = 0; i < result.losses.size(); ++i) {
     Json step{{"step", first + static_cast<int64_t>(i) + 1}, {"loss", finite(result.losses[i])}};
-    step["learning_rate"] = i < result.learning_rates.size() ? finite(result.learning_rates[i]) : Json(nullptr);
+    step["learning_rate"] =
+        i < result.learning_rates.size() ? finite(result.learning_rates[i]) : Json(nullptr);
     step["grad_norm"] = i < result.grad_norms.size() ? finite(result.grad_norms[i]) : Json(nullptr);
     steps.push_back(std::move(step));
   }
@@ -26,7 +27,9 @@ Json steps_of(const train::TrainResult& result) {
 Json epochs_of(const train::TrainResult& result) {
   Json epochs = Json::array();
   for (const train::EpochSummary& epoch : result.epochs) {
-    Json entry{{"epoch", epoch.epoch + 1}, {"train_loss", finite(epoch.loss)}, {"train_accuracy", finite(epoch.train_accuracy)}};
+    Json entry{{"epoch", epoch.epoch + 1},
+               {"train_loss", finite(epoch.loss)},
+               {"train_accuracy", finite(epoch.train_accuracy)}};
     entry["test_accuracy"] = epoch.test_accuracy ? finite(*epoch.test_accuracy) : Json(nullptr);
     epochs.push_back(std::move(entry));
   }
@@ -37,13 +40,17 @@ Json epochs_of(const train::TrainResult& result) {
 
 std::string history_json(const std::string& model, const Outcome& outcome) {
   const train::TrainResult& result = outcome.result;
-  Json document{{"format", "penstock-history"}, {"version", 1}, {"model", model}, {"strategy", outcome.plan.strategy}};
+  Json document{{"format", "penstock-history"},
+                {"version", 1},
+                {"model", model},
+                {"strategy", outcome.plan.strategy}};
   document["plan"] = parse_json(plan::to_json(outcome.plan), "plan");
   document["steps"] = steps_of(result);
   document["epochs"] = epochs_of(result);
   document["throughput_samples_per_s"] = finite(result.throughput_samples_per_s);
   document["predicted_throughput_samples_per_s"] =
-      outcome.predicted != nullptr ? finite(outcome.predicted->throughput_samples_per_s) : Json(nullptr);
+      outcome.predicted != nullptr ? finite(outcome.predicted->throughput_samples_per_s)
+                                   : Json(nullptr);
   document["interrupted"] = result.interrupted;
   return document.dump() + "\n";
 }

@@ -30,7 +30,9 @@ struct WorkerTimes {
     return found == mean_ns.end() ? 0 : found->second;
   }
   /// In one action or in two.
-  double backward_ns() const { return of(Op::Backward) > 0 ? of(Op::Backward) : of(Op::BackwardInput) + of(Op::BackwardWeight); }
+  double backward_ns() const {
+    return of(Op::Backward) > 0 ? of(Op::Backward) : of(Op::BackwardInput) + of(Op::BackwardWeight);
+  }
 };
 
 WorkerTimes times_of(const Timeline& timeline, size_t worker) {
@@ -43,7 +45,11 @@ WorkerTimes times_of(const Timeline& timeline, size_t worker) {
   WorkerTimes times;
   for (const auto& [op, sum] : sums) times.mean_ns[op] = sum / static_cast<double>(counts[op]);
   const auto makespan = static_cast<double>(timeline.makespan_ns());
-  times.idle_share = makespan > 0 ? 1.0 - static_cast<double>(timeline.busy_ns(WorkerId{static_cast<int32_t>(worker)})) / makespan : 0.0;
+  times.idle_share =
+      makespan > 0
+          ? 1.0 - static_cast<double>(timeline.busy_ns(WorkerId{static_cast<int32_t>(worker)})) /
+                      makespan
+          : 0.0;
   return times;
 }
 
@@ -72,7 +78,8 @@ std::optional<schedule::WorkerTable> table_of(const train::TrainResult& result) 
 /// The stages of worker w: "0", or "0, 3" where it holds several.
 std::vector<int> stages_of(const schedule::WorkerTable& table, size_t worker) {
   std::vector<int> stages;
-  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)})) stages.push_back(held.stage.value);
+  for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(worker)}))
+    stages.push_back(held.stage.value);
   return stages;
 }
 
@@ -80,8 +87,9 @@ Json or_null(const std::optional<double>& value) { return value ? Json(*value) :
 
 std::string row(const std::string& name, const WorkerTimes& t) {
   const auto time = [](double ns) { return format_duration(static_cast<int64_t>(ns)); };
-  return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name, time(t.of(Op::Forward)), time(t.backward_ns()),
-                     time(t.of(Op::Step)), time(t.of(Op::SyncGradients)), 100 * t.idle_share);
+  return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name,
+                     time(t.of(Op::Forward)), time(t.backward_ns()), time(t.of(Op::Step)),
+                     time(t.of(Op::SyncGradients)), 100 * t.idle_share);
 }
 
 }  // namespace
@@ -89,15 +97,20 @@ std::string row(const std::string& name, const WorkerTimes& t) {
 void ConsoleObserver::on_mini_batch(const train::Progress& p) {
   if (!bar_) bar_.emplace(fmt::format("epoch {}/{}", p.epoch + 1, p.epochs));
   bar_->update(p.mini_batch, p.mini_batches,
-               fmt::format("loss {:.4f}  accuracy {:.1f} %  {:.0f} samples/s", p.loss, 100 * p.accuracy, p.samples_per_s));
+               fmt::format("loss {:.4f}  accuracy {:.1f} %  {:.0f} samples/s", p.loss,
+                           100 * p.accuracy, p.samples_per_s));
 }
 
 void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   bar_.reset();
-  std::cerr << fmt::format("epoch {}: loss {:.4f}, accuracy {:.2f} %", s.epoch + 1, s.loss, 100 * s.train_accuracy);
-  if (s.test_accuracy) std::cerr << fmt::format("; test loss {:.4f}, test accuracy {:.2f} %", *s.test_loss, 100 * *s.test_accuracy);
+  std::cerr << fmt::format("epoch {}: loss {:.4f}, accuracy {:.2f} %", s.epoch + 1, s.loss,
+                           100 * s.train_accuracy);
+  if (s.test_accuracy)
+    std::cerr << fmt::format("; test loss {:.4f}, test accuracy {:.2f} %", *s.test_loss,
+                             100 * *s.test_accuracy);
   if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
-  std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns)) << std::endl;
+  std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns))
+            << std::endl;
 }
 
 std::string to_json(const Outcome& outcome) {
@@ -106,8 +119,11 @@ std::string to_json(const Outcome& outcome) {
   const std::optional<schedule::WorkerTable> table = table_of(r);
   for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
     const std::vector<int> stages = stages_of(*table, w);
-    Json entry{{"stage", stages.front()}, {"stages", stages}, {"measured", to_json(times_of(r.timeline, w))}};
-    if (outcome.predicted != nullptr) entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
+    Json entry{{"stage", stages.front()},
+               {"stages", stages},
+               {"measured", to_json(times_of(r.timeline, w))}};
+    if (outcome.predicted != nullptr)
+      entry["predicted"] = to_json(times_of(outcome.predicted->timeline, w));
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
   }
@@ -122,24 +138,27 @@ std::string to_json(const Outcome& outcome) {
                       {"samples_per_s", e.samples_per_s},
                       {"train_ns", e.train_ns}});
   }
-  const Json document{{"strategy", outcome.plan.strategy},
-                      {"weights", outcome.plan.weights},
-                      {"config", outcome.plan.config()},
-                      {"losses", r.losses},
-                      {"learning_rates", r.learning_rates},
-                      {"grad_norms", r.grad_norms},
-                      {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
-                      {"test_accuracy", or_null(r.test_accuracy)},
-                      {"throughput_samples_per_s", r.throughput_samples_per_s},
-                      {"predicted_throughput_samples_per_s",
-                       outcome.predicted != nullptr ? Json(outcome.predicted->throughput_samples_per_s) : Json(nullptr)},
-                      {"idle_share", r.idle_share},
-                      {"predicted_idle_share", outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
-                      {"peak_memory_bytes", r.peak_memory_bytes},
-                      {"steps", r.steps},
-                      {"interrupted", r.interrupted},
-                      {"epochs", epochs},
-                      {"workers", workers}};
+  const Json document{
+      {"strategy", outcome.plan.strategy},
+      {"weights", outcome.plan.weights},
+      {"config", outcome.plan.config()},
+      {"losses", r.losses},
+      {"learning_rates", r.learning_rates},
+      {"grad_norms", r.grad_norms},
+      {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
+      {"test_accuracy", or_null(r.test_accuracy)},
+      {"throughput_samples_per_s", r.throughput_samples_per_s},
+      {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
+                                                 ? Json(outcome.predicted->throughput_samples_per_s)
+                                                 : Json(nullptr)},
+      {"idle_share", r.idle_share},
+      {"predicted_idle_share",
+       outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
+      {"peak_memory_bytes", r.peak_memory_bytes},
+      {"steps", r.steps},
+      {"interrupted", r.interrupted},
+      {"epochs", epochs},
+      {"workers", workers}};
   return document.dump() + "\n";
 }
 
@@ -147,24 +166,30 @@ std::string to_text(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   std::string text;
   if (r.interrupted) text += "interrupted; ";
-  text += fmt::format("{} steps with {} {} ({} weights)\n", r.steps, outcome.plan.strategy, outcome.plan.config(), outcome.plan.weights);
+  text += fmt::format("{} steps with {} {} ({} weights)\n", r.steps, outcome.plan.strategy,
+                      outcome.plan.config(), outcome.plan.weights);
   if (!r.losses.empty()) text += fmt::format("  final loss     {:.4f}\n", r.final_loss);
   if (!r.grad_norms.empty())
-    text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n", r.grad_norms.back(),
+    text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
+                        r.grad_norms.back(),
                         *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
   text += fmt::format("  peak memory    {}\n", format_bytes(r.peak_memory_bytes));
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;
   text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");
-  text += fmt::format("  {:<26} {:>12.1f} {:>12.1f}   measured / predicted = {:.3f}\n", "throughput, samples/s", r.throughput_samples_per_s,
-                      predicted, predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
-  text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share, 100 * outcome.predicted->idle_share);
-  text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward", "backward", "step", "sync", "idle");
+  text += fmt::format("  {:<26} {:>12.1f} {:>12.1f}   measured / predicted = {:.3f}\n",
+                      "throughput, samples/s", r.throughput_samples_per_s, predicted,
+                      predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
+  text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share,
+                      100 * outcome.predicted->idle_share);
+  text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",
+                      "backward", "step", "sync", "idle");
   const std::optional<schedule::WorkerTable> table = table_of(r);
   for (size_t w = 0; w < r.timeline.workers.size(); ++w) {
     const std::vector<int> stages = stages_of(*table, w);
-    text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "", fmt::join(stages, ", ")),
+    text += row(fmt::format("worker {} (stage{} {}) measured", w, stages.size() > 1 ? "s" : "",
+                            fmt::join(stages, ", ")),
                 times_of(r.timeline, w));
     text += row("                    predicted", times_of(outcome.predicted->timeline, w));
   }

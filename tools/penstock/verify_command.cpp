@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "penstock/report/report.h"
-#include "penstock/report/text_table.h"
-#include "penstock/schedule/text_format.h"
+#include "penstock/report/text/text_table.h"
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -43,12 +43,16 @@ struct Findings {
 };
 
 verify::Options rules_of(const Options& options, size_t num_stages) {
-  if (options.credits < 0) throw ConfigError(fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
+  if (options.credits < 0)
+    throw ConfigError(
+        fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
   verify::Options rules{.credits = options.rendezvous ? 0 : options.credits};
   const auto per_stage = [&](const std::string& name, const std::string& text) {
-    return text.empty() ? std::vector<int64_t>() : std::vector<int64_t>(num_stages, parse_option(name, text, parse_bytes));
+    return text.empty() ? std::vector<int64_t>()
+                        : std::vector<int64_t>(num_stages, parse_option(name, text, parse_bytes));
   };
-  if (!options.memory_limit.empty()) rules.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
+  if (!options.memory_limit.empty())
+    rules.memory_limit_bytes = parse_option("--memory-limit", options.memory_limit, parse_bytes);
   rules.stash_bytes = per_stage("--stash-bytes", options.stash);
   rules.weight_bytes = per_stage("--weight-bytes", options.weight_bytes);
   rules.input_bytes = per_stage("--input-bytes", options.input_bytes);
@@ -56,12 +60,15 @@ verify::Options rules_of(const Options& options, size_t num_stages) {
   return rules;
 }
 
-/// Compute actions that break no rule by themselves are judged with messages, syncs and steps as lowering adds them.
+/// Compute actions that break no rule by themselves are judged with messages, syncs and steps as
+/// lowering adds them.
 void judge(Findings& found, const verify::Options& rules) {
   found.violations = verify::verify(found.judged, rules);
   if (!found.judged.lowered && found.violations.empty()) {
-    found.judged = schedule::lower(found.judged, schedule::chain_links(found.judged.shape.num_stages()));
-    found.notes.push_back("the file holds compute actions only: judged as lowered, each stage sending to the next");
+    found.judged =
+        schedule::lower(found.judged, schedule::chain_links(found.judged.shape.num_stages()));
+    found.notes.push_back(
+        "the file holds compute actions only: judged as lowered, each stage sending to the next");
     found.violations = verify::verify(found.judged, rules);
   }
   const auto is_deadlock = [](const verify::Violation& v) { return v.rule == "deadlock"; };
@@ -79,10 +86,15 @@ std::string action_at(const Findings& found, WorkerId worker, int64_t position) 
 Json to_json(const Findings& found) {
   Json list = Json::array();
   for (const auto& v : found.violations)
-    list.push_back({{"rule", v.rule}, {"worker", v.worker.value}, {"action", v.action}, {"message", v.message}});
+    list.push_back({{"rule", v.rule},
+                    {"worker", v.worker.value},
+                    {"action", v.action},
+                    {"message", v.message}});
   Json workers = Json::array();
   for (const auto& p : found.peaks) {
-    workers.push_back({{"weight_versions", p.versions}, {"stashed_micro_batches", p.stashed_micro_batches}, {"bytes", p.bytes}});
+    workers.push_back({{"weight_versions", p.versions},
+                       {"stashed_micro_batches", p.stashed_micro_batches},
+                       {"bytes", p.bytes}});
   }
   Json document{{"ok", found.violations.empty()},
                 {"violations", list},
@@ -91,10 +103,13 @@ Json to_json(const Findings& found) {
                 {"notes", found.notes}};
   if (!found.deadlock) return document;
   const auto place = [&](WorkerId worker, int64_t position) {
-    return Json{{"worker", worker.value}, {"position", position}, {"action", action_at(found, worker, position)}};
+    return Json{{"worker", worker.value},
+                {"position", position},
+                {"action", action_at(found, worker, position)}};
   };
   document["blocked"] = Json::array();
-  for (const auto& stop : found.deadlock->blocked) document["blocked"].push_back(place(stop.worker, stop.position));
+  for (const auto& stop : found.deadlock->blocked)
+    document["blocked"].push_back(place(stop.worker, stop.position));
   document["cycle"] = Json::array();
   for (const auto& wait : found.deadlock->cycle) {
     Json entry = place(wait.worker, wait.position);
@@ -109,26 +124,31 @@ std::string deadlock_text(const Findings& found) {
   std::vector<report::BlockedAction> blocked;
   for (const auto& stop : found.deadlock->blocked) {
     const auto is_here = [&](const auto& wait) { return wait.worker == stop.worker; };
-    const bool in_cycle = std::any_of(found.deadlock->cycle.begin(), found.deadlock->cycle.end(), is_here);
+    const bool in_cycle =
+        std::any_of(found.deadlock->cycle.begin(), found.deadlock->cycle.end(), is_here);
     blocked.push_back({stop.worker, stop.position, in_cycle});
   }
-  const std::string title = found.deadlock->cycle.empty() ? "stuck at the actions in brackets:\n"
-                                                          : "stuck at the actions in brackets, * in the cycle of waits:\n";
+  const std::string title = found.deadlock->cycle.empty()
+                                ? "stuck at the actions in brackets:\n"
+                                : "stuck at the actions in brackets, * in the cycle of waits:\n";
   return title + report::blocked_grid(found.judged, blocked);
 }
 
 std::string peaks_text(const Findings& found) {
   constexpr size_t kMost = 64;
   constexpr size_t kMostStages = 8;
-  const bool has_bytes = std::any_of(found.peaks.begin(), found.peaks.end(), [](const auto& p) { return p.bytes > 0; });
-  std::vector<report::Column> columns{{"worker"}, {"stages"}, {"weight versions"}, {"stashed micro-batches"}};
+  const bool has_bytes = std::any_of(found.peaks.begin(), found.peaks.end(),
+                                     [](const auto& p) { return p.bytes > 0; });
+  std::vector<report::Column> columns{
+      {"worker"}, {"stages"}, {"weight versions"}, {"stashed micro-batches"}};
   if (has_bytes) columns.push_back({"bytes"});
   report::TextTable table(std::move(columns));
   const schedule::WorkerTable workers(found.judged.shape);
   for (size_t w = 0; w < std::min(found.peaks.size(), kMost); ++w) {
     const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
     std::string stages;
-    for (size_t i = 0; i < std::min(held.size(), kMostStages); ++i) stages += fmt::format("{}{}", i == 0 ? "" : " ", held[i].stage.value);
+    for (size_t i = 0; i < std::min(held.size(), kMostStages); ++i)
+      stages += fmt::format("{}{}", i == 0 ? "" : " ", held[i].stage.value);
     if (held.size() > kMostStages) stages += " ..";
     const verify::WorkerPeaks& peak = found.peaks[w];
     std::vector<std::string> cells{fmt::format("{}", w), stages, fmt::format("{}", peak.versions),
@@ -137,7 +157,8 @@ std::string peaks_text(const Findings& found) {
     table.add(std::move(cells));
   }
   std::string text = table.to_string();
-  if (found.peaks.size() > kMost) text += fmt::format("... and {} more workers\n", found.peaks.size() - kMost);
+  if (found.peaks.size() > kMost)
+    text += fmt::format("... and {} more workers\n", found.peaks.size() - kMost);
   return text;
 }
 
@@ -145,18 +166,21 @@ std::string to_text(const Findings& found, const std::string& file) {
   constexpr size_t kMostViolations = 20;
   std::string text;
   if (found.violations.empty()) {
-    text = fmt::format("sound: {} ({} workers, {} actions); needs {} credit(s) per channel\n", file, found.judged.workers.size(),
-                       found.judged.num_actions(), found.min_credits);
+    text = fmt::format("sound: {} ({} workers, {} actions); needs {} credit(s) per channel\n", file,
+                       found.judged.workers.size(), found.judged.num_actions(), found.min_credits);
     text += peaks_text(found);
   } else {
     text = fmt::format("not sound: {} violation(s) in {}\n", found.violations.size(), file);
     for (size_t i = 0; i < std::min(found.violations.size(), kMostViolations); ++i) {
       text += fmt::format("  [{}] {}\n", found.violations[i].rule, found.violations[i].message);
     }
-    if (found.violations.size() > kMostViolations) text += fmt::format("  ... and {} more\n", found.violations.size() - kMostViolations);
+    if (found.violations.size() > kMostViolations)
+      text += fmt::format("  ... and {} more\n", found.violations.size() - kMostViolations);
     if (found.deadlock) text += deadlock_text(found);
     if (found.deadlock) {
-      text += found.min_credits < 0 ? "no number of credits helps\n" : fmt::format("needs {} credit(s) per channel\n", found.min_credits);
+      text += found.min_credits < 0
+                  ? "no number of credits helps\n"
+                  : fmt::format("needs {} credit(s) per channel\n", found.min_credits);
     }
   }
   for (const std::string& note : found.notes) text += fmt::format("note: {}\n", note);
@@ -165,7 +189,8 @@ std::string to_text(const Findings& found, const std::string& file) {
 
 int run(const Options& options) {
   Findings found;
-  found.judged = schedule::parse_schedule(read_file(options.schedule), options.schedule, &found.notes);
+  found.judged =
+      schedule::parse_schedule(read_file(options.schedule), options.schedule, &found.notes);
   judge(found, rules_of(options, found.judged.shape.replicas.size()));
   write_output("", options.json ? to_json(found).dump() + "\n" : to_text(found, options.schedule));
   return found.violations.empty() ? kExitYes : kExitNo;
@@ -175,15 +200,25 @@ int run(const Options& options) {
 
 Command verify_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
-  CLI::App* app = parent.add_subcommand("verify", "Prove a schedule sound (exit 0) or say which rule it breaks (exit 1)");
-  app->add_option("schedule", options->schedule, "Schedule in text form (penstock schedule, or PyTorch's CSV)")->required();
-  auto* credits = app->add_option("--credits", options->credits, "Messages that fit into a channel before a send waits; 0: rendezvous");
+  CLI::App* app = parent.add_subcommand(
+      "verify", "Prove a schedule sound (exit 0) or say which rule it breaks (exit 1)");
+  app->add_option("schedule", options->schedule,
+                  "Schedule in text form (penstock schedule, or PyTorch's CSV)")
+      ->required();
+  auto* credits =
+      app->add_option("--credits", options->credits,
+                      "Messages that fit into a channel before a send waits; 0: rendezvous");
   credits->capture_default_str();
-  app->add_flag("--rendezvous", options->rendezvous, "A send waits for its receive, as with --credits 0")->excludes(credits);
+  app->add_flag("--rendezvous", options->rendezvous,
+                "A send waits for its receive, as with --credits 0")
+      ->excludes(credits);
   app->add_option("--memory-limit", options->memory_limit, "Memory per worker, e.g. 16GB");
-  app->add_option("--stash-bytes", options->stash, "Bytes a micro-batch keeps between forward and backward, per stage");
-  app->add_option("--weight-bytes", options->weight_bytes, "Bytes of one version of a stage's weights");
-  app->add_option("--input-bytes", options->input_bytes, "Bytes that a stage which recomputes keeps of a micro-batch until then");
+  app->add_option("--stash-bytes", options->stash,
+                  "Bytes a micro-batch keeps between forward and backward, per stage");
+  app->add_option("--weight-bytes", options->weight_bytes,
+                  "Bytes of one version of a stage's weights");
+  app->add_option("--input-bytes", options->input_bytes,
+                  "Bytes that a stage which recomputes keeps of a micro-batch until then");
   app->add_option("--gradient-bytes", options->gradient_bytes, "Bytes of a stage's gradients");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};

@@ -19,14 +19,18 @@ class Activation final : public Layer {
     expect_inputs(inputs, 1);
     return inputs;
   }
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
     return {.forward = {elementwise({numbers, numbers})},
             .backward_weights = {},
             .backward_inputs = {elementwise({numbers, numbers, numbers})},
             .stash_bytes = tensor_bytes(numbers)};
   }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {function_(inputs[0])}; }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {function_(inputs[0])};
+  }
 
  private:
   std::string kind_;

@@ -20,19 +20,22 @@ class Add final : public Layer {
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 2);
     if (inputs[0] != inputs[1]) {
-      throw ConfigError(fmt::format("expected two inputs of one shape, found {} and {}", shape_text(inputs[0]), shape_text(inputs[1])));
+      throw ConfigError(fmt::format("expected two inputs of one shape, found {} and {}",
+                                    shape_text(inputs[0]), shape_text(inputs[1])));
     }
     return {inputs[0]};
   }
   /// Both inputs receive the output's gradient itself.
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
     return {.forward = {elementwise({numbers, numbers, numbers})},
             .backward_weights = {},
             .backward_inputs = {},
             .stash_bytes = tensor_bytes(numbers)};
   }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     return {at::add(inputs[0], inputs[1])};
   }
 };
@@ -49,18 +52,24 @@ class Concat final : public Layer {
     for (size_t i = 1; i < inputs.size(); ++i) {
       const Shape& part = inputs[i];
       if (part.size() != out.size() || !std::equal(part.begin() + 1, part.end(), out.begin() + 1)) {
-        throw ConfigError(fmt::format("inputs may differ in channels only, found {} and {}", shape_text(inputs[0]), shape_text(part)));
+        throw ConfigError(fmt::format("inputs may differ in channels only, found {} and {}",
+                                      shape_text(inputs[0]), shape_text(part)));
       }
       out[0] += part[0];
     }
     return {out};
   }
   /// Backward hands out views.
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
-    return {.forward = {copy(numbers)}, .backward_weights = {}, .backward_inputs = {}, .stash_bytes = tensor_bytes(numbers)};
+    return {.forward = {copy(numbers)},
+            .backward_weights = {},
+            .backward_inputs = {},
+            .stash_bytes = tensor_bytes(numbers)};
   }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     return {at::cat(at::TensorList(inputs.data(), inputs.size()), 1)};
   }
 
@@ -77,20 +86,27 @@ class Split final : public Layer {
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
     if (inputs[0].empty() || inputs[0][0] % parts_ != 0) {
-      throw ConfigError(fmt::format("the channels of {} cannot be split into {} equal parts", shape_text(inputs[0]), parts_));
+      throw ConfigError(fmt::format("the channels of {} cannot be split into {} equal parts",
+                                    shape_text(inputs[0]), parts_));
     }
     Shape part = inputs[0];
     part[0] /= parts_;
     return std::vector<Shape>(static_cast<size_t>(parts_), part);
   }
   /// Forward hands out views; backward puts the gradients together.
-  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>&, int64_t batch) const override {
-    return {.forward = {}, .backward_weights = {}, .backward_inputs = {copy(batch_numbers(inputs, batch))}, .stash_bytes = 0};
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>&,
+                          int64_t batch) const override {
+    return {.forward = {},
+            .backward_weights = {},
+            .backward_inputs = {copy(batch_numbers(inputs, batch))},
+            .stash_bytes = 0};
   }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     const int64_t channels = inputs[0].size(1) / parts_;
     Tensors outputs;
-    for (int64_t i = 0; i < parts_; ++i) outputs.push_back(inputs[0].narrow(1, i * channels, channels));
+    for (int64_t i = 0; i < parts_; ++i)
+      outputs.push_back(inputs[0].narrow(1, i * channels, channels));
     return outputs;
   }
 
@@ -105,8 +121,12 @@ class Flatten final : public Layer {
     expect_inputs(inputs, 1);
     return {{checked_elements(inputs[0], "input")}};
   }
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>&, int64_t) const override { return {}; }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>&,
+                          int64_t) const override {
+    return {};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     // A sample may be a single number without dimensions.
     if (inputs[0].dim() == 1) return {inputs[0].unsqueeze(1)};
     return {at::flatten(inputs[0], 1)};

@@ -15,28 +15,36 @@ namespace {
 /// weight [channels, in_channels / groups, kernel, kernel], bias [channels]
 class Conv2d final : public Layer {
  public:
-  Conv2d(int64_t in_channels, Conv2dOptions options) : in_channels_(in_channels), options_(std::move(options)) {}
+  Conv2d(int64_t in_channels, Conv2dOptions options)
+      : in_channels_(in_channels), options_(std::move(options)) {}
 
   std::string kind() const override { return "conv2d"; }
 
   std::vector<ParameterSpec> parameters() const override {
     const int64_t fan_in = in_channels_ / options_.groups * options_.kernel * options_.kernel;
     const Init standard = Init::uniform(1.0 / std::sqrt(static_cast<double>(fan_in)));
-    std::vector<ParameterSpec> specs = {{"weight",
-                                         {options_.channels, in_channels_ / options_.groups, options_.kernel, options_.kernel},
-                                         options_.weight_init.value_or(standard)}};
-    if (options_.bias) specs.push_back({"bias", {options_.channels}, options_.weight_init ? Init::constant(0) : standard});
+    std::vector<ParameterSpec> specs = {
+        {"weight",
+         {options_.channels, in_channels_ / options_.groups, options_.kernel, options_.kernel},
+         options_.weight_init.value_or(standard)}};
+    if (options_.bias)
+      specs.push_back(
+          {"bias", {options_.channels}, options_.weight_init ? Init::constant(0) : standard});
     return specs;
   }
 
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     const Shape& in = expect_image(inputs);
-    if (in[0] != in_channels_) throw ConfigError(fmt::format("expected {} input channels, found shape {}", in_channels_, shape_text(in)));
-    return {{options_.channels, window_positions(in[1], options_.kernel, options_.stride, options_.padding),
+    if (in[0] != in_channels_)
+      throw ConfigError(
+          fmt::format("expected {} input channels, found shape {}", in_channels_, shape_text(in)));
+    return {{options_.channels,
+             window_positions(in[1], options_.kernel, options_.stride, options_.padding),
              window_positions(in[2], options_.kernel, options_.stride, options_.padding)}};
   }
 
-  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const Shape& out = outputs[0];
     ConvolutionCount count{.batch = batch,
                            .in_channels = in_channels_,
@@ -61,9 +69,11 @@ class Conv2d final : public Layer {
     return work;
   }
 
-  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     const at::Tensor bias = options_.bias ? weights[1] : at::Tensor();
-    return {at::conv2d(inputs[0], weights[0], bias, options_.stride, options_.padding, 1, options_.groups)};
+    return {at::conv2d(inputs[0], weights[0], bias, options_.stride, options_.padding, 1,
+                       options_.groups)};
   }
 
  private:
@@ -80,8 +90,8 @@ LayerPtr make_conv2d(int64_t in_channels, const Conv2dOptions& options) {
   check_range(options.padding, 0, kMaxExtent, "padding");
   check_range(options.groups, 1, kMaxExtent, "groups");
   if (in_channels % options.groups != 0 || options.channels % options.groups != 0) {
-    throw ConfigError(
-        fmt::format("groups ({}) must divide input channels ({}) and channels ({})", options.groups, in_channels, options.channels));
+    throw ConfigError(fmt::format("groups ({}) must divide input channels ({}) and channels ({})",
+                                  options.groups, in_channels, options.channels));
   }
   return std::make_shared<Conv2d>(in_channels, options);
 }

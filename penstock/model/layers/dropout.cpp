@@ -12,8 +12,9 @@
 namespace penstock::model::detail {
 namespace {
 
-/// Zeroes each number with the given probability and scales the others by 1 / (1 - probability); the identity outside training.
-/// The mask depends on context.seed alone. It is drawn on the CPU for every device, so that devices agree.
+/// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);
+/// the identity outside training. The mask depends on context.seed alone. It is drawn on the CPU
+/// for every device, so that devices agree.
 class Dropout final : public Layer {
  public:
   explicit Dropout(double probability) : probability_(probability) {}
@@ -25,7 +26,8 @@ class Dropout final : public Layer {
   }
 
   /// The mask is drawn, then multiplied with; it is kept.
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     if (probability_ == 0) return {};
     const int64_t numbers = batch_numbers(outputs, batch);
     return {.forward = {elementwise({numbers}), elementwise({numbers, numbers, numbers})},
@@ -34,7 +36,8 @@ class Dropout final : public Layer {
             .stash_bytes = saturating_add(tensor_bytes(numbers), tensor_bytes(numbers))};
   }
 
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext& context) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext& context) const override {
     const at::Tensor& x = inputs[0];
     if (!context.training || probability_ == 0) return {x.view_as(x)};
     const auto generator = at::make_generator<at::CPUGeneratorImpl>(context.seed);
@@ -52,7 +55,8 @@ class Dropout final : public Layer {
 
 LayerPtr make_dropout(double probability) {
   if (!(probability >= 0 && probability < 1)) {
-    throw ConfigError(fmt::format("the probability of dropout must be at least 0 and below 1, found {}", probability));
+    throw ConfigError(fmt::format(
+        "the probability of dropout must be at least 0 and below 1, found {}", probability));
   }
   return std::make_shared<Dropout>(probability);
 }

@@ -13,10 +13,12 @@ namespace {
 using detail::LayerPtr;
 
 at::Tensor random(const Shape& sizes, uint64_t seed) {
-  return at::empty(sizes, at::TensorOptions().dtype(at::kDouble)).normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
+  return at::empty(sizes, at::TensorOptions().dtype(at::kDouble))
+      .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
 }
 
-/// A layer with random weights and inputs in double precision, so that finite differences mean something.
+/// A layer with random weights and inputs in double precision, so that finite differences mean
+/// something.
 struct Trial {
   LayerPtr layer;
   Tensors weights;
@@ -25,10 +27,13 @@ struct Trial {
   std::vector<Shape> input_shapes;
   ForwardContext context{.training = true, .seed = 11};
 
-  Trial(LayerPtr code, std::vector<Shape> shapes, int64_t batch = 2) : layer(std::move(code)), input_shapes(std::move(shapes)) {
+  Trial(LayerPtr code, std::vector<Shape> shapes, int64_t batch = 2)
+      : layer(std::move(code)), input_shapes(std::move(shapes)) {
     uint64_t seed = 1;
-    for (const ParameterSpec& spec : layer->parameters()) weights.push_back(random(spec.shape, ++seed));
-    for (const ParameterSpec& spec : layer->buffers()) buffers.push_back(random(spec.shape, ++seed).abs());
+    for (const ParameterSpec& spec : layer->parameters())
+      weights.push_back(random(spec.shape, ++seed));
+    for (const ParameterSpec& spec : layer->buffers())
+      buffers.push_back(random(spec.shape, ++seed).abs());
     for (Shape shape : input_shapes) {
       shape.insert(shape.begin(), batch);
       inputs.push_back(random(shape, ++seed));
@@ -41,7 +46,8 @@ struct Trial {
   at::Tensor scalar() {
     at::Tensor total = at::zeros({}, at::kDouble);
     uint64_t seed = 100;
-    for (const at::Tensor& output : run()) total = total + (output * random(output.sizes().vec(), ++seed)).sum();
+    for (const at::Tensor& output : run())
+      total = total + (output * random(output.sizes().vec(), ++seed)).sum();
     return total;
   }
 };
@@ -76,21 +82,26 @@ void expect_gradients_match_finite_differences(Trial& trial) {
       numbers[k] = kept - kStep;
       const double below = trial.scalar().item<double>();
       numbers[k] = kept;
-      ASSERT_NEAR(gradient.data_ptr<double>()[k], (above - below) / (2 * kStep), 1e-5) << "tensor " << i << ", number " << k;
+      ASSERT_NEAR(gradient.data_ptr<double>()[k], (above - below) / (2 * kStep), 1e-5)
+          << "tensor " << i << ", number " << k;
     }
   }
 }
 
 std::vector<Trial> trials() {
   std::vector<Trial> all;
-  all.emplace_back(detail::make_conv2d(2, {.channels = 4, .kernel = 3, .stride = 2, .padding = 1}), std::vector<Shape>{{2, 5, 6}});
-  all.emplace_back(detail::make_conv2d(4, {.channels = 2, .kernel = 2, .groups = 2, .bias = false}), std::vector<Shape>{{4, 4, 3}});
+  all.emplace_back(detail::make_conv2d(2, {.channels = 4, .kernel = 3, .stride = 2, .padding = 1}),
+                   std::vector<Shape>{{2, 5, 6}});
+  all.emplace_back(detail::make_conv2d(4, {.channels = 2, .kernel = 2, .groups = 2, .bias = false}),
+                   std::vector<Shape>{{4, 4, 3}});
   all.emplace_back(detail::make_linear(5, {.features = 3}), std::vector<Shape>{{5}});
-  all.emplace_back(detail::make_linear(3, {.features = 2, .bias = false}), std::vector<Shape>{{4, 3}});
+  all.emplace_back(detail::make_linear(3, {.features = 2, .bias = false}),
+                   std::vector<Shape>{{4, 3}});
   all.emplace_back(detail::make_batch_norm2d(3, {}), std::vector<Shape>{{3, 2, 2}});
   all.emplace_back(detail::make_relu(), std::vector<Shape>{{3, 2}});
   all.emplace_back(detail::make_tanh(), std::vector<Shape>{{7}});
-  all.emplace_back(detail::make_max_pool2d({.kernel = 3, .stride = 2, .padding = 1}), std::vector<Shape>{{2, 5, 4}});
+  all.emplace_back(detail::make_max_pool2d({.kernel = 3, .stride = 2, .padding = 1}),
+                   std::vector<Shape>{{2, 5, 4}});
   all.emplace_back(detail::make_avg_pool2d({.kernel = 2}), std::vector<Shape>{{2, 5, 4}});
   all.emplace_back(detail::make_adaptive_avg_pool2d(2), std::vector<Shape>{{2, 5, 3}});
   all.emplace_back(detail::make_adaptive_avg_pool2d(4), std::vector<Shape>{{2, 4, 4}});
@@ -130,7 +141,8 @@ TEST(Layers, GradientsMatchFiniteDifferences) {
 TEST(Layers, InferredShapesAgreeWithTheTrialRunOfTheBaseClass) {
   for (const Trial& trial : trials()) {
     SCOPED_TRACE(trial.layer->kind());
-    EXPECT_EQ(trial.layer->output_shapes(trial.input_shapes), trial.layer->Layer::output_shapes(trial.input_shapes));
+    EXPECT_EQ(trial.layer->output_shapes(trial.input_shapes),
+              trial.layer->Layer::output_shapes(trial.input_shapes));
   }
 }
 
@@ -145,7 +157,8 @@ TEST(Layers, InputsAreNeverWritten) {
 }
 
 TEST(Conv2d, MatchesTheDefinition) {
-  Trial trial(detail::make_conv2d(2, {.channels = 3, .kernel = 3, .stride = 2, .padding = 1}), {{2, 5, 5}});
+  Trial trial(detail::make_conv2d(2, {.channels = 3, .kernel = 3, .stride = 2, .padding = 1}),
+              {{2, 5, 5}});
   const at::Tensor y = trial.run()[0];
   const at::Tensor& x = trial.inputs[0];
   for (int64_t channel = 0; channel < 3; ++channel) {
@@ -153,7 +166,8 @@ TEST(Conv2d, MatchesTheDefinition) {
     // Output (1, 0): rows 1..3, columns -1..1, of which column -1 is padding.
     for (int64_t c = 0; c < 2; ++c) {
       for (int64_t i = 0; i < 3; ++i) {
-        for (int64_t j = 1; j < 3; ++j) expected += (trial.weights[0][channel][c][i][j] * x[1][c][1 + i][j - 1]).item<double>();
+        for (int64_t j = 1; j < 3; ++j)
+          expected += (trial.weights[0][channel][c][i][j] * x[1][c][1 + i][j - 1]).item<double>();
       }
     }
     EXPECT_NEAR(y[1][channel][1][0].item<double>(), expected, 1e-12);
@@ -176,7 +190,9 @@ TEST(BatchNorm2d, UsesTheRunningStatisticsOutsideTraining) {
   Trial trial(detail::make_batch_norm2d(1, {}), {{1, 2, 2}});
   trial.context.training = false;
   const at::Tensor mean = trial.buffers[0].clone();
-  const at::Tensor expected = (trial.inputs[0] - mean) / (trial.buffers[1] + 1e-5).sqrt() * trial.weights[0] + trial.weights[1];
+  const at::Tensor expected =
+      (trial.inputs[0] - mean) / (trial.buffers[1] + 1e-5).sqrt() * trial.weights[0] +
+      trial.weights[1];
   EXPECT_TRUE(at::allclose(trial.run()[0], expected));
   EXPECT_TRUE(at::equal(mean, trial.buffers[0]));
 }
@@ -212,21 +228,38 @@ TEST(Dropout, IsTheIdentityOutsideTraining) {
 }
 
 TEST(Layers, OptionsOutOfRangeAreNamed) {
-  EXPECT_NE(text_of_error([] { detail::make_conv2d(3, {.channels = 0, .kernel = 3}); }).find("channels"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_conv2d(3, {.channels = 4, .kernel = int64_t{1} << 50}); }).find("kernel"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_conv2d(3, {.channels = 4, .stride = 0}); }).find("stride"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_conv2d(3, {.channels = 4, .padding = -1}); }).find("padding"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_conv2d(3, {.channels = 4, .groups = 2}); }).find("groups"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_linear(3, {.features = -5}); }).find("features"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_max_pool2d({.kernel = 2, .padding = 2}); }).find("padding"), std::string::npos);
+  EXPECT_NE(
+      text_of_error([] { detail::make_conv2d(3, {.channels = 0, .kernel = 3}); }).find("channels"),
+      std::string::npos);
+  EXPECT_NE(text_of_error([] {
+              detail::make_conv2d(3, {.channels = 4, .kernel = int64_t{1} << 50});
+            }).find("kernel"),
+            std::string::npos);
+  EXPECT_NE(
+      text_of_error([] { detail::make_conv2d(3, {.channels = 4, .stride = 0}); }).find("stride"),
+      std::string::npos);
+  EXPECT_NE(
+      text_of_error([] { detail::make_conv2d(3, {.channels = 4, .padding = -1}); }).find("padding"),
+      std::string::npos);
+  EXPECT_NE(
+      text_of_error([] { detail::make_conv2d(3, {.channels = 4, .groups = 2}); }).find("groups"),
+      std::string::npos);
+  EXPECT_NE(text_of_error([] { detail::make_linear(3, {.features = -5}); }).find("features"),
+            std::string::npos);
+  EXPECT_NE(
+      text_of_error([] { detail::make_max_pool2d({.kernel = 2, .padding = 2}); }).find("padding"),
+      std::string::npos);
   EXPECT_NE(text_of_error([] { detail::make_dropout(1.0); }).find("dropout"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_dropout(std::nan("")); }).find("dropout"), std::string::npos);
-  EXPECT_NE(text_of_error([] { detail::make_batch_norm2d(3, {.epsilon = 0}); }).find("epsilon"), std::string::npos);
+  EXPECT_NE(text_of_error([] { detail::make_dropout(std::nan("")); }).find("dropout"),
+            std::string::npos);
+  EXPECT_NE(text_of_error([] { detail::make_batch_norm2d(3, {.epsilon = 0}); }).find("epsilon"),
+            std::string::npos);
   EXPECT_NE(text_of_error([] { detail::make_split(0); }).find("parts"), std::string::npos);
 }
 
 TEST(Layers, ShapesThatDoNotFitAreRefused) {
-  EXPECT_THROW(detail::make_conv2d(3, {.channels = 4, .kernel = 5})->output_shapes({{3, 4, 9}}), ConfigError);
+  EXPECT_THROW(detail::make_conv2d(3, {.channels = 4, .kernel = 5})->output_shapes({{3, 4, 9}}),
+               ConfigError);
   EXPECT_THROW(detail::make_conv2d(3, {.channels = 4})->output_shapes({{2, 4, 9}}), ConfigError);
   EXPECT_THROW(detail::make_conv2d(3, {.channels = 4})->output_shapes({{3, 4}}), ConfigError);
   EXPECT_THROW(detail::make_linear(3, {.features = 4})->output_shapes({{4}}), ConfigError);

@@ -12,10 +12,12 @@
 namespace penstock::model::detail {
 namespace {
 
-/// weight [features, in_features] or, transposed, [in_features, features]; bias [features]; applied to the last dimension.
+/// weight [features, in_features] or, transposed, [in_features, features]; bias [features]; applied
+/// to the last dimension.
 class Linear final : public Layer {
  public:
-  Linear(int64_t in_features, LinearOptions options) : in_features_(in_features), options_(std::move(options)) {}
+  Linear(int64_t in_features, LinearOptions options)
+      : in_features_(in_features), options_(std::move(options)) {}
 
   std::string kind() const override { return options_.transposed ? "linear_transposed" : "linear"; }
 
@@ -24,32 +26,38 @@ class Linear final : public Layer {
     Shape shape = {options_.features, in_features_};
     if (options_.transposed) std::swap(shape[0], shape[1]);
     std::vector<ParameterSpec> specs = {{"weight", shape, options_.weight_init.value_or(standard)}};
-    if (options_.bias) specs.push_back({"bias", {options_.features}, options_.weight_init ? Init::constant(0) : standard});
+    if (options_.bias)
+      specs.push_back(
+          {"bias", {options_.features}, options_.weight_init ? Init::constant(0) : standard});
     return specs;
   }
 
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
     if (inputs[0].empty() || inputs[0].back() != in_features_) {
-      throw ConfigError(fmt::format("expected {} input features, found shape {}", in_features_, shape_text(inputs[0])));
+      throw ConfigError(fmt::format("expected {} input features, found shape {}", in_features_,
+                                    shape_text(inputs[0])));
     }
     Shape out = inputs[0];
     out.back() = options_.features;
     return {out};
   }
 
-  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs, int64_t batch) const override {
+  profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const int64_t rows = batch_numbers(outputs, batch) / options_.features;
     const profile::Operation product = matrix_product(rows, in_features_, options_.features);
     profile::LayerWork work{.forward = {product},
                             .backward_weights = {product},
                             .backward_inputs = {product},
                             .stash_bytes = tensor_bytes(batch_numbers(outputs, batch))};
-    if (options_.bias) work.backward_weights.push_back(elementwise({batch_numbers(outputs, batch)}));
+    if (options_.bias)
+      work.backward_weights.push_back(elementwise({batch_numbers(outputs, batch)}));
     return work;
   }
 
-  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     const at::Tensor bias = options_.bias ? weights[1] : at::Tensor();
     return {at::linear(inputs[0], options_.transposed ? weights[0].t() : weights[0], bias)};
   }

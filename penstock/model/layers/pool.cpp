@@ -16,17 +16,23 @@ class Pool2d final : public Layer {
  public:
   enum class Mode : uint8_t { Max, Average };
   Pool2d(Mode mode, const Pool2dOptions& options)
-      : mode_(mode), kernel_(options.kernel), stride_(options.stride == 0 ? options.kernel : options.stride), padding_(options.padding) {}
+      : mode_(mode),
+        kernel_(options.kernel),
+        stride_(options.stride == 0 ? options.kernel : options.stride),
+        padding_(options.padding) {}
 
   std::string kind() const override { return mode_ == Mode::Max ? "max_pool2d" : "avg_pool2d"; }
 
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     const Shape& in = expect_image(inputs);
-    return {{in[0], window_positions(in[1], kernel_, stride_, padding_), window_positions(in[2], kernel_, stride_, padding_)}};
+    return {{in[0], window_positions(in[1], kernel_, stride_, padding_),
+             window_positions(in[2], kernel_, stride_, padding_)}};
   }
 
-  /// Max pooling keeps the place of each maximum as a 64-bit number. Backward clears the input's gradient, then adds to it.
-  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+  /// Max pooling keeps the place of each maximum as a 64-bit number. Backward clears the input's
+  /// gradient, then adds to it.
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     const int64_t in = batch_numbers(inputs, batch);
     const int64_t out = batch_numbers(outputs, batch);
     const int64_t places = mode_ == Mode::Max ? saturating_mul(2, out) : 0;
@@ -36,7 +42,8 @@ class Pool2d final : public Layer {
             .stash_bytes = saturating_add(tensor_bytes(out), tensor_bytes(places))};
   }
 
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     if (mode_ == Mode::Max) return {at::max_pool2d(inputs[0], kernel_, stride_, padding_)};
     return {at::avg_pool2d(inputs[0], kernel_, stride_, padding_)};
   }
@@ -53,8 +60,11 @@ class AdaptiveAvgPool2d final : public Layer {
   explicit AdaptiveAvgPool2d(int64_t size) : size_(size) {}
 
   std::string kind() const override { return "adaptive_avg_pool2d"; }
-  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override { return {{expect_image(inputs)[0], size_, size_}}; }
-  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs, int64_t batch) const override {
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    return {{expect_image(inputs)[0], size_, size_}};
+  }
+  profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
+                          int64_t batch) const override {
     if (inputs[0] == outputs[0]) return {};
     const int64_t in = batch_numbers(inputs, batch);
     const int64_t out = batch_numbers(outputs, batch);
@@ -63,7 +73,8 @@ class AdaptiveAvgPool2d final : public Layer {
             .backward_inputs = {elementwise({out, in})},
             .stash_bytes = tensor_bytes(out)};
   }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override {
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
     const at::Tensor& x = inputs[0];
     // Nothing to average: the networks' own input sizes meet this case, and the kernel would copy.
     if (x.size(2) == size_ && x.size(3) == size_) return {x.view_as(x)};
@@ -83,8 +94,12 @@ LayerPtr make_pool(Pool2d::Mode mode, const Pool2dOptions& options) {
 
 }  // namespace
 
-LayerPtr make_max_pool2d(const Pool2dOptions& options) { return make_pool(Pool2d::Mode::Max, options); }
-LayerPtr make_avg_pool2d(const Pool2dOptions& options) { return make_pool(Pool2d::Mode::Average, options); }
+LayerPtr make_max_pool2d(const Pool2dOptions& options) {
+  return make_pool(Pool2d::Mode::Max, options);
+}
+LayerPtr make_avg_pool2d(const Pool2dOptions& options) {
+  return make_pool(Pool2d::Mode::Average, options);
+}
 
 LayerPtr make_adaptive_avg_pool2d(int64_t size) {
   check_range(size, 1, kMaxExtent, "size");

@@ -48,19 +48,26 @@ int64_t batch_numbers(const std::vector<Shape>& shapes, int64_t batch) {
   return total;
 }
 
-int64_t tensor_bytes(int64_t numbers) { return saturating_mul(numbers, static_cast<int64_t>(sizeof(float))); }
+int64_t tensor_bytes(int64_t numbers) {
+  return saturating_mul(numbers, static_cast<int64_t>(sizeof(float)));
+}
 
-Operation elementwise(std::initializer_list<int64_t> numbers) { return pass(OperationKind::Elementwise, numbers); }
+Operation elementwise(std::initializer_list<int64_t> numbers) {
+  return pass(OperationKind::Elementwise, numbers);
+}
 
 Operation copy(int64_t numbers) { return elementwise({numbers, numbers}); }
 
-Operation normalization(std::initializer_list<int64_t> numbers) { return pass(OperationKind::Normalization, numbers); }
+Operation normalization(std::initializer_list<int64_t> numbers) {
+  return pass(OperationKind::Normalization, numbers);
+}
 
 Operation matrix_product(int64_t rows, int64_t inner, int64_t columns) {
   Operation operation;
   operation.kind = OperationKind::Matmul;
   operation.flops = product({kFlopsPerProduct, rows, inner, columns});
-  operation.bytes = tensor_bytes(sum({product({rows, inner}), product({inner, columns}), product({rows, columns})}));
+  operation.bytes = tensor_bytes(
+      sum({product({rows, inner}), product({inner, columns}), product({rows, columns})}));
   return operation;
 }
 
@@ -69,21 +76,27 @@ int64_t transformed_tiles(int64_t height, int64_t width) {
 }
 
 Operation convolution(const ConvolutionCount& count) {
-  const int64_t weights = product({count.in_channels / count.groups, count.out_channels, count.kernel, count.kernel});
+  const int64_t weights =
+      product({count.in_channels / count.groups, count.out_channels, count.kernel, count.kernel});
   Operation operation;
   operation.kind = OperationKind::Convolution;
   operation.flops = product({kFlopsPerProduct, count.batch, count.out_pixels, weights});
-  operation.bytes = tensor_bytes(sum(
-      {product({count.batch, count.in_channels, count.in_pixels}), weights, product({count.batch, count.out_channels, count.out_pixels})}));
-  if (count.kernel > 1) operation.products_per_output = product({count.in_channels / count.groups, count.kernel, count.kernel});
+  operation.bytes =
+      tensor_bytes(sum({product({count.batch, count.in_channels, count.in_pixels}), weights,
+                        product({count.batch, count.out_channels, count.out_pixels})}));
+  if (count.kernel > 1)
+    operation.products_per_output =
+        product({count.in_channels / count.groups, count.kernel, count.kernel});
   if (count.tiles > 0) {
     // A transformed tile holds its outputs and the windows' overhang.
     const int64_t tile_side = kTileOutputs + count.kernel - 1;
     const int64_t numbers_per_tile = product({tile_side, tile_side});
     const int64_t tile_numbers = product({numbers_per_tile, count.batch, count.tiles});
-    operation.transformed_flops = product({kFlopsPerProduct, tile_numbers, count.in_channels, count.out_channels});
-    operation.transformed_bytes = tensor_bytes(sum({product({tile_numbers, saturating_add(count.in_channels, count.out_channels)}),
-                                                    product({numbers_per_tile, count.in_channels, count.out_channels})}));
+    operation.transformed_flops =
+        product({kFlopsPerProduct, tile_numbers, count.in_channels, count.out_channels});
+    operation.transformed_bytes = tensor_bytes(
+        sum({product({tile_numbers, saturating_add(count.in_channels, count.out_channels)}),
+             product({numbers_per_tile, count.in_channels, count.out_channels})}));
   }
   return operation;
 }

@@ -16,14 +16,16 @@ namespace penstock::model::detail {
 int64_t batch_numbers(const std::vector<Shape>& shapes, int64_t batch);
 int64_t tensor_bytes(int64_t numbers);
 
-/// One pass that reads or writes tensors of these sizes in numbers, one flop per number of the largest.
+/// One pass that reads or writes tensors of these sizes in numbers, one flop per number of the
+/// largest.
 profile::Operation elementwise(std::initializer_list<int64_t> numbers);
 /// Reads and writes a tensor.
 profile::Operation copy(int64_t numbers);
 /// As elementwise, with reductions between the passes.
 profile::Operation normalization(std::initializer_list<int64_t> numbers);
 
-/// [rows, inner] times [inner, columns]. The products of backward have the same three tensors in other roles.
+/// [rows, inner] times [inner, columns]. The products of backward have the same three tensors in
+/// other roles.
 profile::Operation matrix_product(int64_t rows, int64_t inner, int64_t columns);
 
 /// Whether libraries have the transformed method for windows of this size.
@@ -37,12 +39,14 @@ struct ConvolutionCount {
   int64_t kernel = 1;
   int64_t in_pixels = 1;  ///< per sample and channel
   int64_t out_pixels = 1;
-  int64_t tiles = 0;  ///< of the transformed method, per sample and channel; 0: the shapes do not allow it
+  /// Of the transformed method, per sample and channel; 0: the shapes do not allow it.
+  int64_t tiles = 0;
 };
 
 /// Tiles that cover an output of this size.
 int64_t transformed_tiles(int64_t height, int64_t width);
-/// A convolution. Its two backward convolutions multiply as often and touch the same three tensors in other roles.
+/// A convolution. Its two backward convolutions multiply as often and touch the same three tensors
+/// in other roles.
 profile::Operation convolution(const ConvolutionCount& count);
 
 }  // namespace penstock::model::detail

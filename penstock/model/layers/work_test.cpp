@@ -31,44 +31,61 @@ Operation pass(OperationKind kind, int64_t flops, int64_t bytes) {
 
 TEST(LayerWork, StridedConvolution) {
   // 3 x 8 x 8 to 16 x 4 x 4, windows of 5 x 5: each of 256 outputs takes 75 products.
-  const LayerWork work = work_of(detail::make_conv2d(3, {.channels = 16, .kernel = 5, .stride = 2, .padding = 2}), {{3, 8, 8}}, 10);
+  const LayerWork work =
+      work_of(detail::make_conv2d(3, {.channels = 16, .kernel = 5, .stride = 2, .padding = 2}),
+              {{3, 8, 8}}, 10);
   ASSERT_EQ(work.forward.size(), 2U);
-  Operation expected = pass(OperationKind::Convolution, 2 * 10 * 256 * 75, 4 * (10 * 192 + 16 * 75 + 10 * 256));
+  Operation expected =
+      pass(OperationKind::Convolution, 2 * 10 * 256 * 75, 4 * (10 * 192 + 16 * 75 + 10 * 256));
   expected.products_per_output = 75;
   EXPECT_EQ(work.forward[0], expected);
   EXPECT_EQ(work.forward[1], pass(OperationKind::Elementwise, 2560, 4 * 2 * 2560)) << "the bias";
   EXPECT_EQ(work.backward_inputs, (std::vector<Operation>{expected}));
-  EXPECT_EQ(work.backward_weights, (std::vector<Operation>{expected, pass(OperationKind::Elementwise, 2560, 4 * 2560)}));
+  EXPECT_EQ(work.backward_weights,
+            (std::vector<Operation>{expected, pass(OperationKind::Elementwise, 2560, 4 * 2560)}));
   EXPECT_EQ(work.stash_bytes, 4 * 2560);
 }
 
 TEST(LayerWork, GroupsDivideTheProducts) {
-  const LayerWork work = work_of(detail::make_conv2d(8, {.channels = 4, .kernel = 3, .groups = 4, .bias = false}), {{8, 3, 3}}, 2);
-  Operation expected = pass(OperationKind::Convolution, 2 * 2 * 4 * 18, 4 * (2 * 72 + 4 * 18 + 2 * 4));
+  const LayerWork work =
+      work_of(detail::make_conv2d(8, {.channels = 4, .kernel = 3, .groups = 4, .bias = false}),
+              {{8, 3, 3}}, 2);
+  Operation expected =
+      pass(OperationKind::Convolution, 2 * 2 * 4 * 18, 4 * (2 * 72 + 4 * 18 + 2 * 4));
   expected.products_per_output = 18;
   EXPECT_EQ(work.forward, (std::vector<Operation>{expected}));
 }
 
 TEST(LayerWork, SmallWindowsAtEveryPixelCanBeTransformed) {
-  // 6 x 6 outputs: four tiles of 4 x 4, each 36 products per pair of channels instead of 9 per output.
-  const LayerWork work = work_of(detail::make_conv2d(8, {.channels = 16, .kernel = 3, .padding = 1, .bias = false}), {{8, 6, 6}}, 5);
+  // 6 x 6 outputs: four tiles of 4 x 4, each 36 products per pair of channels instead of 9 per
+  // output.
+  const LayerWork work =
+      work_of(detail::make_conv2d(8, {.channels = 16, .kernel = 3, .padding = 1, .bias = false}),
+              {{8, 6, 6}}, 5);
   EXPECT_EQ(work.forward[0].flops, 2 * 5 * 36 * 9 * 8 * 16);
   EXPECT_EQ(work.forward[0].transformed_flops, 2 * 5 * 4 * 36 * 8 * 16);
   EXPECT_EQ(work.forward[0].transformed_bytes, 4 * (5 * 4 * 36 * (8 + 16) + 36 * 8 * 16));
   EXPECT_EQ(work.forward[0].products_per_output, 72);
 
   // Windows of 5 x 5 have tiles of 64 numbers.
-  const LayerWork larger = work_of(detail::make_conv2d(8, {.channels = 16, .kernel = 5, .padding = 2, .bias = false}), {{8, 6, 6}}, 5);
+  const LayerWork larger =
+      work_of(detail::make_conv2d(8, {.channels = 16, .kernel = 5, .padding = 2, .bias = false}),
+              {{8, 6, 6}}, 5);
   EXPECT_EQ(larger.forward[0].transformed_flops, 2 * 5 * 4 * 64 * 8 * 16);
   for (const Conv2dOptions& options :
-       {Conv2dOptions{.channels = 16, .kernel = 3, .stride = 2}, Conv2dOptions{.channels = 16, .kernel = 3, .groups = 2},
+       {Conv2dOptions{.channels = 16, .kernel = 3, .stride = 2},
+        Conv2dOptions{.channels = 16, .kernel = 3, .groups = 2},
         Conv2dOptions{.channels = 16, .kernel = 1}, Conv2dOptions{.channels = 16, .kernel = 4}}) {
-    EXPECT_EQ(work_of(detail::make_conv2d(8, options), {{8, 6, 6}}, 5).forward[0].transformed_flops, 0);
+    EXPECT_EQ(work_of(detail::make_conv2d(8, options), {{8, 6, 6}}, 5).forward[0].transformed_flops,
+              0);
   }
 }
 
 TEST(LayerWork, WindowsOfOnePixelGatherNothing) {
-  EXPECT_EQ(work_of(detail::make_conv2d(64, {.channels = 16}), {{64, 6, 6}}, 5).forward[0].products_per_output, 0);
+  EXPECT_EQ(work_of(detail::make_conv2d(64, {.channels = 16}), {{64, 6, 6}}, 5)
+                .forward[0]
+                .products_per_output,
+            0);
 }
 
 TEST(LayerWork, LinearIsAMatrixProductPerRow) {
@@ -76,15 +93,19 @@ TEST(LayerWork, LinearIsAMatrixProductPerRow) {
   const Operation product = pass(OperationKind::Matmul, 2 * 8 * 5 * 3, 4 * (8 * 5 + 5 * 3 + 8 * 3));
   EXPECT_EQ(work.forward, (std::vector<Operation>{product}));
   EXPECT_EQ(work.backward_inputs, (std::vector<Operation>{product}));
-  EXPECT_EQ(work.backward_weights, (std::vector<Operation>{product, pass(OperationKind::Elementwise, 24, 4 * 24)}));
+  EXPECT_EQ(work.backward_weights,
+            (std::vector<Operation>{product, pass(OperationKind::Elementwise, 24, 4 * 24)}));
   EXPECT_EQ(work.stash_bytes, 4 * 24);
 }
 
 TEST(LayerWork, BatchNormReadsTwiceForwardAndFourTimesBackward) {
   const LayerWork work = work_of(detail::make_batch_norm2d(3, {}), {{3, 4, 4}}, 2);
-  EXPECT_EQ(work.forward, (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 3 * 96)}));
-  EXPECT_EQ(work.backward_weights, (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 2 * 96)}));
-  EXPECT_EQ(work.backward_inputs, (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 3 * 96)}));
+  EXPECT_EQ(work.forward,
+            (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 3 * 96)}));
+  EXPECT_EQ(work.backward_weights,
+            (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 2 * 96)}));
+  EXPECT_EQ(work.backward_inputs,
+            (std::vector<Operation>{pass(OperationKind::Normalization, 96, 4 * 3 * 96)}));
   EXPECT_EQ(work.stash_bytes, 4 * 96 + 2 * 4 * 3);
 }
 
@@ -105,7 +126,11 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
       {detail::make_flatten(), {{2, 3}}, 0, 0, 0},
       {detail::make_dropout(0.5), {{6}}, 4 * 4 * 12, 4 * 3 * 12, 4 * 2 * 12},
       {detail::make_dropout(0), {{6}}, 0, 0, 0},
-      {detail::make_max_pool2d({.kernel = 2}), {{1, 4, 4}}, 4 * (32 + 8 + 16), 4 * (8 + 16 + 64), 4 * 24},
+      {detail::make_max_pool2d({.kernel = 2}),
+       {{1, 4, 4}},
+       4 * (32 + 8 + 16),
+       4 * (8 + 16 + 64),
+       4 * 24},
       {detail::make_avg_pool2d({.kernel = 2}), {{1, 4, 4}}, 4 * (32 + 8), 4 * (8 + 64), 4 * 8},
       {detail::make_adaptive_avg_pool2d(1), {{1, 4, 4}}, 4 * (32 + 2), 4 * (32 + 2), 4 * 2},
       {detail::make_adaptive_avg_pool2d(4), {{1, 4, 4}}, 0, 0, 0},
@@ -128,22 +153,32 @@ TEST(LayerWork, ElementwiseLayersCountTheirPasses) {
 class Scale : public Layer {
  public:
   std::string kind() const override { return "scale"; }
-  std::vector<ParameterSpec> parameters() const override { return {{"weight", {3}, Init::constant(1)}}; }
-  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs, const ForwardContext&) const override { return {inputs[0]}; }
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"weight", {3}, Init::constant(1)}};
+  }
+  Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
+                  const ForwardContext&) const override {
+    return {inputs[0]};
+  }
 };
 
 TEST(LayerWork, ALayerThatSaysNothingIsOnePassOverItsData) {
   const LayerWork work = Scale().work({{3}}, {{3}}, 10);
-  EXPECT_EQ(work.forward, (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30))}));
-  EXPECT_EQ(work.backward_inputs, (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30 + 30))}));
-  EXPECT_EQ(work.backward_weights, (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 30 + 3))}));
+  EXPECT_EQ(work.forward,
+            (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30))}));
+  EXPECT_EQ(work.backward_inputs,
+            (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30 + 30))}));
+  EXPECT_EQ(work.backward_weights,
+            (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 30 + 3))}));
   EXPECT_EQ(work.stash_bytes, 4 * 30);
 }
 
 TEST(LayerWork, CountsSaturate) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const Shape huge = {int64_t{1} << 20, 1000, 1000};
-  const LayerWork work = work_of(detail::make_conv2d(int64_t{1} << 20, {.channels = 1 << 20, .kernel = 3}), {huge}, int64_t{1} << 40);
+  const LayerWork work =
+      work_of(detail::make_conv2d(int64_t{1} << 20, {.channels = 1 << 20, .kernel = 3}), {huge},
+              int64_t{1} << 40);
   EXPECT_EQ(work.forward[0].flops, kMost);
   EXPECT_EQ(work.forward[0].bytes, kMost);
   EXPECT_EQ(work.stash_bytes, kMost);
@@ -156,16 +191,20 @@ int64_t products(const char* name) {
   for (int i = 0; i < model.graph().num_layers(); ++i) {
     std::vector<Shape> inputs;
     for (const graph::ValueRef& value : model.graph().layer(LayerId{i}).inputs) {
-      inputs.push_back(value.is_model_input() ? model.input_shapes()[0] : model.output_shapes(value.layer)[0]);
+      inputs.push_back(value.is_model_input() ? model.input_shapes()[0]
+                                              : model.output_shapes(value.layer)[0]);
     }
-    for (const Operation& operation : model.layer(LayerId{i}).work(inputs, model.output_shapes(LayerId{i}), 1).forward) {
-      if (operation.kind == OperationKind::Convolution || operation.kind == OperationKind::Matmul) flops += operation.flops;
+    for (const Operation& operation :
+         model.layer(LayerId{i}).work(inputs, model.output_shapes(LayerId{i}), 1).forward) {
+      if (operation.kind == OperationKind::Convolution || operation.kind == OperationKind::Matmul)
+        flops += operation.flops;
     }
   }
   return flops / 2;
 }
 
-/// The figures that are published for these networks at 224 x 224: 0.71, 15.47, 1.81 and 4.09 billion.
+/// The figures that are published for these networks at 224 x 224: 0.71, 15.47, 1.81 and 4.09
+/// billion.
 TEST(LayerWork, ProductsOfKnownNetworks) {
   EXPECT_EQ(products("alexnet"), 714'188'480);
   EXPECT_EQ(products("vgg16"), 15'470'264'320);

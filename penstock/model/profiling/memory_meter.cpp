@@ -18,8 +18,11 @@ using TotalBytes = int64_t;
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
-  /// `alloc_size` is negative when memory is freed. Memory from before the meter is not reported when freed.
-  void reportMemoryUsage(void*, int64_t alloc_size, TotalBytes, TotalBytes, c10::Device) override { bytes_ += alloc_size; }
+  /// `alloc_size` is negative when memory is freed. Memory from before the meter is not reported
+  /// when freed.
+  void reportMemoryUsage(void*, int64_t alloc_size, TotalBytes, TotalBytes, c10::Device) override {
+    bytes_ += alloc_size;
+  }
   bool memoryProfilingEnabled() const override { return true; }
 
   int64_t bytes() const { return bytes_; }

@@ -26,19 +26,23 @@ constexpr double kLearningRate = 1e-6;
 class Stopwatch {
  public:
   int64_t elapsed_ns() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                                start_)
+        .count();
   }
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Runs `work`; whatever it throws becomes a RuntimeError that names the layer and what was being done.
+/// Runs `work`; whatever it throws becomes a RuntimeError that names the layer and what was being
+/// done.
 template <class Work>
 void as_layer(const Model& model, LayerId id, const char* action, const Work& work) {
   const auto failure = [&](const char* why) {
     const graph::LayerNode& node = model.graph().layer(id);
-    return RuntimeError(fmt::format("profiling: {} of layer '{}' ({}) failed: {}", action, node.name, node.kind, why));
+    return RuntimeError(fmt::format("profiling: {} of layer '{}' ({}) failed: {}", action,
+                                    node.name, node.kind, why));
   };
   try {
     work();
@@ -65,27 +69,34 @@ int64_t total_bytes(const Tensors& tensors) {
 
 }  // namespace
 
-ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer)
+ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed,
+                     const OptimizerSpec& optimizer)
     : model_(model), batch_size_(batch_size), optimizer_(make_optimizer(optimizer)) {
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   layers_.resize(layers);
   bytes_.resize(layers);
   try {
     const c10::AutoGradMode no_grad(false);
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, hash_name("profiler")));
+    auto generator =
+        at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, hash_name("profiler")));
     for (const Shape& shape : model.input_shapes()) {
-      samples_.push_back(at::empty(batched(shape, batch_size), at::TensorOptions().dtype(at::kFloat)).normal_(0, 1, generator));
+      samples_.push_back(
+          at::empty(batched(shape, batch_size), at::TensorOptions().dtype(at::kFloat))
+              .normal_(0, 1, generator));
     }
     const graph::ValueRef result = model.graph().outputs().front();
     if (!result.is_model_input()) {
-      const Shape& logits = model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
+      const Shape& logits =
+          model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
       if (logits.size() == 1) {
-        targets_ = at::empty({batch_size}, at::TensorOptions().dtype(at::kLong)).random_(0, logits[0], generator);
+        targets_ = at::empty({batch_size}, at::TensorOptions().dtype(at::kLong))
+                       .random_(0, logits[0], generator);
       }
     }
     for (size_t i = 0; i < layers; ++i) prepare_layer(LayerId{static_cast<int32_t>(i)}, seed);
   } catch (const c10::Error& error) {
-    throw RuntimeError(fmt::format("profiling: cannot make the model's tensors: {}", error.what_without_backtrace()));
+    throw RuntimeError(fmt::format("profiling: cannot make the model's tensors: {}",
+                                   error.what_without_backtrace()));
   }
 }
 
@@ -96,7 +107,8 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   for (at::Tensor& weight : state.weights) {
     state.spare.push_back(at::zeros_like(weight).requires_grad_());
     Tensors zeros;
-    for (size_t k = optimizer_->state_names().size(); k > 0; --k) zeros.push_back(at::zeros_like(weight));
+    for (size_t k = optimizer_->state_names().size(); k > 0; --k)
+      zeros.push_back(at::zeros_like(weight));
     state.optimizer_state.push_back(std::move(zeros));
     weight.requires_grad_();
   }
@@ -108,11 +120,13 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
-    as_layer(model_, LayerId{i}, "forward", [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
+    as_layer(model_, LayerId{i}, "forward",
+             [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
   }
   loss(times);
   for (int i = count - 1; i >= 0; --i) {
-    as_layer(model_, LayerId{i}, "backward", [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
+    as_layer(model_, LayerId{i}, "backward",
+             [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
   }
   ++passes_;
   for (int i = 0; i < count; ++i) {
@@ -136,7 +150,8 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
     const at::Tensor& source = value(ref);
     state.inputs.push_back(source.requires_grad() ? source.detach().requires_grad_() : source);
   }
-  const ForwardContext context{.training = true, .seed = derive_seed(static_cast<uint64_t>(id.value), passes_)};
+  const ForwardContext context{.training = true,
+                               .seed = derive_seed(static_cast<uint64_t>(id.value), passes_)};
   std::optional<MemoryMeter> meter;
   if (passes_ == 0) meter.emplace();
 
@@ -146,21 +161,25 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
 
   const auto expected = static_cast<size_t>(model_.layer(id).num_outputs());
   if (state.outputs.size() != expected) {
-    throw RuntimeError(fmt::format("{} output(s) where {} were declared", state.outputs.size(), expected));
+    throw RuntimeError(
+        fmt::format("{} output(s) where {} were declared", state.outputs.size(), expected));
   }
   state.output_gradients.resize(expected);
   if (!meter) return;
   bytes_[id.index()].stash = meter->bytes();
-  for (const at::Tensor& output : state.outputs) bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
+  for (const at::Tensor& output : state.outputs)
+    bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
 }
 
-/// Gives every output of the model a gradient: that of the cross-entropy where the model classifies, else ones.
+/// Gives every output of the model a gradient: that of the cross-entropy where the model
+/// classifies, else ones.
 void ModelPass::loss(std::vector<LayerTimes>& times) {
   const std::vector<graph::ValueRef>& results = model_.graph().outputs();
   for (size_t i = 0; i < results.size(); ++i) {
     const graph::ValueRef& ref = results[i];
     if (ref.is_model_input() || !value(ref).requires_grad()) continue;
-    Tensors& gradients = layers_[ref.layer.index()].output_gradients[static_cast<size_t>(ref.output)];
+    Tensors& gradients =
+        layers_[ref.layer.index()].output_gradients[static_cast<size_t>(ref.output)];
     if (i > 0 || !targets_.defined()) {
       gradients.push_back(at::ones_like(value(ref)));
       continue;
@@ -205,10 +224,13 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   roots_of(state, outputs, output_gradients);
   Tensors gradients(wanted.size());
   const auto make = [&](size_t begin, size_t end) {
-    const Tensors part(wanted.begin() + static_cast<std::ptrdiff_t>(begin), wanted.begin() + static_cast<std::ptrdiff_t>(end));
+    const Tensors part(wanted.begin() + static_cast<std::ptrdiff_t>(begin),
+                       wanted.begin() + static_cast<std::ptrdiff_t>(end));
     if (outputs.empty() || part.empty()) return;
-    Tensors made = torch::autograd::grad(outputs, part, output_gradients, /*retain_graph=*/end < wanted.size(), /*create_graph=*/false,
-                                         /*allow_unused=*/true);
+    Tensors made =
+        torch::autograd::grad(outputs, part, output_gradients, /*retain_graph=*/end < wanted.size(),
+                              /*create_graph=*/false,
+                              /*allow_unused=*/true);
     std::move(made.begin(), made.end(), gradients.begin() + static_cast<std::ptrdiff_t>(begin));
   };
   if (how == Backward::Split && inputs > 0 && !model_.layer(id).weight_gradients_can_wait()) {
@@ -219,7 +241,8 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
     if (inputs > 0 && !outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
     const Stopwatch weight_watch;
     make(inputs, wanted.size());
-    if (inputs < wanted.size() && !outputs.empty()) times.backward_weight_ns = weight_watch.elapsed_ns();
+    if (inputs < wanted.size() && !outputs.empty())
+      times.backward_weight_ns = weight_watch.elapsed_ns();
   } else {
     make(0, wanted.size());
   }
@@ -230,9 +253,13 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   for (size_t i = 0; i < refs.size(); ++i) {
     if (!state.inputs[i].requires_grad()) continue;
     const at::Tensor& gradient = gradients[next++];
-    if (gradient.defined()) layers_[refs[i].layer.index()].output_gradients[static_cast<size_t>(refs[i].output)].push_back(gradient);
+    if (gradient.defined())
+      layers_[refs[i].layer.index()]
+          .output_gradients[static_cast<size_t>(refs[i].output)]
+          .push_back(gradient);
   }
-  state.weight_gradients.assign(gradients.begin() + static_cast<std::ptrdiff_t>(next), gradients.end());
+  state.weight_gradients.assign(gradients.begin() + static_cast<std::ptrdiff_t>(next),
+                                gradients.end());
   state.inputs.clear();
   state.outputs.clear();
   state.output_gradients.clear();
@@ -247,7 +274,8 @@ void ModelPass::accumulate(LayerState& state, LayerTimes& times) {
   }
   const Stopwatch watch;
   for (size_t i = 0; i < state.weight_gradients.size(); ++i) {
-    if (state.weight_gradients[i].defined() && state.gradient_sums[i].defined()) state.gradient_sums[i].add_(state.weight_gradients[i]);
+    if (state.weight_gradients[i].defined() && state.gradient_sums[i].defined())
+      state.gradient_sums[i].add_(state.weight_gradients[i]);
   }
   times.accumulate_ns = watch.elapsed_ns();
 }
@@ -258,8 +286,8 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   const Stopwatch watch;
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
-    optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i], state.optimizer_state[i],
-                     {.learning_rate = kLearningRate, .step = passes_});
+    optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
+                     state.optimizer_state[i], {.learning_rate = kLearningRate, .step = passes_});
     std::swap(state.weights[i], state.spare[i]);
   }
   times.step_ns = watch.elapsed_ns();

@@ -1,4 +1,5 @@
-// One worker's copy of a model on which whole training passes are timed layer by layer. Not thread-safe: one object per thread.
+// One worker's copy of a model on which whole training passes are timed layer by layer. Not
+// thread-safe: one object per thread.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,17 @@ struct LayerTimes {
 /// How the gradients of a layer are made.
 enum class Backward : uint8_t {
   Whole,  ///< inputs and weights together, as action B does
-  Split,  ///< inputs first, then weights, as actions I and W do; together where the weights' cannot wait
+  /// Inputs first, then weights, as actions I and W do; together where the weights' cannot wait.
+  Split,
 };
 
 /// Bytes of one layer that do not change from pass to pass.
 struct LayerBytes {
   std::vector<int64_t> outputs;
   int64_t weights = 0;
-  int64_t stash = 0;  ///< allocated by forward() and alive when it returns: outputs and what backward needs, but not views of the inputs
+  /// Allocated by forward() and alive when it returns: outputs and what backward needs, but not
+  /// views of the inputs.
+  int64_t stash = 0;
 };
 
 class ModelPass {
@@ -37,9 +41,9 @@ class ModelPass {
   /// Random samples and targets. Throws RuntimeError when memory is refused.
   ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer);
 
-  /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its neighbours, so its backward can be timed
-  /// alone; apart from that the order of work and the life of each tensor are those of a training step. Throws RuntimeError naming the
-  /// layer that failed.
+  /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its
+  /// neighbours, so its backward can be timed alone; apart from that the order of work and the life
+  /// of each tensor are those of a training step. Throws RuntimeError naming the layer that failed.
   std::vector<LayerTimes> run(Backward how = Backward::Whole);
 
   /// Known after the first run().

@@ -15,8 +15,9 @@ struct Summary {
 /// A stall this much longer than a usual sample says nothing about the next run.
 inline constexpr int64_t kMostMedians = 3;
 
-/// Samples of times lean to the right, and what a run takes is the sum of its actions: it follows their mean. The medians of many layers
-/// add up to several per cent less than passes take. `samples` must not be empty.
+/// Samples of times lean to the right, and what a run takes is the sum of its actions: it follows
+/// their mean. The medians of many layers add up to several per cent less than passes take.
+/// `samples` must not be empty.
 inline Summary summarize(std::vector<int64_t> samples) {
   std::sort(samples.begin(), samples.end());
   const int64_t most = kMostMedians * samples[samples.size() / 2];

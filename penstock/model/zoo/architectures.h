@@ -1,5 +1,6 @@
-// The zoo's networks, one function each. `spec` has every field filled in and checked. Layers of alexnet, vgg16 and the resnets are named
-// as torchvision names its modules, so that state dicts of the two can be exchanged.
+// The zoo's networks, one function each. `spec` has every field filled in and checked. Layers of
+// alexnet, vgg16 and the resnets are named as torchvision names its modules, so that state dicts of
+// the two can be exchanged.
 #pragma once
 
 #include "penstock/model/model.h"

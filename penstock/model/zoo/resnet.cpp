@@ -1,4 +1,5 @@
-// ResNet-18 and ResNet-50 (He, Zhang, Ren, Sun 2016) as torchvision defines them: the stride of a bottleneck is in its 3x3 convolution.
+// ResNet-18 and ResNet-50 (He, Zhang, Ren, Sun 2016) as torchvision defines them: the stride of a
+// bottleneck is in its 3x3 convolution.
 #include <fmt/format.h>
 
 #include <array>
@@ -29,7 +30,8 @@ class ResNet {
     for (int group = 0; group < 4; ++group) {
       for (int i = 0; i < blocks[static_cast<size_t>(group)]; ++i) {
         const int64_t stride = group > 0 && i == 0 ? 2 : 1;
-        x = block(x, int64_t{64} << group, stride, expansion, fmt::format("layer{}.{}", group + 1, i));
+        x = block(x, int64_t{64} << group, stride, expansion,
+                  fmt::format("layer{}.{}", group + 1, i));
       }
     }
     x = net_.flatten(net_.adaptive_avg_pool2d(x, 1, "avgpool"), "flatten");
@@ -37,7 +39,8 @@ class ResNet {
   }
 
  private:
-  Value conv_bn(const Value& x, const Unit& unit, const std::string& conv_name, const std::string& norm_name) {
+  Value conv_bn(const Value& x, const Unit& unit, const std::string& conv_name,
+                const std::string& norm_name) {
     const auto fan_out = static_cast<double>(unit.channels * unit.kernel * unit.kernel);
     const Value y = net_.conv2d(x, {.channels = unit.channels,
                                     .kernel = unit.kernel,
@@ -49,16 +52,21 @@ class ResNet {
     return net_.batch_norm2d(y, {.name = norm_name});
   }
 
-  Value block(const Value& x, int64_t width, int64_t stride, int64_t expansion, const std::string& prefix) {
-    const std::vector<Unit> units = expansion == 1 ? std::vector<Unit>{{width, 3, stride}, {width, 3}}
-                                                   : std::vector<Unit>{{width, 1}, {width, 3, stride}, {width * expansion, 1}};
+  Value block(const Value& x, int64_t width, int64_t stride, int64_t expansion,
+              const std::string& prefix) {
+    const std::vector<Unit> units =
+        expansion == 1 ? std::vector<Unit>{{width, 3, stride}, {width, 3}}
+                       : std::vector<Unit>{{width, 1}, {width, 3, stride}, {width * expansion, 1}};
     Value y = x;
     for (size_t i = 1; i <= units.size(); ++i) {
-      y = conv_bn(y, units[i - 1], fmt::format("{}.conv{}", prefix, i), fmt::format("{}.bn{}", prefix, i));
+      y = conv_bn(y, units[i - 1], fmt::format("{}.conv{}", prefix, i),
+                  fmt::format("{}.bn{}", prefix, i));
       if (i < units.size()) y = net_.relu(y, fmt::format("{}.relu{}", prefix, i));
     }
     Value skip = x;
-    if (y.shape != x.shape) skip = conv_bn(x, {width * expansion, 1, stride}, prefix + ".downsample.0", prefix + ".downsample.1");
+    if (y.shape != x.shape)
+      skip = conv_bn(x, {width * expansion, 1, stride}, prefix + ".downsample.0",
+                     prefix + ".downsample.1");
     return net_.relu(net_.add(y, skip, prefix + ".add"), prefix + ".relu");
   }
 

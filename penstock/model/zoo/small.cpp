@@ -10,9 +10,11 @@
 namespace penstock::model::detail {
 namespace {
 
-/// He et al. (2015): keeps the size of activations through layers with relu. PyTorch's default shrinks them, and without normalisation the
-/// first hundreds of steps then learn next to nothing.
-Init he_fan_in(int64_t fan_in) { return Init::normal(std::sqrt(2.0 / static_cast<double>(fan_in))); }
+/// He et al. (2015): keeps the size of activations through layers with relu. PyTorch's default
+/// shrinks them, and without normalisation the first hundreds of steps then learn next to nothing.
+Init he_fan_in(int64_t fan_in) {
+  return Init::normal(std::sqrt(2.0 / static_cast<double>(fan_in)));
+}
 
 }  // namespace
 
@@ -24,32 +26,41 @@ Model make_mlp(const ModelSpec& spec) {
     x = net.linear(x, {.features = spec.width, .name = fmt::format("fc{}", i)});
     x = net.relu(x, fmt::format("relu{}", i));
   }
-  return net.build(net.linear(x, {.features = spec.classes, .name = fmt::format("fc{}", spec.depth + 1)}));
+  return net.build(
+      net.linear(x, {.features = spec.classes, .name = fmt::format("fc{}", spec.depth + 1)}));
 }
 
-/// An autoencoder whose decoder uses the encoder's weights transposed (as in Hinton and Salakhutdinov, 2006, before they are let loose),
-/// and a classifier that reads the reconstruction. A cut between encode1 and decode1 makes the stages on its two sides share weights; one
-/// after flatten or before classify leaves them whole.
+/// An autoencoder whose decoder uses the encoder's weights transposed (as in Hinton and
+/// Salakhutdinov, 2006, before they are let loose), and a classifier that reads the reconstruction.
+/// A cut between encode1 and decode1 makes the stages on its two sides share weights; one after
+/// flatten or before classify leaves them whole.
 Model make_tied_mlp(const ModelSpec& spec) {
   ModelBuilder net(spec.name);
   Value x = net.input(spec.input_shape);
   if (x.shape.size() > 1) x = net.flatten(x, "flatten");
   std::vector<int64_t> widths = {x.shape[0]};
-  for (int64_t i = 0; i < spec.depth; ++i) widths.push_back(std::max<int64_t>(1, spec.width >> std::min<int64_t>(i, 62)));
+  for (int64_t i = 0; i < spec.depth; ++i)
+    widths.push_back(std::max<int64_t>(1, spec.width >> std::min<int64_t>(i, 62)));
   for (size_t i = 1; i < widths.size(); ++i) {
-    x = net.linear(x, {.features = widths[i], .name = fmt::format("encode{}", i), .weight_init = he_fan_in(widths[i - 1])});
+    x = net.linear(x, {.features = widths[i],
+                       .name = fmt::format("encode{}", i),
+                       .weight_init = he_fan_in(widths[i - 1])});
     x = net.relu(x, fmt::format("relu_encode{}", i));
   }
   for (size_t i = widths.size() - 1; i > 0; --i) {
     const std::string name = fmt::format("decode{}", i);
-    x = net.linear(x, {.features = widths[i - 1], .name = name, .weight_init = he_fan_in(widths[i]), .transposed = true});
+    x = net.linear(x, {.features = widths[i - 1],
+                       .name = name,
+                       .weight_init = he_fan_in(widths[i]),
+                       .transposed = true});
     net.tie(name, "weight", fmt::format("encode{}", i), "weight");
     x = net.relu(x, fmt::format("relu_decode{}", i));
   }
   return net.build(net.linear(x, {.features = spec.classes, .name = "classify"}));
 }
 
-/// LeCun, Bottou, Bengio, Haffner (1998), in its common form: fully connected second convolution, softmax output.
+/// LeCun, Bottou, Bengio, Haffner (1998), in its common form: fully connected second convolution,
+/// softmax output.
 Model make_lenet5(const ModelSpec& spec) {
   ModelBuilder net(spec.name);
   Value x = net.input(spec.input_shape);
@@ -62,8 +73,9 @@ Model make_lenet5(const ModelSpec& spec) {
   return net.build(net.linear(x, {.features = spec.classes, .name = "fc3"}));
 }
 
-/// Three blocks of two convolutions, after Simonyan and Zisserman (2015), without normalisation or dropout: a mini-batch may be cut into
-/// micro-batches without changing the result. The first block is about half of the work, so two stages balance.
+/// Three blocks of two convolutions, after Simonyan and Zisserman (2015), without normalisation or
+/// dropout: a mini-batch may be cut into micro-batches without changing the result. The first block
+/// is about half of the work, so two stages balance.
 Model make_vgg_small(const ModelSpec& spec) {
   ModelBuilder net(spec.name);
   Value x = net.input(spec.input_shape);
@@ -81,7 +93,9 @@ Model make_vgg_small(const ModelSpec& spec) {
     x = net.max_pool2d(x, {.kernel = 2, .name = fmt::format("pool{}", block)});
   }
   x = net.flatten(x, "flatten");
-  x = net.relu(net.linear(x, {.features = 256, .name = "fc1", .weight_init = he_fan_in(x.shape[0])}), "relu_fc1");
+  x = net.relu(
+      net.linear(x, {.features = 256, .name = "fc1", .weight_init = he_fan_in(x.shape[0])}),
+      "relu_fc1");
   return net.build(net.linear(x, {.features = spec.classes, .name = "fc2"}));
 }
 

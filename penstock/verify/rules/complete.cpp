@@ -1,7 +1,8 @@
-// complete: every stage runs the forward of every micro-batch exactly once on the worker that owns it, and unless the schedule only
-// evaluates its backward exactly once, whole (B) or split (I and W), after exactly one R where a lowered schedule's stage recomputes. Every
-// worker makes the step of every mini-batch exactly once for each of its stages, with one sync where the stage is replicated and one NORM
-// for all of them where the shape asks for a global norm.
+// complete: every stage runs the forward of every micro-batch exactly once on the worker that owns
+// it, and unless the schedule only evaluates its backward exactly once, whole (B) or split (I and
+// W), after exactly one R where a lowered schedule's stage recomputes. Every worker makes the step
+// of every mini-batch exactly once for each of its stages, with one sync where the stage is
+// replicated and one NORM for all of them where the shape asks for a global norm.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0` without `0B0`.
 #include <optional>
@@ -36,7 +37,8 @@ uint8_t bit_of(Op op) {
 /// The compute actions of every (stage, micro-batch).
 class ComputeCheck {
  public:
-  ComputeCheck(const Facts& facts, Report& report) : facts_(facts), report_(report), seen_(facts.num_cells(), 0) {}
+  ComputeCheck(const Facts& facts, Report& report)
+      : facts_(facts), report_(report), seen_(facts.num_cells(), 0) {}
 
   /// Reports the second and later ones, and those that must not be there.
   void visit(WorkerId worker, const Action& action) {
@@ -48,7 +50,8 @@ class ComputeCheck {
     if (facts_.forward_only) {
       report_.add("complete", worker, action, "occurs in a forward-only schedule");
     } else if (bit == kRecompute) {
-      if (!facts_.schedule.shape.recomputes(action.stage)) report_.add("complete", worker, action, "the stage keeps its activations");
+      if (!facts_.schedule.shape.recomputes(action.stage))
+        report_.add("complete", worker, action, "the stage keeps its activations");
     } else if ((seen & kBackward) != 0 && (seen & (kInput | kWeight)) != 0) {
       report_.add("complete", worker, action, "the backward occurs whole (B) and split (I, W)");
     }
@@ -57,7 +60,8 @@ class ComputeCheck {
   void find_missing() {
     size_t cell = 0;
     for (int32_t s = 0; s < facts_.num_stages && !report_.full(); ++s) {
-      const uint8_t recompute = facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kRecompute : 0;
+      const uint8_t recompute =
+          facts_.schedule.lowered && facts_.schedule.shape.recomputes(StageId{s}) ? kRecompute : 0;
       for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b, ++cell) {
         const uint8_t missing = missing_in(seen_[cell], recompute);
         if (missing != 0) report_missing(StageId{s}, MicroBatchId{b}, missing);
@@ -77,9 +81,11 @@ class ComputeCheck {
   }
 
   void report_missing(StageId stage, MicroBatchId b, uint8_t missing) {
-    for (const Op op : {Op::Forward, Op::Recompute, Op::Backward, Op::BackwardInput, Op::BackwardWeight}) {
+    for (const Op op :
+         {Op::Forward, Op::Recompute, Op::Backward, Op::BackwardInput, Op::BackwardWeight}) {
       if ((missing & bit_of(op)) == 0) continue;
-      const Action action{.op = op, .stage = stage, .micro_batch = b, .mini_batch = {}, .peer = stage};
+      const Action action{
+          .op = op, .stage = stage, .micro_batch = b, .mini_batch = {}, .peer = stage};
       report_.add("complete", facts_.owner(stage, b), action, "is missing");
     }
   }
@@ -92,12 +98,16 @@ class ComputeCheck {
 /// STEP, SYNC or NORM: once for each mini-batch on each stage of a worker (NORM: on the worker).
 class MiniBatchCheck {
  public:
-  MiniBatchCheck(const Facts& facts, Op op, Report& report) : facts_(facts), report_(report), op_(op) {
+  MiniBatchCheck(const Facts& facts, Op op, Report& report)
+      : facts_(facts), report_(report), op_(op) {
     bool somewhere = false;
-    for (int32_t s = 0; s < facts.num_stages && !somewhere; ++s) somewhere = expected_on(StageId{s});
+    for (int32_t s = 0; s < facts.num_stages && !somewhere; ++s)
+      somewhere = expected_on(StageId{s});
     if (!somewhere) return;
     found_.emplace(facts);
-    seen_by_.resize(static_cast<size_t>((op == Op::NormGradients ? 1 : facts.most_held) * facts.mini_batches), -1);
+    seen_by_.resize(
+        static_cast<size_t>((op == Op::NormGradients ? 1 : facts.most_held) * facts.mini_batches),
+        -1);
   }
 
   void begin(WorkerId worker) {
@@ -111,7 +121,9 @@ class MiniBatchCheck {
       return;
     }
     // NORM is marked with the first stage, whose place is 0.
-    int32_t& seen_by = seen_by_[found_->place(action.stage) * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index()];
+    int32_t& seen_by =
+        seen_by_[found_->place(action.stage) * static_cast<size_t>(facts_.mini_batches) +
+                 action.mini_batch.index()];
     if (seen_by == worker_.value) {
       report_.add("complete", worker_, action, "occurs more than once");
     } else {
@@ -125,7 +137,8 @@ class MiniBatchCheck {
     const auto held = facts_.table.held_by(worker_);
     const size_t places = op_ == Op::NormGradients ? 1 : held.size();
     for (size_t i = 0; i < places && !report_.full(); ++i) {
-      if (expected_on(held[i].stage) && found_->at(i) != facts_.mini_batches) report_missing(i, held[i].stage);
+      if (expected_on(held[i].stage) && found_->at(i) != facts_.mini_batches)
+        report_missing(i, held[i].stage);
     }
   }
 
@@ -143,8 +156,15 @@ class MiniBatchCheck {
 
   void report_missing(size_t place, StageId stage) {
     for (int64_t t = 0; t < facts_.mini_batches && !report_.full(); ++t) {
-      if (seen_by_[place * static_cast<size_t>(facts_.mini_batches) + static_cast<size_t>(t)] == worker_.value) continue;
-      report_.add("complete", worker_, Action{.op = op_, .stage = stage, .micro_batch = {}, .mini_batch = MiniBatchId{t}, .peer = stage},
+      if (seen_by_[place * static_cast<size_t>(facts_.mini_batches) + static_cast<size_t>(t)] ==
+          worker_.value)
+        continue;
+      report_.add("complete", worker_,
+                  Action{.op = op_,
+                         .stage = stage,
+                         .micro_batch = {},
+                         .mini_batch = MiniBatchId{t},
+                         .peer = stage},
                   "is missing");
     }
   }
@@ -154,7 +174,8 @@ class MiniBatchCheck {
   Op op_;
   WorkerId worker_{-1};
   std::optional<HeldStages<int64_t>> found_;  // nothing when no stage makes any
-  std::vector<int32_t> seen_by_;              // by place and mini-batch: the last worker that made it
+  // by place and mini-batch: the last worker that made it
+  std::vector<int32_t> seen_by_;
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // deadlock: with the given number of credits per channel every worker reaches the end of its list.
 //
-// Smallest schedule that breaks it: two stages, one micro-batch, `0RECV_B0,0F0,0SEND_F0,0B0` on worker 0: it waits for gradients of outputs
-// that it has not sent. With 0 credits also two workers that send to each other before they receive.
+// Smallest schedule that breaks it: two stages, one micro-batch, `0RECV_B0,0F0,0SEND_F0,0B0` on
+// worker 0: it waits for gradients of outputs that it has not sent. With 0 credits also two workers
+// that send to each other before they receive.
 #include <algorithm>
 #include <string>
 
@@ -13,7 +14,8 @@ namespace {
 
 std::string wait_text(const Facts& facts, const Counterexample::Wait& wait) {
   const Action& action = facts.workers()[wait.worker.index()][static_cast<size_t>(wait.position)];
-  return fmt::format("worker {} at {} waits for worker {} {}", wait.worker.value, to_text(action), wait.waits_for.value, wait.reason);
+  return fmt::format("worker {} at {} waits for worker {} {}", wait.worker.value, to_text(action),
+                     wait.waits_for.value, wait.reason);
 }
 
 /// The first 20 waits of the cycle, and how many there are.
@@ -39,12 +41,13 @@ void check_deadlock(const Facts& facts, int64_t credits, Report& report) {
   if (!found->cycle.empty()) {
     const Counterexample::Wait& first = found->cycle[0];
     report.add("deadlock", first.worker, blocked_at(first.worker, first.position),
-               "with {} credits per channel, {} workers wait in a cycle: {}", credits, found->cycle.size(),
-               cycle_text(facts, found->cycle));
+               "with {} credits per channel, {} workers wait in a cycle: {}", credits,
+               found->cycle.size(), cycle_text(facts, found->cycle));
     return;
   }
   for (const Counterexample::Wait& wait : found->abandoned) {
-    report.add("deadlock", wait.worker, blocked_at(wait.worker, wait.position), "{}, whose list has ended", wait_text(facts, wait));
+    report.add("deadlock", wait.worker, blocked_at(wait.worker, wait.position),
+               "{}, whose list has ended", wait_text(facts, wait));
   }
 }
 

@@ -1,6 +1,8 @@
-// memory: at no moment do a worker's stashed micro-batches, weight versions and gradients need more bytes than the limit.
+// memory: at no moment do a worker's stashed micro-batches, weight versions and gradients need more
+// bytes than the limit.
 //
-// Smallest schedule that breaks it: `0F0@0` on one worker, with a limit below stash_bytes[0] + weight_bytes[0].
+// Smallest schedule that breaks it: `0F0@0` on one worker, with a limit below stash_bytes[0] +
+// weight_bytes[0].
 #include "penstock/verify/memory_walk.h"
 #include "penstock/verify/rules/rules.h"
 
@@ -16,8 +18,9 @@ void check_memory(const Facts& facts, const Options& options, Report& report) {
       if (held.bytes <= options.memory_limit_bytes || reported) return;
       reported = true;
       const auto text = [&] {
-        return fmt::format("needs {} bytes ({} weight versions, {} stashed micro-batches), the limit is {}", clamped(held.bytes),
-                           held.versions, held.stashed, options.memory_limit_bytes);
+        return fmt::format(
+            "needs {} bytes ({} weight versions, {} stashed micro-batches), the limit is {}",
+            clamped(held.bytes), held.versions, held.stashed, options.memory_limit_bytes);
       };
       if (action == nullptr) {
         report.add("memory", worker, "{}", text());

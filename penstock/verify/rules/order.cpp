@@ -1,6 +1,8 @@
-// order: on every worker a micro-batch's actions follow the data (receive, forward, send, recompute, receive, backward, send, and W after
-// I); where a worker runs several stages of a micro-batch, its forwards ascend and its backwards descend; and the sync of a stage, the
-// norm of the worker and the step of the stage stand in turn after all B and W of their mini-batch and before any of a later one.
+// order: on every worker a micro-batch's actions follow the data (receive, forward, send,
+// recompute, receive, backward, send, and W after I); where a worker runs several stages of a
+// micro-batch, its forwards ascend and its backwards descend; and the sync of a stage, the norm of
+// the worker and the step of the stage stand in turn after all B and W of their mini-batch and
+// before any of a later one.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
 #include <vector>
@@ -14,8 +16,9 @@ constexpr uint8_t kForward = 1;
 constexpr uint8_t kReceivedGradients = 2;
 constexpr uint8_t kInputGradients = 4;  // B or I
 
-/// The order of stages on workers that hold several. A hand-over between two stages on one worker leaves no message, and neither does a
-/// skip connection between them, so all of a worker's stages count as linked.
+/// The order of stages on workers that hold several. A hand-over between two stages on one worker
+/// leaves no message, and neither does a skip connection between them, so all of a worker's stages
+/// count as linked.
 class LocalOrder {
  public:
   LocalOrder(const Facts& facts, Report& report) : report_(report) {
@@ -28,13 +31,17 @@ class LocalOrder {
     if (last.worker != worker.value) last = {.worker = worker.value};
     if (action.op == Op::Forward) {
       if (action.stage.value < last.forward) {
-        report_.add("order", worker, action, "stands after the forward of stage {} on the same worker, which needs its data", last.forward);
+        report_.add("order", worker, action,
+                    "stands after the forward of stage {} on the same worker, which needs its data",
+                    last.forward);
       }
       last.forward = action.stage.value;
     } else if (makes_input_gradients(action.op)) {
       if (action.stage.value > last.backward) {
-        report_.add("order", worker, action, "stands after the backward of stage {} on the same worker, which needs its data",
-                    last.backward);
+        report_.add(
+            "order", worker, action,
+            "stands after the backward of stage {} on the same worker, which needs its data",
+            last.backward);
       }
       last.backward = action.stage.value;
     }
@@ -54,7 +61,11 @@ class LocalOrder {
 class OrderWalk {
  public:
   OrderWalk(const Facts& facts, Report& report)
-      : facts_(facts), report_(report), local_(facts, report), held_(facts), done_(facts.num_cells(), 0) {}
+      : facts_(facts),
+        report_(report),
+        local_(facts, report),
+        held_(facts),
+        done_(facts.num_cells(), 0) {}
 
   void walk(WorkerId worker) {
     worker_ = worker;
@@ -95,11 +106,13 @@ class OrderWalk {
         done(action) |= kReceivedGradients;
         return;
       case Op::SendBackward:
-        return require(action, kInputGradients, true, "stands before the backward that makes the data");
+        return require(action, kInputGradients, true,
+                       "stands before the backward that makes the data");
       case Op::SyncGradients:
         return sync(action);
       case Op::NormGradients:
-        if (action.mini_batch.value != norms_) report_.add("order", worker_, action, "expected the norm of mini-batch {} next", norms_);
+        if (action.mini_batch.value != norms_)
+          report_.add("order", worker_, action, "expected the norm of mini-batch {} next", norms_);
         ++norms_;
         return;
       case Op::Step:
@@ -109,7 +122,9 @@ class OrderWalk {
     }
   }
 
-  uint8_t& done(const Action& action) { return done_[facts_.cell(action.stage, action.micro_batch)]; }
+  uint8_t& done(const Action& action) {
+    return done_[facts_.cell(action.stage, action.micro_batch)];
+  }
 
   void require(const Action& action, uint8_t bit, bool set, const char* message) {
     if (((done(action) & bit) != 0) != set) report_.add("order", worker_, action, "{}", message);
@@ -118,7 +133,8 @@ class OrderWalk {
   void recompute(const Action& action) {
     require(action, kForward, true, "stands before its forward");
     require(action, kInputGradients, false, "stands after the backward that needs it");
-    if ((done(action) & kInputGradients) == 0) require(action, kReceivedGradients, false, "stands after a receive of its gradients");
+    if ((done(action) & kInputGradients) == 0)
+      require(action, kReceivedGradients, false, "stands after a receive of its gradients");
   }
 
   /// B and W add to the gradients.
@@ -133,22 +149,27 @@ class OrderWalk {
                                    : "sync",
                   t);
     } else if (t > counts.steps) {
-      report_.add("order", worker_, action, "belongs to mini-batch {}, but the step of mini-batch {} has not been made", t, counts.steps);
+      report_.add("order", worker_, action,
+                  "belongs to mini-batch {}, but the step of mini-batch {} has not been made", t,
+                  counts.steps);
     }
   }
 
   void sync(const Action& action) {
     int64_t& syncs = held_[action.stage].syncs;
     const int64_t t = action.mini_batch.value;
-    if (t != syncs) report_.add("order", worker_, action, "expected the sync of mini-batch {} next", syncs);
-    if (t < norms_) report_.add("order", worker_, action, "stands after the norm of its mini-batch");
+    if (t != syncs)
+      report_.add("order", worker_, action, "expected the sync of mini-batch {} next", syncs);
+    if (t < norms_)
+      report_.add("order", worker_, action, "stands after the norm of its mini-batch");
     ++syncs;
   }
 
   void step(const Action& action) {
     Counts& counts = held_[action.stage];
     if (action.mini_batch.value != counts.steps) {
-      report_.add("order", worker_, action, "expected the step of mini-batch {} next", counts.steps);
+      report_.add("order", worker_, action, "expected the step of mini-batch {} next",
+                  counts.steps);
     }
     ++counts.steps;
     if (facts_.table.replicas(action.stage) > 1 && counts.syncs != counts.steps) {
@@ -165,7 +186,8 @@ class OrderWalk {
   WorkerId worker_{-1};
   HeldStages<Counts> held_;
   int64_t norms_ = 0;
-  std::vector<uint8_t> done_;  // by cell: a bit per finished action (cells belong to one worker each)
+  // by cell: a bit per finished action (cells belong to one worker each)
+  std::vector<uint8_t> done_;
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
-// pairing: every message that is sent is received exactly once by the stage it goes to and the other way round; a link between two stages
-// carries every micro-batch that the two run on different workers, and where the schedule trains its gradients come back; no stage is
-// isolated. (A message to the own worker is refused before: check_placement().)
+// pairing: every message that is sent is received exactly once by the stage it goes to and the
+// other way round; a link between two stages carries every micro-batch that the two run on
+// different workers, and where the schedule trains its gradients come back; no stage is isolated.
+// (A message to the own worker is refused before: check_placement().)
 //
-// Smallest schedule that breaks it: two stages, one micro-batch, `0F0,0SEND_F0` on worker 0 and `1F0` without `1RECV_F0` on worker 1.
+// Smallest schedule that breaks it: two stages, one micro-batch, `0F0,0SEND_F0` on worker 0 and
+// `1F0` without `1RECV_F0` on worker 1.
 #include <algorithm>
 #include <vector>
 
@@ -21,8 +23,8 @@ struct Ends {
 constexpr uint8_t kForward = 1;
 constexpr uint8_t kBackward = 2;
 
-/// The search for micro-batches that a link leaves out takes at most this many steps, and 8 for each action. Links between neighbours never
-/// need more.
+/// The search for micro-batches that a link leaves out takes at most this many steps, and 8 for
+/// each action. Links between neighbours never need more.
 constexpr int64_t kMoreLocalSteps = 100'000'000;
 
 class PairingCheck {
@@ -42,7 +44,8 @@ class PairingCheck {
         if (is_message(action.op)) sound = count(action) && sound;
       }
     }
-    // A message with one end alone shows only in the second walk; without any flaw there is an even number of ends for each message.
+    // A message with one end alone shows only in the second walk; without any flaw there is an even
+    // number of ends for each message.
     if (!sound || ends_found_ != 2 * messages_found_) report_ends();
     for (size_t link = 0; link < carried_.size() && !report_.full(); ++link) check_link(link);
     check_isolation();
@@ -82,7 +85,8 @@ class PairingCheck {
         const WorkerId worker{static_cast<int32_t>(w)};
         const int32_t peer = facts_.owner(action.peer, action.micro_batch).value;
         if ((sends ? message.receives : message.sends) == 0) {
-          report_.add("pairing", worker, action, "worker {} never {} it", peer, sends ? "receives" : "sends");
+          report_.add("pairing", worker, action, "worker {} never {} it", peer,
+                      sends ? "receives" : "sends");
         } else if ((sends ? message.sends : message.receives) > 1) {
           report_.add("pairing", worker, action, "occurs more than once");
         }
@@ -96,7 +100,8 @@ class PairingCheck {
     if (!facts_.forward_only) {
       const size_t reverse = index_.reverse(link);
       if (reverse == index_.num_links() || carried_[reverse] == 0) {
-        report_.add("pairing", WorkerId{-1}, "stage {} sends {} to stage {}, {}", from.value, from < to ? "outputs" : "gradients", to.value,
+        report_.add("pairing", WorkerId{-1}, "stage {} sends {} to stage {}, {}", from.value,
+                    from < to ? "outputs" : "gradients", to.value,
                     from < to ? "which sends no gradients back" : "which sends it no outputs");
       }
     }
@@ -104,12 +109,14 @@ class PairingCheck {
     local_steps_ += facts_.micro_batches;
     if (local_steps_ > most_local_steps_) {
       report_.add("pairing", WorkerId{-1},
-                  "too many links leave out micro-batches to judge why; the first not judged leads from stage {} to {}", from.value,
-                  to.value);
+                  "too many links leave out micro-batches to judge why; the first not judged leads "
+                  "from stage {} to {}",
+                  from.value, to.value);
       return;
     }
     if (computed_.empty()) find_computed();
-    for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b) check_carried(from, to, MicroBatchId{b});
+    for (int64_t b = 0; b < facts_.micro_batches && !report_.full(); ++b)
+      check_carried(from, to, MicroBatchId{b});
   }
 
   void find_computed() {
@@ -117,7 +124,8 @@ class PairingCheck {
     for (const auto& list : facts_.workers()) {
       for (const Action& action : list) {
         if (!is_compute(action.op)) continue;
-        computed_[facts_.cell(action.stage, action.micro_batch)] |= action.op == Op::Forward ? kForward : kBackward;
+        computed_[facts_.cell(action.stage, action.micro_batch)] |=
+            action.op == Op::Forward ? kForward : kBackward;
       }
     }
   }
@@ -133,12 +141,15 @@ class PairingCheck {
     const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForward : kBackward)) != 0;
     if (!needed || facts_.owner(from, b) == receiver) return;
     const size_t message = index_.find(receive);
-    if (message != index_.num_messages() && ends_[message].sends + ends_[message].receives > 0) return;
-    report_.add("pairing", receiver, receive, "is missing and not sent; other micro-batches use the link");
+    if (message != index_.num_messages() && ends_[message].sends + ends_[message].receives > 0)
+      return;
+    report_.add("pairing", receiver, receive,
+                "is missing and not sent; other micro-batches use the link");
   }
 
-  /// Stages that neither send nor receive, nor run a micro-batch on the same worker as another stage: what passes between those two leaves
-  /// no trace, and which layers they hold is not known here.
+  /// Stages that neither send nor receive, nor run a micro-batch on the same worker as another
+  /// stage: what passes between those two leaves no trace, and which layers they hold is not known
+  /// here.
   void check_isolation() {
     if (facts_.num_stages == 1 || facts_.micro_batches == 0) return;
     std::vector<uint8_t> talks(static_cast<size_t>(facts_.num_stages), 0);
@@ -179,9 +190,10 @@ class PairingCheck {
   const Facts& facts_;
   Report& report_;
   MessageIndex index_;
-  std::vector<Ends> ends_;         // by message
-  std::vector<int64_t> carried_;   // by link: different messages
-  std::vector<uint8_t> computed_;  // by cell: whether its forward and its backward occur; made when it is needed
+  std::vector<Ends> ends_;        // by message
+  std::vector<int64_t> carried_;  // by link: different messages
+  // by cell: whether its forward and its backward occur; made when it is needed
+  std::vector<uint8_t> computed_;
   int64_t ends_found_ = 0;
   int64_t messages_found_ = 0;
   int64_t local_steps_ = 0;

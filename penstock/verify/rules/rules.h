@@ -1,9 +1,10 @@
-// The six rules. Each reads a schedule whose actions are well placed (check_placement()) and adds what it finds to the report; each file
-// begins with its property and the smallest schedule that breaks it. All are linear in the number of actions.
+// The six rules. Each reads a schedule whose actions are well placed (check_placement()) and adds
+// what it finds to the report; each file begins with its property and the smallest schedule that
+// breaks it. All are linear in the number of actions.
 #pragma once
 
 #include "penstock/verify/facts.h"
-#include "penstock/verify/report.h"
+#include "penstock/verify/violation_list.h"
 
 namespace penstock::verify {
 

@@ -1,6 +1,7 @@
-// weights: every F, B, I, W and R uses the version that the policy prescribes (docs/weights.md), that version has been made by an earlier
-// step of the stage on the worker and not been freed, every version but the newest at the end is freed exactly once, not marked as part of
-// a mini-batch before the one whose step replaces it, and a step reads the newest.
+// weights: every F, B, I, W and R uses the version that the policy prescribes (docs/weights.md),
+// that version has been made by an earlier step of the stage on the worker and not been freed,
+// every version but the newest at the end is freed exactly once, not marked as part of a mini-batch
+// before the one whose step replaces it, and a step reads the newest.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0@0,0FREE0@0,0B0@0,0STEP0@0`.
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace {
 
 using schedule::WeightPolicy;
 
-/// Walks the workers' lists in order, stage 0's first where vertical-sync needs that, and keeps the state of the worker at hand.
+/// Walks the workers' lists in order, stage 0's first where vertical-sync needs that, and keeps the
+/// state of the worker at hand.
 class VersionWalk {
  public:
   VersionWalk(const Facts& facts, Report& report)
@@ -23,17 +25,20 @@ class VersionWalk {
         versions_(static_cast<size_t>(facts.mini_batches)),
         freed_by_(static_cast<size_t>(facts.most_held) * versions_, -1) {
     const WeightPolicy policy = facts.schedule.shape.policy;
-    if (policy == WeightPolicy::Stash || policy == WeightPolicy::VerticalSync) used_.resize(static_cast<size_t>(facts.micro_batches), 0);
+    if (policy == WeightPolicy::Stash || policy == WeightPolicy::VerticalSync)
+      used_.resize(static_cast<size_t>(facts.micro_batches), 0);
   }
 
   void walk(WorkerId worker) {
     worker_ = worker;
     held_.move_to(worker);
     const std::vector<Action>& list = facts_.workers()[worker.index()];
-    for (size_t i = 0; i < list.size(); ++i) visit(list[i], i + 1 < list.size() ? &list[i + 1] : nullptr);
+    for (size_t i = 0; i < list.size(); ++i)
+      visit(list[i], i + 1 < list.size() ? &list[i + 1] : nullptr);
     for (const auto& held : facts_.table.held_by(worker)) {
       const Counts& counts = held_[held.stage];
-      if (counts.steps == facts_.mini_batches && counts.frees < counts.steps) report_leaks(held.stage);
+      if (counts.steps == facts_.mini_batches && counts.frees < counts.steps)
+        report_leaks(held.stage);
     }
   }
 
@@ -50,7 +55,8 @@ class VersionWalk {
       free(action, next);
     } else if (action.op == Op::Step) {
       int64_t& steps = held_[action.stage].steps;
-      if (action.version.value != steps) report_.add("weights", worker_, action, "the newest version is {}", steps);
+      if (action.version.value != steps)
+        report_.add("weights", worker_, action, "the newest version is {}", steps);
       ++steps;
     }
   }
@@ -60,12 +66,13 @@ class VersionWalk {
     const int64_t steps = held_[action.stage].steps;
     const int64_t expected = prescribed(action, steps);
     if (version != expected) {
-      report_.add("weights", worker_, action, "policy {} prescribes version {}, found {}", to_string(facts_.schedule.shape.policy),
-                  expected, version);
+      report_.add("weights", worker_, action, "policy {} prescribes version {}, found {}",
+                  to_string(facts_.schedule.shape.policy), expected, version);
     }
     if (version < 0) return;
     if (version > steps) {
-      report_.add("weights", worker_, action, "version {} has not been made; the newest is {}", version, steps);
+      report_.add("weights", worker_, action, "version {} has not been made; the newest is {}",
+                  version, steps);
     } else if (is_freed(action.stage, version)) {
       report_.add("weights", worker_, action, "version {} has been freed", version);
     }
@@ -85,7 +92,8 @@ class VersionWalk {
       case WeightPolicy::VerticalSync:
         break;
     }
-    const bool notes = facts_.schedule.shape.policy == WeightPolicy::Stash || action.stage.value == 0;
+    const bool notes =
+        facts_.schedule.shape.policy == WeightPolicy::Stash || action.stage.value == 0;
     int64_t& used = used_[action.micro_batch.index()];
     if (action.op == Op::Forward && notes) used = steps;
     return used;
@@ -95,21 +103,27 @@ class VersionWalk {
     const int64_t version = action.version.value;
     Counts& counts = held_[action.stage];
     if (version < 0 || version > counts.steps || version >= facts_.mini_batches) {
-      report_.add("weights", worker_, action, "version {} {}", version, version > counts.steps ? "has not been made" : "must not be freed");
+      report_.add("weights", worker_, action, "version {} {}", version,
+                  version > counts.steps ? "has not been made" : "must not be freed");
       return;
     }
     if (is_freed(action.stage, version)) {
       report_.add("weights", worker_, action, "version {} has been freed before", version);
       return;
     }
-    const bool before_its_step = next != nullptr && next->op == Op::Step && next->stage == action.stage;
+    const bool before_its_step =
+        next != nullptr && next->op == Op::Step && next->stage == action.stage;
     if (version == counts.steps && !before_its_step) {
-      report_.add("weights", worker_, action, "version {} is the newest; it may only be freed right before the step that replaces it",
-                  version);
+      report_.add(
+          "weights", worker_, action,
+          "version {} is the newest; it may only be freed right before the step that replaces it",
+          version);
     }
     if (action.mini_batch.value < version) {
-      report_.add("weights", worker_, action, "belongs to mini-batch {}, but version {} is the newest until the step of mini-batch {}",
-                  action.mini_batch.value, version, version);
+      report_.add(
+          "weights", worker_, action,
+          "belongs to mini-batch {}, but version {} is the newest until the step of mini-batch {}",
+          action.mini_batch.value, version, version);
     }
     freed_by_[place(action.stage, version)] = worker_.value;
     ++counts.frees;
@@ -117,11 +131,14 @@ class VersionWalk {
 
   void report_leaks(StageId stage) {
     for (int64_t v = 0; v < facts_.mini_batches && !report_.full(); ++v) {
-      if (!is_freed(stage, v)) report_.add("weights", worker_, "version {} of stage {} is never freed", v, stage.value);
+      if (!is_freed(stage, v))
+        report_.add("weights", worker_, "version {} of stage {} is never freed", v, stage.value);
     }
   }
 
-  size_t place(StageId stage, int64_t version) const { return held_.place(stage) * versions_ + static_cast<size_t>(version); }
+  size_t place(StageId stage, int64_t version) const {
+    return held_.place(stage) * versions_ + static_cast<size_t>(version);
+  }
   bool is_freed(StageId stage, int64_t version) const {
     return version < facts_.mini_batches && freed_by_[place(stage, version)] == worker_.value;
   }
@@ -130,8 +147,10 @@ class VersionWalk {
   Report& report_;
   HeldStages<Counts> held_;
   size_t versions_;
-  std::vector<int32_t> freed_by_;  // by the stage's place and the version: the last worker that freed it
-  std::vector<int64_t> used_;      // by micro-batch: the version its forward used (vertical-sync: at stage 0)
+  // by the stage's place and the version: the last worker that freed it
+  std::vector<int32_t> freed_by_;
+  // by micro-batch: the version its forward used (vertical-sync: at stage 0)
+  std::vector<int64_t> used_;
   WorkerId worker_{-1};
 };
 
@@ -145,7 +164,8 @@ void check_weights(const Facts& facts, Report& report) {
   };
   // Vertical-sync takes the versions from stage 0, whose workers may have any numbers.
   const bool two_rounds = facts.schedule.shape.policy == WeightPolicy::VerticalSync;
-  for (int k = 0; two_rounds && k < facts.table.replicas(StageId{0}); ++k) visit(facts.table.worker_of_replica(StageId{0}, k));
+  for (int k = 0; two_rounds && k < facts.table.replicas(StageId{0}); ++k)
+    visit(facts.table.worker_of_replica(StageId{0}, k));
   for (int32_t w = 0; w < facts.table.num_workers(); ++w) {
     if (!two_rounds || facts.table.first_stage_of(WorkerId{w}).value != 0) visit(WorkerId{w});
   }

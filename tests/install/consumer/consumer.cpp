@@ -1,4 +1,5 @@
-// Uses the installed core as a stranger would: generates a schedule, proves it sound and predicts its time.
+// Uses the installed core as a stranger would: generates a schedule, proves it sound and predicts
+// its time.
 #include <penstock/penstock.h>
 
 #include <iostream>
@@ -6,7 +7,10 @@
 int main() {
   using namespace penstock;
   const auto kind = schedule::Kind::OneFOneB;
-  const schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 8, .accumulate = 1, .policy = schedule::default_policy(kind)};
+  const schedule::ScheduleShape shape{.replicas = {1, 1},
+                                      .micro_batches = 8,
+                                      .accumulate = 1,
+                                      .policy = schedule::default_policy(kind)};
   const schedule::Schedule compute = schedule::generate(kind, shape);
   const schedule::Schedule lowered = schedule::lower(compute, schedule::chain_links(2));
   const size_t violations = verify::verify(lowered).size();

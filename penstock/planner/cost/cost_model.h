@@ -1,0 +1,126 @@
+// What a stage and a cut cost under a named model. The partitioner minimises the slowest of them.
+// docs/planner.md has the formulas.
+//
+//   const auto model = make_cost_model("penstock", cluster, GradientSync::Ring);
+//   double ns = model->stage_ns({.compute_ns = 1000, .step_ns = 10, .weight_bytes = 4000}, 2,
+//       /*level=*/1, /*micro_batches=*/0);
+//
+// A `level` is the lowest one of the cluster a unit of which holds all workers concerned
+// (cluster/topology.h): what the links cost.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/cluster/topology.h"
+
+namespace penstock::planner {
+
+/// A stage as the partitioner sees it: sums over its layers for one micro-batch on a device of
+/// speed 1.
+struct SegmentCost {
+  /// Forward + backward, and forward once more where the stage recomputes its activations.
+  int64_t compute_ns = 0;
+  int64_t step_ns = 0;
+  int64_t weight_bytes = 0;
+};
+
+/// The same work on a device `speed` times as fast as the one that was measured, rounded up;
+/// saturates. `speed` > 0.
+SegmentCost on_device(const SegmentCost& segment, double speed);
+int64_t on_device_ns(int64_t ns, double speed);
+
+/// How the replicas of a stage add their gradients. Names: "ring", "parameter-server", "summation".
+/// CPU machines stand at the outermost level: what goes through them costs that level's bandwidth
+/// and latency, however close the replicas are.
+enum class GradientSync : uint8_t {
+  Ring,  ///< 2(m-1)/m W at the slowest link between the m replicas
+  /// On the cluster's CPU machines: max(W/B, mW/(kB_cpu)); colocated with the replicas, like ring,
+  /// where it has none.
+  ParameterServer,
+  /// BytePS (OSDI 2020, section 4.2): shares over CPU machines and replicas so that all NICs finish
+  /// together; ring where that is faster, as between replicas of one server.
+  Summation,
+};
+GradientSync parse_gradient_sync(std::string_view name);
+std::string_view to_string(GradientSync sync);
+
+/// A linear function of a segment.
+struct SegmentBound {
+  double per_compute_ns = 1;
+  double per_step_ns = 0;
+  double per_weight_byte = 0;
+  double fixed_ns = 0;
+};
+
+/// Immutable, so thread-safe.
+class CostModel {
+ public:
+  CostModel(const cluster::Cluster& cluster, GradientSync sync);
+  virtual ~CostModel() = default;
+  virtual std::string_view name() const = 0;
+
+  /// Time per micro-batch of a stage replicated `replicas` times on workers that share a unit of
+  /// `level`, in ns, when an optimiser step takes `micro_batches` micro-batches. 0 stands for one
+  /// round, that is `replicas` of them: all that can be said before the other stages are known.
+  /// Never below compute / replicas; never falls when the level rises. Computation is that of a
+  /// device of speed 1.
+  virtual double stage_ns(const SegmentCost& segment, int replicas, int level,
+                          int64_t micro_batches) const = 0;
+
+  /// Time per micro-batch of a cut between two stages that share a unit of `level`, which `bytes`
+  /// of activations cross forward and as many of gradients back. Never falls when the level rises.
+  virtual double cut_ns(int64_t bytes, int level) const = 0;
+
+  /// The smallest count in [least, most] with stage_ns(...) <= limit_ns, or 0 when there is none.
+  virtual int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most,
+                              int level, int64_t micro_batches) const = 0;
+
+  /// A lower bound on replicas * stage_ns(...) for all stages of at least `replicas` replicas that
+  /// span at least `level`. That of one replica holds for all.
+  virtual SegmentBound least_worker_ns(int replicas, int level, int64_t micro_batches) const;
+
+  /// One gradient synchronisation over `replicas` workers that share a unit of `level`, as the
+  /// simulator charges it under every model: rounded up, saturating, 0 for one replica.
+  int64_t sync_ns(int64_t weight_bytes, int replicas, int level) const;
+  const cluster::Topology& topology() const { return topology_; }
+  GradientSync sync() const { return sync_; }
+
+ protected:
+  /// Time of a byte through the links of a level.
+  double ns_per_byte(int level) const { return ns_per_byte_[static_cast<size_t>(level)]; }
+  double latency_ns(int level) const {
+    return static_cast<double>(topology_.path(level).latency_ns);
+  }
+  /// The time of a synchronisation over at least two replicas, latency included, divided by
+  /// `divisor`: the number of replicas or 1. Divided by the replicas it never rises with them,
+  /// rounding included; undivided it never falls.
+  double sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const;
+  /// The part per weight byte and the fixed part of a lower bound on sync_time_ns(..., 1) for at
+  /// least these replicas and this level.
+  SegmentBound least_sync_ns(int replicas, int level) const;
+
+ private:
+  double ring_ns(double weight_bytes, int replicas, int level, double divisor) const;
+  double service_factor(double replicas) const;
+
+  cluster::Topology topology_;
+  GradientSync sync_;
+  /// CPU machines, each counted as often as its NIC is faster than a worker's.
+  double servers_ = 0;
+  std::vector<double> ns_per_byte_;
+};
+
+/// "penstock": what the runtime does. "sosp2019": SOSP 2019, section 3.1, as printed. "released":
+/// what PipeDream's released optimiser computes without activation compression (activation
+/// transfers are free, computation and synchronisation add up). "report2018": the 2018 technical
+/// report, max of computation and 4(m-1)|w|/(mB). docs/planner.md has all four formulas. Throws
+/// ConfigError listing the names otherwise.
+std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
+                                           GradientSync sync);
+const std::vector<std::string>& cost_model_names();
+
+}  // namespace penstock::planner

@@ -1,0 +1,45 @@
+// Splits for schedules whose workers hold several stages: interleaved, zb-v, dualpipe-v and
+// chimera. Internal to the planner.
+//
+// The workers form c copies of a pipeline of p workers; each worker of a copy holds v chunks of
+// layers (a loop, a V, or for chimera one stage in each direction). Tried: every divisor c of the
+// number of workers (at most kMostCopies of them), v = 2, 3 and 4 for interleaved. Cutting starts
+// from the best straight split into p v stages, which is exact over all cuts of the model; its
+// order of the layers is kept. Then boundaries move for the sums over each worker's chunks
+// (chunk_cuts.h): a local optimum, and for a V also the best fold.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/planner/families/split_finder.h"
+
+namespace penstock::planner {
+
+inline constexpr size_t kMostCopies = 5;
+/// Plans name the worker of every stage and replica.
+inline constexpr int kMostChunkedWorkers = 4'096;
+
+/// Which of the splits to make.
+struct ChunkChoice {
+  bool one_copy = false;
+  /// Only splits whose slowest worker computes less per micro-batch; 0: all.
+  double faster_than_ns = 0;
+};
+
+struct ChunkedSplit {
+  Split split;
+  /// Share by which the slowest worker may exceed that of the best cut for the same workers and
+  /// chunks.
+  double optimality_gap = 0;
+};
+
+struct ChunkedSplits {
+  std::vector<ChunkedSplit> splits;
+  std::string reason;  ///< why there are none
+};
+
+ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, schedule::Kind kind,
+                             const ChunkChoice& choice = {});
+
+}  // namespace penstock::planner

@@ -1,0 +1,278 @@
+#include "penstock/planner/families/families.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/planner/families/chunks.h"
+#include "penstock/planner/families/hybrid.h"
+#include "penstock/planner/families/reasons.h"
+#include "penstock/planner/pricing/prediction.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using schedule::Kind;
+using schedule::WeightPolicy;
+
+namespace {
+
+// Hybrid splits whose estimates are so close that the simulator decides.
+constexpr size_t kSimulatedHybrids = 3;
+
+Family family_of(Kind kind) {
+  return {.kind = kind,
+          .policy = default_policy(kind),
+          .straight = kind == Kind::ModelParallel || kind == Kind::GPipe,
+          .may_be_single_stage = false};
+}
+
+// Kinds whose best split the partitioner alone cannot tell: it knows neither latency nor what a
+// worker does in between.
+bool is_chosen_by_simulation(Kind kind) {
+  return is_chunked(kind) || kind == Kind::EagerOneFOneB || kind == Kind::ZbH1 ||
+         kind == Kind::ZbH2;
+}
+
+// More than this in one step takes too long to simulate.
+constexpr int64_t kMostActionsPerStep = 250'000;
+
+bool is_large(const Plan& plan) {
+  return plan.shares_workers() && actions_per_step(plan) > kMostActionsPerStep;
+}
+
+double most_samples_per_s(const Plan& plan) {
+  return static_cast<double>(plan.micro_batch_size) * 1e9 /
+         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
+}
+
+// A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that
+// are too full, then shorter steps.
+struct Tried {
+  Candidate candidate;
+  Priced priced;
+  std::string reason;  ///< why it cannot be run; empty
+};
+
+Tried tried(const Context& context, Candidate candidate) {
+  const bool may_shorten = candidate.micro_batches == 0 && context.options.micro_batches == 0;
+  const int least = candidate.split.places.front().count;
+  for (;;) {
+    Priced priced = price_parts(context, candidate.split, candidate.micro_batches);
+    if (is_large(priced.plan))
+      return {std::move(candidate), {}, "a step has too many actions to be simulated"};
+    predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
+    std::string reason = over_limit(context, candidate.split, priced.plan);
+    if (reason.empty() || candidate.split.hosts.empty())
+      return {std::move(candidate), std::move(priced), std::move(reason)};
+    bool changed = false;
+    for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Recompute::Auto; ++s) {
+      const int64_t limit = stage_limit_bytes(context, candidate.split, s);
+      if (limit == 0 || priced.plan.stages[s].memory_bytes <= limit || candidate.split.recompute[s])
+        continue;
+      candidate.split.recompute[s] = true;
+      changed = true;
+    }
+    if (changed) continue;
+    const int64_t shorter = priced.plan.micro_batches / 2 / least * least;
+    if (!may_shorten || shorter < least)
+      return {std::move(candidate), std::move(priced), std::move(reason)};
+    candidate.micro_batches = shorter;
+  }
+}
+
+}  // namespace
+
+PlanResult Families::plan(const Family& family, bool wants_least_memory) {
+  const auto found = finder_.best(family);
+  if (!found) {
+    return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
+                                             : does_not_fit(context_, family.kind)};
+  }
+  Plan plan = price(context_, found->split, found->micro_batches);
+  plan.optimality_gap = found->optimality_gap;
+  std::string reason = over_limit(context_, found->split, plan);
+  if (!reason.empty()) return {std::nullopt, std::move(reason)};
+  return {std::move(plan), ""};
+}
+
+const PlanResult& Families::standard(const std::string& strategy) {
+  const auto [entry, is_new] = standard_.try_emplace(strategy);
+  if (is_new) {
+    try {
+      entry->second = make(strategy);
+    } catch (const ConfigError& error) {
+      entry->second = {std::nullopt, error.what()};
+    }
+  }
+  return entry->second;
+}
+
+namespace {
+
+// Why none of the candidates fits: that of the one that needs the least memory.
+class LeastNeeded {
+ public:
+  explicit LeastNeeded(std::string reason) : reason_(std::move(reason)) {}
+
+  void add(const Tried& tried) {
+    const int64_t bytes = tried.priced.plan.stages.empty()
+                              ? INT64_MAX
+                              : alternative_of(tried.priced.plan, "").memory_bytes;
+    if (bytes < INT64_MAX) ++known_;
+    if (bytes > bytes_ || (bytes == bytes_ && known_ > 0)) return;
+    bytes_ = bytes;
+    reason_ = tried.reason;
+  }
+  void add(const ConfigError& error) {
+    if (known_ == 0) reason_ = error.what();
+  }
+  std::string text() const {
+    return known_ < 2
+               ? reason_
+               : fmt::format("{}; the other splits tried ({}) need no less", reason_, known_ - 1);
+  }
+
+ private:
+  std::string reason_;
+  int64_t bytes_ = INT64_MAX;
+  int known_ = 0;
+};
+
+}  // namespace
+
+PlanResult Families::best_of(const std::vector<Candidate>& candidates, double faster_than,
+                             std::string reason) {
+  LeastNeeded refused(std::move(reason));
+  const Tried* best = nullptr;
+  std::vector<Tried> all;
+  all.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) {
+    const double needed = best == nullptr
+                              ? faster_than
+                              : std::max(faster_than, best->priced.plan.throughput_samples_per_s);
+    try {
+      if (most_samples_per_s(
+              price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed)
+        continue;
+      all.push_back(tried(context_, candidate));
+    } catch (const ConfigError& error) {  // the kind cannot run this split
+      refused.add(error);
+      continue;
+    }
+    Tried& last = all.back();
+    if (!last.reason.empty()) {
+      refused.add(last);
+    } else if (best == nullptr || last.priced.plan.throughput_samples_per_s >
+                                      best->priced.plan.throughput_samples_per_s) {
+      best = &last;
+    }
+  }
+  if (best == nullptr) return {std::nullopt, refused.text()};
+  Plan plan = price(context_, best->candidate.split, best->candidate.micro_batches);
+  plan.optimality_gap = best->candidate.optimality_gap;
+  std::string misfit = over_limit(context_, best->candidate.split, plan);
+  if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
+  return {std::move(plan), ""};
+}
+
+std::optional<Plan> Families::faster_synchronous(const std::string& strategy, double samples_per_s,
+                                                 bool one_copy) {
+  try {
+    Candidates found = synchronous_candidates(context_, finder_, schedule::parse_kind(strategy),
+                                              one_copy, samples_per_s);
+    PlanResult result = best_of(found.list, samples_per_s, std::move(found.reason));
+    if (result.plan && result.plan->throughput_samples_per_s > samples_per_s)
+      return std::move(result.plan);
+  } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
+  }
+  return std::nullopt;
+}
+
+PlanResult Families::make(const std::string& strategy) {
+  if (strategy == "hybrid") return hybrid();
+  const Kind kind = schedule::parse_kind(strategy);
+  if (is_chosen_by_simulation(kind)) {
+    Candidates found = synchronous_candidates(context_, finder_, kind, false, 0);
+    return best_of(found.list, 0, std::move(found.reason));
+  }
+  PlanResult result = plan(family_of(kind), false);
+  if (kind != Kind::OneFOneB || context_.model->name() != "penstock") return result;
+  // The cost model knows no stalls: the best straight pipeline may run faster than the optimum.
+  Family straight = family_of(kind);
+  straight.straight = true;
+  PlanResult other = plan(straight, false);
+  const bool faster = other.plan && (!result.plan || other.plan->throughput_samples_per_s >
+                                                         result.plan->throughput_samples_per_s);
+  return faster ? other : result;
+}
+
+PlanResult Families::hybrid() {
+  PlanResult best{std::nullopt, "it takes at least two workers and two layers"};
+  for (const Split& split : hybrid_splits(context_, kSimulatedHybrids)) {
+    const int64_t micro_batches =
+        context_.options.micro_batches > 0 ? context_.options.micro_batches : split.places[0].count;
+    Plan plan = price(context_, split, micro_batches);
+    std::string reason = over_limit(context_, split, plan);
+    if (!reason.empty()) {
+      if (!best.plan) best.reason = std::move(reason);
+    } else if (!best.plan || plan.throughput_samples_per_s > best.plan->throughput_samples_per_s) {
+      best = {std::move(plan), ""};
+    }
+  }
+  return best;
+}
+
+std::vector<FamilyRow> Families::rows(const std::vector<std::string>& strategies,
+                                      const Plan& winner) {
+  std::vector<FamilyRow> rows;
+  for (const std::string& strategy : strategies) rows.push_back(row(strategy, winner));
+  return rows;
+}
+
+FamilyRow Families::row(const std::string& strategy, const Plan& winner) {
+  if (strategy == winner.strategy) return {alternative_of(winner, strategy), true};
+  FamilyRow missing{{.strategy = strategy, .config = ""}, false};
+  const PlanResult& result = standard(strategy);
+  if (result.plan) return {alternative_of(*result.plan, strategy), true};
+  missing.entry.note = result.reason;
+  return missing;
+}
+
+const std::vector<std::string>& synchronous_pipelines() {
+  static const std::vector<std::string> names{"gpipe",       "1f1b-flush", "eager-1f1b",
+                                              "interleaved", "zb-h1",      "zb-h2",
+                                              "zb-v",        "dualpipe-v", "chimera"};
+  return names;
+}
+
+const std::vector<std::string>& short_list() {
+  static const std::vector<std::string> names{"serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush"};
+  return names;
+}
+
+const std::vector<std::string>& all_families() {
+  static const std::vector<std::string> names{
+      "serial",     "dp",          "mp",    "hybrid", "gpipe", "1f1b",       "2bw",    "1f1b-flush",
+      "eager-1f1b", "interleaved", "zb-h1", "zb-h2",  "zb-v",  "dualpipe-v", "chimera"};
+  return names;
+}
+
+plan::Alternative alternative_of(const Plan& plan, const std::string& strategy) {
+  plan::Alternative result{.strategy = strategy,
+                           .config = plan.config(),
+                           .throughput_samples_per_s = plan.throughput_samples_per_s,
+                           .weights = plan.weights,
+                           .micro_batches = plan.micro_batches,
+                           .latency_ns = plan.latency_ns,
+                           .memory_bytes = 0,
+                           .idle_share = plan.idle_share,
+                           .bytes_per_sample = plan.bytes_per_sample};
+  for (const plan::Stage& stage : plan.stages)
+    result.memory_bytes = std::max(result.memory_bytes, stage.memory_bytes);
+  return result;
+}
+
+}  // namespace penstock::planner

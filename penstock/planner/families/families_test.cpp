@@ -1,0 +1,464 @@
+#include "penstock/planner/families/families.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/planner/families/hybrid.h"
+#include "penstock/planner/families/layer_runs.h"
+#include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/schedule/placement.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_graphs::between;
+using testing_graphs::chain;
+using testing_graphs::flat_cluster;
+
+profile::Profile vgg_like() {
+  return chain({400'000, 400'000, 30'000}, {1000, 1000, 1'000'000}, {10'000, 10'000, 100});
+}
+
+plan::Plan compared(const profile::Profile& profile, const cluster::Cluster& cluster,
+                    PlanOptions options = {}) {
+  options.compare = true;
+  PlanResult result = make_plan(profile, cluster, options);
+  EXPECT_TRUE(result.plan.has_value()) << result.reason;
+  plan::validate(*result.plan);
+  return *result.plan;
+}
+
+const plan::Alternative& row(const plan::Plan& plan, const std::string& strategy) {
+  for (const plan::Alternative& alternative : plan.alternatives) {
+    if (alternative.strategy == strategy) return alternative;
+  }
+  throw std::runtime_error("no row for " + strategy);
+}
+
+TEST(Compare, ListsEveryFamilyWithAReason) {
+  const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000));
+  std::vector<std::string> names;
+  for (const plan::Alternative& alternative : plan.alternatives) {
+    names.push_back(alternative.strategy);
+    EXPECT_FALSE(alternative.note.empty()) << alternative.strategy;
+    EXPECT_TRUE(alternative.throughput_samples_per_s == 0 ||
+                alternative.bytes_per_sample.size() == 1)
+        << alternative.strategy;
+  }
+  EXPECT_EQ(names, all_families());
+  EXPECT_THAT(row(plan, "1f1b").note, HasSubstr("The slowest part is stage"));
+  EXPECT_EQ(row(plan, "1f1b").throughput_samples_per_s, plan.throughput_samples_per_s);
+  EXPECT_THAT(row(plan, "dp").note, HasSubstr("gradient synchronisation"));
+}
+
+TEST(Compare, SaysWhenDataParallelismIsBest) {
+  const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000'000));
+  EXPECT_EQ(plan.strategy, "dp");
+  EXPECT_THAT(row(plan, "dp").note, HasSubstr("data parallelism is best"));
+}
+
+TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(16, 1'000'000), std::vector<int64_t>(16, 1'000),
+            std::vector<int64_t>(16, 1'000));
+  PlanOptions options;
+  options.strategy = "interleaved";
+  for (const auto& [workers, copies] : {std::pair{8, 1}, std::pair{4, 2}}) {
+    plan::Plan plan = *make_plan(profile, flat_cluster(workers, 1'000'000'000'000), options).plan;
+    for (plan::Stage& stage : plan.stages) stage.replicas = copies;
+    plan.hosts = schedule::loop_hosts(static_cast<int>(plan.stages.size()), workers, copies);
+    const plan::Plan chunked =
+        price_hosted_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), plan.stages,
+                          plan.hosts, options);
+    // A line of as many workers with one stage each, and as many copies.
+    std::vector<std::vector<std::string>> stages(static_cast<size_t>(workers));
+    for (size_t l = 0; l < 16; ++l)
+      stages[l * static_cast<size_t>(workers) / 16].push_back("l" + std::to_string(l));
+    PlanOptions flushed;
+    flushed.strategy = "1f1b-flush";
+    const plan::Plan straight =
+        price_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), stages,
+                   std::vector<int>(static_cast<size_t>(workers), copies), flushed);
+    EXPECT_EQ(chunked.num_workers(), 8);
+    EXPECT_EQ(chunked.micro_batches, straight.micro_batches);
+    EXPECT_EQ(straight.micro_batches, 4 * workers);
+  }
+}
+
+TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(24, 1'000'000), std::vector<int64_t>(24, 1'000),
+            std::vector<int64_t>(24, 1'000));
+  PlanOptions options;
+  options.recompute = "never";
+  options.micro_batches = 8;
+  for (const std::string strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+    options.strategy = strategy;
+    options.memory_limit_bytes = 1'000;
+    const PlanResult refused = make_plan(profile, flat_cluster(4, 1'000'000'000'000), options);
+    ASSERT_FALSE(refused.plan.has_value());
+    const size_t at = refused.reason.find(" bytes);");
+    ASSERT_NE(at, std::string::npos) << refused.reason;
+    options.memory_limit_bytes =
+        std::stoll(refused.reason.substr(refused.reason.rfind('(', at) + 1));
+    EXPECT_TRUE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value())
+        << refused.reason;
+    --options.memory_limit_bytes;
+    EXPECT_FALSE(make_plan(profile, flat_cluster(4, 1'000'000'000'000), options).plan.has_value())
+        << refused.reason;
+  }
+}
+
+// Each worker of zb-h2 may begin the next step as early as it ended this one, unless all wait for
+// each other in between.
+TEST(Families, NormsMakeWorkersWaitAtEachStep) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(8, 1'000'000), std::vector<int64_t>(8, 1'000),
+            std::vector<int64_t>(8, 1'000));
+  PlanOptions options;
+  options.strategy = "zb-h2";
+  options.straight = true;
+  options.micro_batches = 32;
+  const cluster::Cluster cluster = flat_cluster(8, 1'000'000'000'000);
+  const plan::Plan without = *make_plan(profile, cluster, options).plan;
+  options.global_norm = true;
+  const plan::Plan with = *make_plan(profile, cluster, options).plan;
+  EXPECT_LT(without.idle_share, 0.01);
+  // (p-1) F of 32 x 3 F and that, where F = I = W.
+  EXPECT_NEAR(with.idle_share, 7.0 / (96 + 7), 0.005);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock", true).throughput_samples_per_s,
+            with.throughput_samples_per_s);
+  EXPECT_EQ(reprice(with, profile, cluster, "penstock").throughput_samples_per_s,
+            without.throughput_samples_per_s);
+}
+
+TEST(Compare, ChangesNothingOfThePlanItself) {
+  plan::Plan with = compared(vgg_like(), flat_cluster(4, 1'000'000'000));
+  plan::Plan without = *make_plan(vgg_like(), flat_cluster(4, 1'000'000'000), {}).plan;
+  with.alternatives = without.alternatives = {};
+  with.notes = without.notes = {};
+  EXPECT_EQ(with, without);
+}
+
+TEST(Compare, FamiliesThatDoNotFitSayWhatTheyNeed) {
+  PlanOptions options;
+  options.memory_limit_bytes = 45'000;
+  const plan::Plan plan = compared(chain({100, 100}, {10'000, 10'000}, {10, 10}),
+                                   flat_cluster(2, 1'000'000'000), options);
+  EXPECT_EQ(row(plan, "dp").throughput_samples_per_s, 0);
+  EXPECT_THAT(row(plan, "dp").note, HasSubstr("no dp plan for 2 workers fits into"));
+}
+
+TEST(Compare, TwoBufferedNeedsStepsAsLongAsThePipeline) {
+  PlanOptions options;
+  options.mini_batch = 1;
+  const plan::Plan plan = compared(chain({100, 100, 100}, {1, 1, 1}, {1, 1, 1}),
+                                   flat_cluster(3, 1'000'000'000'000), options);
+  EXPECT_EQ(row(plan, "2bw").throughput_samples_per_s, 0);
+  EXPECT_FALSE(row(plan, "2bw").note.empty());
+}
+
+TEST(Compare, MemoryAndLatencyAreThoseOfThePlanByName) {
+  const plan::Plan plan = compared(vgg_like(), flat_cluster(3, 1'000'000'000));
+  for (const plan::Alternative& alternative : plan.alternatives) {
+    if (alternative.strategy == "hybrid" || alternative.throughput_samples_per_s == 0) continue;
+    PlanOptions options;
+    options.strategy = alternative.strategy;
+    const plan::Plan own = *make_plan(vgg_like(), flat_cluster(3, 1'000'000'000), options).plan;
+    if (own.config() != alternative.config) continue;
+    EXPECT_EQ(own.throughput_samples_per_s, alternative.throughput_samples_per_s)
+        << alternative.strategy;
+    EXPECT_EQ(own.latency_ns, alternative.latency_ns) << alternative.strategy;
+    EXPECT_EQ(own.idle_share, alternative.idle_share) << alternative.strategy;
+  }
+}
+
+TEST(LayerRuns, BalancedIsTheLeastPossibleMaximum) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(seed);
+    const int n = static_cast<int>(between(rng, 1, 8));
+    const profile::Profile profile = testing_graphs::random_profile(rng, n, 0.2);
+    const cluster::Cluster cluster = flat_cluster(2, 1);
+    const PlanOptions options;
+    const Context context(profile, cluster, options);
+    const LayerRuns runs(context);
+    const int begin = static_cast<int>(between(rng, 0, n - 1));
+    const int parts = static_cast<int>(between(rng, 1, n - begin));
+    const std::vector<int> ends = runs.balanced(begin, parts);
+    ASSERT_EQ(static_cast<int>(ends.size()), parts) << "seed " << seed;
+    ASSERT_EQ(ends.back(), n);
+    const auto largest = [&](const std::vector<int>& cuts) {
+      int64_t most = 0;
+      int from = begin;
+      for (const int end : cuts) {
+        EXPECT_GT(end, from) << "seed " << seed;
+        most = std::max(most, runs.compute_ns(from, end));
+        from = end;
+      }
+      return most;
+    };
+    int64_t best = INT64_MAX;
+    for (unsigned mask = 0; mask < 1u << (n - begin - 1); ++mask) {
+      std::vector<int> cuts;
+      for (int i = 0; i < n - begin - 1; ++i) {
+        if ((mask >> i & 1) != 0) cuts.push_back(begin + i + 1);
+      }
+      cuts.push_back(n);
+      if (static_cast<int>(cuts.size()) == parts) best = std::min(best, largest(cuts));
+    }
+    EXPECT_EQ(largest(ends), best) << "seed " << seed;
+  }
+}
+
+TEST(LayerRuns, CheapestIsTheLeastOfAllCuts) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(seed);
+    const int n = static_cast<int>(between(rng, 1, 9));
+    const profile::Profile profile = testing_graphs::random_profile(rng, n, 0.2);
+    const cluster::Cluster cluster = flat_cluster(2, 1);
+    const PlanOptions options;
+    const Context context(profile, cluster, options);
+    const LayerRuns runs(context);
+    const int64_t dearest_ns = between(rng, 1, runs.compute_ns(0, n) + 1);
+    std::vector<double> cut_ns(1, 1e18);  // before the first layer there is no cut
+    for (int end = 1; end <= n; ++end)
+      cut_ns.push_back(static_cast<double>(between(rng, 0, dearest_ns)));
+    cut_ns.back() = 1e18;
+    const int parts = static_cast<int>(between(rng, 1, n));
+    const auto slowest = [&](const std::vector<int>& ends) {
+      double most = 0;
+      int begin = 0;
+      for (const int end : ends) {
+        EXPECT_GT(end, begin) << "seed " << seed;
+        most = std::max(
+            most, static_cast<double>(runs.compute_ns(begin, end) + runs.step_ns(begin, end)));
+        if (end < n) most = std::max(most, cut_ns[static_cast<size_t>(end)]);
+        begin = end;
+      }
+      EXPECT_EQ(begin, n);
+      return most;
+    };
+    double best = HUGE_VAL;
+    for (unsigned mask = 0; mask < 1u << (n - 1); ++mask) {
+      std::vector<int> ends;
+      for (int i = 0; i + 1 < n; ++i) {
+        if ((mask >> i & 1) != 0) ends.push_back(i + 1);
+      }
+      ends.push_back(n);
+      if (static_cast<int>(ends.size()) == parts) best = std::min(best, slowest(ends));
+    }
+    const std::vector<int> ends = runs.cheapest(parts, cut_ns);
+    ASSERT_EQ(static_cast<int>(ends.size()), parts) << "seed " << seed;
+    EXPECT_EQ(slowest(ends), best) << "seed " << seed;
+  }
+}
+
+TEST(LayerRuns, CutBytesAreThoseOfTheSplit) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = testing_graphs::random_profile(rng, 6, 0.3);
+    const cluster::Cluster cluster = flat_cluster(2, 1);
+    const PlanOptions options;
+    const Context context(profile, cluster, options);
+    const CutStates states(profile.graph, context.layers);
+    const LayerRuns runs(context);
+    for (int s = 0; s < states.size(); ++s) {
+      int count = 0;
+      while (count < 6 && states.contains(s, LayerId{count})) ++count;
+      bool is_prefix = true;
+      for (int l = count; l < 6; ++l) is_prefix = is_prefix && !states.contains(s, LayerId{l});
+      if (is_prefix) {
+        EXPECT_EQ(runs.cut_bytes(count), states.cut_bytes(s)) << "seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(Hybrid, ReplicatesTheConvolutionsAndCutsOffTheDenseLayers) {
+  const profile::Profile profile = vgg_like();
+  const cluster::Cluster cluster = flat_cluster(8, 1'000'000'000);
+  const PlanOptions options;
+  const Context context(profile, cluster, options);
+  const std::vector<Split> splits = hybrid_splits(context, 3);
+  ASSERT_FALSE(splits.empty());
+  EXPECT_THAT(splits[0].replicas(), ElementsAre(7, 1));
+  EXPECT_EQ(splits[0].stages[1], std::vector<LayerId>{LayerId{2}});
+  const plan::Plan plan = compared(profile, cluster);
+  EXPECT_EQ(row(plan, "hybrid").config, "7-1");
+  EXPECT_EQ(row(plan, "hybrid").micro_batches, 7);
+  EXPECT_EQ(row(plan, "hybrid").weights, "flush");
+  EXPECT_LT(row(plan, "hybrid").throughput_samples_per_s, plan.throughput_samples_per_s);
+}
+
+TEST(Hybrid, NeedsTwoWorkersAndTwoLayers) {
+  const PlanOptions options;
+  const cluster::Cluster one = flat_cluster(1, 1);
+  const cluster::Cluster two = flat_cluster(2, 1);
+  const profile::Profile layers = vgg_like();
+  const profile::Profile layer = chain({1}, {1}, {1});
+  EXPECT_TRUE(hybrid_splits(Context(layers, one, options), 3).empty());
+  EXPECT_TRUE(hybrid_splits(Context(layer, two, options), 3).empty());
+}
+
+profile::Profile eight_layers() {
+  return chain(std::vector<int64_t>(8, 1000), std::vector<int64_t>(8, 10),
+               std::vector<int64_t>(8, 5));
+}
+
+PlanResult planned(const profile::Profile& profile, const cluster::Cluster& cluster,
+                   const std::string& strategy, PlanOptions options = {}) {
+  options.strategy = strategy;
+  return make_plan(profile, cluster, options);
+}
+
+// p workers, m micro-batches, F = 1000, B = 2000 per layer; idle time as docs/schedules.md has it.
+TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000'000);
+  PlanOptions options;
+  options.micro_batches = 8;
+  options.chunks = 4;
+  const plan::Plan interleaved = *planned(eight_layers(), cluster, "interleaved", options).plan;
+  EXPECT_EQ(interleaved.config(), "2x4 chunks");
+  EXPECT_EQ(interleaved.hosts, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+  // A step of 8 x 12,000 ns, and (p-1)(F+B)/v = 12,000/4 of idle time.
+  EXPECT_NEAR(interleaved.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4),
+              8e9 / 99'000 * 0.01);
+  options.chunks = 0;
+  const plan::Plan flush = *planned(eight_layers(), cluster, "1f1b-flush", options).plan;
+  EXPECT_NEAR(flush.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000), 8e9 / 108'000 * 0.01);
+  const plan::Plan zb = *planned(eight_layers(), cluster, "zb-h1", options).plan;
+  // (p-1)(F+I-W) = 4000 + 4000 - 4000.
+  EXPECT_NEAR(zb.throughput_samples_per_s, 8e9 / (8 * 12'000 + 4'000), 8e9 / 100'000 * 0.01);
+  EXPECT_EQ(zb.stages[0].backward_weight_ns, zb.stages[0].backward_ns / 2);
+  EXPECT_THAT(zb.notes, testing::Contains(HasSubstr("half the backward pass")));
+}
+
+TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
+  profile::Profile profile = eight_layers();
+  profile.costs[0].backward_weight_ns = 700;
+  const plan::Plan zb = *planned(profile, flat_cluster(2, 1'000'000'000'000'000), "zb-h1").plan;
+  EXPECT_EQ(zb.stages[0].backward_weight_ns, 700) << "the others' 0 was measured";
+  EXPECT_EQ(zb.stages[1].backward_weight_ns, 0);
+  EXPECT_THAT(zb.notes, testing::Not(testing::Contains(HasSubstr("half the backward pass"))));
+}
+
+TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 50);
+  for (const std::string& strategy : synchronous_pipelines()) {
+    const PlanResult result = planned(eight_layers(), cluster, strategy);
+    ASSERT_TRUE(result.plan.has_value()) << strategy << ": " << result.reason;
+    const plan::Plan& plan = *result.plan;
+    EXPECT_NO_THROW(plan::validate(plan)) << strategy;
+    EXPECT_EQ(plan.strategy, strategy);
+    EXPECT_EQ(plan.weights, "flush") << strategy;
+    EXPECT_EQ(plan::parse_plan(plan::to_json(plan), "again"), plan) << strategy;
+    // Half the cluster's throughput at the least, and never more than all of it.
+    EXPECT_GT(plan.throughput_samples_per_s, 0.5 * 4e9 / 24'000) << strategy;
+    EXPECT_LE(plan.throughput_samples_per_s, 1.0001 * 4e9 / 24'000) << strategy;
+    EXPECT_GT(plan.latency_ns, 0) << strategy;
+    const plan::Plan again = reprice(plan, eight_layers(), cluster, "penstock");
+    EXPECT_EQ(again.throughput_samples_per_s, plan.throughput_samples_per_s) << strategy;
+    EXPECT_EQ(again.stages, plan.stages) << strategy;
+    EXPECT_EQ(again.hosts, plan.hosts) << strategy;
+  }
+}
+
+// The prediction of schedules that are written down runs some steps only.
+TEST(SynchronousPipelines, ThroughputIsThatOfTheWholeRun) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 300);
+  for (const char* strategy : {"interleaved", "zb-v", "chimera", "zb-h2"}) {
+    const plan::Plan plan = *planned(eight_layers(), cluster, strategy).plan;
+    const int64_t steps = ceil_div(256, plan.micro_batches);
+    const simulate::Result whole = simulate::simulate_plan(plan, steps, {});
+    EXPECT_NEAR(plan.throughput_samples_per_s, whole.throughput_samples_per_s,
+                1e-3 * whole.throughput_samples_per_s)
+        << strategy;
+    EXPECT_NEAR(plan.idle_share, whole.idle_share, 1e-3) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, LatencyChangesTheOrder) {
+  const auto rate = [](const std::string& strategy, int64_t latency_ns) {
+    PlanOptions options;
+    options.micro_batches = 16;
+    options.straight = strategy != "interleaved";
+    return planned(eight_layers(), flat_cluster(4, 1'000'000'000'000'000, latency_ns), strategy,
+                   options)
+        .plan->throughput_samples_per_s;
+  };
+  // A stage's forward takes 2000 ns. Without latency interleaving wins and GPipe is as good as
+  // 1F1B; at half a forward strict 1F1B, which has no slack, falls behind both GPipe and eager
+  // 1F1B.
+  EXPECT_GT(rate("interleaved", 0), 1.02 * rate("1f1b-flush", 0));
+  EXPECT_NEAR(rate("gpipe", 0), rate("1f1b-flush", 0), 0.001 * rate("gpipe", 0));
+  EXPECT_GT(rate("gpipe", 1000), 1.05 * rate("1f1b-flush", 1000));
+  EXPECT_GT(rate("eager-1f1b", 1000), 1.05 * rate("1f1b-flush", 1000));
+  EXPECT_NEAR(rate("eager-1f1b", 1000), rate("gpipe", 1000), 0.02 * rate("gpipe", 1000));
+}
+
+TEST(SynchronousPipelines, AutoTakesTheBestOfThemUnderFlush) {
+  PlanOptions options;
+  options.weights = "flush";
+  options.micro_batches = 16;
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 1000);
+  const plan::Plan chosen = *make_plan(eight_layers(), cluster, options).plan;
+  EXPECT_EQ(chosen.weights, "flush");
+  for (const std::string& strategy : synchronous_pipelines()) {
+    const auto other = planned(eight_layers(), cluster, strategy, options).plan;
+    ASSERT_TRUE(other.has_value()) << strategy;
+    EXPECT_GE(chosen.throughput_samples_per_s, 0.995 * other->throughput_samples_per_s) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
+  // Activations of 5000 bytes a layer, inputs of 5.
+  const profile::Profile heavy = [] {
+    profile::Profile profile = eight_layers();
+    for (profile::LayerCost& cost : profile.costs) cost.stash_bytes = 5000;
+    return profile;
+  }();
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000);
+  for (const char* strategy :
+       {"interleaved", "zb-v", "dualpipe-v", "chimera", "zb-h1", "eager-1f1b"}) {
+    const plan::Plan free = *planned(heavy, cluster, strategy).plan;
+    int64_t used = 0;
+    for (const plan::Stage& stage : free.stages) used = std::max(used, stage.memory_bytes);
+    PlanOptions options;
+    options.memory_limit_bytes = used - 1;
+    const plan::Plan tight = *planned(heavy, cluster, strategy, options).plan;
+    for (const plan::Stage& stage : tight.stages) EXPECT_LT(stage.memory_bytes, used) << strategy;
+    options.memory_limit_bytes = 100;
+    const PlanResult none = planned(heavy, cluster, strategy, options);
+    EXPECT_FALSE(none.plan.has_value()) << strategy;
+    EXPECT_THAT(none.reason, HasSubstr("per worker")) << strategy;
+  }
+}
+
+TEST(SynchronousPipelines, SayWhatTheyNeed) {
+  const profile::Profile layer = chain({1}, {1}, {1});
+  for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+    EXPECT_FALSE(planned(layer, flat_cluster(2, 1), strategy).plan.has_value()) << strategy;
+    EXPECT_THAT(planned(eight_layers(), flat_cluster(1, 1), strategy).reason, HasSubstr("it takes"))
+        << strategy;
+  }
+  PlanOptions options;
+  options.slack = 3;
+  EXPECT_EQ(planned(eight_layers(), flat_cluster(4, 1'000'000'000'000), "eager-1f1b", options)
+                .plan->slack,
+            3);
+  EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-h1", options), ConfigError);
+  options.slack = -1;
+  options.chunks = 3;
+  EXPECT_THROW(planned(eight_layers(), flat_cluster(4, 1), "zb-v", options), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::planner

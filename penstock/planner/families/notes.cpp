@@ -1,0 +1,284 @@
+#include "penstock/planner/families/notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/planner/pricing/traffic.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/units.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using plan::Stage;
+
+namespace {
+
+// Filling and draining alone leave a simulated pipeline above this share of its steady rate.
+constexpr double kNearSteady = 0.95;
+
+std::string listed(const std::vector<size_t>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == numbers.size() ? " and " : ", ", numbers[i]);
+  }
+  return text;
+}
+
+std::string slowest_part(const Context& context, const Plan& plan) {
+  if (plan.shares_workers()) {
+    const BusiestWorker busiest = busiest_worker(context, plan);
+    if (std::llround(std::min(busiest.ns, 9e18)) < plan.bottleneck_ns) {
+      return fmt::format("The slowest part is a link between workers: {} per micro-batch.",
+                         format_duration(plan.bottleneck_ns));
+    }
+    return fmt::format("The slowest part is worker {} ({} {}), {} per micro-batch.", busiest.worker,
+                       busiest.stages.size() == 1 ? "stage" : "stages", listed(busiest.stages),
+                       format_duration(plan.bottleneck_ns));
+  }
+  size_t slowest = 0;
+  for (size_t s = 1; s < plan.stages.size(); ++s) {
+    if (stage_ns(context, plan, s) > stage_ns(context, plan, slowest)) slowest = s;
+  }
+  const Stage& stage = plan.stages[slowest];
+  if (std::llround(std::min(stage_ns(context, plan, slowest), 9e18)) < plan.bottleneck_ns) {
+    return fmt::format("The slowest part is a link between stages: {} per micro-batch.",
+                       format_duration(plan.bottleneck_ns));
+  }
+  return fmt::format("The slowest part is stage {} ({}), {} per micro-batch.", slowest,
+                     layer_range(stage.layers), format_duration(plan.bottleneck_ns));
+}
+
+bool splits_backward(const Plan& plan) {
+  return plan.strategy.starts_with("zb-") || plan.strategy == "dualpipe-v";
+}
+
+// The share of a replicated stage's time in which it synchronises gradients.
+double sync_share(const Plan& plan, const Stage& stage) {
+  const double computing = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
+                           static_cast<double>(stage.work_ns());
+  const double all =
+      computing + static_cast<double>(stage.sync_ns) + static_cast<double>(stage.step_ns);
+  return all > 0 ? static_cast<double>(stage.sync_ns) / all : 0;
+}
+
+// Long runs of equal stages by their number.
+std::string short_config(const std::string& config) {
+  std::vector<std::string> counts{""};
+  for (const char c : config) {
+    if (c == '-') {
+      counts.emplace_back();
+    } else {
+      counts.back() += c;
+    }
+  }
+  std::string text;
+  for (size_t begin = 0; begin < counts.size();) {
+    size_t end = begin + 1;
+    while (end < counts.size() && counts[end] == counts[begin]) ++end;
+    if (end - begin < 4) end = begin + 1;
+    text += fmt::format("{}{}", text.empty() ? "" : "-", counts[begin]);
+    if (end - begin > 1) text += fmt::format("x{}", end - begin);
+    begin = end;
+  }
+  return text.size() > 40 ? fmt::format("{} stages", counts.size()) : text;
+}
+
+std::string name_of(const plan::Alternative& row) {
+  if (row.strategy == "dp") return fmt::format("Data parallelism over {} workers", row.config);
+  if (row.strategy == "serial") return "One worker alone";
+  const std::string config = short_config(row.config);
+  if (row.strategy == "mp") return fmt::format("Model parallelism ({})", config);
+  return fmt::format("{} ({})", row.strategy, config);
+}
+
+// What holds a family back, as far as that can be said without looking at its rivals.
+std::string weakness(const std::string& strategy, const Plan* plan) {
+  if (strategy == "dp" && plan != nullptr && plan->num_workers() > 1) {
+    return fmt::format("{:.0f} % of its time is gradient synchronisation",
+                       100 * sync_share(*plan, plan->stages[0]));
+  }
+  if (strategy == "serial") return "one worker does everything";
+  if (strategy == "mp") return "only one micro-batch is under way at a time";
+  if (strategy == "hybrid") return "all wait for the last layers, and for each other at every step";
+  if (strategy == "gpipe" || strategy == "1f1b-flush" || strategy == "eager-1f1b")
+    return "the pipeline drains before every step";
+  if (strategy == "interleaved")
+    return "the pipeline drains before every step, and messages are several times as many";
+  if (plan == nullptr || plan->throughput_samples_per_s <= 0) return "";
+  const double reached = plan->throughput_samples_per_s *
+                         static_cast<double>(std::max<int64_t>(plan->bottleneck_ns, 1)) /
+                         (1e9 * static_cast<double>(plan->micro_batch_size));
+  if (reached >= kNearSteady) return "its slowest part takes longer";
+  if (plan->weights == "flush")
+    return fmt::format(
+        "filling, draining and messages leave it {:.0f} % of its slowest part's rate",
+        100 * reached);
+  return fmt::format("messages and synchronisation leave it {:.0f} % of its slowest part's rate",
+                     100 * reached);
+}
+
+std::string ratio_text(double ratio) {
+  if (ratio < 0.995) return fmt::format("is predicted to be {:.2f}x as fast", 1 / ratio);
+  return ratio < 1.005 ? "would take as long" : fmt::format("would take {:.2f}x as long", ratio);
+}
+
+// Why "auto" leaves a faster family alone.
+std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row) {
+  if (row.strategy == "2bw") return "auto does not change how weights are kept: ask for it by name";
+  if (row.strategy == "1f1b" && options.weights == "flush") return "it does not flush";
+  if (row.strategy == "hybrid") return "auto does not pick it: ask for it by name";
+  if (options.straight) return "its stages have replicas";
+  if (options.cost_model != "penstock")
+    return fmt::format("the cost model {} has the last word", options.cost_model);
+  return "its step is longer, which spreads synchronisation over more samples: give --mini-batch "
+         "to compare equal steps, or ask for it by "
+         "name";
+}
+
+std::string winning_reason(const Context& context, const Plan& winner, bool fastest) {
+  if (winner.strategy == "serial")
+    return context.workers == 1 ? "It is the only worker."
+                                : "More workers would only add messages.";
+  if (winner.strategy == "dp") {
+    return fmt::format("{}{:.0f} % of its time is gradient synchronisation.",
+                       fastest ? "Plain data parallelism is best: " : "",
+                       100 * sync_share(winner, winner.stages[0]));
+  }
+  return slowest_part(context, winner);
+}
+
+bool ties_stages(const graph::ModelGraph& graph, const Plan& plan) {
+  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(plan, graph);
+  const std::vector<graph::TieGroup> groups = graph::tie_groups(graph);
+  return std::any_of(groups.begin(), groups.end(), [&](const graph::TieGroup& uses) {
+    return std::any_of(uses.begin(), uses.end(), [&](const graph::ParameterRef& use) {
+      return stage_of_layer[use.layer.index()] != stage_of_layer[uses.front().layer.index()];
+    });
+  });
+}
+
+std::string samples_text(int64_t samples) {
+  return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples");
+}
+
+}  // namespace
+
+std::string short_config(const Plan& plan) { return short_config(plan.config()); }
+
+std::string layer_range(const std::vector<std::string>& layers) {
+  return layers.size() == 1 ? layers.front()
+                            : fmt::format("{} .. {}", layers.front(), layers.back());
+}
+
+std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan) {
+  std::vector<std::string> notes;
+  notes.push_back(slowest_part(context, plan));
+  if (plan.num_workers() < context.workers) {
+    notes.push_back(
+        fmt::format("{} of {} workers are used: more would not make the slowest part faster.",
+                    plan.num_workers(), context.workers));
+  }
+  if (plan.stages.size() == 1 && plan.num_workers() > 1) {
+    notes.push_back(
+        fmt::format("Data parallelism: {:.0f} % of its time is gradient synchronisation.",
+                    100 * sync_share(plan, plan.stages[0])));
+  }
+  if (context.guesses_split && splits_backward(plan)) {
+    notes.push_back(
+        "The profile does not say how long the weights' gradients take: they count as half the "
+        "backward pass of layers with weights.");
+  }
+  const auto again = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                   [](const Stage& stage) { return stage.recompute; });
+  if (again > 0) {
+    notes.push_back(fmt::format(
+        "{} of {} run{} the forward pass again instead of keeping its activations.", again,
+        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
+        again == 1 ? "s" : ""));
+  }
+  const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
+                              static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
+  const bool overlaps = plan.strategy == "1f1b" || plan.strategy == "2bw";
+  if (overlaps && plan.throughput_samples_per_s < kNearSteady * steady_per_s) {
+    notes.push_back(
+        fmt::format("Simulated, it reaches {:.0f} % of what its slowest part allows: with {} in "
+                    "flight per input worker, messages are not "
+                    "hidden completely.",
+                    100 * plan.throughput_samples_per_s / steady_per_s, plan.depth));
+  }
+  if (plan.optimality_gap > 0) {
+    notes.push_back(
+        fmt::format("{}: the slowest {} may be up to {:.2f} % above the least possible.",
+                    plan.shares_workers()
+                        ? "Cuts that suit several stages per worker are not proven to be the best"
+                        : "The cuts are too many to try them all",
+                    plan.shares_workers() ? "worker" : "part", 100 * plan.optimality_gap));
+  }
+  if (plan.weights != to_string(schedule::WeightPolicy::Flush) &&
+      ties_stages(context.profile.graph, plan)) {
+    notes.push_back(fmt::format(
+        "Warning: stages share weights, so it cannot be trained with weights {}, only with flush.",
+        plan.weights));
+  }
+  if (context.profile.batch_size == 0) {
+    notes.push_back(
+        "The profile does not say its batch size: throughput counts each micro-batch as one "
+        "sample.");
+  }
+  return notes;
+}
+
+void explain_rows(const Context& context, Families& families, const Plan& winner,
+                  std::vector<FamilyRow>& rows) {
+  const bool fastest = std::none_of(rows.begin(), rows.end(), [&](const FamilyRow& row) {
+    return row.entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
+  });
+  for (FamilyRow& row : rows) {
+    plan::Alternative& entry = row.entry;
+    if (!entry.note.empty()) continue;
+    if (entry.strategy == winner.strategy) {
+      entry.note = winning_reason(context, winner, fastest);
+      continue;
+    }
+    const Plan* plan = row.planned ? &*families.standard(entry.strategy).plan : nullptr;
+    const double ratio =
+        winner.throughput_samples_per_s / std::max(entry.throughput_samples_per_s, 1e-300);
+    const std::string why =
+        ratio < 0.995 ? why_not_picked(context.options, entry) : weakness(entry.strategy, plan);
+    entry.note = fmt::format("{}{}{}.", ratio_text(ratio), why.empty() ? "" : ": ", why);
+  }
+}
+
+std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<FamilyRow>& rows,
+                                       bool automatic) {
+  std::vector<std::string> notes;
+  std::string other_steps;
+  for (const FamilyRow& row : rows) {
+    const plan::Alternative& entry = row.entry;
+    if (entry.strategy == winner.strategy) continue;
+    if (entry.throughput_samples_per_s <= 0) {
+      notes.push_back(fmt::format("Left out: {}: {}.", entry.strategy, entry.note));
+      continue;
+    }
+    const bool faster = entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
+    const std::string note =
+        faster && !automatic ? entry.note.substr(0, entry.note.find(':')) : entry.note;
+    notes.push_back(fmt::format("{} {}{}", name_of(entry), note, note.ends_with('.') ? "" : "."));
+    if (entry.micro_batches != winner.micro_batches && entry.micro_batches > 0) {
+      other_steps +=
+          fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ",
+                      saturating_mul(entry.micro_batches, winner.micro_batch_size), entry.strategy);
+    }
+  }
+  if (!other_steps.empty()) {
+    notes.push_back(fmt::format(
+        "An optimiser step takes {} here, against {}: throughputs compare samples, not steps.",
+        samples_text(saturating_mul(winner.micro_batches, winner.micro_batch_size)), other_steps));
+  }
+  return notes;
+}
+
+}  // namespace penstock::planner

@@ -1,0 +1,96 @@
+#include "penstock/planner/families/reasons.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/units.h"
+
+namespace penstock::planner {
+
+namespace {
+
+std::string available(const Context& context) {
+  if (context.options.memory_limit_bytes > 0)
+    return format_bytes(context.options.memory_limit_bytes) + " per worker";
+  const int64_t least = context.limit_bytes({0, context.workers});
+  return fmt::format("{}{} per worker",
+                     context.cluster.uniform() ? "" : "its devices' memory, from ",
+                     format_bytes(least));
+}
+
+// Names the stage that needs the most and, in it, the layer that needs the most.
+std::string binding_place(const Context& context, const Split& split, size_t stage) {
+  const auto bytes_of = [&](LayerId layer) {
+    return saturating_add(context.layers[layer.index()].weight_bytes,
+                          context.layers[layer.index()].stash_bytes);
+  };
+  const std::vector<LayerId>& layers = split.stages[stage];
+  const LayerId layer = *std::max_element(layers.begin(), layers.end(), [&](LayerId a, LayerId b) {
+    return bytes_of(a) < bytes_of(b);
+  });
+  return fmt::format(
+      "stage {} needs the most, in it layer '{}' ({} of weights, {} of activations per "
+      "micro-batch)",
+      stage, context.profile.graph.layer(layer).name,
+      format_bytes(context.layers[layer.index()].weight_bytes),
+      format_bytes(context.layers[layer.index()].stash_bytes));
+}
+
+std::string config_of(const Split& split) {
+  if (!split.hosts.empty())
+    return fmt::format("into {} stages on {} workers", split.stages.size(), split.num_workers());
+  std::string config;
+  for (const int count : split.replicas())
+    config += fmt::format("{}{}", config.empty() ? "" : "-", count);
+  return config.size() > 40 ? fmt::format("into {} stages", split.stages.size()) : config;
+}
+
+std::string recomputing(const Split& split) {
+  const auto count = std::count(split.recompute.begin(), split.recompute.end(), true);
+  return count == 0 ? ""
+                    : fmt::format(", {} of {} stages running their forward pass again", count,
+                                  split.stages.size());
+}
+
+}  // namespace
+
+std::string does_not_fit(const Context& context, schedule::Kind kind) {
+  return fmt::format("no {} plan for {} workers fits into {}", to_string(kind), context.workers,
+                     available(context));
+}
+
+std::string why_nothing_fits(const Context& context, SplitFinder& finder, const Family& family) {
+  const auto least = finder.least(family);
+  if (!least) return does_not_fit(context, family.kind) + ": it would need more than 2^63 bytes";
+  // Where the cuts are too many to try them all, another plan may yet fit.
+  const std::string verdict =
+      least->proven ? does_not_fit(context, family.kind)
+                    : fmt::format("found no {} plan for {} workers that fits into {}",
+                                  to_string(family.kind), context.workers, available(context));
+  const auto most = std::max_element(least->stage_bytes.begin(), least->stage_bytes.end()) -
+                    least->stage_bytes.begin();
+  return fmt::format("{}: the least {} is {} ({} bytes, split {}{}); {}", verdict,
+                     least->proven ? "that would do" : "found to do", format_bytes(least->bytes),
+                     least->bytes, config_of(least->split), recomputing(least->split),
+                     binding_place(context, least->split, static_cast<size_t>(most)));
+}
+
+std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan) {
+  size_t binding = plan.stages.size();
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const int64_t limit = stage_limit_bytes(context, split, s);
+    if (limit == 0 || plan.stages[s].memory_bytes <= limit) continue;
+    if (binding == plan.stages.size() ||
+        plan.stages[s].memory_bytes > plan.stages[binding].memory_bytes)
+      binding = s;
+  }
+  if (binding == plan.stages.size()) return "";
+  const int64_t needed = plan.stages[binding].memory_bytes;
+  return fmt::format("{}: split {} needs {} ({} bytes); {}", does_not_fit(context, split.kind),
+                     config_of(split), format_bytes(needed), needed,
+                     binding_place(context, split, binding));
+}
+
+}  // namespace penstock::planner

@@ -1,0 +1,22 @@
+// Says why there is no plan: what binds, and the least memory that would do. Internal to the
+// planner.
+#pragma once
+
+#include <string>
+
+#include "penstock/planner/families/split_finder.h"
+
+namespace penstock::planner {
+
+/// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
+std::string does_not_fit(const Context& context, schedule::Kind kind);
+
+/// The same with the least memory that would do, its split, the stage that binds and the layer in
+/// it that needs most.
+std::string why_nothing_fits(const Context& context, SplitFinder& finder, const Family& family);
+
+/// Empty when every stage of the plan keeps the limit of its workers; otherwise the same for this
+/// split.
+std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan);
+
+}  // namespace penstock::planner

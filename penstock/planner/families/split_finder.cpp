@@ -1,0 +1,363 @@
+#include "penstock/planner/families/split_finder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+
+using schedule::Kind;
+
+namespace {
+
+bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
+
+// The first worker of the fastest device, or of the largest one where there is a memory limit that
+// not all can keep.
+int best_single_worker(const Context& context, int64_t needed_bytes) {
+  const auto rank = [&](int worker) {
+    const cluster::WorkerRange place{worker, 1};
+    const int64_t limit = context.limit_bytes(place);
+    return std::pair(limit == 0 || limit >= needed_bytes, context.speed(place));
+  };
+  int best = 0;
+  const auto offer = [&](int worker) {
+    if (worker < context.workers && rank(worker) > rank(best)) best = worker;
+  };
+  // Devices only change where a group begins or ends.
+  for (const cluster::DeviceGroup& group : context.cluster.groups) {
+    offer(group.first);
+    offer(group.first + group.count);
+  }
+  return best;
+}
+
+// The next family down in what a worker keeps, by the memory model: fewer micro-batches in flight,
+// or fewer weight versions.
+std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
+  switch (family.kind) {
+    case Kind::ZbH2:
+      family.kind = Kind::ZbH1;
+      return family;
+    case Kind::EagerOneFOneB:
+      if (family.slack < 2) break;
+      family.slack /= 2;
+      return family;
+    case Kind::GPipe:
+      if (micro_batches > 0) break;
+      return std::nullopt;
+    case Kind::ZbH1:
+    case Kind::OneFOneB:
+    case Kind::TwoBuffered:
+      break;
+    default:
+      return std::nullopt;
+  }
+  family.kind = Kind::OneFOneBFlush;
+  family.policy = schedule::WeightPolicy::Flush;
+  family.slack = 0;
+  return family;
+}
+
+}  // namespace
+
+void name_single_stage(Split& split) {
+  if (split.stages.size() > 1 || split.policy != default_policy(split.kind)) return;
+  split.kind = split.places[0].count == 1 ? Kind::Serial : Kind::DataParallel;
+  split.policy = default_policy(split.kind);
+}
+
+SplitFinder::SplitFinder(const Context& context)
+    : context_(context), space_(context.profile.graph, context.layers) {
+  steps_cost_time_ = std::any_of(context.layers.begin(), context.layers.end(),
+                                 [](const PlannedLayer& layer) { return layer.step_ns > 0; });
+}
+
+std::optional<FoundSplit> SplitFinder::best(const Family& family) {
+  if (is_single_stage(family.kind)) return FoundSplit{single_stage(family), 0, 0};
+  const int64_t usual = search_micro_batches(family);
+  const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
+    Split split = split_of(family, *best.states, *best.partition);
+    if (family.may_be_single_stage) name_single_stage(split);
+    return FoundSplit{std::move(split), micro_batches, best.gap()};
+  };
+  if (const auto& best = best_partition_of(family, usual); best.partition) return found(best, 0);
+  if (!may_shorten_steps(family)) return std::nullopt;
+  for (int64_t shorter = (usual > 0 ? usual : context_.workers) / 2; shorter >= 1; shorter /= 2) {
+    if (const auto& best = best_partition_of(family, shorter); best.partition)
+      return found(best, shorter);
+  }
+  return std::nullopt;
+}
+
+double SplitFinder::least_straight_ns(Family family) {
+  family.straight = true;
+  return unlimited(family, search_micro_batches(family)).lower_bound_ns;
+}
+
+std::optional<LeastSplit> SplitFinder::least(const Family& family) {
+  const int64_t micro_batches = may_shorten_steps(family) ? 1 : search_micro_batches(family);
+  const CutStates& states = *space_.states();
+  const auto least = least_memory(problem_over(states, context_.cluster, family, micro_batches));
+  if (!least) return std::nullopt;
+  return LeastSplit{least->bytes, split_of(family, states, least->partition),
+                    needs_of(family, micro_batches, states, least->partition), space_.complete()};
+}
+
+// A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.
+bool SplitFinder::may_shorten_steps(const Family& family) const {
+  const bool is_flushed_pipeline = !is_single_stage(family.kind) &&
+                                   family.kind != Kind::ModelParallel &&
+                                   default_policy(family.kind) == schedule::WeightPolicy::Flush;
+  return context_.options.micro_batches == 0 && is_flushed_pipeline;
+}
+
+// The step that the search is told of: the user's, that of a straight plan, whose replicas are
+// known, or 0, one round of each stage.
+int64_t SplitFinder::search_micro_batches(const Family& family) const {
+  if (context_.options.micro_batches > 0) return context_.options.micro_batches;
+  if (family.straight && family.kind != Kind::OneFOneB && family.kind != Kind::TwoBuffered) {
+    const std::vector<int> ones(
+        static_cast<size_t>(std::min(context_.workers, context_.profile.graph.num_layers())), 1);
+    return chosen_micro_batches(context_, family.kind, ones);
+  }
+  const int64_t most = context_.most_micro_batches();
+  return most < context_.workers ? most : 0;
+}
+
+PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluster::Cluster& cluster,
+                                           const Family& family, int64_t micro_batches) const {
+  const bool all_workers = context_.options.use_all_workers || context_.model->name() == "released";
+  return {.states = states,
+          .model = *context_.model,
+          .memory = memory_model(context_, family.kind, family.policy, micro_batches, family.slack),
+          .recompute = context_.recompute,
+          .cluster = cluster,
+          .workers = context_.workers,
+          .straight = family.straight,
+          .at_least_two_stages = !family.may_be_single_stage,
+          .use_all_workers = all_workers};
+}
+
+// Most plans fit by far. The best of all partitions, found once for all kinds, is the best of those
+// that fit if it fits itself.
+const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
+                                                       int64_t micro_batches) {
+  const BoundedPartition& best = unlimited(family, micro_batches);
+  if (!context_.limited() ||
+      (best.partition && fits(family, micro_batches, *best.states, *best.partition)))
+    return best;
+  if (const BoundedPartition* known = known_limited(family, micro_batches)) return *known;
+  double at_least_ns = best.lower_bound_ns;
+  if (const BoundedPartition* lighter = known_lighter(family, micro_batches)) {
+    // What fits this family fits that one, and the best of the many that is among the few is the
+    // best of those.
+    if (lighter->proven &&
+        (!lighter->partition || fits(family, micro_batches, *lighter->states, *lighter->partition)))
+      return *lighter;
+    at_least_ns = std::max(at_least_ns, lighter->lower_bound_ns);
+  }
+  double expected_ns = 0;
+  if (family.kind == Kind::OneFOneBFlush) {
+    Family heavier = family;
+    heavier.kind = Kind::OneFOneB;
+    heavier.policy = default_policy(heavier.kind);
+    const BoundedPartition* known = known_limited(heavier, micro_batches);
+    if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
+  }
+  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
+    PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
+    problem.at_least_ns = at_least_ns;
+    problem.expected_ns = expected_ns;
+    return problem;
+  });
+  return limited_.emplace(std::pair{family, micro_batches}, std::move(found)).first->second;
+}
+
+// Of the families that need no more memory on any worker, the nearest whose optimum is known.
+const BoundedPartition* SplitFinder::known_lighter(Family family, int64_t micro_batches) const {
+  for (auto lighter = lighter_than(family, micro_batches); lighter;
+       lighter = lighter_than(*lighter, micro_batches)) {
+    if (const BoundedPartition* known = known_limited(*lighter, micro_batches)) return known;
+  }
+  return nullptr;
+}
+
+// The optimum over everything is that over two and more stages, if it has them.
+const BoundedPartition* SplitFinder::known_limited(Family family, int64_t micro_batches) const {
+  const auto known = limited_.find({family, micro_batches});
+  if (known != limited_.end()) return &known->second;
+  if (family.may_be_single_stage) return nullptr;
+  family.may_be_single_stage = true;
+  const auto over_all = limited_.find({family, micro_batches});
+  const bool is_same = over_all != limited_.end() && over_all->second.partition &&
+                       over_all->second.partition->ends.size() > 1;
+  return is_same ? &over_all->second : nullptr;
+}
+
+const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {
+  // With one worker per stage the step only enters through the optimiser's time.
+  const bool step_matters =
+      !family.straight || (steps_cost_time_ && context_.model->name() == "penstock");
+  const int64_t distinct = step_matters ? micro_batches : 1;
+  const bool single = family.straight || family.may_be_single_stage;
+  if (!single) {
+    // The optimum over everything is that over two and more stages, if it has them.
+    const auto over_all = unlimited_.find({false, true, distinct});
+    if (over_all != unlimited_.end() && over_all->second.partition &&
+        over_all->second.partition->ends.size() > 1)
+      return over_all->second;
+  }
+  const Key key{family.straight, single, distinct};
+  if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
+  cluster::Cluster boundless = context_.cluster;
+  boundless.device.memory_bytes = 0;
+  for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
+  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
+    PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
+    problem.memory.limit_bytes = 0;
+    if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
+    return problem;
+  });
+  return unlimited_.emplace(key, std::move(found)).first->second;
+}
+
+bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutStates& states,
+                       const Partition& partition) const {
+  const std::vector<int64_t> needs = needs_of(family, micro_batches, states, partition);
+  for (size_t k = 0; k < needs.size(); ++k) {
+    const int64_t limit = context_.limit_bytes(partition.places[k]);
+    if (limit > 0 && needs[k] > limit) return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_batches,
+                                           const CutStates& states,
+                                           const Partition& partition) const {
+  const MemoryModel memory =
+      memory_model(context_, family.kind, family.policy, micro_batches, family.slack);
+  std::vector<int64_t> needs;
+  int workers_from_here = partition.num_workers();
+  int begin = 0;
+  for (size_t k = 0; k < partition.ends.size(); ++k) {
+    const int end = partition.ends[k];
+    const StageMemory stage{states.between(begin, end), states.cut_bytes(begin),
+                            states.cut_bytes(end), partition.recompute[k]};
+    needs.push_back(memory.stage_bytes(stage, partition.places[k].count, workers_from_here));
+    workers_from_here -= partition.places[k].count;
+    begin = end;
+  }
+  return needs;
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::stages_of(const CutStates& states,
+                                                         const Partition& partition) const {
+  std::vector<std::vector<LayerId>> stages;
+  int begin = 0;
+  for (const int end : partition.ends) {
+    stages.emplace_back();
+    for (int l = 0; l < context_.profile.graph.num_layers(); ++l) {
+      if (states.contains(end, LayerId{l}) && !states.contains(begin, LayerId{l}))
+        stages.back().push_back(LayerId{l});
+    }
+    begin = end;
+  }
+  return stages;
+}
+
+Split SplitFinder::split_of(const Family& family, const CutStates& states,
+                            const Partition& partition) const {
+  Split split{family.kind, family.policy, stages_of(states, partition), partition.places,
+              partition.recompute};
+  split.slack = family.slack;
+  return split;
+}
+
+const std::vector<std::vector<LayerId>>& SplitFinder::straight_stages(int stages, int workers) {
+  const int level = std::max(context_.topology().level_of({0, workers}), 1);
+  const auto [entry, is_new] = straight_.try_emplace({stages, level});
+  if (is_new)
+    entry->second =
+        space_.complete() ? searched_stages(stages, level) : stages_along_order(stages, level);
+  return entry->second;
+}
+
+cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
+  cluster::Level joining = context_.cluster.levels[static_cast<size_t>(level) - 1];
+  const cluster::Path& path = context_.topology().path(level);
+  joining.count = count;
+  joining.bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
+  joining.latency_ns = path.latency_ns;
+  joining.by_reference = path.by_reference;
+  return {.levels = {joining}};
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) const {
+  const cluster::Cluster equal = equal_workers(stages, level);
+  const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
+  const BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
+    return PartitionProblem{.states = states,
+                            .model = *model,
+                            .memory = {},
+                            .cluster = equal,
+                            .workers = stages,
+                            .straight = true};
+  });
+  PENSTOCK_CHECK(best.partition, stages);
+  return stages_of(*best.states, *best.partition);
+}
+
+std::vector<std::vector<LayerId>> SplitFinder::stages_along_order(int stages, int level) {
+  const int layers = context_.profile.graph.num_layers();
+  if (!straight_runs_) {
+    const int workers = std::min(context_.workers, layers);
+    std::vector<LayerId> order;
+    for (const auto& stage :
+         searched_stages(workers, std::max(context_.topology().level_of({0, workers}), 1))) {
+      order.insert(order.end(), stage.begin(), stage.end());
+    }
+    straight_runs_.emplace(context_, std::move(order));
+  }
+  const LayerRuns& runs = *straight_runs_;
+  constexpr int64_t kMostSteps = 100'000'000;
+  std::vector<int> ends;
+  if (int64_t{layers} * layers > kMostSteps / stages) {
+    ends = runs.balanced(0, stages);
+  } else {
+    const auto model = make_cost_model(context_.model->name(), equal_workers(stages, level),
+                                       context_.model->sync());
+    std::vector<double> cut_ns;
+    for (int end = 0; end <= layers; ++end) cut_ns.push_back(model->cut_ns(runs.cut_bytes(end), 1));
+    ends = runs.cheapest(stages, cut_ns);
+  }
+  std::vector<std::vector<LayerId>> result;
+  int begin = 0;
+  for (const int end : ends) {
+    result.emplace_back();
+    for (; begin < end; ++begin) result.back().push_back(runs.layer(begin));
+    std::sort(result.back().begin(), result.back().end());
+  }
+  return result;
+}
+
+Split SplitFinder::single_stage(const Family& family) const {
+  Split split{family.kind,
+              family.policy,
+              {std::vector<LayerId>(context_.layers.size())},
+              {{0, context_.workers}},
+              {false}};
+  for (size_t l = 0; l < context_.layers.size(); ++l)
+    split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
+  if (family.kind == Kind::Serial) {
+    const MemoryModel memory = memory_model(context_, family.kind, family.policy, 1);
+    const StageMemory stage = stage_memory(context_, split.stages[0], 0, 0, false);
+    split.places[0] = {best_single_worker(context_, memory.stage_bytes(stage, 1, 1)), 1};
+  }
+  return split;
+}
+
+}  // namespace penstock::planner

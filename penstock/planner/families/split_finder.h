@@ -1,0 +1,112 @@
+// Finds the best split of a family of plans, and remembers partitions that several families share.
+// Internal to the planner.
+//
+//   SplitFinder finder(context);
+//   const auto found = finder.best(
+//       {.kind = schedule::Kind::GPipe, .policy = schedule::WeightPolicy::Flush, .straight =
+//       true});
+#pragma once
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "penstock/planner/cuts/cut_space.h"
+#include "penstock/planner/families/layer_runs.h"
+#include "penstock/planner/partition/bounded_search.h"
+#include "penstock/planner/pricing/pricing.h"
+
+namespace penstock::planner {
+
+/// What to look for: a schedule kind and the splits that count as its own.
+struct Family {
+  schedule::Kind kind = schedule::Kind::OneFOneB;
+  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  bool straight = false;  ///< one worker per stage
+  /// Then it becomes dp or serial, where the policy is the kind's own.
+  bool may_be_single_stage = false;
+  int64_t slack = 0;  ///< eager-1f1b
+
+  auto operator<=>(const Family&) const = default;
+};
+
+/// A single stage is not a pipeline: it runs as plain data parallelism or serially, where the
+/// policy allows.
+void name_single_stage(Split& split);
+
+struct FoundSplit {
+  Split split;
+  int64_t micro_batches = 0;  ///< per step; 0: the user's, or chosen for the replicas
+  double optimality_gap = 0;  ///< plan::Plan::optimality_gap
+};
+
+/// The least memory per worker under which the family has a plan, and the plan that needs no more.
+struct LeastSplit {
+  int64_t bytes = 0;
+  Split split;
+  std::vector<int64_t> stage_bytes;  ///< what each stage needs
+  /// Whether really nothing less would do; not where the cuts are too many to try them all.
+  bool proven = true;
+};
+
+class SplitFinder {
+ public:
+  /// Keeps a reference. Throws ConfigError as CutSpace.
+  explicit SplitFinder(const Context& context);
+
+  /// Nothing when no split fits the memory. Flushed pipelines whose usual step does not fit are
+  /// tried with shorter ones.
+  std::optional<FoundSplit> best(const Family& family);
+  /// No straight split of a kind with a flush has a smaller bottleneck, memory left out.
+  double least_straight_ns(Family family);
+  /// Nothing when it would take more than 2^63 bytes.
+  std::optional<LeastSplit> least(const Family& family);
+  /// The layers of the best straight split into exactly so many stages, on as many equal workers
+  /// joined by the level that holds the cluster's first `workers`; memory left out. Exact over all
+  /// cuts where they can be listed. Elsewhere one search, for all workers, gives an order of the
+  /// layers, and the split is the best one along it (LayerRuns::cheapest). `stages` is at most the
+  /// number of layers.
+  const std::vector<std::vector<LayerId>>& straight_stages(int stages, int workers);
+  /// Whether the model is a chain as far as cuts go: one more of them than layers.
+  bool is_chain() const {
+    return space_.complete() && space_.states()->size() == space_.states()->num_layers() + 1;
+  }
+
+ private:
+  using Key = std::tuple<bool, bool, int64_t>;
+
+  bool may_shorten_steps(const Family& family) const;
+  int64_t search_micro_batches(const Family& family) const;
+  PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster,
+                                const Family& family, int64_t micro_batches) const;
+  std::vector<std::vector<LayerId>> stages_of(const CutStates& states,
+                                              const Partition& partition) const;
+  const BoundedPartition& best_partition_of(const Family& family, int64_t micro_batches);
+  const BoundedPartition* known_limited(Family family, int64_t micro_batches) const;
+  const BoundedPartition* known_lighter(Family family, int64_t micro_batches) const;
+  const BoundedPartition& unlimited(const Family& family, int64_t micro_batches);
+  bool fits(const Family& family, int64_t micro_batches, const CutStates& states,
+            const Partition& partition) const;
+  std::vector<int64_t> needs_of(const Family& family, int64_t micro_batches,
+                                const CutStates& states, const Partition& partition) const;
+  Split split_of(const Family& family, const CutStates& states, const Partition& partition) const;
+  Split single_stage(const Family& family) const;
+  std::vector<std::vector<LayerId>> searched_stages(int stages, int level) const;
+  std::vector<std::vector<LayerId>> stages_along_order(int stages, int level);
+  cluster::Cluster equal_workers(int count, int level) const;
+
+  const Context& context_;
+  CutSpace space_;
+  bool steps_cost_time_ = false;
+  /// By stages and the level that joins them.
+  std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;
+  /// In the order of one straight split, for models with too many cuts to list.
+  std::optional<LayerRuns> straight_runs_;
+  /// By straight, may be a single stage, micro-batches.
+  std::map<Key, BoundedPartition> unlimited_;
+  /// Those that do not fit as they are, by micro-batches.
+  std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;
+};
+
+}  // namespace penstock::planner

@@ -1,0 +1,105 @@
+#include "penstock/planner/families/split_finder.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "penstock/planner/pricing/context.h"
+#include "penstock/planner/testing/testing_graphs.h"
+
+namespace penstock::planner {
+namespace {
+
+using schedule::Kind;
+using schedule::WeightPolicy;
+using testing_graphs::between;
+
+Family random_family(Rng& rng) {
+  const Kind kinds[] = {Kind::OneFOneB,      Kind::OneFOneBFlush, Kind::TwoBuffered, Kind::GPipe,
+                        Kind::EagerOneFOneB, Kind::ZbH1,          Kind::ZbH2};
+  Family family;
+  family.kind = kinds[rng.below(std::size(kinds))];
+  family.policy = default_policy(family.kind);
+  const WeightPolicy others[] = {WeightPolicy::Latest, WeightPolicy::VerticalSync};
+  if (family.kind == Kind::OneFOneB && rng.below(3) == 0) family.policy = others[rng.below(2)];
+  family.straight = rng.below(3) != 0;
+  family.may_be_single_stage = rng.below(2) == 0;
+  if (family.kind == Kind::EagerOneFOneB) family.slack = between(rng, 1, 8);
+  return family;
+}
+
+struct Problem {
+  profile::Profile profile;
+  cluster::Cluster cluster;
+};
+
+Problem random_problem(Rng& rng) {
+  profile::Profile profile =
+      testing_graphs::random_profile(rng, static_cast<int>(between(rng, 2, 8)), 0.2);
+  return {std::move(profile), testing_graphs::random_cluster(rng, 6)};
+}
+
+// Searches take bounds, or all, from those before them.
+TEST(SplitFinder, FindsTheSameWhateverItWasAskedBefore) {
+  int found = 0;
+  int nothing = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Rng rng(seed);
+    const Problem problem = random_problem(rng);
+    PlanOptions options;
+    options.memory_limit_bytes = between(rng, 50, 900);
+    options.recompute = rng.below(2) == 0 ? "auto" : rng.below(2) == 0 ? "never" : "always";
+    options.use_all_workers = rng.below(4) == 0;
+    if (rng.below(4) == 0) options.cost_model = cost_model_names()[rng.below(4)];
+    if (rng.below(3) == 0) options.micro_batches = between(rng, 1, 12);
+    const Context context(problem.profile, problem.cluster, options);
+    SplitFinder experienced(context);
+    for (int k = 0; k < 8; ++k) {
+      const Family family = random_family(rng);
+      const auto split = experienced.best(family);
+      const auto fresh = SplitFinder(context).best(family);
+      ASSERT_EQ(split.has_value(), fresh.has_value())
+          << "seed " << seed << ' ' << to_string(family.kind);
+      (split ? found : nothing) += 1;
+      if (!split) continue;
+      EXPECT_EQ(split->micro_batches, fresh->micro_batches)
+          << "seed " << seed << ' ' << to_string(family.kind);
+      EXPECT_EQ(split->split.stages, fresh->split.stages)
+          << "seed " << seed << ' ' << to_string(family.kind);
+      EXPECT_EQ(split->split.places, fresh->split.places)
+          << "seed " << seed << ' ' << to_string(family.kind);
+      EXPECT_EQ(split->split.recompute, fresh->split.recompute)
+          << "seed " << seed << ' ' << to_string(family.kind);
+      EXPECT_EQ(split->split.kind, fresh->split.kind) << "seed " << seed;
+    }
+  }
+  EXPECT_GT(found, 1'000);
+  EXPECT_GT(nothing, 100);
+}
+
+TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
+  int compared = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    const Problem problem = random_problem(rng);
+    PlanOptions options;
+    if (rng.below(2) == 0) options.memory_limit_bytes = between(rng, 200, 900);
+    const Context context(problem.profile, problem.cluster, options);
+    SplitFinder finder(context);
+    Family family = random_family(rng);
+    if (family.policy != WeightPolicy::Flush) continue;
+    family.straight = true;
+    family.may_be_single_stage = false;
+    const double least_ns = finder.least_straight_ns(family);
+    const auto found = finder.best(family);
+    if (!found) continue;
+    ++compared;
+    const plan::Plan plan = price(context, found->split, found->micro_batches);
+    EXPECT_GE(static_cast<double>(plan.bottleneck_ns), least_ns - 1)
+        << "seed " << seed << ' ' << to_string(family.kind);
+  }
+  EXPECT_GT(compared, 60);
+}
+
+}  // namespace
+}  // namespace penstock::planner

@@ -1,0 +1,199 @@
+#include "penstock/planner/partition/bounded_search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/planner/partition/partition_search.h"
+#include "penstock/util/check.h"
+
+namespace penstock::planner {
+
+namespace {
+
+// Halvings of the range in which the largest time with a list of usable cuts is sought, and the
+// share of it that is not worth another.
+constexpr int kHalvings = 8;
+constexpr double kNarrow = 5e-4;
+
+// Beyond this, states^2 / 2 * workers, a table over states and workers takes too long
+// (make_search).
+constexpr double kMostTablePlaces = 2e7;
+constexpr double kMostTableCells = 2e6;
+
+PartitionProblem normalised(PartitionProblem problem) {
+  if (problem.workers == 1 || problem.states.num_layers() == 1) problem.at_least_two_stages = false;
+  problem.memory.max_workers = problem.workers;
+  return problem;
+}
+
+class BoundedSearch {
+ public:
+  BoundedSearch(const CutSpace& space, const ProblemOver& problem_over)
+      : space_(space),
+        problem_over_(problem_over),
+        problem_(normalised(problem_over(*space.states()))),
+        bounds_(problem_, space.layers()) {
+    const SearchLimits& limits = space.limits();
+    // A search over labels per level takes several times as long for each further one.
+    const int extra_levels = std::min(bounds_.num_levels(), 4) - 1;
+    const int64_t divisor = int64_t{1} << (2 * extra_levels);
+    most_selected_ = std::min(limits.selected_states, most_states());
+    rounds_ = std::max(limits.rounds - extra_levels, std::min(limits.rounds, 1));
+    most_exact_ = std::min(limits.exact_states / divisor, most_states());
+    most_decided_ = std::min(limits.decided_states / divisor, most_states());
+  }
+
+  BoundedPartition run() {
+    best_.states = space_.states();
+    if (best_.states->size() > most_states())
+      best_.states = space_.states_of(space_.selection(most_selected_));
+    best_.partition = best_partition(problem_over_(*best_.states));
+    if (space_.complete() && best_.states == space_.states()) return proven();
+    best_.lower_bound_ns = std::max(bounds_.least_bottleneck_ns(), problem_.at_least_ns);
+    if (!best_.partition) return without_partition();
+    raise_bound();
+    for (int round = 0;; ++round) {
+      if (at_bound() || search_usable(best_.partition->bottleneck_ns)) return proven();
+      if (round == rounds_ || !search_around()) break;
+    }
+    if (narrow()) return proven();
+    return std::move(best_);
+  }
+
+ private:
+  // On unequal devices time grows with the workers too.
+  int64_t most_states() const {
+    const bool straight = problem_.straight && !single_layers(problem_);
+    if (straight || problem_.cluster.uniform()) return INT64_MAX;
+    return static_cast<int64_t>(std::min(std::sqrt(2 * kMostTablePlaces / problem_.workers),
+                                         kMostTableCells / problem_.workers));
+  }
+
+  BoundedPartition proven() {
+    best_.proven = true;
+    if (best_.partition) best_.lower_bound_ns = best_.partition->bottleneck_ns;
+    return std::move(best_);
+  }
+
+  // Nothing fits with the selected cuts; others may do better.
+  BoundedPartition without_partition() {
+    best_.proven = bounds_.cannot_fit() || search_usable(kNoTimeLimit);
+    return best_.proven ? proven() : std::move(best_);
+  }
+
+  bool at_bound() const { return best_.partition->bottleneck_ns <= best_.lower_bound_ns; }
+
+  bool take_if_better(std::shared_ptr<const CutStates> states, std::optional<Partition> found) {
+    if (!found || found->bottleneck_ns >= best_.partition->bottleneck_ns) return false;
+    best_.states = std::move(states);
+    best_.partition = std::move(found);
+    return true;
+  }
+
+  // The conditions on cuts within the time, nothing when they leave no partition.
+  std::optional<UsableCuts> usable_within(double limit_ns) const {
+    UsableCuts usable = bounds_.within(limit_ns);
+    if (!bounds_.narrow(usable, limit_ns, space_.depth_cells(usable), space_.occupied(usable)))
+      return std::nullopt;
+    return usable;
+  }
+
+  // To the largest time found for which the depths of usable cuts alone leave no partition.
+  void raise_bound() {
+    double possible_ns = best_.partition->bottleneck_ns;
+    for (int k = 0; k < kHalvings && possible_ns - best_.lower_bound_ns > kNarrow * possible_ns;
+         ++k) {
+      const double middle_ns = best_.lower_bound_ns + (possible_ns - best_.lower_bound_ns) / 2;
+      (usable_within(middle_ns) ? possible_ns : best_.lower_bound_ns) = middle_ns;
+    }
+  }
+
+  // Whether a selection near the best partition has a better one.
+  bool search_around() {
+    const auto usable = usable_within(best_.partition->bottleneck_ns);
+    PENSTOCK_CHECK(usable, best_.partition->bottleneck_ns);
+    auto states = space_.states_of(
+        space_.around(*best_.states, best_.partition->ends, *usable, most_selected_));
+    auto found = best_partition(problem_over_(*states));
+    return take_if_better(std::move(states), std::move(found));
+  }
+
+  // Searches over every cut that a partition within the time can have, if these can be listed; the
+  // best so far must not be better.
+  bool search_usable(double limit_ns) {
+    const auto usable = usable_within(limit_ns);
+    PENSTOCK_CHECK(usable || !best_.partition, limit_ns);
+    if (!usable) return true;
+    const auto sets = space_.list(*usable, most_exact_);
+    if (!sets) return false;
+    auto states = space_.states_of(*sets);
+    auto found = best_partition(problem_over_(*states));
+    // The cuts of a partition within the time are among those that it can have.
+    PENSTOCK_CHECK(found || !best_.partition, limit_ns);
+    best_.states = std::move(states);
+    best_.partition = std::move(found);
+    return true;
+  }
+
+  static std::optional<Partition> within(const PartitionProblem& problem, double limit_ns) {
+    if (!problem.use_all_workers || problem.straight)
+      return make_search(problem)->within(limit_ns, Wanted::Any);
+    // A single search would need the table over states and workers.
+    const auto found = best_partition(problem);
+    return found && found->bottleneck_ns <= limit_ns ? found : std::nullopt;
+  }
+
+  // Raises the bound to the largest time found for which the usable cuts can be listed, and that no
+  // partition over them keeps. Whether that found and proved the optimum instead.
+  bool narrow() {
+    double unlisted_ns = best_.partition->bottleneck_ns;
+    for (int k = 0; k < kHalvings && unlisted_ns - best_.lower_bound_ns > kNarrow * unlisted_ns;
+         ++k) {
+      const double middle_ns = best_.lower_bound_ns + (unlisted_ns - best_.lower_bound_ns) / 2;
+      const auto usable = usable_within(middle_ns);
+      if (!usable) {
+        best_.lower_bound_ns = middle_ns;
+        continue;
+      }
+      const auto sets = space_.list(*usable, most_decided_);
+      if (!sets) {
+        unlisted_ns = middle_ns;
+        continue;
+      }
+      auto states = space_.states_of(*sets);
+      const PartitionProblem problem = normalised(problem_over_(*states));
+      auto found = within(problem, middle_ns);
+      if (!found) {
+        best_.lower_bound_ns = middle_ns;
+        continue;
+      }
+      take_if_better(std::move(states), std::move(found));
+      unlisted_ns = best_.partition->bottleneck_ns;
+      if (at_bound() || search_usable(unlisted_ns)) return true;
+    }
+    return false;
+  }
+
+  const CutSpace& space_;
+  const ProblemOver& problem_over_;
+  const PartitionProblem problem_;
+  const CutBounds bounds_;
+  int rounds_ = 0;
+  int64_t most_selected_ = 0;
+  int64_t most_exact_ = 0;
+  int64_t most_decided_ = 0;
+  BoundedPartition best_;
+};
+
+}  // namespace
+
+double BoundedPartition::gap() const {
+  if (!partition || proven || partition->bottleneck_ns <= lower_bound_ns) return 0;
+  return 1 - lower_bound_ns / partition->bottleneck_ns;
+}
+
+BoundedPartition best_partition(const CutSpace& space, const ProblemOver& problem_over) {
+  return BoundedSearch(space, problem_over).run();
+}
+
+}  // namespace penstock::planner

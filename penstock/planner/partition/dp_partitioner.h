@@ -1,0 +1,84 @@
+// The best split of a model into a pipeline of replicated stages: the optimum that the dynamic
+// programme of PipeDream defines, found without enumerating worker counts.
+//
+//   const auto best = best_partition({.states = states, .model = *model, .memory = memory,
+//       .workers = 16});
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/partition/memory_model.h"
+
+namespace penstock::planner {
+
+struct PartitionProblem {
+  const CutStates& states;
+  const CostModel& model;
+  MemoryModel memory;
+  Recompute recompute = Recompute::Never;
+  const cluster::Cluster& cluster;
+  int workers = 1;                   ///< the first that many of the cluster's workers may be used
+  bool straight = false;             ///< one worker per stage, exactly min(workers, layers) stages
+  bool at_least_two_stages = false;  ///< ignored with one worker or one layer
+  /// No worker may idle (PipeDream's released optimiser); without effect on straight partitions.
+  bool use_all_workers = false;
+  // These two only save time.
+  double at_least_ns = 0;  ///< no partition has a smaller bottleneck
+  /// Some partition is expected to have a bottleneck no larger; 0: not known.
+  double expected_ns = 0;
+};
+
+/// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full
+/// state. Its replicas are the workers of places[k].
+struct Partition {
+  std::vector<int> ends;
+  /// Ascending and disjoint, in the order of the stages; workers between them idle.
+  std::vector<cluster::WorkerRange> places;
+  std::vector<bool> recompute;
+  /// The slowest stage or cut, with the problem's micro-batches per step.
+  double bottleneck_ns = 0;
+
+  int num_workers() const;
+  std::vector<int> replicas() const;
+  bool operator==(const Partition&) const = default;
+};
+
+/// Minimises the slowest stage or cut over all chains of nested cut states, all replica counts, all
+/// placements of the stages on runs of consecutive workers in their order (with gaps, so that a
+/// stage may begin where a server does), and, under Recompute::Auto, the choice of each stage to
+/// recompute, with every stage within the memory limit of its workers; empty when nothing fits. A
+/// stage costs what the level that holds its replicas costs, a cut what the level costs that holds
+/// the replicas of both stages. On unequal devices a stage is as fast as its slowest worker.
+///
+/// Exact under the cost model. Of several optima: the fewest workers, then the fewest stages, then
+/// the fewest bytes over all cuts; then, and for straight partitions, a fixed rule, so the result
+/// is deterministic. Where all workers are used, those of the paper's own dynamic programme
+/// (paper_table.h) where that applies and reaches the optimum, otherwise a fixed rule. Pure.
+///
+/// O(states^2) for each of the O(log) times that are tried, as a rule (docs/planner.md, "Method").
+/// Throws ConfigError when `workers` is not between 1 and the cluster's, and, for unequal devices
+/// or where all workers must be used, when there are too many states and workers for a table of
+/// both.
+///
+/// Source: SOSP 2019, section 3.1: A(j, m) = min over i, m' of max(A(i, m - m'), cut(i), T(i -> j,
+/// m')). Differs: solved from the output end, where the depth of a stage (and so its memory) is
+/// known; as a search for the smallest reachable time, where the fewest workers that cover the rest
+/// within a time replace the table over m; and over real placements instead of level by level, so
+/// that 15-1 on four servers of four is a plan. docs/planner.md has the argument why few placements
+/// need to be looked at.
+std::optional<Partition> best_partition(const PartitionProblem& problem);
+
+/// The smallest memory limit per worker under which a partition exists, and one that needs no more:
+/// what to tell a user whose limit is too low. The problem's own limit is ignored. Empty only when
+/// no limit helps.
+struct LeastMemory {
+  int64_t bytes = 0;
+  Partition partition;
+};
+std::optional<LeastMemory> least_memory(const PartitionProblem& problem);
+
+}  // namespace penstock::planner

@@ -1,0 +1,128 @@
+#include "penstock/planner/partition/memory_model.h"
+
+#include <algorithm>
+
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::planner {
+
+using schedule::Kind;
+using schedule::WeightPolicy;
+
+int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
+  const int64_t depth = ceil_div(workers_from_here, replicas);
+  const int64_t share = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 1;
+  switch (kind) {
+    case Kind::Serial:
+    case Kind::DataParallel:
+    case Kind::ModelParallel:
+      return 1;
+    case Kind::ForwardOnly:
+      return 0;
+    case Kind::GPipe:
+      return share;
+    case Kind::OneFOneBFlush:
+      return micro_batches > 0 ? std::min(depth, share) : depth;
+    case Kind::EagerOneFOneB:
+      // At most so many stages follow as workers do.
+      return std::min(micro_batches > 0 ? share : INT64_MAX,
+                      saturating_add(depth, saturating_mul(slack, workers_from_here - replicas)));
+    case Kind::ZbH1:
+    case Kind::ZbH2: {
+      // W lags behind so far that every stage holds as many as the first, which may have one
+      // worker.
+      const int64_t most = kind == Kind::ZbH1 ? std::max<int64_t>(depth, max_workers)
+                                              : 2 * std::max<int64_t>(depth, max_workers) - 1;
+      return std::min(micro_batches > 0 ? share : INT64_MAX, most);
+    }
+    case Kind::OneFOneB:
+    case Kind::TwoBuffered:
+    case Kind::Interleaved:
+    case Kind::ZbV:
+    case Kind::DualPipeV:
+    case Kind::Chimera:
+      return depth;
+  }
+  return depth;
+}
+
+int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
+  switch (policy) {
+    case WeightPolicy::Flush:
+    case WeightPolicy::Latest:
+      return 1;
+    case WeightPolicy::TwoBuffered:
+      return 2;
+    case WeightPolicy::VerticalSync:
+      return max_workers;
+    case WeightPolicy::Stash:
+      break;
+  }
+  // Right after a step the other depth - 1 micro-batches in flight are on older versions, one
+  // version per share of a step.
+  const int64_t share = micro_batches > 0 ? std::max<int64_t>(1, micro_batches / replicas) : 1;
+  return ceil_div(in_flight(replicas, workers_from_here) - 1, share) + 1;
+}
+
+int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions) const {
+  const double state = static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight;
+  const int64_t state_bytes = state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state);
+  const int64_t weights = saturating_mul(versions + 1, stage.sums.weight_bytes);
+  return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
+}
+
+int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
+  int64_t stashes = stash_bytes(stage, held.in_flight);
+  if (stage.recompute && (kind == Kind::ZbH1 || kind == Kind::ZbH2)) {
+    // What R made is kept until W, which may lag as far as all that is in flight.
+    stashes =
+        saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
+  }
+  return saturating_add(fixed_bytes(stage, held.versions), stashes);
+}
+
+int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {
+  if (!stage.recompute || in_flight < 1) return saturating_mul(in_flight, stage.sums.stash_bytes);
+  return saturating_add(saturating_mul(in_flight, stage.input_bytes), stage.sums.stash_bytes);
+}
+
+int64_t MemoryModel::buffer_bytes(const StageMemory& stage) {
+  return saturating_mul(2, saturating_add(stage.input_bytes, stage.output_bytes));
+}
+
+int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after, int least,
+                                 int most, int64_t limit) const {
+  if (least > most) return 0;
+  const auto fits_with = [&](int64_t replicas) {
+    return fits(stage, static_cast<int>(replicas), replicas + workers_after, limit);
+  };
+  if (fits_with(least)) return least;
+  int64_t low = int64_t{least} + 1;
+  if (policy == schedule::WeightPolicy::Stash && micro_batches > 0) {
+    // While a replica's share of a step still falls, more replicas may need more versions. The need
+    // only changes where the depth or the share does; past that it falls, as it always does under
+    // the other policies.
+    for (; low <= most && micro_batches / low > 1; low = next_change(low, workers_after)) {
+      if (fits_with(low)) return static_cast<int>(low);
+    }
+  }
+  int64_t high = most;
+  if (low > high || !fits_with(high)) return 0;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (fits_with(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return static_cast<int>(low);
+}
+
+int64_t MemoryModel::next_change(int64_t replicas, int64_t workers_after) const {
+  const int64_t share_falls = micro_batches / (micro_batches / replicas) + 1;
+  const int64_t deeper = ceil_div(workers_after, replicas);
+  return deeper <= 1 ? share_falls : std::min(share_falls, ceil_div(workers_after, deeper - 1));
+}
+
+}  // namespace penstock::planner

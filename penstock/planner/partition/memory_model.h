@@ -1,0 +1,98 @@
+// Memory of one worker of a stage, as far as it is known while the split is still being searched.
+// The search only ever needs what lies at and after the stage; plans report the simulator's exact
+// peaks instead (docs/planner.md, "Memory").
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/planner/cuts/cut_states.h"
+#include "penstock/schedule/generate.h"
+
+namespace penstock::planner {
+
+/// What a stage keeps, for one micro-batch.
+struct StageMemory {
+  LayerSums sums;
+  /// Activations that enter from the stages before; gradients of the same size leave.
+  int64_t input_bytes = 0;
+  /// Activations that leave to the stages after; gradients of the same size enter.
+  int64_t output_bytes = 0;
+  /// Keeps the inputs of each micro-batch in flight, and all activations of one at a time.
+  bool recompute = false;
+};
+
+/// The layers between two nested states. Values that only pass the stage by are counted as if they
+/// entered and left it.
+inline StageMemory stage_memory(const CutStates& states, int small, int large, bool recompute) {
+  return {states.between(small, large), states.cut_bytes(small), states.cut_bytes(large),
+          recompute};
+}
+
+/// Whether stages may, must or must not run their forward pass again instead of keeping its
+/// activations.
+enum class Recompute : uint8_t { Never, Always, Auto };
+
+/// How much a worker holds at once.
+struct Held {
+  int64_t in_flight = 0;  ///< micro-batches
+  int64_t versions = 1;   ///< of its weights
+};
+
+struct MemoryModel {
+  schedule::Kind kind = schedule::Kind::OneFOneB;
+  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  int64_t limit_bytes = 0;    ///< per worker; 0: that of its device, if any
+  int64_t micro_batches = 0;  ///< per step; 0: not known yet, one round of the stage's replicas
+  int max_workers = 1;
+  double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
+  /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
+  int64_t slack = 0;
+
+  /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers
+  /// at and after the stage; for eager-1f1b, zb-h1 and zb-h2 on replicated stages an upper bound.
+  /// Workers with one stage alone: for the others only their simulated peaks count.
+  int64_t in_flight(int replicas, int64_t workers_from_here) const;
+
+  /// Weight versions held at once; for vertical-sync an upper bound, since it depends on the stages
+  /// before.
+  int64_t versions(int replicas, int64_t workers_from_here) const;
+
+  Held held(int replicas, int64_t workers_from_here) const {
+    return {in_flight(replicas, workers_from_here), versions(replicas, workers_from_here)};
+  }
+
+  /// Versions, gradient, optimiser state, stashes and communication buffers of one worker. Never
+  /// rises when `workers_from_here` falls. Saturates.
+  int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
+    return stage_bytes(stage, held(replicas, workers_from_here));
+  }
+  int64_t stage_bytes(const StageMemory& stage, const Held& held) const;
+
+  /// That many versions, gradient, optimiser state and communication buffers of one worker.
+  /// Saturates.
+  int64_t fixed_bytes(const StageMemory& stage, int64_t versions) const;
+
+  /// Stashed activations of `in_flight` micro-batches; with recomputation their inputs, and the
+  /// activations of the one that is run again.
+  static int64_t stash_bytes(const StageMemory& stage, int64_t in_flight);
+
+  /// One message each way with the stages before and with those after.
+  static int64_t buffer_bytes(const StageMemory& stage);
+
+  bool fits(const StageMemory& stage, int replicas, int64_t workers_from_here,
+            int64_t limit) const {
+    return limit <= 0 || stage_bytes(stage, replicas, workers_from_here) <= limit;
+  }
+
+  /// The smallest count in [least, most] of a stage in front of `workers_after` workers that may
+  /// fit into `limit` bytes (0: no limit), or
+  /// 0. Counts below it do not fit.
+  int fewest_replicas(const StageMemory& stage, int64_t workers_after, int least, int most,
+                      int64_t limit) const;
+
+ private:
+  /// The next replica count after `replicas` at which the depth or the share of a step changes.
+  int64_t next_change(int64_t replicas, int64_t workers_after) const;
+};
+
+}  // namespace penstock::planner

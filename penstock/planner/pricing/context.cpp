@@ -1,0 +1,176 @@
+#include "penstock/planner/pricing/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+
+namespace {
+
+constexpr double kLargestTotalNs = 4.611686018427388e18;
+
+void check_range(const char* what, int64_t value, int64_t most) {
+  if (value >= 0 && value <= most) return;
+  throw ConfigError(fmt::format("expected {} of 0 (chosen) to {}, found {}", what, most, value));
+}
+
+void check_options(const PlanOptions& options) {
+  check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
+  check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
+  if (options.chunks != 0 && (options.chunks < kMinChunks || options.chunks > kMaxChunks)) {
+    throw ConfigError(fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}",
+                                  kMinChunks, kMaxChunks, options.chunks));
+  }
+  if (options.slack < -1 || options.slack > kMaxMicroBatchesPerStep) {
+    throw ConfigError(fmt::format("expected slack of -1 (chosen) to {} micro-batches, found {}",
+                                  kMaxMicroBatchesPerStep, options.slack));
+  }
+  if (options.memory_limit_bytes < 0) {
+    throw ConfigError(
+        fmt::format("expected a memory limit of at least 0, found {}", options.memory_limit_bytes));
+  }
+  if (!std::isfinite(options.optimizer_state_per_weight) ||
+      options.optimizer_state_per_weight < 0) {
+    throw ConfigError(
+        fmt::format("expected optimiser state of at least 0 bytes per weight byte, found {}",
+                    options.optimizer_state_per_weight));
+  }
+}
+
+Recompute parse_recompute(const std::string& name) {
+  if (name == "never") return Recompute::Never;
+  if (name == "always") return Recompute::Always;
+  if (name == "auto") return Recompute::Auto;
+  throw ConfigError(fmt::format(
+      "unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
+}
+
+// Where any layer's time is known, 0 means that the layer makes its weights' gradients with the
+// inputs'.
+bool knows_split(const profile::Profile& profile) {
+  const auto is_known = [](const profile::LayerCost& cost) { return cost.backward_weight_ns > 0; };
+  return std::any_of(profile.costs.begin(), profile.costs.end(), is_known);
+}
+
+// Products with the weights' and with the inputs' gradients are about equally large; layers without
+// weights have none of the former.
+int64_t backward_weight_ns(const profile::LayerCost& cost, bool known) {
+  if (known) return std::min(cost.backward_weight_ns, cost.backward_ns);
+  return cost.weight_bytes > 0 ? cost.backward_ns / 2 : 0;
+}
+
+std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
+  std::vector<PlannedLayer> layers;
+  layers.reserve(profile.costs.size());
+  const bool known = knows_split(profile);
+  for (const profile::LayerCost& cost : profile.costs) {
+    layers.push_back({.forward_ns = cost.forward_ns,
+                      .compute_ns = saturating_add(cost.forward_ns, cost.backward_ns),
+                      .step_ns = cost.step_ns,
+                      .weight_bytes = cost.weight_bytes,
+                      .stash_bytes = cost.stash_bytes,
+                      .output_bytes = cost.output_bytes,
+                      .backward_weight_ns = backward_weight_ns(cost, known),
+                      .accumulate_ns = cost.accumulate_ns});
+  }
+  return layers;
+}
+
+// The slowest device must be able to add everything up.
+void check_times(const cluster::Cluster& cluster, const std::vector<PlannedLayer>& layers) {
+  double total_ns = 0;
+  for (const PlannedLayer& layer : layers)
+    total_ns += static_cast<double>(layer.compute_ns) + static_cast<double>(layer.accumulate_ns) +
+                static_cast<double>(layer.step_ns);
+  const auto check = [&](const cluster::Device& device) {
+    if (total_ns / device.speed <= kLargestTotalNs) return;
+    throw ConfigError(
+        fmt::format("on device '{}' of speed {} the profile's times (ns) add up to more than 2^62",
+                    device.name, device.speed));
+  };
+  check(cluster.device);
+  for (const cluster::DeviceGroup& group : cluster.groups) check(group.device);
+}
+
+// Calls visit for every kind of device in the place; groups are ascending and disjoint.
+template <class Visit>
+void for_each_device(const cluster::Cluster& cluster, const cluster::WorkerRange& place,
+                     Visit visit) {
+  int covered = 0;
+  for (const cluster::DeviceGroup& group : cluster.groups) {
+    const int shared =
+        std::min(group.first + group.count, place.end()) - std::max(group.first, place.first);
+    if (shared <= 0) continue;
+    covered += shared;
+    visit(group.device);
+  }
+  if (covered < place.count) visit(cluster.device);
+}
+
+}  // namespace
+
+Context::Context(const profile::Profile& profile_in, const cluster::Cluster& cluster_in,
+                 const PlanOptions& options_in)
+    : profile(profile_in), cluster(cluster_in), options(options_in) {
+  profile::validate(profile);
+  cluster::validate(cluster);
+  check_options(options);
+  workers = cluster.num_workers();
+  if (workers > kMaxPlannedWorkers) {
+    throw ConfigError(fmt::format(
+        "the cluster has {} workers; plans are made for at most {}: describe a part of it", workers,
+        kMaxPlannedWorkers));
+  }
+  recompute = parse_recompute(options.recompute);
+  model = make_cost_model(options.cost_model, cluster, parse_gradient_sync(options.sync));
+  if (options.mini_batch > 0 &&
+      most_micro_batches() < std::max<int64_t>(options.micro_batches, 1)) {
+    throw ConfigError(
+        fmt::format("a mini-batch of {} samples has no room for {} micro-batches of {} samples, as "
+                    "the profile measured them",
+                    options.mini_batch, std::max<int64_t>(options.micro_batches, 1),
+                    profile::samples_per_micro_batch(profile)));
+  }
+  layers = planned_layers(profile);
+  guesses_split =
+      std::any_of(layers.begin(), layers.end(),
+                  [](const PlannedLayer& layer) { return layer.backward_weight_ns > 0; }) &&
+      !knows_split(profile);
+  check_totals(profile.graph, layers);
+  check_times(cluster, layers);
+}
+
+bool Context::limited() const {
+  if (options.memory_limit_bytes > 0 || cluster.device.memory_bytes > 0) return true;
+  return std::any_of(cluster.groups.begin(), cluster.groups.end(),
+                     [](const auto& group) { return group.device.memory_bytes > 0; });
+}
+
+int64_t Context::limit_bytes(const cluster::WorkerRange& place) const {
+  if (options.memory_limit_bytes > 0) return options.memory_limit_bytes;
+  int64_t least = INT64_MAX;
+  for_each_device(cluster, place, [&](const cluster::Device& device) {
+    if (device.memory_bytes > 0) least = std::min(least, device.memory_bytes);
+  });
+  return least == INT64_MAX ? 0 : least;
+}
+
+double Context::speed(const cluster::WorkerRange& place) const {
+  double slowest = HUGE_VAL;
+  for_each_device(cluster, place, [&](const cluster::Device& device) {
+    slowest = std::min(slowest, device.speed);
+  });
+  return slowest;
+}
+
+int64_t Context::most_micro_batches() const {
+  return options.mini_batch > 0 ? options.mini_batch / profile::samples_per_micro_batch(profile)
+                                : INT64_MAX;
+}
+
+}  // namespace penstock::planner

@@ -1,0 +1,46 @@
+// The checked input of one planning run, and the questions that pricing asks of it. Internal to the
+// planner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/partition/memory_model.h"
+#include "penstock/planner/planner.h"
+
+namespace penstock::planner {
+
+/// Keeps references to what it is made of. Immutable, so thread-safe.
+class Context {
+ public:
+  /// Throws ConfigError for unusable options, profile or cluster (planner.h).
+  Context(const profile::Profile& profile, const cluster::Cluster& cluster,
+          const PlanOptions& options);
+
+  const profile::Profile& profile;
+  const cluster::Cluster& cluster;
+  const PlanOptions& options;
+  int workers = 1;
+  Recompute recompute = Recompute::Never;
+  std::unique_ptr<CostModel> model;
+  std::vector<PlannedLayer> layers;  ///< for a device of speed 1
+  /// No layer's backward_weight_ns is known: half the backward pass of those with weights.
+  bool guesses_split = false;
+
+  const cluster::Topology& topology() const { return model->topology(); }
+
+  /// Whether any worker has a memory limit.
+  bool limited() const;
+  /// What one worker of the place may use: the user's limit, or the least memory of its devices. 0:
+  /// no limit.
+  int64_t limit_bytes(const cluster::WorkerRange& place) const;
+  /// Of the slowest worker of the place.
+  double speed(const cluster::WorkerRange& place) const;
+  /// The most micro-batches a step may have: those of the user's mini-batch, or INT64_MAX.
+  int64_t most_micro_batches() const;
+};
+
+}  // namespace penstock::planner

@@ -1,0 +1,165 @@
+#include "penstock/planner/pricing/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using schedule::Kind;
+
+namespace {
+
+// Copies of a pipeline whose workers hold several stages each.
+struct Copies {
+  int64_t count = 1;
+  int64_t workers = 1;        ///< of one copy
+  int64_t chunks = 1;         ///< stages of one worker
+  int64_t micro_batches = 1;  ///< of one copy and step, at most
+
+  Copies(Kind kind, const Plan& plan) {
+    const int64_t replicas = plan.stages.front().replicas;
+    count = kind == Kind::Chimera ? std::max<int64_t>(replicas / 2, 1) : replicas;
+    workers = std::max<int64_t>(plan.num_workers() / count, 1);
+    chunks = std::max<int64_t>(
+        static_cast<int64_t>(plan.hosts.size()) / std::max(plan.num_workers(), 1), 1);
+    micro_batches = ceil_div(plan.micro_batches, count);
+  }
+};
+
+// Time per micro-batch, from the slowest part and the number of stages.
+double estimated_ns(const Plan& plan, Kind kind) {
+  const auto slowest_ns = static_cast<double>(plan.bottleneck_ns);
+  const auto stages = static_cast<double>(plan.stages.size());
+  if (kind == Kind::ModelParallel) {
+    double all_ns = 0;
+    for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
+    // The others run their forward pass again while the stages behind them work.
+    all_ns += static_cast<double>(plan.stages.back().work_ns() - plan.stages.back().compute_ns());
+    return std::max(all_ns, slowest_ns);
+  }
+  if (default_policy(kind) != schedule::WeightPolicy::Flush || stages == 1) return slowest_ns;
+  // Filling and draining take as long as one micro-batch for each further stage, once per step.
+  // With several stages per worker, as long as one of them for each further worker, in all copies
+  // at once.
+  double filling = stages - 1;
+  if (is_chunked(kind)) {
+    const Copies copies(kind, plan);
+    filling = static_cast<double>((copies.workers - 1) * copies.count) /
+              static_cast<double>(copies.chunks);
+  }
+  return slowest_ns * (1 + filling / static_cast<double>(plan.micro_batches));
+}
+
+// A flushed step is over when all of it is done; without flushes a micro-batch passes every stage
+// while the others do as much.
+double estimated_latency_ns(const Plan& plan, Kind kind, double micro_batch_ns) {
+  const bool flushed = default_policy(kind) == schedule::WeightPolicy::Flush;
+  const int64_t waits_for =
+      flushed ? plan.micro_batches
+              : std::max(plan.micro_batches, 2 * static_cast<int64_t>(plan.stages.size()) - 1);
+  return micro_batch_ns * static_cast<double>(waits_for);
+}
+
+// The most micro-batches that worker `rank` of a copy keeps, summed over its stages: those of the
+// generators' headers.
+int64_t most_kept(Kind kind, const Copies& copies, int64_t rank) {
+  const int64_t p = copies.workers;
+  switch (kind) {
+    case Kind::Interleaved: {
+      // Some copies have one micro-batch less.
+      int64_t group = p;
+      for (const int64_t m : {copies.micro_batches - 1, copies.micro_batches}) {
+        if (m > p && m < 2 * p) group = m;
+      }
+      return (copies.chunks - 1) * group + 2 * (p - 1 - rank) + 1;
+    }
+    case Kind::ZbV:
+      return 2 * p;
+    case Kind::DualPipeV:
+      return 2 * p + 1;
+    case Kind::Chimera:
+      return p;
+    default:
+      return saturating_mul(copies.chunks, copies.micro_batches);
+  }
+}
+
+// Of one worker that holds these stages.
+int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
+                     const std::vector<StageMemory>& memories, const std::vector<size_t>& stages) {
+  const bool splits_backward = is_v(model.kind);
+  const int64_t share =
+      model.kind == Kind::Chimera ? ceil_div(copies.micro_batches, 2) : copies.micro_batches;
+  int64_t bytes = 0;
+  int64_t largest = 0;  // of what is kept of one micro-batch
+  int64_t all = 0;      // everything that a step keeps
+  int64_t remade = 0;   // what R makes, where it does not wait for W
+  for (const size_t s : stages) {
+    const StageMemory& memory = memories[s];
+    bytes = saturating_add(bytes, model.fixed_bytes(memory, 1));
+    int64_t kept = memory.sums.stash_bytes;
+    if (memory.recompute && splits_backward) kept = saturating_add(kept, memory.input_bytes);
+    if (memory.recompute && !splits_backward) {
+      remade = std::max(remade, kept);
+      kept = memory.input_bytes;
+    }
+    largest = std::max(largest, kept);
+    all = saturating_add(all, saturating_mul(share, kept));
+  }
+  const auto rank = static_cast<int64_t>(stages.front());
+  const int64_t in_flight = saturating_mul(most_kept(model.kind, copies, rank), largest);
+  return saturating_add(bytes, saturating_add(std::min(in_flight, all), remade));
+}
+
+void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMemory>& memories,
+                            Plan& plan) {
+  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
+  std::vector<std::vector<size_t>> held(static_cast<size_t>(plan.num_workers()));
+  for (size_t s = 0; s < hosts.size(); ++s) {
+    for (const int worker : hosts[s]) held[static_cast<size_t>(worker)].push_back(s);
+  }
+  const Copies copies(model.kind, plan);
+  for (const std::vector<size_t>& stages : held) {
+    const int64_t bytes = worker_bytes(model, copies, memories, stages);
+    for (const size_t s : stages)
+      plan.stages[s].memory_bytes = std::max(plan.stages[s].memory_bytes, bytes);
+  }
+}
+
+void estimate_memory(const MemoryModel& model, const std::vector<StageMemory>& memories,
+                     Plan& plan) {
+  int workers_from_here = plan.num_workers();
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    plan::Stage& stage = plan.stages[s];
+    stage.memory_bytes = model.stage_bytes(memories[s], stage.replicas, workers_from_here);
+    workers_from_here -= stage.replicas;
+  }
+}
+
+}  // namespace
+
+void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
+              Plan& plan) {
+  const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
+  plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
+  plan.latency_ns = rounded_ns(estimated_latency_ns(plan, split.kind, micro_batch_ns));
+  const MemoryModel model =
+      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
+  if (plan.shares_workers()) {
+    estimate_shared_memory(model, memories, plan);
+  } else {
+    estimate_memory(model, memories, plan);
+  }
+  double busy_ns = 0;
+  for (const plan::Stage& stage : plan.stages) busy_ns += static_cast<double>(stage.work_ns());
+  plan.idle_share = std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);
+  plan.notes.push_back(
+      "This plan is too large to be simulated: its throughput is estimated from its slowest part "
+      "and its number of stages.");
+}
+
+}  // namespace penstock::planner

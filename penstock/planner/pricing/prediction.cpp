@@ -1,0 +1,218 @@
+#include "penstock/planner/pricing/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/planner/pricing/estimate.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/timeline.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using schedule::Kind;
+using schedule::Op;
+using schedule::ScheduleShape;
+
+namespace {
+
+// Simulated micro-batches: enough that filling and draining the pipeline stays below about 2 % of
+// the time.
+constexpr int64_t kLeastSimulated = 256;
+constexpr int64_t kSimulatedPerStage = 64;
+constexpr int64_t kSimulatedActions = 1'000'000;
+constexpr int64_t kWrittenActions = 100'000;
+constexpr int64_t kLatencyPerStage = 8;
+constexpr int64_t kLatencySteps = 3;
+
+// The number of micro-batches to simulate, the same for every strategy up to a whole number of
+// steps; 0 when that would be too long.
+int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool written) {
+  if (plan.num_workers() > simulate::kMaxSimulatedWorkers) return 0;
+  const int most_stages = std::min(context.workers, context.profile.graph.num_layers());
+  const int64_t least = std::max(kLeastSimulated, kSimulatedPerStage * most_stages);
+  const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
+  const auto stages = static_cast<int64_t>(plan.stages.size());
+  // Of those that are written down, only some steps are run.
+  if (written && saturating_mul(kLatencySteps, actions_per_step(plan)) <= kSimulatedActions)
+    return wanted;
+  const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
+  const int64_t at_each_step = 3 * int64_t{plan.num_workers()};
+  // Per micro-batch its own actions and its share of sync, step and free.
+  const int64_t affordable =
+      kSimulatedActions * plan.micro_batches / (actions_each * plan.micro_batches + at_each_step);
+  if (wanted <= affordable) return wanted;
+  const int64_t whole_steps = affordable / plan.micro_batches * plan.micro_batches;
+  return whole_steps >= 4 * stages ? whole_steps : 0;
+}
+
+// From a micro-batch's first forward to the end of its step on the last stage to make it: the mean
+// over the middle third of the steps.
+int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape& shape) {
+  const int64_t steps = shape.num_mini_batches();
+  const int64_t begin = steps / 3;
+  const int64_t end = std::max(begin + 1, steps - steps / 3);
+  std::vector<double> step_end_ns(static_cast<size_t>(end - begin), 0);
+  std::vector<double> begin_sum_ns(step_end_ns.size(), 0);
+  std::vector<int64_t> counts(step_end_ns.size(), 0);
+  for (const auto& events : timeline.workers) {
+    for (const schedule::TimelineEvent& event : events) {
+      const int64_t step = event.action.mini_batch.value - begin;
+      if (step < 0 || step >= end - begin) continue;
+      const auto s = static_cast<size_t>(step);
+      if (event.action.op == Op::Step)
+        step_end_ns[s] = std::max(step_end_ns[s], static_cast<double>(event.end_ns));
+      if (event.action.op != Op::Forward || event.action.stage.value != 0) continue;
+      begin_sum_ns[s] += static_cast<double>(event.start_ns);
+      ++counts[s];
+    }
+  }
+  double total_ns = 0;
+  int64_t count = 0;
+  for (size_t s = 0; s < step_end_ns.size(); ++s) {
+    total_ns += static_cast<double>(counts[s]) * step_end_ns[s] - begin_sum_ns[s];
+    count += counts[s];
+  }
+  return count == 0 ? 0 : rounded_ns(std::max(total_ns, 0.0) / static_cast<double>(count));
+}
+
+// The plan's own schedule and costs.
+struct Simulated {
+  Simulated(const Context& context, const Plan& plan)
+      : shape(schedule::shape_of(plan, 1)),
+        costs(simulate::costs_of(plan)),
+        kind(schedule::kind_of(plan)) {
+    shape.global_norm = context.options.global_norm;
+    for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
+  }
+
+  bool written() const { return !schedule::LazySchedule::can_make(kind, shape); }
+
+  simulate::Result run(int64_t micro_batches, bool keep_timeline) const {
+    ScheduleShape longer = shape;
+    longer.micro_batches = micro_batches;
+    simulate::Options options;
+    options.keep_timeline = keep_timeline;
+    return simulate::PlannedSchedule(kind, longer, links).simulate(costs, options);
+  }
+
+  ScheduleShape shape;
+  simulate::Costs costs;
+  Kind kind;
+  std::vector<schedule::StageLink> links;
+};
+
+struct Outcome {
+  double ns = 0;  ///< for all of the micro-batches
+  double idle_share = 0;
+  std::vector<int64_t> peak_memory_bytes;
+};
+
+Outcome outcome_of(simulate::Result result) {
+  return {static_cast<double>(result.schedule_ns), result.idle_share,
+          std::move(result.peak_memory_bytes)};
+}
+
+// `steps` steps of a kind with a flush, of which only `simulated` are run: from the second on all
+// take as long as the last.
+Outcome repeated(const Simulated& simulation, int64_t micro_batches, int64_t steps,
+                 int64_t simulated) {
+  Outcome outcome = outcome_of(simulation.run(simulated * micro_batches, false));
+  if (simulated >= steps) return outcome;
+  const double before_ns = outcome_of(simulation.run((simulated - 1) * micro_batches, false)).ns;
+  const double busy_share_ns = (1 - outcome.idle_share) * outcome.ns;
+  outcome.ns += static_cast<double>(steps - simulated) * (outcome.ns - before_ns);
+  outcome.idle_share = 1 - busy_share_ns * static_cast<double>(steps) /
+                               static_cast<double>(simulated) / std::max(outcome.ns, 1.0);
+  return outcome;
+}
+
+// How many of the steps are worth running.
+int64_t steps_to_run(const Plan& plan, int64_t steps) {
+  return std::clamp<int64_t>(kWrittenActions / actions_per_step(plan), std::min<int64_t>(2, steps),
+                             steps);
+}
+
+void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome,
+             int64_t micro_batches, Plan& plan) {
+  plan.throughput_samples_per_s = outcome.ns > 0 ? static_cast<double>(micro_batches) *
+                                                       static_cast<double>(plan.micro_batch_size) *
+                                                       1e9 / outcome.ns
+                                                 : 0;
+  plan.idle_share = std::clamp(outcome.idle_share, 0.0, 1.0);
+  // The schedule knows no messages: each stage of a worker has its own buffers for them.
+  const schedule::WorkerTable table({.replicas = split.replicas(),
+                                     .micro_batches = 1,
+                                     .accumulate = 1,
+                                     .policy = split.policy,
+                                     .hosts = split.hosts});
+  std::vector<int64_t> worker_bytes = outcome.peak_memory_bytes;
+  for (size_t w = 0; w < worker_bytes.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      worker_bytes[w] =
+          saturating_add(worker_bytes[w], MemoryModel::buffer_bytes(memories[held.stage.index()]));
+    }
+  }
+  for (size_t w = 0; w < worker_bytes.size(); ++w) {
+    for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
+      int64_t& bytes = plan.stages[held.stage.index()].memory_bytes;
+      bytes = std::max(bytes, worker_bytes[w]);
+    }
+  }
+}
+
+// Some steps are enough to see what a micro-batch goes through once the pipeline is full.
+int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_batches) {
+  const int64_t steps = kLatencySteps * plan.micro_batches;
+  const int64_t filled =
+      simulation.written()
+          ? steps
+          : std::max(kLatencyPerStage * static_cast<int64_t>(plan.stages.size()), steps);
+  const int64_t shorter =
+      std::min(micro_batches, ceil_div(filled, plan.micro_batches) * plan.micro_batches);
+  ScheduleShape shape = simulation.shape;
+  shape.micro_batches = shorter;
+  return mean_latency_ns(simulation.run(shorter, true).timeline, shape);
+}
+
+}  // namespace
+
+int64_t actions_per_step(const Plan& plan) {
+  const int64_t per_micro_batch =
+      3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  return saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1));
+}
+
+void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes,
+             Plan& plan) {
+  const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
+  const Simulated simulation(context, plan);
+  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
+  const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
+  if (micro_batches == 0) {
+    estimate(context, split, memories, plan);
+    return;
+  }
+  const int64_t steps = micro_batches / plan.micro_batches;
+  const int64_t run = simulation.written() ? steps_to_run(plan, steps) : steps;
+  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, run), micro_batches,
+          plan);
+  plan.latency_ns = latency_ns(simulation, plan, micro_batches);
+}
+
+void predict_roughly(const Context& context, const Split& split,
+                     const std::vector<int64_t>& cut_bytes, Plan& plan) {
+  const Simulated simulation(context, plan);
+  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
+  const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
+  const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
+  if (micro_batches == 0) return estimate(context, split, memories, plan);
+  const int64_t steps = std::max<int64_t>(micro_batches / plan.micro_batches, 2);
+  fill_in(split, memories, repeated(simulation, plan.micro_batches, steps, 2),
+          steps * plan.micro_batches, plan);
+}
+
+}  // namespace penstock::planner

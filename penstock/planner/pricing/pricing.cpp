@@ -1,0 +1,310 @@
+#include "penstock/planner/pricing/pricing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "penstock/planner/planner.h"
+#include "penstock/planner/pricing/prediction.h"
+#include "penstock/planner/pricing/traffic.h"
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/common_multiple.h"
+
+namespace penstock::planner {
+
+using plan::Plan;
+using schedule::Kind;
+using schedule::ScheduleShape;
+
+namespace {
+
+// Longer steps than this come from unlucky replica counts (13-11-7: 1001), not from anyone's wish.
+constexpr int64_t kLongestChosenStep = 1'024;
+
+int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
+
+bool is_flushed(Kind kind) { return default_policy(kind) == schedule::WeightPolicy::Flush; }
+
+int64_t unit_of(const std::vector<int>& replicas) {
+  return common_multiple(replicas, kLongestChosenStep)
+      .value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
+}
+
+// The lowest level a unit of which holds all of them.
+int level_of_all(const cluster::Topology& topology, std::span<const int> workers) {
+  const auto [least, most] = std::minmax_element(workers.begin(), workers.end());
+  return topology.level_between(*least, *most);
+}
+
+plan::Stage priced_stage(const Context& context, const Split& split, size_t index) {
+  const cluster::WorkerRange& place = split.places[index];
+  plan::Stage stage;
+  stage.replicas = place.count;
+  stage.first_worker = split.hosts.empty() ? place.first : -1;
+  stage.recompute = split.recompute[index];
+  const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
+  int64_t backward_weight_ns = 0;
+  int64_t accumulate_ns = 0;
+  for (const LayerId layer : split.stages[index]) {
+    stage.layers.push_back(context.profile.graph.layer(layer).name);
+    backward_weight_ns += context.layers[layer.index()].backward_weight_ns;
+    accumulate_ns += context.layers[layer.index()].accumulate_ns;
+  }
+  const double speed = stage_speed(context, split, index);
+  const SegmentCost segment =
+      on_device({saturating_add(sums.compute_ns, stage.recompute ? sums.forward_ns : 0),
+                 sums.step_ns, sums.weight_bytes},
+                speed);
+  stage.forward_ns = on_device_ns(sums.forward_ns, speed);
+  // Rounded so that all passes together take what the partitioner counted.
+  stage.backward_ns =
+      std::max<int64_t>(0, segment.compute_ns - (stage.recompute ? 2 : 1) * stage.forward_ns);
+  stage.backward_weight_ns = std::min(on_device_ns(backward_weight_ns, speed), stage.backward_ns);
+  stage.accumulate_ns = on_device_ns(accumulate_ns, speed);
+  stage.step_ns = segment.step_ns;
+  stage.weight_bytes = sums.weight_bytes;
+  stage.stash_bytes = sums.stash_bytes;
+  const cluster::Topology& topology = context.topology();
+  const int level = split.hosts.empty() ? topology.level_of(place)
+                                        : level_of_all(topology, split.hosts_of(index));
+  stage.sync_ns = context.model->sync_ns(stage.weight_bytes, stage.replicas, level);
+  return stage;
+}
+
+// Where workers hold several stages, what passes between the same two workers shares their link:
+// all boundaries whose micro-batches of one copy go between them.
+double slowest_shared_cut_ns(const Context& context, const Split& split,
+                             const std::vector<int64_t>& cut_bytes) {
+  std::map<std::pair<int, int>, double> links_ns;
+  double slowest = 0;
+  for (size_t s = 0; s < cut_bytes.size(); ++s) {
+    const std::span<const int> from = split.hosts_of(s);
+    const std::span<const int> to = split.hosts_of(s + 1);
+    for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
+      if (from[k] == to[k]) continue;
+      double& ns = links_ns[std::minmax(from[k], to[k])];
+      ns += context.model->cut_ns(cut_bytes[s], context.topology().level_between(from[k], to[k])) /
+            static_cast<double>(from.size());
+      slowest = std::max(slowest, ns);
+    }
+  }
+  return slowest;
+}
+
+int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& plan,
+                      const std::vector<int64_t>& cut_bytes) {
+  if (!split.hosts.empty()) {
+    return rounded_ns(std::max(busiest_worker(context, plan).ns,
+                               slowest_shared_cut_ns(context, split, cut_bytes)));
+  }
+  double slowest = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s)
+    slowest = std::max(slowest, stage_ns(context, plan, s));
+  for (size_t s = 0; s < cut_bytes.size(); ++s)
+    slowest = std::max(
+        slowest, context.model->cut_ns(cut_bytes[s], cut_level(context.topology(), split.places[s],
+                                                               split.places[s + 1])));
+  return rounded_ns(slowest);
+}
+
+}  // namespace
+
+int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
+
+std::vector<int> Split::replicas() const {
+  std::vector<int> counts;
+  for (const cluster::WorkerRange& place : places) counts.push_back(place.count);
+  return counts;
+}
+
+int Split::num_workers() const {
+  if (!hosts.empty()) return *std::max_element(hosts.begin(), hosts.end()) + 1;
+  int workers = 0;
+  for (const cluster::WorkerRange& place : places) workers += place.count;
+  return workers;
+}
+
+std::span<const int> Split::hosts_of(size_t stage) const {
+  return std::span(hosts).subspan(static_cast<size_t>(places[stage].first),
+                                  static_cast<size_t>(places[stage].count));
+}
+
+double stage_speed(const Context& context, const Split& split, size_t stage) {
+  if (split.hosts.empty()) return context.speed(split.places[stage]);
+  double slowest = HUGE_VAL;
+  for (const int worker : split.hosts_of(stage))
+    slowest = std::min(slowest, context.speed({worker, 1}));
+  return slowest;
+}
+
+int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage) {
+  if (split.hosts.empty()) return context.limit_bytes(split.places[stage]);
+  int64_t least = 0;
+  for (const int worker : split.hosts_of(stage)) {
+    const int64_t limit = context.limit_bytes({worker, 1});
+    if (limit > 0 && (least == 0 || limit < least)) least = limit;
+  }
+  return least;
+}
+
+int64_t chosen_micro_batches(Kind kind, const std::vector<int>& replicas) {
+  const int64_t unit = unit_of(replicas);
+  switch (kind) {
+    case Kind::Serial:
+    case Kind::ModelParallel:
+      return 1;
+    case Kind::DataParallel:
+      return replicas.front();
+    case Kind::GPipe:
+    case Kind::OneFOneBFlush:
+    case Kind::EagerOneFOneB:
+    case Kind::Interleaved:
+    case Kind::ZbH1:
+    case Kind::ZbH2:
+    case Kind::ZbV:
+    case Kind::DualPipeV:
+    case Kind::Chimera:
+      return round_up(4 * static_cast<int64_t>(replicas.size()), unit);
+    case Kind::TwoBuffered: {
+      const ScheduleShape shape{.replicas = replicas,
+                                .micro_batches = 1,
+                                .accumulate = 1,
+                                .policy = default_policy(kind)};
+      return round_up(pipeline_depth(shape), unit);
+    }
+    case Kind::OneFOneB:
+    case Kind::ForwardOnly:
+      return unit;
+  }
+  return unit;
+}
+
+int64_t usual_micro_batches(Kind kind, int workers) {
+  if (kind == Kind::DataParallel) return chosen_micro_batches(kind, {workers});
+  return chosen_micro_batches(kind, std::vector<int>(static_cast<size_t>(workers), 1));
+}
+
+int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vector<int>& replicas) {
+  const int64_t chosen = chosen_micro_batches(kind, replicas);
+  const int64_t most = std::min(context.most_micro_batches(), kMaxMicroBatchesPerStep);
+  if (context.options.mini_batch == 0 || !is_flushed(kind))
+    return std::min(chosen, context.most_micro_batches());
+  const int64_t unit = unit_of(replicas);
+  return most < unit ? most : most / unit * unit;
+}
+
+int64_t chosen_micro_batches(const Context& context, const Split& split) {
+  const std::vector<int> replicas = split.replicas();
+  if (!is_chunked(split.kind) || context.options.mini_batch > 0)
+    return chosen_micro_batches(context, split.kind, replicas);
+  const int64_t copies =
+      std::max(split.kind == Kind::Chimera ? replicas.front() / 2 : replicas.front(), 1);
+  const int64_t wanted = round_up(4 * ceil_div(split.num_workers(), copies), unit_of(replicas));
+  return std::min(wanted, context.most_micro_batches());
+}
+
+MemoryModel memory_model(const Context& context, Kind kind, schedule::WeightPolicy policy,
+                         int64_t micro_batches, int64_t slack) {
+  return {.kind = kind,
+          .policy = policy,
+          .limit_bytes = context.options.memory_limit_bytes,
+          .micro_batches = micro_batches,
+          .max_workers = context.workers,
+          .optimizer_state_per_weight = context.options.optimizer_state_per_weight,
+          .slack = slack};
+}
+
+StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
+                         int64_t input_bytes, int64_t output_bytes, bool recompute) {
+  StageMemory memory{
+      .sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
+  for (const LayerId id : layers) {
+    const PlannedLayer& layer = context.layers[id.index()];
+    memory.sums.forward_ns += layer.forward_ns;
+    memory.sums.compute_ns += layer.compute_ns;
+    memory.sums.step_ns += layer.step_ns;
+    memory.sums.weight_bytes += layer.weight_bytes;
+    memory.sums.stash_bytes += layer.stash_bytes;
+  }
+  return memory;
+}
+
+std::vector<StageMemory> stage_memories(const Context& context, const Split& split,
+                                        const std::vector<int64_t>& cut_bytes) {
+  std::vector<StageMemory> memories;
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    memories.push_back(stage_memory(context, split.stages[s], s == 0 ? 0 : cut_bytes[s - 1],
+                                    s < cut_bytes.size() ? cut_bytes[s] : 0, split.recompute[s]));
+  }
+  return memories;
+}
+
+Priced price_parts(const Context& context, const Split& split, int64_t micro_batches) {
+  Plan plan;
+  plan.model = context.profile.model;
+  plan.strategy = to_string(split.kind);
+  plan.weights = to_string(split.policy);
+  plan.cost_model = context.model->name();
+  plan.sync = to_string(context.model->sync());
+  plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
+  plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
+  plan.micro_batches = micro_batches > 0                   ? micro_batches
+                       : context.options.micro_batches > 0 ? context.options.micro_batches
+                                                           : chosen_micro_batches(context, split);
+  plan.cluster = context.cluster;
+  plan.hosts = split.hosts;
+  plan.slack = split.slack;
+  std::vector<StageId> stage_of_layer(context.layers.size());
+  for (size_t s = 0; s < split.stages.size(); ++s) {
+    plan.stages.push_back(priced_stage(context, split, s));
+    for (const LayerId layer : split.stages[s])
+      stage_of_layer[layer.index()] = StageId{static_cast<int32_t>(s)};
+  }
+  // Of a worker that holds several stages, those of the pipeline that its first one begins.
+  MemoryModel memory =
+      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
+  memory.max_workers = plan.num_workers();
+  plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
+  Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
+  plan.links = std::move(traffic.links);
+  plan.bottleneck_ns = bottleneck_ns(context, split, plan, traffic.cut_bytes);
+  plan.bytes_per_sample = bytes_per_sample(plan, *context.model);
+  return {std::move(plan), std::move(traffic.cut_bytes)};
+}
+
+Plan price(const Context& context, const Split& split, int64_t micro_batches) {
+  Priced priced = price_parts(context, split, micro_batches);
+  predict(context, split, priced.cut_bytes, priced.plan);
+  return std::move(priced.plan);
+}
+
+double stage_ns(const Context& context, const Plan& plan, size_t index,
+                std::span<const int> hosts) {
+  const plan::Stage& stage = plan.stages[index];
+  const cluster::Topology& topology = context.topology();
+  const int level = hosts.empty() ? topology.level_of({stage.first_worker, stage.replicas})
+                                  : level_of_all(topology, hosts);
+  return context.model->stage_ns({stage.work_ns(), stage.step_ns, stage.weight_bytes},
+                                 stage.replicas, level, plan.micro_batches);
+}
+
+BusiestWorker busiest_worker(const Context& context, const Plan& plan) {
+  std::vector<BusiestWorker> workers(static_cast<size_t>(plan.num_workers()));
+  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
+  for (size_t s = 0; s < hosts.size(); ++s) {
+    const double ns = stage_ns(context, plan, s, hosts[s]);
+    for (const int worker : hosts[s]) {
+      BusiestWorker& busy = workers[static_cast<size_t>(worker)];
+      busy.worker = worker;
+      busy.ns += ns;
+      busy.stages.push_back(s);
+    }
+  }
+  return *std::max_element(workers.begin(), workers.end(),
+                           [](const auto& a, const auto& b) { return a.ns < b.ns; });
+}
+
+}  // namespace penstock::planner

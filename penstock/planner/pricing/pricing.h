@@ -1,0 +1,92 @@
+// Turns a split into a complete plan: sums, links, memory and the simulated throughput. Internal to
+// the planner.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "penstock/planner/pricing/context.h"
+#include "penstock/schedule/generate.h"
+
+namespace penstock::planner {
+
+/// A split of the layers with what is needed to run it.
+struct Split {
+  schedule::Kind kind = schedule::Kind::OneFOneB;
+  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  std::vector<std::vector<LayerId>> stages;
+  /// One per stage, disjoint; with `hosts`: where its workers stand in them.
+  std::vector<cluster::WorkerRange> places;
+  std::vector<bool> recompute;  ///< one per stage
+  /// As plan::Plan::hosts: where workers hold several stages, otherwise empty.
+  std::vector<int> hosts = {};
+  int64_t slack = 0;  ///< eager-1f1b
+
+  std::vector<int> replicas() const;
+  int num_workers() const;
+  /// The workers of a stage, for splits with `hosts`. O(1).
+  std::span<const int> hosts_of(size_t stage) const;
+};
+
+/// The nearest integer, at most 2^63 - 1.
+int64_t rounded_ns(double ns);
+
+/// Of the slowest of a stage's workers, and what the one with the least memory may use.
+double stage_speed(const Context& context, const Split& split, size_t stage);
+int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);
+
+/// Micro-batches per optimiser step when the user asks for none: one for serial and mp, one per
+/// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
+/// of it that reaches the depth for 2bw, and that reaches four per stage for the synchronous
+/// pipelines. Where the multiple would be absurd, as many as there are workers.
+int64_t chosen_micro_batches(schedule::Kind kind, const std::vector<int>& replicas);
+
+/// The same within the user's mini-batch, all of which the synchronous kinds use.
+int64_t chosen_micro_batches(const Context& context, schedule::Kind kind,
+                             const std::vector<int>& replicas);
+
+/// The same for a split: where workers hold several stages, four per worker of one copy of the
+/// pipeline, as for stages with one worker each.
+int64_t chosen_micro_batches(const Context& context, const Split& split);
+
+/// The memory model that a search for plans of this kind uses.
+MemoryModel memory_model(const Context& context, schedule::Kind kind, schedule::WeightPolicy policy,
+                         int64_t micro_batches, int64_t slack = 0);
+
+/// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
+StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
+                         int64_t input_bytes, int64_t output_bytes, bool recompute);
+
+/// The same of every stage of a split; `cut_bytes` cross its boundaries.
+std::vector<StageMemory> stage_memories(const Context& context, const Split& split,
+                                        const std::vector<int64_t>& cut_bytes);
+
+/// A plan whose prediction may still be missing.
+struct Priced {
+  plan::Plan plan;
+  std::vector<int64_t> cut_bytes;  ///< across the boundary after each stage
+};
+
+/// Everything that needs no simulation: stages, links, bottleneck, bytes per sample. 0
+/// micro-batches: the user's, or chosen.
+Priced price_parts(const Context& context, const Split& split, int64_t micro_batches = 0);
+
+/// The plan of a split, without alternatives and notes on them. Throws ConfigError when the kind
+/// cannot run the split.
+plan::Plan price(const Context& context, const Split& split, int64_t micro_batches = 0);
+
+/// Time per micro-batch of a stage of a plan under the context's cost model. `hosts`: the stage's
+/// workers, where workers hold several stages.
+double stage_ns(const Context& context, const plan::Plan& plan, size_t stage,
+                std::span<const int> hosts = {});
+
+/// The worker whose stages take longest together, for plans whose workers hold several.
+struct BusiestWorker {
+  int worker = 0;
+  double ns = 0;               ///< per micro-batch
+  std::vector<size_t> stages;  ///< that it holds
+};
+BusiestWorker busiest_worker(const Context& context, const plan::Plan& plan);
+
+}  // namespace penstock::planner

@@ -1,0 +1,153 @@
+#include "penstock/report/page/html_report.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/report/page/page_assets.h"
+#include "penstock/report/plan/testing_plans.h"
+#include "penstock/schedule/testing_timelines.h"
+#include "penstock/util/error.h"
+
+namespace penstock::report {
+namespace {
+
+using schedule::event_of;
+using schedule::random_timeline;
+using schedule::two_workers;
+
+ReportInput full_input() {
+  ReportInput input{.plan = vgg_plan(),
+                    .timelines = {two_workers("predicted"), two_workers("measured", 23'000)}};
+  input.history = History{.model = "vgg16",
+                          .strategy = "1f1b",
+                          .steps = {{1, 2.5, 0.1, 1.0}, {2, 2.0, 0.1, 0.9}},
+                          .epochs = {{1, 2.2, 0.4, 0.35}, {2, 1.9, 0.5, 0.45}},
+                          .throughput_samples_per_s = 1240};
+  return input;
+}
+
+TEST(ReportPage, HasAllParts) {
+  const std::string page = html_report(full_input());
+  for (const char* part :
+       {"<canvas id=\"timeline\"", "<canvas id=\"memory\"", "<canvas id=\"versions\"",
+        "Largest differences, measured against predicted", "10 actions compared",
+        "<figcaption>Loss", "<figcaption>Accuracy", "<figcaption>Learning rate",
+        "<figcaption>Gradient norm", "<svg xmlns=", "<h2>Strategies</h2>", "1301", "1240", "-4.7 %",
+        "samples/s, measured", "Slowest part"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(occurrences(page, "<polyline class=\"curve"), 5u);
+  EXPECT_EQ(occurrences(page, "<tr class=\"winner\">"), 1u);
+  EXPECT_TRUE(page.ends_with("</body>\n</html>\n"));
+}
+
+TEST(ReportPage, OfAPlanAloneHasNoTimeline) {
+  const std::string page = html_report({.plan = vgg_plan(), .notes = {"No timeline: <too large>"}});
+  EXPECT_EQ(page.find("<canvas"), std::string::npos);
+  EXPECT_EQ(page.find("Largest differences"), std::string::npos);
+  EXPECT_NE(page.find("No timeline: &lt;too large&gt;"), std::string::npos);
+}
+
+TEST(ReportPage, SaysWhereTheHistoryIsOfAnotherRun) {
+  ReportInput input = full_input();
+  const std::string words = "The history is of another run";
+  EXPECT_EQ(html_report(input).find(words), std::string::npos);
+  input.history->strategy = "gpipe";
+  EXPECT_NE(
+      html_report(input).find(words + " than this plan&#39;s: strategy gpipe instead of 1f1b.<"),
+      std::string::npos);
+  input.history->model = "<b>mlp</b>";
+  const std::string page = html_report(input);
+  EXPECT_NE(
+      page.find(
+          ": model &lt;b&gt;mlp&lt;/b&gt; instead of vgg16, strategy gpipe instead of 1f1b.<"),
+      std::string::npos);
+  EXPECT_EQ(page.find("<b>mlp"), std::string::npos);
+  input.history->model = input.history->strategy = "";
+  EXPECT_EQ(html_report(input).find(words), std::string::npos) << "a history that does not say";
+}
+
+TEST(ReportPage, NeedsNoNetworkAndRunsItsOwnScriptOnly) {
+  const std::string page = html_report(full_input());
+  EXPECT_NE(page.find("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"),
+            std::string::npos);
+  EXPECT_EQ(occurrences(page, "unsafe-inline"), 1u) << "styles, not scripts";
+  EXPECT_EQ(occurrences(page, "<script"), 3u) << "two of them hold data";
+  EXPECT_EQ(occurrences(page, "src="), 0u);
+  EXPECT_EQ(occurrences(page, "href="), 0u);
+  EXPECT_EQ(occurrences(page, "onclick="), 0u);
+  for (const std::string_view part : {page_style(), page_script()}) {
+    EXPECT_EQ(part.find("</"), std::string_view::npos);
+    EXPECT_EQ(part.find("@import"), std::string_view::npos);
+    EXPECT_EQ(part.find("url("), std::string_view::npos);
+    EXPECT_EQ(part.find("fetch("), std::string_view::npos);
+    EXPECT_EQ(part.find("innerHTML"), std::string_view::npos);
+  }
+}
+
+TEST(ReportPage, HostileNamesStayText) {
+  ReportInput input = full_input();
+  input.plan = hostile_plan();
+  input.plan.stages.resize(std::max<size_t>(2, input.plan.stages.size()));
+  input.timelines[0].source = "</script><script>alert(1)</script>";
+  input.timelines[1].source = "<img onerror=alert(1)>\"'\xff";
+  input.history->model = "<script>";
+  input.notes = {"<script>alert(2)</script>"};
+  const std::string page = html_report(input);
+  EXPECT_EQ(occurrences(page, "<script"), 3u);
+  EXPECT_EQ(occurrences(page, "</script"), 3u);
+  EXPECT_EQ(occurrences(page, "<img"), 0u);
+  EXPECT_EQ(occurrences(page, "</style>"), 2u) << "the page's and the picture's own";
+  for (const char c : page) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
+}
+
+TEST(ReportPage, RefusesTimelinesOfAnotherPlanAndTooLargeOnes) {
+  ReportInput input = full_input();
+  input.timelines[1].workers[0][0].action.stage = StageId{2};
+  try {
+    html_report(input);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "worker 0 of the measured timeline runs stage 2, the plan has 2 stages: they do "
+                 "not belong together");
+  }
+  input.timelines = {
+      {"wide", std::vector<std::vector<schedule::TimelineEvent>>(kMaxReportWorkers + 1)}};
+  EXPECT_THROW(html_report(input), ConfigError);
+  input.timelines = {{"long", {std::vector<schedule::TimelineEvent>(kMaxReportActions + 1)}}};
+  EXPECT_THROW(html_report(input), ConfigError);
+}
+
+TEST(ReportPage, OfAnyPlanIsBounded) {
+  for (const auto& [name, plan] : sample_plans()) {
+    EXPECT_LT(html_report({.plan = plan}).size(), 1'000'000u) << name;
+  }
+}
+
+TEST(ReportPage, Of64WorkersAnd256MicroBatchesTwiceIsBelow5Megabytes) {
+  ReportInput input{.plan = vgg_plan()};
+  input.plan.stages.resize(64, input.plan.stages[0]);
+  for (const uint64_t seed : {1, 2}) {
+    // Measured times are as good as random ones; order and micro-batches are not.
+    schedule::Timeline timeline = random_timeline(seed, 64, 64, 256 * 6);
+    for (size_t w = 0; w < 64; ++w) {
+      for (size_t k = 0; k < timeline.workers[w].size(); ++k) {
+        schedule::Action& action = timeline.workers[w][k].action;
+        constexpr schedule::Op kOps[] = {schedule::Op::RecvForward, schedule::Op::Forward,
+                                         schedule::Op::SendForward, schedule::Op::RecvBackward,
+                                         schedule::Op::Backward,    schedule::Op::SendBackward};
+        action = {kOps[k % 6],
+                  StageId{static_cast<int32_t>(w)},
+                  MicroBatchId{static_cast<int64_t>(k / 6)},
+                  MiniBatchId{0},
+                  StageId{static_cast<int32_t>(w)},
+                  WeightVersion{0}};
+      }
+    }
+    input.timelines.push_back(timeline);
+  }
+  EXPECT_LT(html_report(input).size(), 5'000'000u);
+}
+
+}  // namespace
+}  // namespace penstock::report

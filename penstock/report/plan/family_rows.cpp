@@ -1,0 +1,117 @@
+#include "penstock/report/plan/family_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "penstock/report/text/text.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::report {
+
+namespace {
+
+constexpr double kSame = 0.005;
+
+plan::Alternative numbers_of(const plan::Plan& plan) {
+  int64_t memory_bytes = 0;
+  for (const plan::Stage& stage : plan.stages)
+    memory_bytes = std::max(memory_bytes, stage.memory_bytes);
+  return {.strategy = plan.strategy,
+          .config = plan.config(),
+          .throughput_samples_per_s = plan.throughput_samples_per_s,
+          .weights = plan.weights,
+          .micro_batches = plan.micro_batches,
+          .latency_ns = plan.latency_ns,
+          .memory_bytes = memory_bytes,
+          .idle_share = plan.idle_share,
+          .bytes_per_sample = plan.bytes_per_sample,
+          .note = ""};
+}
+
+std::string name_of(const plan::Alternative& family) {
+  const std::string strategy = shortened(family.strategy, 16);
+  return family.config.empty() ? strategy
+                               : fmt::format("{} {}", strategy, short_config(family.config, 24));
+}
+
+// "1f1b 15-1 wins: 1.85x the next best, dp 16." A plan made for one strategy, or priced, need not
+// be the fastest.
+std::string winner_line(const Family& winner, const std::vector<Family>& families) {
+  const Family* next = nullptr;
+  for (const Family& family : families) {
+    if (&family == &winner || !(family.numbers.throughput_samples_per_s > 0)) continue;
+    if (next == nullptr ||
+        family.numbers.throughput_samples_per_s > next->numbers.throughput_samples_per_s)
+      next = &family;
+  }
+  std::string text = name_of(winner.numbers);
+  if (next == nullptr) {
+    text += " is this plan.";
+  } else {
+    const double ratio =
+        winner.numbers.throughput_samples_per_s / next->numbers.throughput_samples_per_s;
+    text += std::fabs(ratio - 1) < kSame
+                ? fmt::format(" wins: as fast as {}.", name_of(next->numbers))
+            : ratio > 1
+                ? fmt::format(" wins: {:.2f}x the next best, {}.", ratio, name_of(next->numbers))
+                : fmt::format(" is this plan; {} is predicted to be {:.2f}x as fast.",
+                              name_of(next->numbers), 1 / ratio);
+  }
+  return winner.numbers.note.empty() ? text
+                                     : fmt::format("{} {}", text, printable(winner.numbers.note));
+}
+
+// Notes that go on from the name ("would take 2x as long") follow it directly.
+std::string loser_line(const plan::Alternative& family) {
+  const bool goes_on = family.note.starts_with("would ") || family.note.starts_with("is ");
+  return fmt::format("{}{} {}", name_of(family), goes_on ? "" : ":", printable(family.note));
+}
+
+}  // namespace
+
+bool is_chosen(const plan::Plan& plan, const plan::Alternative& alternative) {
+  return alternative.strategy == plan.strategy && alternative.config == plan.config() &&
+         (alternative.weights.empty() || alternative.weights == plan.weights) &&
+         (alternative.micro_batches == 0 || alternative.micro_batches == plan.micro_batches);
+}
+
+std::vector<Family> families_of(const plan::Plan& plan) {
+  std::vector<Family> families;
+  bool found = false;
+  for (const plan::Alternative& alternative : plan.alternatives) {
+    const bool winner = !found && is_chosen(plan, alternative);
+    families.push_back(
+        {winner && alternative.weights.empty() ? numbers_of(plan) : alternative, winner});
+    found = found || winner;
+  }
+  if (!found) families.insert(families.begin(), {numbers_of(plan), true});
+  return families;
+}
+
+double throughput_of(const std::vector<Family>& families, std::string_view strategy) {
+  for (const Family& family : families) {
+    if (family.numbers.strategy == strategy) return family.numbers.throughput_samples_per_s;
+  }
+  return 0;
+}
+
+std::vector<std::string> reasons_of(const std::vector<Family>& families) {
+  std::vector<std::string> lines;
+  for (const Family& family : families) {
+    if (family.is_winner) lines.insert(lines.begin(), winner_line(family, families));
+    if (family.is_winner || family.numbers.note.empty()) continue;
+    lines.push_back(loser_line(family.numbers));
+  }
+  return lines;
+}
+
+std::string change_text(const plan::WhatIfResult& change) {
+  if (!change.feasible) return "no plan";
+  if (!(change.speedup > 0)) return "-";
+  if (std::fabs(change.speedup - 1) < kSame) return "same";
+  return fmt::format("{}{}", change.speedup > 1 ? "+" : "", percent_text(change.speedup - 1));
+}
+
+}  // namespace penstock::report

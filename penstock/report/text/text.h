@@ -1,0 +1,37 @@
+// The numbers and names of the reports in words. Internal.
+//
+//   plural(3, "worker") == "3 workers";
+//   percent_text(0.004) == "0.4 %"
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock::report {
+
+/// "conv1_1 .. pool3 (10 layers)" in at most `most` (at least 20) columns, "(10)" where that is
+/// narrow; the name alone of a single layer, "-" for none.
+std::string layers_text(const std::vector<std::string>& layers, size_t most);
+
+/// Replica counts as Plan::config() joins them, with "1x16" for four and more equal ones in a row;
+/// "24 stages" where that is still wider than `most` (at least 16). "8x2 chunks", of workers with
+/// several stages, stays as it is.
+std::string short_config(std::string_view config, size_t most);
+
+/// At least three significant digits: "0.0123", "4.57", "20.0", "12346".
+std::string format_rate(double per_s);
+/// "1 worker", "3 micro-batches".
+std::string plural(int64_t count, std::string_view noun);
+/// format_duration and format_bytes of a number that may be beyond 64 bits or not finite; "over
+/// 9999 h" for times that nobody waits for.
+std::string duration_text(double ns);
+std::string bytes_text(double bytes);
+/// "12 %", "0.4 %".
+std::string percent_text(double share);
+/// "1.83x"; "-" when there is nothing to divide by.
+std::string ratio_text(double value, double base);
+
+}  // namespace penstock::report

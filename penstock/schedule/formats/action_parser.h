@@ -1,0 +1,39 @@
+// Reads single actions and lines of them; what the two file forms (with header, PyTorch's CSV) have
+// in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule/action.h"
+
+namespace penstock::schedule {
+
+/// A place in a text, for error messages.
+struct TextPlace {
+  std::string_view name;
+  int64_t line = 0;
+
+  /// Throws ParseError here.
+  [[noreturn]] void fail(std::string_view message) const;
+};
+
+/// `text` without spaces, tabs and carriage returns at both ends.
+std::string_view trimmed(std::string_view text);
+/// The whole of `text` as a decimal number >= 0, or nothing.
+std::optional<int64_t> parse_count(std::string_view text);
+
+/// The action that is the whole of `text`; `cell` is its number in the line, from 1, for messages.
+/// The mini-batch of compute actions and messages is left 0, to be filled in from the shape. Throws
+/// ParseError.
+Action parse_action(std::string_view text, const TextPlace& place, int64_t cell);
+
+/// The actions of one line; empty cells are skipped. Throws ParseError as parse_action() does, and
+/// when more than `max_actions` are found.
+std::vector<Action> parse_actions(std::string_view line, const TextPlace& place,
+                                  int64_t max_actions);
+
+}  // namespace penstock::schedule

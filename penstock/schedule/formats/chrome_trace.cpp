@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/stages_in.h"
+#include "penstock/util/json.h"
+
+namespace penstock::schedule {
+
+namespace {
+
+// Exact: nanoseconds as microseconds with three decimals, without going through floating point.
+std::string microseconds(int64_t ns) {
+  return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns / 1000), std::abs(ns % 1000));
+}
+
+/// One of the trace viewers' own colour names: forwards blue, backwards green, communication grey
+/// and orange.
+std::string_view colour_of(Op op) {
+  switch (op) {
+    case Op::Forward:
+      return "thread_state_runnable";
+    case Op::Backward:
+      return "thread_state_running";
+    case Op::BackwardInput:
+      return "rail_load";
+    case Op::BackwardWeight:
+      return "cq_build_passed";
+    case Op::Recompute:
+      return "rail_response";
+    case Op::SyncGradients:
+    case Op::NormGradients:
+      return "rail_idle";
+    case Op::Step:
+      return "detailed_memory_dump";
+    case Op::FreeWeights:
+      return "white";
+    case Op::SendForward:
+    case Op::RecvForward:
+    case Op::SendBackward:
+    case Op::RecvBackward:
+      return "grey";
+  }
+  return "grey";
+}
+
+/// "worker 0", "worker 0, stage 2", "worker 0, stages 0 7".
+std::string thread_name(size_t worker, const std::vector<TimelineEvent>& events) {
+  constexpr size_t kMost = 8;
+  const std::vector<int32_t> stages =
+      stages_in(events, [](const TimelineEvent& event) -> const Action& { return event.action; });
+  if (stages.empty()) return fmt::format("worker {}", worker);
+  std::string name = fmt::format("worker {}, stage{}", worker, stages.size() > 1 ? "s" : "");
+  for (size_t i = 0; i < std::min(stages.size(), kMost); ++i) name += fmt::format(" {}", stages[i]);
+  return stages.size() > kMost ? name + " .." : name;
+}
+
+void add_name(std::string& out, std::string_view kind, size_t process, size_t thread,
+              const std::string& name) {
+  fmt::format_to(
+      std::back_inserter(out),
+      "{{\"name\":\"{}\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":{}}}}},\n", kind,
+      process, thread, Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void add_event(std::string& out, size_t process, size_t thread, const TimelineEvent& event) {
+  const Action& action = event.action;
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"name\":\"{}\",\"cat\":\"{}\",\"cname\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":"
+                 "{},\"pid\":{},\"tid\":{},"
+                 "\"args\":{{\"stage\":{}",
+                 to_text(action), to_string(action.op), colour_of(action.op),
+                 microseconds(event.start_ns), microseconds(event.end_ns - event.start_ns), process,
+                 thread, action.stage.value);
+  if (is_compute(action.op) || is_message(action.op)) {
+    fmt::format_to(std::back_inserter(out), ",\"micro_batch\":{}", action.micro_batch.value);
+  }
+  fmt::format_to(std::back_inserter(out), ",\"mini_batch\":{}", action.mini_batch.value);
+  if (is_message(action.op))
+    fmt::format_to(std::back_inserter(out), ",\"peer\":{}", action.peer.value);
+  if (action.version.value >= 0)
+    fmt::format_to(std::back_inserter(out), ",\"version\":{}", action.version.value);
+  fmt::format_to(std::back_inserter(out), ",\"waiting_us\":{}}}}},\n",
+                 microseconds(event.waiting_ns));
+}
+
+}  // namespace
+
+std::string chrome_trace(const std::vector<const Timeline*>& timelines) {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  for (size_t t = 0; t < timelines.size(); ++t) {
+    const Timeline& timeline = *timelines[t];
+    add_name(out, "process_name", t, 0, timeline.source);
+    for (size_t w = 0; w < timeline.workers.size(); ++w) {
+      const auto& events = timeline.workers[w];
+      add_name(out, "thread_name", t, w, thread_name(w, events));
+      for (const TimelineEvent& event : events) add_event(out, t, w, event);
+    }
+  }
+  if (out.ends_with(",\n")) out.erase(out.size() - 2);
+  return out + "\n]}\n";
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,18 @@
+// Timelines in the Chrome trace event format, for chrome://tracing and ui.perfetto.dev.
+// read_trace.h reads them back.
+//
+//   write_file("trace.json", chrome_trace({&predicted, &measured}));
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/schedule/timeline.h"
+
+namespace penstock::schedule {
+
+/// One process per timeline, one thread per worker, complete events ("ph":"X") in microseconds with
+/// stage, micro-batch, version and waiting time as arguments, and a colour per kind of action.
+std::string chrome_trace(const std::vector<const Timeline*>& timelines);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,148 @@
+#include "penstock/schedule/formats/pytorch_cells.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "penstock/schedule/formats/action_parser.h"
+#include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/formats/text_lines.h"
+#include "penstock/schedule/schedule.h"
+#include "penstock/util/error.h"
+#include "penstock/util/quoted.h"
+
+namespace penstock::schedule {
+namespace {
+
+constexpr std::string_view kOverlap = "OVERLAP_F_B";
+
+/// One row while it is read.
+class RowReader {
+ public:
+  RowReader(PyTorchCells& cells, PyTorchRow& row, const TextPlace& place, int64_t budget)
+      : cells_(cells), row_(row), place_(place), budget_(budget) {}
+
+  void read(std::string_view line) {
+    for (cell_ = 1; !line.empty(); ++cell_) {
+      const size_t comma = std::min(line.find(','), line.size());
+      read_cell(unquoted(trimmed(line.substr(0, comma))));
+      line.remove_prefix(std::min(comma + 1, line.size()));
+    }
+  }
+
+ private:
+  static std::string_view unquoted(std::string_view text) {
+    const bool in_quotes = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+    return in_quotes ? trimmed(text.substr(1, text.size() - 2)) : text;
+  }
+
+  [[noreturn]] void fail(std::string_view text, std::string_view message) const {
+    place_.fail(fmt::format("action {} {}: {}", cell_, quoted(text), message));
+  }
+
+  void read_cell(std::string_view text) {
+    if (text.empty()) return;
+    if (text[0] != '(') {
+      read_action(text);
+      return;
+    }
+    const size_t end = text.find(')');
+    if (end == std::string_view::npos || text.substr(end + 1) != kOverlap) {
+      fail(text, fmt::format("expected actions in parentheses and {} behind them", kOverlap));
+    }
+    const size_t before = row_.actions.size();
+    for (std::string_view rest = text.substr(1, end - 1); !rest.empty();) {
+      const size_t semicolon = std::min(rest.find(';'), rest.size());
+      const std::string_view part = trimmed(rest.substr(0, semicolon));
+      if (part.empty()) fail(text, "expected an action between the semicolons");
+      read_action(part);
+      rest.remove_prefix(std::min(semicolon + 1, rest.size()));
+    }
+    if (row_.actions.size() == before) fail(text, "expected actions in the parentheses");
+    ++cells_.overlaps;
+  }
+
+  void read_action(std::string_view text) {
+    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    const std::string_view word = text.substr(digits);
+    if (digits > 0 && (word == "UNSHARD" || word == "RESHARD")) {
+      ++cells_.shards;
+      return;
+    }
+    if (static_cast<int64_t>(row_.actions.size()) >= budget_)
+      place_.fail(fmt::format("more than {} actions", kMaxActions));
+    row_.actions.push_back(digits > 0 && word.starts_with(kReduce) ? reduction(text, digits)
+                                                                   : action(text, word));
+  }
+
+  Action action(std::string_view text, std::string_view word) const {
+    if (word.starts_with("BW"))
+      fail(text, "BW is how an early version of PyTorch wrote B, and B was I there; rename both");
+    const Action action = parse_action(text, place_, cell_);
+    if (!(is_compute(action.op) && action.op != Op::Recompute) && !is_message(action.op)) {
+      fail(text, "needs the header of a penstock schedule ('# penstock schedule 1')");
+    }
+    if (action.version.value >= 0)
+      fail(text,
+           "weight versions need the header of a penstock schedule ('# penstock schedule 1')");
+    if (text.find_first_of("<>") != std::string_view::npos) {
+      fail(text,
+           "the other stage of a message needs the header of a penstock schedule ('# penstock "
+           "schedule 1')");
+    }
+    return action;
+  }
+
+  /// REDUCE_GRAD, with or without a number behind it, as the SYNC of the only mini-batch.
+  Action reduction(std::string_view text, size_t digits) const {
+    const std::string_view number = text.substr(digits + kReduce.size());
+    if (!number.empty() && !parse_count(number))
+      fail(text, fmt::format("expected nothing or a number behind {}", kReduce));
+    const std::optional<int64_t> stage = parse_count(text.substr(0, digits));
+    if (!stage || *stage >= INT32_MAX) fail(text, "the stage is too large");
+    const StageId id{static_cast<int32_t>(*stage)};
+    return {.op = Op::SyncGradients, .stage = id, .micro_batch = {}, .mini_batch = {}, .peer = id};
+  }
+
+  static constexpr std::string_view kReduce = "REDUCE_GRAD";
+
+  PyTorchCells& cells_;
+  PyTorchRow& row_;
+  const TextPlace& place_;
+  int64_t budget_;
+  int64_t cell_ = 0;
+};
+
+bool is_empty(const PyTorchRow& row) {
+  return std::all_of(row.actions.begin(), row.actions.end(),
+                     [](const Action& a) { return a.op == Op::SyncGradients; });
+}
+
+}  // namespace
+
+PyTorchCells read_pytorch_cells(std::string_view text, std::string_view place) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  PyTorchCells cells;
+  int64_t empty_line = 0;
+  int64_t budget = kMaxActions;
+  for (TextLines lines(text); lines.next();) {
+    if (lines.line().starts_with('#')) continue;
+    const TextPlace here{place, lines.number()};
+    PyTorchRow row{lines.number(), {}};
+    RowReader(cells, row, here, budget).read(lines.line());
+    if (is_empty(row)) {
+      if (empty_line == 0) empty_line = row.line;
+      continue;
+    }
+    cells.first_empty_line = empty_line;
+    budget -= static_cast<int64_t>(row.actions.size());
+    cells.rows.push_back(std::move(row));
+  }
+  if (cells.rows.empty()) throw ParseError(place, 0, "expected a schedule, found no action");
+  return cells;
+}
+
+}  // namespace penstock::schedule

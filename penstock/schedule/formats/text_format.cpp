@@ -1,0 +1,93 @@
+#include "penstock/schedule/formats/text_format.h"
+
+#include <array>
+#include <charconv>
+
+namespace penstock::schedule {
+namespace {
+
+void append_number(std::string& text, int64_t number) {
+  std::array<char, 24> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  text.append(buffer.data(), end);
+}
+
+/// The stage that a message goes to or comes from when the text names none.
+int32_t default_peer(const Action& action) {
+  const bool later = action.op == Op::SendForward || action.op == Op::RecvBackward;
+  return action.stage.value + (later ? 1 : -1);
+}
+
+void append_numbers(std::string& text, std::string_view key, const std::vector<int>& numbers) {
+  text += "\n# ";
+  text += key;
+  text += ':';
+  for (const int number : numbers) {
+    text += ' ';
+    append_number(text, number);
+  }
+}
+
+/// The keys that are left out where they are as in most schedules.
+void append_rare_keys(std::string& text, const ScheduleShape& shape) {
+  if (shape.slack != 0) {
+    text += "\n# slack: ";
+    append_number(text, shape.slack);
+  }
+  std::vector<int> recompute;
+  for (int s = 0; s < shape.num_stages(); ++s) {
+    if (shape.recomputes(StageId{s})) recompute.push_back(s);
+  }
+  if (!recompute.empty()) append_numbers(text, "recompute", recompute);
+  if (shape.global_norm) text += "\n# norm: yes";
+}
+
+}  // namespace
+
+void append_text(std::string& text, const Action& action) {
+  append_number(text, action.stage.value);
+  text += to_string(action.op);
+  const bool of_micro_batch = is_compute(action.op) || is_message(action.op);
+  append_number(text, of_micro_batch ? action.micro_batch.value : action.mini_batch.value);
+  if (is_message(action.op)) {
+    if (action.peer.value == default_peer(action)) return;
+    text += is_send(action.op) ? '>' : '<';
+    append_number(text, action.peer.value);
+  } else if (action.version.value >= 0) {
+    text += '@';
+    append_number(text, action.version.value);
+  }
+}
+
+std::string to_text(const Action& action) {
+  std::string text;
+  append_text(text, action);
+  return text;
+}
+
+std::string to_text(const Schedule& schedule) {
+  std::string text = "# penstock schedule 1\n# kind: " + schedule.kind;
+  text.reserve(text.size() + static_cast<size_t>(schedule.num_actions()) * 10);
+  append_numbers(text, "replicas", schedule.shape.replicas);
+  if (!schedule.shape.hosts.empty()) append_numbers(text, "hosts", schedule.shape.hosts);
+  text += "\n# micro-batches: ";
+  append_number(text, schedule.shape.micro_batches);
+  text += "  accumulate: ";
+  append_number(text, schedule.shape.accumulate);
+  text += "  weights: ";
+  text += to_string(schedule.shape.policy);
+  append_rare_keys(text, schedule.shape);
+  text += schedule.lowered ? "\n# lowered: yes\n" : "\n# lowered: no\n";
+  for (const auto& list : schedule.workers) {
+    bool first = true;
+    for (const Action& action : list) {
+      if (!first) text += ',';
+      first = false;
+      append_text(text, action);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,50 @@
+// The text form of a schedule: one line per worker, comma-separated, in the notation of PyTorch's
+// pipelining module, extended where it lacks a word. It parses back to the same value.
+//
+//   # penstock schedule 1
+//   # kind: 1f1b
+//   # replicas: 1 1
+//   # micro-batches: 4  accumulate: 1  weights: stash
+//   # lowered: yes
+//   0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,...
+//   1RECV_F0,1F0@0,1B0@0,1SEND_B0,...
+//
+// An action is <stage><OP><micro-batch>; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
+// the weight version; a message to or from a stage that is not the neighbour says which:
+// 0SEND_F3>2, 2RECV_F3<0. FREE is <stage>FREE<mini-batch>@<version>. After the header every line is
+// a worker, an empty one too; lines that begin with # are comments. "lowered" may be missing: then
+// it is yes if anything but F, B, I and W without versions occurs. These keys are written only
+// where they say something:
+//
+//   # hosts: 0 1 1 0      ScheduleShape::hosts, the worker of each replica, stage by stage
+//   # slack: 1            ScheduleShape::slack
+//   # recompute: 0 2      the stages that recompute
+//   # norm: yes           ScheduleShape::global_norm
+//
+// Files without the header are taken as PyTorch's CSV (pytorch_csv.h). Spaces around actions are
+// ignored.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::schedule {
+
+std::string to_text(const Schedule& schedule);
+
+/// Throws ParseError(place, line, ...) naming the action, what was found and what was expected;
+/// refuses files that describe more than kMaxActions actions. The result may still break rules:
+/// verify() says which. `notes` receives, for people, what PyTorch's CSV said that is not in the
+/// schedule. parse_schedule(to_text(s)) == s, but a `recompute` without any stage becomes empty.
+Schedule parse_schedule(std::string_view text, std::string_view place,
+                        std::vector<std::string>* notes = nullptr);
+
+/// "2F0@3", for messages and reports.
+std::string to_text(const Action& action);
+/// Appends it; for those who write many.
+void append_text(std::string& text, const Action& action);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/formats/text_format.h"
+#include "penstock/util/error.h"
+
+namespace penstock::schedule {
+namespace {
+
+void check_shape(const ScheduleShape& shape) {
+  validate(shape);
+  if (shape.policy != WeightPolicy::Flush) {
+    throw ConfigError(fmt::format(
+        "PyTorch's CSV has one version of the weights: expected weight policy flush, found {}",
+        to_string(shape.policy)));
+  }
+  if (shape.num_mini_batches() > 1) {
+    throw ConfigError(
+        fmt::format("PyTorch's CSV describes one optimiser step, the schedule has {}; let it "
+                    "accumulate all {} micro-batches",
+                    shape.num_mini_batches(), shape.micro_batches));
+  }
+  for (int s = 0; s < shape.num_stages(); ++s) {
+    const int count = shape.replicas[static_cast<size_t>(s)];
+    if (count <= shape.micro_batches) continue;
+    throw ConfigError(
+        fmt::format("PyTorch's CSV shows replicas by their micro-batches: stage {} has {} "
+                    "replicas, the schedule {} micro-batches",
+                    s, count, shape.micro_batches));
+  }
+  const auto recomputing = std::find(shape.recompute.begin(), shape.recompute.end(), true);
+  if (recomputing != shape.recompute.end()) {
+    throw ConfigError(fmt::format("PyTorch's CSV has no recomputation, stage {} recomputes",
+                                  recomputing - shape.recompute.begin()));
+  }
+}
+
+/// The stage that a message goes to or comes from in a chain.
+int32_t neighbour(const Action& action) {
+  return action.stage.value +
+         (action.op == Op::SendForward || action.op == Op::RecvBackward ? 1 : -1);
+}
+
+class RowWriter {
+ public:
+  RowWriter(const ScheduleShape& shape, std::string& text) : shape_(shape), text_(text) {}
+
+  void write(size_t worker, const std::vector<Action>& list) {
+    const size_t begin = text_.size();
+    for (const Action& action : list) {
+      if (action.op == Op::Step || action.op == Op::FreeWeights || action.op == Op::NormGradients)
+        continue;
+      if (action.op == Op::SyncGradients && !is_replicated(action.stage)) continue;
+      if (text_.size() > begin) text_ += ',';
+      append(worker, action);
+    }
+    if (text_.size() == begin) {
+      throw ConfigError(fmt::format(
+          "worker {} has no action, so that PyTorch's CSV cannot say which stages it holds",
+          worker));
+    }
+    text_ += '\n';
+  }
+
+ private:
+  bool is_replicated(StageId stage) const {
+    return stage.value >= 0 && stage.value < shape_.num_stages() &&
+           shape_.replicas[stage.index()] > 1;
+  }
+
+  void append(size_t worker, Action action) {
+    if (action.op == Op::SyncGradients) {
+      text_ += fmt::format("{}REDUCE_GRAD", action.stage.value);
+      return;
+    }
+    const bool is_distant = is_message(action.op) && action.peer.value != neighbour(action);
+    if (action.op == Op::Recompute || is_distant) {
+      throw ConfigError(fmt::format(
+          "worker {}, {}: PyTorch's CSV has {}", worker, to_text(action),
+          is_distant ? "messages between neighbouring stages only" : "no recomputation"));
+    }
+    action.version = WeightVersion{-1};
+    append_text(text_, action);
+  }
+
+  const ScheduleShape& shape_;
+  std::string& text_;
+};
+
+}  // namespace
+
+std::string to_pytorch_csv(const Schedule& schedule) {
+  check_shape(schedule.shape);
+  std::string text;
+  text.reserve(static_cast<size_t>(schedule.num_actions()) * 8);
+  RowWriter writer(schedule.shape, text);
+  for (size_t w = 0; w < schedule.workers.size(); ++w) writer.write(w, schedule.workers[w]);
+  return text;
+}
+
+}  // namespace penstock::schedule

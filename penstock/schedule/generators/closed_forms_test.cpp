@@ -1,0 +1,126 @@
+// Idle time and memory of the flushed schedules against their closed forms, on a clock of their own
+// (the simulator has its test too).
+#include "penstock/schedule/generators/testing_closed_forms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+
+namespace penstock::schedule::testing {
+namespace {
+
+/// p in 2..16, m in 1..64.
+void for_each_case(const std::function<void(const Case&, const Schedule&)>& visit) {
+  for (int64_t p = 2; p <= 16; ++p) {
+    for (int64_t m = 1; m <= 64; ++m) {
+      for (const Case& c : variants(p, m)) visit(c, generate(c.kind, shape_of(c)));
+    }
+  }
+}
+
+}  // namespace
+
+TEST(ClosedForms, EqualTheIdleTime) {
+  std::map<Kind, int64_t> compared;
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    for (const Times& times : times_samples()) {
+      const std::optional<int64_t> expected = closed_idle(c, times);
+      if (!expected) continue;
+      const std::optional<Clocking> found = clock_schedule(schedule, times);
+      ASSERT_TRUE(found) << describe(c, times) << " deadlocks";
+      ASSERT_EQ(found->idle(), *expected) << describe(c, times);
+      ++compared[c.kind];
+    }
+  });
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::Interleaved,
+                          Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
+    EXPECT_THAT(compared[kind], ::testing::Ge(1000)) << to_string(kind);
+  }
+}
+
+TEST(ClosedForms, NeverPromiseMoreThanTheDocumentedTable) {
+  // design: (p-1)(F+I-W) for ZB-H1 where W is the shortest, (p-1)(F+B)/v for interleaving.
+  const Times times{.forward = 5, .backward_input = 6, .backward_weight = 4};
+  EXPECT_EQ(closed_idle({.kind = Kind::ZbH1, .p = 4, .m = 8}, times), 3 * (5 + 6 - 4));
+  const Times per_chunk{.forward = 5, .backward_input = 4, .backward_weight = 2};
+  EXPECT_EQ(closed_idle({.kind = Kind::Interleaved, .p = 4, .m = 8, .chunks = 2}, per_chunk),
+            3 * (2 * 5 + 2 * 6) / 2);
+}
+
+TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesThatTheLastGroupLacks) {
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    if (c.kind != Kind::Interleaved || c.m < 2 * c.p || c.m % c.p == 0) return;
+    for (const Times& times : times_samples()) {
+      const int64_t both = times.forward + times.backward();
+      const int64_t idle = clock_schedule(schedule, times)->idle();
+      ASSERT_GE(idle, (c.p - 1) * both) << describe(c, times);
+      ASSERT_LE(idle, (c.p - 1 + (c.chunks - 1) * (c.p - c.m % c.p)) * both) << describe(c, times);
+    }
+  });
+}
+
+TEST(ClosedForms, ZbH2WaitsLessOnLaterWorkersWithoutABarrier) {
+  // From its own first action to its last, worker r waits (p-1-r)(F+I-2W): nothing where F = I = W.
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    if (c.kind != Kind::ZbH2 || c.m < 2 * c.p - 1) return;
+    for (const Times& times : times_samples()) {
+      const int64_t per_worker = times.forward + times.backward_input - 2 * times.backward_weight;
+      if (per_worker < 0 || times.backward_weight > times.forward) continue;
+      const std::optional<Clocking> found = clock_schedule(schedule, times);
+      for (int64_t rank = 0; rank < c.p; ++rank) {
+        ASSERT_EQ(found->idle_within(static_cast<size_t>(rank)), (c.p - 1 - rank) * per_worker)
+            << describe(c, times) << ", rank " << rank;
+      }
+    }
+  });
+}
+
+TEST(ClosedForms, ZbVHasNoIdleTimeWithinAWorkerWhenAllTakeTheSame) {
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    if (c.kind != Kind::ZbV || c.m < 2 * c.p - 1) return;
+    const std::optional<Clocking> found = clock_schedule(schedule, {1, 1, 1});
+    for (size_t rank = 0; rank < static_cast<size_t>(c.p); ++rank)
+      ASSERT_EQ(found->idle_within(rank), 0) << describe(c, {1, 1, 1});
+  });
+}
+
+TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    for (size_t w = 0; w < schedule.workers.size(); ++w) {
+      int64_t kept = 0;
+      int64_t most = 0;
+      for (const Action& action : schedule.workers[w]) {
+        if (action.op == Op::Forward) most = std::max(most, ++kept);
+        if (makes_weight_gradients(action.op)) --kept;
+      }
+      const int64_t expected = closed_stash(c, static_cast<int64_t>(w));
+      const bool fills_v = c.m >= 2 * c.p - 1 || (c.kind != Kind::ZbV && c.kind != Kind::DualPipeV);
+      if (c.kind == Kind::Chimera || !fills_v) {
+        ASSERT_LE(most, expected) << describe(c, {}) << ", worker " << w;
+      } else {
+        ASSERT_EQ(most, expected) << describe(c, {}) << ", worker " << w;
+      }
+    }
+  });
+}
+
+TEST(Schedules, KeepTheirRanksOfIdleTimeWithoutLatency) {
+  // Per worker and micro-batch F = I = W = 12 in all, split over the stages that a worker holds.
+  const auto idle = [](Kind kind, int chunks) {
+    const Case c{.kind = kind, .p = 4, .m = 16, .chunks = chunks};
+    return clock_schedule(generate(kind, shape_of(c)), {12 / chunks, 12 / chunks, 12 / chunks})
+        ->idle();
+  };
+  EXPECT_EQ(idle(Kind::OneFOneBFlush, 1), 108);
+  EXPECT_EQ(idle(Kind::Interleaved, 2), 54);
+  EXPECT_EQ(idle(Kind::ZbH1, 1), 36);
+  EXPECT_EQ(idle(Kind::ZbH2, 1), 36);
+  EXPECT_EQ(idle(Kind::Interleaved, 4), 27);
+  EXPECT_EQ(idle(Kind::ZbV, 2), 18);
+  EXPECT_EQ(idle(Kind::DualPipeV, 2), 18);
+}
+
+}  // namespace penstock::schedule::testing

@@ -1,0 +1,14 @@
+#include "penstock/schedule/generators/forward_only.h"
+
+#include "penstock/schedule/generators/compute_lists.h"
+
+namespace penstock::schedule {
+
+Schedule forward_only(const ScheduleShape& shape) {
+  return make_compute_schedule("forward-only", shape, [&](ComputeList& list) {
+    const int64_t count = list.count_below(shape.micro_batches);
+    for (int64_t local = 0; local < count; ++local) list.forward(local);
+  });
+}
+
+}  // namespace penstock::schedule

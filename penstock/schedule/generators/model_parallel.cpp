@@ -1,0 +1,17 @@
+#include "penstock/schedule/generators/model_parallel.h"
+
+#include "penstock/schedule/generators/compute_lists.h"
+
+namespace penstock::schedule {
+
+Schedule model_parallel(const ScheduleShape& shape) {
+  return make_compute_schedule("mp", shape, [&](ComputeList& list) {
+    const int64_t count = list.count_below(shape.micro_batches);
+    for (int64_t local = 0; local < count; ++local) {
+      list.forward(local);
+      list.backward(local);
+    }
+  });
+}
+
+}  // namespace penstock::schedule

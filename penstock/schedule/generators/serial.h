@@ -1,0 +1,17 @@
+// Serial: one worker trains the whole model.
+//
+//   s0  F0 B0 F1 B1 F2 B2 F3 B3
+//
+// 4 stages' work on one worker: no grid to fill.
+//
+// Bubble 0. Peak stash 1 micro-batch. No messages. The reference that every synchronous schedule
+// must equal.
+#pragma once
+
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::schedule {
+
+Schedule serial(const ScheduleShape& shape);
+
+}  // namespace penstock::schedule

@@ -1,0 +1,139 @@
+// The idle time of every flushed schedule in closed form, where it is exact (docs/schedules.md).
+// One mini-batch of m micro-batches on p workers whose stages are alike; F, I, W and B = I + W are
+// the times of one stage, of which a worker may hold several. The idle time is that of a worker
+// from the start of the first action anywhere to the end of the last.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/generators/testing_clock.h"
+
+namespace penstock::schedule::testing {
+
+struct Case {
+  Kind kind = Kind::GPipe;
+  int64_t p = 1;
+  int64_t m = 1;
+  int chunks = 1;
+  int64_t slack = 0;
+};
+
+/// Stages of the case's schedule.
+inline int stages_of(const Case& c) {
+  return static_cast<int>(c.kind == Kind::Chimera ? c.p : c.p * c.chunks);
+}
+
+inline ScheduleShape shape_of(const Case& c, int copies = 1) {
+  const int replicas = c.kind == Kind::Chimera ? 2 * copies : copies;
+  ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages_of(c)), replicas),
+                      .micro_batches = c.m,
+                      .accumulate = std::max<int64_t>(c.m, 1),
+                      .slack = c.slack};
+  return with_hosts(c.kind, shape, c.chunks);
+}
+
+/// Nothing where no exact form is known.
+inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
+  const int64_t p = c.p;
+  const int64_t m = c.m;
+  const int64_t F = t.forward;
+  const int64_t I = t.backward_input;
+  const int64_t W = t.backward_weight;
+  const int64_t B = I + W;
+  switch (c.kind) {
+    case Kind::GPipe:
+    case Kind::OneFOneBFlush:
+    case Kind::EagerOneFOneB:
+      return (p - 1) * (F + B);
+    case Kind::Interleaved:
+      if (m >= 2 * p && m % p != 0) return {};
+      return (p - 1 + (c.chunks - 1) * std::max<int64_t>(p - m, 0)) * (F + B);
+    case Kind::ZbH1:
+      return (p - 1) * (F + I) - (std::min(m, p) - 1) * std::min({F, I, W});
+    case Kind::ZbH2:
+      if (m >= 2 * p - 1) return (p - 1) * std::max({F, F + I - 2 * W, I - F});
+      if (W <= std::min(F, I)) return std::max((p - 1) * F, (p - 1) * (F + I) - (m - 1) * W);
+      return {};
+    case Kind::ZbV:
+      if (m >= 2 * p - 1 && W <= F && F <= I) return (p - 1) * std::max(I, 2 * (I - W));
+      return {};
+    case Kind::DualPipeV:
+      if (m >= 2 * p && W <= I && I <= F) return (p - 1) * std::max(F + I - W, 2 * (F - W));
+      return {};
+    case Kind::Chimera: {
+      if (m > p && F != B) return {};
+      const int64_t last = (m - 1) % p + 1;  // micro-batches of the last round
+      const int64_t alone = last % 2 == 0 ? 2 : 1;
+      return (p - alone) * (F + B) - (last - alone) * std::min(F, B);
+    }
+    default:
+      return {};
+  }
+}
+
+/// The most micro-batches that a worker keeps, summed over its stages: from F to B or W. `rank` is
+/// the worker within its copy. A bound for chimera, and for the V schedules where m < 2p - 1.
+inline int64_t closed_stash(const Case& c, int64_t rank) {
+  const int64_t p = c.p;
+  const int64_t m = c.m;
+  switch (c.kind) {
+    case Kind::GPipe:
+      return m;
+    case Kind::OneFOneBFlush:
+      return std::min(p - rank, m);
+    case Kind::EagerOneFOneB:
+      return std::min((1 + c.slack) * (p - 1 - rank) + 1, m);
+    case Kind::Interleaved: {
+      const int64_t group = m < 2 * p ? m : p;
+      return std::min(2 * (p - 1 - rank) + (c.chunks - 1) * group + 1, c.chunks * m);
+    }
+    case Kind::ZbH1:
+      return std::min(p, m);
+    case Kind::ZbH2:
+      return std::min(2 * p - 1, m);
+    case Kind::ZbV:
+      return std::min(2 * p, 2 * m);
+    case Kind::DualPipeV:
+      return m < 2 * p ? std::min(2 * p, 2 * m) : 2 * p + 1;
+    default:
+      return std::min(p, m);  // chimera: at most
+  }
+}
+
+/// All kinds that have closed forms, in all variants tested.
+inline std::vector<Case> variants(int64_t p, int64_t m) {
+  std::vector<Case> cases;
+  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1, Kind::ZbH2})
+    cases.push_back({.kind = kind, .p = p, .m = m});
+  for (const int64_t slack : {1, 2})
+    cases.push_back({.kind = Kind::EagerOneFOneB, .p = p, .m = m, .slack = slack});
+  for (const int chunks : {2, 3, 4})
+    cases.push_back({.kind = Kind::Interleaved, .p = p, .m = m, .chunks = chunks});
+  for (const Kind kind : {Kind::ZbV, Kind::DualPipeV})
+    cases.push_back({.kind = kind, .p = p, .m = m, .chunks = 2});
+  if (p % 2 == 0) cases.push_back({.kind = Kind::Chimera, .p = p, .m = m});
+  return cases;
+}
+
+/// Equal and unequal F, I, W: every order of the three, ties, a long and a short one of each, F =
+/// B.
+inline const std::vector<Times>& times_samples() {
+  static const std::vector<Times> kSamples = {
+      {1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3}, {3, 4, 2}, {4, 3, 2}, {3, 3, 2},
+      {3, 2, 2}, {3, 3, 4}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3}, {2, 1, 1}};
+  return kSamples;
+}
+
+inline std::string describe(const Case& c, const Times& t) {
+  return std::string(to_string(c.kind)) + ", p " + std::to_string(c.p) + ", m " +
+         std::to_string(c.m) + ", chunks " + std::to_string(c.chunks) + ", slack " +
+         std::to_string(c.slack) + ", F " + std::to_string(t.forward) + ", I " +
+         std::to_string(t.backward_input) + ", W " + std::to_string(t.backward_weight);
+}
+
+}  // namespace penstock::schedule::testing

@@ -1,0 +1,89 @@
+#include "penstock/schedule/generators/zb_v.h"
+
+#include <array>
+#include <initializer_list>
+
+#include "penstock/schedule/generators/compute_lists.h"
+
+namespace penstock::schedule {
+namespace {
+
+struct Turn {
+  size_t chunk;
+  Op op;
+};
+
+/// Writes the order for as many micro-batches as fill the V, and leaves out those that the
+/// mini-batch does not have.
+class Writer {
+ public:
+  Writer(std::span<ComputeList> chunks, int64_t begin, int64_t end)
+      : chunks_(chunks), begin_(begin), count_(end - begin) {}
+
+  /// `times` times the turns, each with its next micro-batch.
+  void repeat(int64_t times, std::initializer_list<Turn> turns) {
+    for (int64_t i = 0; i < times; ++i) {
+      bool wrote = false;
+      for (const Turn& turn : turns) wrote = write(turn) || wrote;
+      if (wrote) continue;
+      // Later rounds would write nothing either.
+      for (const Turn& turn : turns) next(turn) += times - i - 1;
+      return;
+    }
+  }
+  int64_t& next(const Turn& turn) {
+    return next_[turn.chunk][turn.op == Op::Forward ? 0 : turn.op == Op::BackwardInput ? 1 : 2];
+  }
+
+ private:
+  bool write(const Turn& turn) {
+    const int64_t index = next(turn)++;
+    if (index >= count_) return false;
+    chunks_[turn.chunk].add(turn.op, begin_ + index);
+    return true;
+  }
+
+  std::span<ComputeList> chunks_;
+  int64_t begin_;
+  int64_t count_;
+  std::array<std::array<int64_t, 3>, 2> next_{};
+};
+
+}  // namespace
+
+void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end) {
+  constexpr Turn kF0{0, Op::Forward};
+  constexpr Turn kI0{0, Op::BackwardInput};
+  constexpr Turn kW0{0, Op::BackwardWeight};
+  constexpr Turn kF1{1, Op::Forward};
+  constexpr Turn kI1{1, Op::BackwardInput};
+  constexpr Turn kW1{1, Op::BackwardWeight};
+  const int64_t rank = chunks[0].stage().value;
+  const int64_t after = workers - rank;  // workers from this one to the turn of the V
+  const int64_t count = std::max(end - begin, 2 * workers - 1);
+  Writer writer(chunks, begin, end);
+  // Down the V and back, until the first gradients arrive.
+  writer.repeat(2 * after - 1, {kF0});
+  writer.repeat(rank, {kF1, kF0});
+  writer.repeat(after, {kF1, kI1, kW1});
+  // One micro-batch through both stages per round.
+  const int64_t with_forward = count - writer.next(kF0);
+  writer.repeat(with_forward, {kF0, kI0, kW0, kF1, kI1, kW1});
+  writer.repeat(count - writer.next(kF1), {kI0, kW0, kF1, kI1, kW1});
+  // The weights' gradients fill what would be idle at the end.
+  writer.repeat(rank, {kI0, kI1});
+  writer.repeat(after, {kI0, kW0});
+  writer.repeat(count - writer.next(kW1), {kW1});
+  writer.repeat(count - writer.next(kW0), {kW0});
+}
+
+Schedule zb_v(const ScheduleShape& shape) {
+  const int64_t workers = shape.num_stages() / 2;
+  return make_chunked_schedule("zb-v", shape, 3, [&](std::span<ComputeList> chunks) {
+    for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
+      fill_zb_v(chunks, workers, begin, end);
+    });
+  });
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,69 @@
+// Checkpoints that do not depend on the split: one file per layer (weights, buffers, optimiser
+// state) in the safetensors format, a manifest with checksums, and weights.pt, a state dict that
+// torch.load reads.
+//
+//   DIR/
+//     step-000000938/
+//       manifest.json                   below
+//       layer-00000-conv1.safetensors   layers without state have no file
+//       weights.pt
+//     latest                            the name of the newest complete folder; on a second line
+//                                       the name's checksum
+//
+//   manifest.json
+//     {"format": "penstock-checkpoint", "version": 1, "model": ..., "graph": hash,
+//      "epoch": ..., "step": ...,
+//      "layers": [{"name", "kind", "optimizer_states", "file": {"name", "bytes", "crc32"}}, ...],
+//      "state_dict": {"name", "bytes", "crc32"}, "crc32": of all that comes before it}
+//
+// Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is
+// replaced atomically; then all but the newest `keep` are removed. A crash at any moment leaves the
+// previous checkpoint usable.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/train/checkpoint/manifest.h"
+
+namespace penstock::train {
+
+struct LayerState {
+  /// In the order of Layer::parameters().
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> buffers;                           ///< in the order of Layer::buffers()
+  std::map<std::string, std::vector<at::Tensor>> optimizer;  ///< state name -> one per weight
+};
+
+struct Checkpoint : CheckpointPosition {
+  std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
+};
+
+/// Returns the folder written. Throws ConfigError when `directory` cannot be made, RuntimeError
+/// when writing fails (nothing is lost then).
+std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
+                                      const model::Model& model, const Checkpoint& checkpoint,
+                                      int keep = 2);
+
+/// The newest checkpoint in `directory` (or the checkpoint folder itself). Every size, shape, name,
+/// type and checksum is verified before anything is used. Throws CheckpointError naming the file,
+/// what was found and what was expected; when the newest is damaged it says which older one is
+/// intact.
+Checkpoint load_checkpoint(const std::filesystem::path& directory, const model::Model& model);
+
+/// Whether `directory` holds a checkpoint at all.
+bool has_checkpoint(const std::filesystem::path& directory);
+
+/// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, buffers
+/// included.
+void save_state_dict(const std::filesystem::path& path, const model::Model& model,
+                     const std::vector<LayerState>& layers);
+
+}  // namespace penstock::train

@@ -1,0 +1,194 @@
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+
+#include "penstock/train/checkpoint/file_stream.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+
+namespace penstock::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+
+std::string reason() { return std::generic_category().message(errno); }
+
+bool is_checkpoint_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return false;
+  const std::string_view digits = name.substr(kPrefix.size());
+  return digits.size() >= 9 && digits.size() <= 19 &&
+         digits.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::vector<fs::path> entries(const fs::path& directory) {
+  std::vector<fs::path> result;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    result.push_back(it->path());
+  return result;
+}
+
+void write_latest(const fs::path& directory, const std::string& name) {
+  const fs::path temporary = directory / fmt::format("{}latest-{}", kTemporaryPrefix, ::getpid());
+  const std::string text = latest_text(name);
+  FileWriter file(temporary);
+  file.write(text.data(), text.size());
+  file.finish();
+  if (::rename(temporary.c_str(), (directory / "latest").c_str()) != 0) {
+    throw RuntimeError(
+        fmt::format("cannot replace '{}': {}", (directory / "latest").string(), reason()));
+  }
+}
+
+/// Both folders change places at once where the file system can do that.
+void replace_folder(const fs::path& temporary, const fs::path& final_path) {
+  std::error_code ignored;
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) ==
+      0) {
+    fs::remove_all(temporary, ignored);
+    return;
+  }
+  const fs::path old = temporary.string() + "-old";
+  if (::rename(final_path.c_str(), old.c_str()) != 0 ||
+      ::rename(temporary.c_str(), final_path.c_str()) != 0) {
+    throw RuntimeError(fmt::format("cannot replace '{}': {}", final_path.string(), reason()));
+  }
+  fs::remove_all(old, ignored);
+}
+
+}  // namespace
+
+std::string checkpoint_folder_name(int64_t step) { return fmt::format("step-{:09}", step); }
+
+std::string latest_text(const std::string& name) {
+  return fmt::format("{}\ncrc32 {:08x}\n", name, crc32_of(name));
+}
+
+std::string parse_latest(std::string_view text, std::string_view place) {
+  const std::string name(text.substr(0, text.find('\n')));
+  if (!is_checkpoint_name(name) || text != latest_text(name)) {
+    throw CheckpointError(fmt::format(
+        "{}: the file is damaged: expected the name of a checkpoint and its checksum", place));
+  }
+  return name;
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& directory) {
+  // Newest by time, not by step: a run that was started over has smaller steps than what an earlier
+  // one left.
+  std::vector<std::tuple<fs::file_time_type, size_t, std::string>> found;
+  for (const fs::path& path : entries(directory)) {
+    const std::string name = path.filename().string();
+    std::error_code error;
+    const fs::file_time_type time = fs::last_write_time(path / "manifest.json", error);
+    if (is_checkpoint_name(name) && !error) found.emplace_back(time, name.size(), name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<fs::path> result;
+  for (const auto& [time, length, name] : found) result.push_back(directory / name);
+  return result;
+}
+
+fs::path latest_checkpoint(const fs::path& directory) {
+  const fs::path file = directory / "latest";
+  std::error_code error;
+  if (!fs::exists(file, error)) {
+    // The first save may have been interrupted just before `latest` was written.
+    const std::vector<fs::path> all = list_checkpoints(directory);
+    if (all.empty())
+      throw CheckpointError(fmt::format("there is no checkpoint in '{}'", directory.string()));
+    return all.front();
+  }
+  FileReader reader(file);
+  constexpr int64_t kMostBytes = 100;
+  std::string text(static_cast<size_t>(std::min(reader.size(), kMostBytes)), '\0');
+  reader.read(text.data(), static_cast<int64_t>(text.size()));
+  const std::string name = parse_latest(text, file.string());
+  if (!fs::is_directory(directory / name, error)) {
+    throw CheckpointError(
+        fmt::format("{}: names '{}', but there is no such folder", file.string(), name));
+  }
+  return directory / name;
+}
+
+void make_checkpoint_directory(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  std::error_code ignored;
+  if (fs::is_directory(directory, ignored)) return;
+  throw ConfigError(fmt::format("cannot make the checkpoint folder '{}': {}", directory.string(),
+                                error ? error.message() : "it is a file"));
+}
+
+SaveLock::SaveLock(const fs::path& directory) {
+  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0)
+    throw ConfigError(
+        fmt::format("cannot open the checkpoint folder '{}': {}", directory.string(), reason()));
+  // File systems that know no locks answer something else; then we go without.
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    throw RuntimeError(fmt::format("another run is saving into '{}'", directory.string()));
+  }
+}
+
+SaveLock::~SaveLock() { ::close(descriptor_); }
+
+void remove_leftovers(const fs::path& directory) {
+  std::error_code ignored;
+  for (const fs::path& path : entries(directory)) {
+    if (path.filename().string().starts_with(kTemporaryPrefix)) fs::remove_all(path, ignored);
+  }
+}
+
+fs::path make_temporary_folder(const fs::path& directory, const std::string& name) {
+  const fs::path path = directory / fmt::format("{}{}-{}", kTemporaryPrefix, name, ::getpid());
+  std::error_code error;
+  if (fs::create_directory(path, error)) return path;
+  throw ConfigError(fmt::format("cannot write into the checkpoint folder '{}': {}",
+                                directory.string(),
+                                error ? error.message() : "a leftover is in the way"));
+}
+
+void publish(const fs::path& temporary, const fs::path& final_path) {
+  const fs::path directory = final_path.parent_path();
+  sync_directory(temporary);
+  if (::rename(temporary.c_str(), final_path.c_str()) != 0) {
+    if (errno != EEXIST && errno != ENOTEMPTY) {
+      throw RuntimeError(fmt::format("cannot rename '{}' to '{}': {}", temporary.string(),
+                                     final_path.string(), reason()));
+    }
+    replace_folder(temporary, final_path);
+  }
+  sync_directory(directory);
+  write_latest(directory, final_path.filename().string());
+  sync_directory(directory);
+}
+
+void remove_old_checkpoints(const fs::path& directory, const fs::path& current, int keep) {
+  int kept = 1;
+  for (const fs::path& path : list_checkpoints(directory)) {
+    if (path == current || kept++ < keep) continue;
+    // Renamed first: a half-removed folder must not look like a damaged checkpoint.
+    const fs::path doomed =
+        directory / fmt::format("{}old-{}", kTemporaryPrefix, path.filename().string());
+    std::error_code ignored;
+    fs::rename(path, doomed, ignored);
+    fs::remove_all(doomed, ignored);
+  }
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,62 @@
+// The folder that holds a run's checkpoints: which are there, which is the newest, and how a new
+// one takes its place.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock::train {
+
+/// "step-000000938".
+std::string checkpoint_folder_name(int64_t step);
+
+/// The content of `latest`: the name, then its checksum, so that a flipped bit names no other
+/// checkpoint.
+std::string latest_text(const std::string& name);
+
+/// The folder's name in the content of `latest`; never a path. Throws CheckpointError, which names
+/// `place`, when it is damaged.
+std::string parse_latest(std::string_view text, std::string_view place);
+
+/// Complete checkpoint folders in `directory`, newest first.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& directory);
+
+/// The folder that `latest` names; without that file the newest. Throws CheckpointError when there
+/// is none or `latest` is damaged.
+std::filesystem::path latest_checkpoint(const std::filesystem::path& directory);
+
+/// Makes the folder with its parents. Throws ConfigError.
+void make_checkpoint_directory(const std::filesystem::path& directory);
+
+/// While it lives no other process or thread saves into the folder. Throws RuntimeError when
+/// another one does.
+class SaveLock {
+ public:
+  explicit SaveLock(const std::filesystem::path& directory);
+  ~SaveLock();
+  SaveLock(const SaveLock&) = delete;
+  SaveLock& operator=(const SaveLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Removes what interrupted saves left. Errors are ignored: it only costs space.
+void remove_leftovers(const std::filesystem::path& directory);
+
+/// A new empty folder to write into. Throws ConfigError when `directory` is not writable.
+std::filesystem::path make_temporary_folder(const std::filesystem::path& directory,
+                                            const std::string& name);
+
+/// Gives the finished folder its name, replacing one that is already there, and makes `latest` name
+/// it. Throws RuntimeError.
+void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_path);
+
+/// Keeps the newest `keep` and always `current`.
+void remove_old_checkpoints(const std::filesystem::path& directory,
+                            const std::filesystem::path& current, int keep);
+
+}  // namespace penstock::train

@@ -1,0 +1,478 @@
+#include "penstock/train/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "penstock/model/builder.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint/test_folder.h"
+#include "penstock/train/checkpoint/tied_state.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+
+namespace penstock::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// conv1, norm, relu_..., flatten, fc: layers with weights, with buffers, without state.
+model::Model make_model(int64_t features = 3, const std::string& last = "fc",
+                        const std::string& name = "tiny") {
+  model::ModelBuilder net(name);
+  model::Value x = net.input({1, 4, 4});
+  x = net.conv2d(x, {.channels = 2, .kernel = 3, .padding = 1, .name = "conv1"});
+  x = net.relu(net.batch_norm2d(x, {.name = "norm"}), "relu");
+  return net.build(net.linear(net.flatten(x, "flatten"), {.features = features, .name = last}));
+}
+
+Checkpoint make_checkpoint(const model::Model& model, int64_t step, int64_t seed = 1) {
+  Checkpoint result{{.model = model.name(),
+                     .epoch = 2,
+                     .next_mini_batch = 17,
+                     .step = step,
+                     .seed = UINT64_MAX - 1,
+                     .mini_batch_size = 64,
+                     .optimizer = "adam"},
+                    {}};
+  torch::manual_seed(static_cast<uint64_t>(seed));
+  for (int i = 0; i < model.graph().num_layers(); ++i) {
+    LayerState state;
+    for (const auto& spec : model.layer(LayerId{i}).parameters()) {
+      state.weights.push_back(torch::randn(spec.shape));
+      for (const char* name : {"exp_avg", "exp_avg_sq"})
+        state.optimizer[name].push_back(torch::randn(spec.shape));
+    }
+    for (const auto& spec : model.layer(LayerId{i}).buffers())
+      state.buffers.push_back(torch::randn(spec.shape));
+    result.layers.push_back(std::move(state));
+  }
+  return result;
+}
+
+bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
+}
+
+void expect_same(const Checkpoint& a, const Checkpoint& b) {
+  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.epoch, b.epoch);
+  EXPECT_EQ(a.next_mini_batch, b.next_mini_batch);
+  EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.seed, b.seed);
+  EXPECT_EQ(a.mini_batch_size, b.mini_batch_size);
+  EXPECT_EQ(a.optimizer, b.optimizer);
+  ASSERT_EQ(a.layers.size(), b.layers.size());
+  for (size_t i = 0; i < a.layers.size(); ++i) {
+    EXPECT_TRUE(same(a.layers[i].weights, b.layers[i].weights)) << i;
+    EXPECT_TRUE(same(a.layers[i].buffers, b.layers[i].buffers)) << i;
+    ASSERT_EQ(a.layers[i].optimizer.size(), b.layers[i].optimizer.size()) << i;
+    for (const auto& [name, tensors] : a.layers[i].optimizer)
+      EXPECT_TRUE(same(tensors, b.layers[i].optimizer.at(name))) << i << name;
+  }
+}
+
+std::string refusal(const fs::path& folder, const model::Model& model = make_model()) {
+  return message_of<CheckpointError>([&] { load_checkpoint(folder, model); });
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Replaces text in a manifest and makes its checksum right again, as an attacker would.
+void forge_manifest(const fs::path& path, const std::string& from, const std::string& to) {
+  std::string text = read_test_file(path);
+  const size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const size_t checksum = text.rfind(",\n  \"crc32\"");
+  text = text.substr(0, checksum) +
+         fmt::format(",\n  \"crc32\": \"{:08x}\"\n}}\n", crc32_of(text.substr(0, checksum)));
+  write_test_file(path, text);
+}
+
+/// fc2 borrows the weight of fc1 and has a bias of its own; fc3 has nothing of its own.
+model::Model tied_model() {
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  x = net.linear(x, {.features = 4, .bias = false, .name = "fc3"});
+  net.tie("fc2", "weight", "fc1", "weight");
+  net.tie("fc3", "weight", "fc1", "weight");
+  return net.build(x);
+}
+
+/// Every tied tensor equal to its owner's, as a run leaves them.
+Checkpoint tied_checkpoint(const model::Model& model) {
+  Checkpoint result = make_checkpoint(model, 3);
+  for (const size_t layer : {1, 2}) {
+    result.layers[layer].weights[0] = result.layers[0].weights[0].clone();
+    for (auto& [name, tensors] : result.layers[layer].optimizer)
+      tensors[0] = result.layers[0].optimizer.at(name)[0].clone();
+  }
+  return result;
+}
+
+TEST(Checkpoint, TiedWeightsAreStoredOnceAndLoadedEverywhere) {
+  const TestFolder folder;
+  const model::Model model = tied_model();
+  const Checkpoint saved = tied_checkpoint(model);
+  const fs::path path = save_checkpoint(folder.path(), model, saved);
+  EXPECT_THAT(names_in(path),
+              testing::ElementsAre("layer-00000-fc1.safetensors", "layer-00001-fc2.safetensors",
+                                   "manifest.json", "weights.pt"));
+  EXPECT_THAT(read_test_file(path / "layer-00001-fc2.safetensors"),
+              testing::Not(HasSubstr("weights.weight")));
+  expect_same(load_checkpoint(folder.path(), model), saved);
+}
+
+TEST(Checkpoint, RefusesOptimiserStatesThatDifferFromLayerToLayer) {
+  const TestFolder folder;
+  const model::Model model = tied_model();
+  const fs::path path = save_checkpoint(folder.path(), model, tied_checkpoint(model));
+  forge_manifest(path / "manifest.json", "\"exp_avg\",", "");  // that of fc1
+  EXPECT_THAT(refusal(folder.path(), model),
+              AllOf(HasSubstr("layer 'fc2': expected the optimiser states [exp_avg_sq]"),
+                    HasSubstr("found [exp_avg, exp_avg_sq]")));
+}
+
+TEST(Checkpoint, RestoringTiesRefusesAnOptimiserStateThatLacksTensors) {
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  net.tie("fc2", "bias", "fc1", "bias");
+  const model::Model model = net.build(x);
+  Checkpoint checkpoint = make_checkpoint(model, 3);
+  for (size_t i = 0; i < 2; ++i)
+    checkpoint.layers[i] = own_state(model, LayerId{static_cast<int32_t>(i)}, checkpoint.layers[i]);
+  checkpoint.layers[1].optimizer.clear();
+  EXPECT_THAT(message_of<CheckpointError>([&] { restore_ties(model, checkpoint.layers); }),
+              HasSubstr("'fc2'"));
+}
+
+TEST(Checkpoint, OfTiedWeightsDoesNotFitAModelWithoutTies) {
+  const TestFolder folder;
+  save_checkpoint(folder.path(), tied_model(), tied_checkpoint(tied_model()));
+  model::ModelBuilder net("tied");
+  model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
+  x = net.linear(x, {.features = 4, .name = "fc2"});
+  const model::Model untied =
+      net.build(net.linear(x, {.features = 4, .bias = false, .name = "fc3"}));
+  EXPECT_THAT(refusal(folder.path(), untied), HasSubstr("another model"));
+}
+
+TEST(Checkpoint, ReadsBackWhatWasSaved) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const Checkpoint saved = make_checkpoint(model, 938);
+  EXPECT_FALSE(has_checkpoint(folder.path()));
+  const fs::path path = save_checkpoint(folder / "a/b", model, saved);
+  EXPECT_EQ(path, folder / "a/b/step-000000938");
+  EXPECT_TRUE(has_checkpoint(folder / "a/b"));
+  expect_same(load_checkpoint(folder / "a/b", model), saved);
+  expect_same(load_checkpoint(path, model), saved);
+  EXPECT_THAT(names_in(folder / "a/b"), testing::ElementsAre("latest", "step-000000938"));
+  EXPECT_THAT(names_in(path),
+              testing::ElementsAre("layer-00000-conv1.safetensors", "layer-00001-norm.safetensors",
+                                   "layer-00004-fc.safetensors", "manifest.json", "weights.pt"));
+}
+
+TEST(Checkpoint, ViewsAndStridedTensorsAreSavedAsTheirValues) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint checkpoint = make_checkpoint(model, 1);
+  at::Tensor& weight = checkpoint.layers.back().weights[0];
+  weight = torch::randn({weight.size(1) + 5, weight.size(0)}).slice(0, 3, 3 + weight.size(1)).t();
+  weight.requires_grad_(true);
+  save_checkpoint(folder.path(), model, checkpoint);
+  expect_same(load_checkpoint(folder.path(), model), checkpoint);
+  EXPECT_LT(fs::file_size(folder / "step-000000001/weights.pt"), 8000U);
+}
+
+TEST(Checkpoint, TheNewestIsLoadedAndOldOnesAreRemoved) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {1, 2, 3, 4})
+    save_checkpoint(folder.path(), model, make_checkpoint(model, step), 2);
+  EXPECT_THAT(names_in(folder.path()),
+              testing::ElementsAre("latest", "step-000000003", "step-000000004"));
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 4);
+  EXPECT_EQ(load_checkpoint(folder / "step-000000003", model).step, 3);
+}
+
+TEST(Checkpoint, ARunThatWasStartedOverKeepsItsOwnCheckpoint) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {800, 900})
+    save_checkpoint(folder.path(), model, make_checkpoint(model, step));
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 5), 1);
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000005"));
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 5);
+}
+
+TEST(Checkpoint, SavingTheSameStepAgainReplacesIt) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 7, 1));
+  const Checkpoint second = make_checkpoint(model, 7, 2);
+  save_checkpoint(folder.path(), model, second);
+  expect_same(load_checkpoint(folder.path(), model), second);
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000007"));
+}
+
+TEST(Checkpoint, LeftoversAreIgnoredAndRemovedByTheNextSave) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  fs::create_directory(folder / ".tmp-step-000000009-123");
+  write_test_file(folder / ".tmp-step-000000009-123/manifest.json", "{");
+  EXPECT_FALSE(has_checkpoint(folder.path()));
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 1));
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000001"));
+}
+
+TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {1, 2}) save_checkpoint(folder.path(), model, make_checkpoint(model, step));
+  fs::remove(folder / "latest");
+  EXPECT_TRUE(has_checkpoint(folder.path()));
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 2);
+}
+
+TEST(Checkpoint, AFlippedBitAnywhereIsNoticed) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  std::vector<fs::path> files{folder / "latest"};
+  for (const std::string& name : names_in(path)) files.push_back(path / name);
+  for (const fs::path& file : files) {
+    const std::string good = read_test_file(file);
+    const size_t stride = std::max<size_t>(good.size() / 80, 1);
+    for (size_t at = 0; at < good.size(); at += stride) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 1 << at % 8);
+      write_test_file(file, bad);
+      EXPECT_FALSE(refusal(folder.path()).empty()) << file << " byte " << at;
+    }
+    write_test_file(file, good);
+  }
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 3);
+}
+
+TEST(Checkpoint, ATruncatedLongerOrMissingFileIsNoticed) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  for (const std::string& name : names_in(path)) {
+    const std::string good = read_test_file(path / name);
+    const size_t stride = std::max<size_t>(good.size() / 50, 1);
+    for (size_t length = 0; length < good.size(); length += stride) {
+      write_test_file(path / name, good.substr(0, length));
+      EXPECT_THAT(refusal(folder.path()), HasSubstr(name)) << length;
+    }
+    write_test_file(path / name, good + "x");
+    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    fs::remove(path / name);
+    // A folder without manifest is no checkpoint, so the message cannot name more than the missing
+    // file either.
+    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    fs::create_directory(path / name);
+    EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
+    fs::remove(path / name);
+    write_test_file(path / name, good);
+  }
+}
+
+TEST(Checkpoint, WhenTheNewestIsDamagedAnIntactOneIsNamed) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {1, 2, 3})
+    save_checkpoint(folder.path(), model, make_checkpoint(model, step), 3);
+  fs::resize_file(folder / "step-000000003/layer-00004-fc.safetensors", 100);
+  EXPECT_THAT(refusal(folder.path()),
+              AllOf(HasSubstr("layer-00004-fc.safetensors"), HasSubstr("truncated"),
+                    HasSubstr("intact"), HasSubstr("step-000000002")));
+  fs::resize_file(folder / "step-000000002/weights.pt", 100);
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("step-000000001"));
+  fs::remove(folder / "step-000000001/manifest.json");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("no other checkpoint there can be used"));
+}
+
+TEST(Checkpoint, ALatestThatPointsNowhereNamesAnIntactOne) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const int step : {1, 2}) save_checkpoint(folder.path(), model, make_checkpoint(model, step));
+  fs::remove_all(folder / "step-000000002");
+  EXPECT_THAT(refusal(folder.path()),
+              AllOf(HasSubstr("latest"), HasSubstr("step-000000002"),
+                    HasSubstr("intact checkpoint is"), HasSubstr("step-000000001")));
+  for (const char* text : {"", "\n", "../../etc\n", "step-000000001", "step-000000001\n",
+                           "step-000000001\ncrc32 00000000\n"}) {
+    write_test_file(folder / "latest", text);
+    EXPECT_TRUE(has_checkpoint(folder.path()));
+    EXPECT_THAT(refusal(folder.path()), AllOf(HasSubstr("latest"), HasSubstr("step-000000001")));
+  }
+}
+
+TEST(Checkpoint, NothingThereIsSaid) {
+  const TestFolder folder;
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("there is no checkpoint"));
+  EXPECT_THAT(refusal(folder / "missing"), HasSubstr("missing"));
+  EXPECT_FALSE(has_checkpoint(folder / "missing"));
+}
+
+TEST(Checkpoint, AnotherModelIsRefusedNamingTheFirstLayerThatDiffers) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  EXPECT_THAT(refusal(folder.path(), make_model(3, "head")),
+              AllOf(HasSubstr("layer 4"), HasSubstr("'head'"), HasSubstr("'fc'")));
+  EXPECT_THAT(refusal(folder.path(), make_model(5)),
+              AllOf(HasSubstr("fc"), HasSubstr("expected F32 of shape [5, 32]"),
+                    HasSubstr("found F32 of shape [3, 32]")));
+  EXPECT_THAT(refusal(folder.path(), make_model(3, "fc", "other")),
+              AllOf(HasSubstr("'tiny'"), HasSubstr("'other'")));
+  model::ModelBuilder net("tiny");
+  const model::Model shorter = net.build(net.conv2d(
+      net.input({1, 4, 4}), {.channels = 2, .kernel = 3, .padding = 1, .name = "conv1"}));
+  EXPECT_THAT(refusal(folder.path(), shorter),
+              AllOf(HasSubstr("layer 1"), HasSubstr("no more layers"), HasSubstr("'norm'")));
+}
+
+TEST(Checkpoint, OtherConnectionsOfTheSameLayersAreRefused) {
+  const auto build = [](bool crossed) {
+    model::ModelBuilder net("net");
+    const model::Value x = net.input({4});
+    const model::Value a = net.linear(x, {.features = 4, .name = "a"});
+    const model::Value b = net.linear(crossed ? x : a, {.features = 4, .name = "b"});
+    return net.build(net.add(a, b, "sum"));
+  };
+  const TestFolder folder;
+  save_checkpoint(folder.path(), build(false), make_checkpoint(build(false), 3));
+  EXPECT_THAT(refusal(folder.path(), build(true)), HasSubstr("other connections"));
+}
+
+TEST(Checkpoint, AForgedManifestIsRefused) {
+  const model::Model model = make_model();
+  const std::vector<std::pair<std::string, std::string>> forgeries{
+      {"\"layer-00000-conv1.safetensors\"", "\"../../../etc/passwd\""},
+      {"\"layer-00000-conv1.safetensors\"", "\"layer-00001-norm.safetensors\""},
+      {"\"name\": \"conv1\"", "\"name\": \"../conv1\""},
+      {"\"weights.pt\"", "\"/etc/passwd\""},
+      {"\"version\": 1", "\"version\": 2"},
+      {"penstock-checkpoint", "penstock-plan"},
+      {"\"epoch\": 2", "\"epoch\": -2"},
+      {"\"step\": 3", "\"step\": 1e300"},
+      {"\"seed\": \"18446744073709551614\"", "\"seed\": \"18446744073709551616\""},
+      {"\"exp_avg\"", "\"momentum\""},
+      {"\"bytes\": ", "\"bytes\": 9"},
+      {"\"crc32\": ", "\"crc32\": 99999999999"},
+      {"\"mini_batch_size\"", "\"size\""},
+  };
+  for (const auto& [from, to] : forgeries) {
+    const TestFolder folder;
+    const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+    forge_manifest(path / "manifest.json", from, to);
+    EXPECT_THAT(refusal(folder.path()), testing::Not(HasSubstr("manifest that ends"))) << to;
+  }
+  const TestFolder folder;
+  const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  forge_manifest(path / "manifest.json", "\"version\": 1", "\"version\": 2");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("2"));
+}
+
+TEST(Checkpoint, AnUnusableFolderIsAConfigError) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const Checkpoint checkpoint = make_checkpoint(model, 1);
+  write_test_file(folder / "file", "x");
+  EXPECT_THAT(message_of<ConfigError>([&] { save_checkpoint(folder / "file", model, checkpoint); }),
+              HasSubstr((folder / "file").string()));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { save_checkpoint(folder / "file/deeper", model, checkpoint); }),
+      HasSubstr("deeper"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { save_checkpoint("/proc/penstock", model, checkpoint); }),
+      HasSubstr("/proc/penstock"));
+  EXPECT_THAT(message_of<ConfigError>([&] { save_checkpoint("/proc", model, checkpoint); }),
+              HasSubstr("cannot write"));
+  EXPECT_THROW(save_checkpoint(folder.path(), model, checkpoint, 0), ConfigError);
+  if (::geteuid() == 0) return;  // root may write anywhere
+  fs::create_directory(folder / "locked");
+  fs::permissions(folder / "locked", fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { save_checkpoint(folder / "locked", model, checkpoint); }),
+      HasSubstr("locked"));
+}
+
+TEST(Checkpoint, TwoRunsCannotSaveIntoOneFolderAtOnce) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const SaveLock lock(folder.path());
+  EXPECT_THAT(message_of<RuntimeError>(
+                  [&] { save_checkpoint(folder.path(), model, make_checkpoint(model, 1)); }),
+              HasSubstr("another run"));
+}
+
+TEST(Checkpoint, AFullDiskIsARuntimeErrorAndLosesNothing) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const Checkpoint first = make_checkpoint(model, 1);
+  save_checkpoint(folder.path(), model, first);
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  // The first limit stops in a layer, the second in weights.pt, which is the largest file.
+  for (const rlim_t bytes : {rlim_t{300}, rlim_t{2000}}) {
+    const rlimit small{bytes, old.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    const std::string message = message_of<RuntimeError>(
+        [&] { save_checkpoint(folder.path(), model, make_checkpoint(model, 2)); });
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+    EXPECT_THAT(message, HasSubstr(bytes == 300 ? "conv1" : "weights.pt"));
+    EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000001"));
+    expect_same(load_checkpoint(folder.path(), model), first);
+  }
+  ::signal(SIGXFSZ, old_handler);
+}
+
+TEST(Checkpoint, AKillAtAnyMomentLeavesAUsableCheckpoint) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  std::vector<Checkpoint> checkpoints;
+  for (int step = 0; step < 3; ++step) checkpoints.push_back(make_checkpoint(model, step, step));
+  save_checkpoint(folder.path(), model, checkpoints[0]);
+  for (int round = 0; round < 12; ++round) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (int i = 0;; ++i)
+        save_checkpoint(folder.path(), model, checkpoints[static_cast<size_t>(i % 3)], 1);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 + 3 * round));
+    ::kill(child, SIGKILL);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    const Checkpoint loaded = load_checkpoint(folder.path(), model);
+    expect_same(loaded, checkpoints.at(static_cast<size_t>(loaded.step)));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::train

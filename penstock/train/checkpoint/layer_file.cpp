@@ -1,0 +1,152 @@
+#include "penstock/train/checkpoint/layer_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <bit>
+#include <map>
+
+#include "penstock/train/checkpoint/file_stream.h"
+#include "penstock/train/checkpoint/safetensors.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+using Specs = std::vector<model::ParameterSpec>;
+
+/// The file's tensors of a layer in the order in which they are written; offsets not yet set.
+std::vector<TensorInfo> expected_tensors(const Specs& weights, const Specs& buffers,
+                                         const std::vector<std::string>& optimizer_states) {
+  std::vector<TensorInfo> tensors;
+  const auto add = [&](const std::string& prefix, const Specs& specs) {
+    for (const model::ParameterSpec& spec : specs)
+      tensors.push_back({.name = prefix + spec.name, .dtype = "F32", .shape = spec.shape});
+  };
+  add("weights.", weights);
+  add("buffers.", buffers);
+  for (const std::string& state : optimizer_states) add("optimizer." + state + ".", weights);
+  return tensors;
+}
+
+std::vector<at::Tensor> all_tensors(const LayerState& state) {
+  std::vector<at::Tensor> tensors = state.weights;
+  tensors.insert(tensors.end(), state.buffers.begin(), state.buffers.end());
+  for (const auto& [name, values] : state.optimizer)
+    tensors.insert(tensors.end(), values.begin(), values.end());
+  return tensors;
+}
+
+/// The expected tensors with their offsets in the file.
+std::vector<TensorInfo> check_header(FileReader& file, const std::vector<TensorInfo>& expected) {
+  std::string first(static_cast<size_t>(std::min(file.size(), kSafetensorsLengthBytes)), '\0');
+  file.read(first.data(), static_cast<int64_t>(first.size()));
+  std::string header(
+      static_cast<size_t>(safetensors_header_bytes(first, file.size(), file.place())), '\0');
+  file.read(header.data(), static_cast<int64_t>(header.size()));
+  std::vector<TensorInfo> found = parse_safetensors_header(header, file.remaining(), file.place());
+  std::map<std::string, const TensorInfo*> by_name;
+  for (const TensorInfo& tensor : expected) by_name[tensor.name] = &tensor;
+  for (const TensorInfo& tensor : found) {
+    const auto match = by_name.find(tensor.name);
+    if (match == by_name.end())
+      throw CheckpointError(
+          fmt::format("{}: the model's layer has no tensor '{}'", file.place(), tensor.name));
+    const TensorInfo& wanted = *match->second;
+    if (tensor.dtype != wanted.dtype || tensor.shape != wanted.shape) {
+      throw CheckpointError(fmt::format(
+          "{}: tensor '{}': expected {} of shape [{}], as the model has it, found {} of shape [{}]",
+          file.place(), tensor.name, wanted.dtype, fmt::join(wanted.shape, ", "), tensor.dtype,
+          fmt::join(tensor.shape, ", ")));
+    }
+    by_name.erase(match);
+  }
+  if (!by_name.empty())
+    throw CheckpointError(
+        fmt::format("{}: tensor '{}' is missing", file.place(), by_name.begin()->first));
+  return found;
+}
+
+void check_size(const FileReader& file, const FileRecord& record) {
+  if (file.size() == record.bytes) return;
+  throw CheckpointError(fmt::format("{}: the file is {}: expected {} bytes, found {}", file.place(),
+                                    file.size() < record.bytes ? "truncated" : "too long",
+                                    record.bytes, file.size()));
+}
+
+void check_crc(const FileReader& file, const FileRecord& record) {
+  if (file.crc32() == record.crc32) return;
+  throw CheckpointError(fmt::format("{}: the file is damaged: expected CRC-32 {:08x}, found {:08x}",
+                                    file.place(), record.crc32, file.crc32()));
+}
+
+LayerState read_tensors(FileReader& file, const FileRecord& record, const Specs& weights,
+                        const Specs& buffers, const std::vector<std::string>& optimizer_states) {
+  const std::vector<TensorInfo> found =
+      check_header(file, expected_tensors(weights, buffers, optimizer_states));
+  std::map<std::string, at::Tensor> tensors;
+  for (const TensorInfo& info : found) {
+    at::Tensor tensor = at::empty(info.shape, at::kFloat);
+    file.read(tensor.data_ptr(), info.end - info.begin);
+    tensors.emplace(info.name, std::move(tensor));
+  }
+  check_crc(file, record);
+  const auto take = [&](const std::string& prefix, const Specs& specs) {
+    std::vector<at::Tensor> result;
+    for (const model::ParameterSpec& spec : specs) result.push_back(tensors.at(prefix + spec.name));
+    return result;
+  };
+  LayerState state{
+      .weights = take("weights.", weights), .buffers = take("buffers.", buffers), .optimizer = {}};
+  for (const std::string& name : optimizer_states)
+    state.optimizer[name] = take("optimizer." + name + ".", weights);
+  return state;
+}
+
+}  // namespace
+
+FileRecord write_layer_file(const std::filesystem::path& folder, const std::string& name,
+                            const OwnSpecs& specs, const LayerState& state) {
+  std::vector<std::string> optimizer_states;
+  for (const auto& [state_name, values] : state.optimizer) optimizer_states.push_back(state_name);
+  std::vector<TensorInfo> infos = expected_tensors(specs.weights, specs.buffers, optimizer_states);
+  const std::vector<at::Tensor> tensors = all_tensors(state);
+  PENSTOCK_CHECK(tensors.size() == infos.size(), tensors.size(), infos.size(), name);
+  FileWriter file(folder / name);
+  const std::string header = make_safetensors_header(infos);
+  file.write(header.data(), header.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor tensor = tensors[i].detach().to(at::kCPU).contiguous();
+    PENSTOCK_CHECK(
+        tensor.scalar_type() == at::kFloat && tensor.sizes() == at::IntArrayRef(infos[i].shape),
+        name, infos[i].name);
+    file.write(tensor.data_ptr(), tensor.nbytes());
+  }
+  file.finish();
+  return {name, file.bytes(), file.crc32()};
+}
+
+LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord& record,
+                           const OwnSpecs& specs,
+                           const std::vector<std::string>& optimizer_states) {
+  FileReader file(folder / record.name);
+  check_size(file, record);
+  try {
+    return read_tensors(file, record, specs.weights, specs.buffers, optimizer_states);
+  } catch (const ParseError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+void verify_file(const std::filesystem::path& folder, const FileRecord& record) {
+  FileReader file(folder / record.name);
+  check_size(file, record);
+  file.skip_rest();
+  check_crc(file, record);
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,140 @@
+#include "penstock/train/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+#include "penstock/util/json.h"
+
+namespace penstock::train {
+namespace {
+
+constexpr int64_t kVersion = 1;
+constexpr std::string_view kStateDictName = "weights.pt";
+// The end of the text is this, eight hexadecimal digits and kTail.
+constexpr std::string_view kChecksumKey = ",\n  \"crc32\": \"";
+constexpr std::string_view kTail = "\"\n}\n";
+
+Json file_json(const FileRecord& file) {
+  return {{"name", file.name}, {"bytes", file.bytes}, {"crc32", file.crc32}};
+}
+
+FileRecord parse_file(const JsonReader& entry, std::string_view expected_name) {
+  FileRecord file;
+  file.name = entry.at("name").text();
+  if (file.name != expected_name)
+    entry.at("name").fail(fmt::format("expected '{}', found '{}'", expected_name, file.name));
+  // A layer's name is part of its file's name: it must not lead out of the folder.
+  if (file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+    entry.at("name").fail("expected a plain file name");
+  file.bytes = entry.at("bytes").integer(0);
+  file.crc32 = static_cast<uint32_t>(entry.at("crc32").integer(0, UINT32_MAX));
+  return file;
+}
+
+uint64_t parse_seed(const JsonReader& entry) {
+  const std::string text = entry.text();
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size())
+    entry.fail(fmt::format("expected an unsigned number, found '{}'", text));
+  return seed;
+}
+
+ManifestLayer parse_layer(const JsonReader& entry, int64_t index) {
+  constexpr int64_t kMaxStates = 100;
+  ManifestLayer layer;
+  layer.name = entry.at("name").text();
+  layer.kind = entry.at("kind").text();
+  for (const JsonReader& state : entry.at("optimizer_states").elements(kMaxStates))
+    layer.optimizer_states.push_back(state.text());
+  if (const auto file = entry.find("file"))
+    layer.file = parse_file(*file, layer_file_name(index, layer.name));
+  return layer;
+}
+
+/// Refuses a text whose last member is not the checksum of what comes before it.
+void check_checksum(std::string_view text, std::string_view place) {
+  constexpr size_t kDigits = 8;
+  const size_t end_bytes = kChecksumKey.size() + kDigits + kTail.size();
+  if (text.size() <= end_bytes || !text.ends_with(kTail) ||
+      text.substr(text.size() - end_bytes, kChecksumKey.size()) != kChecksumKey) {
+    throw ParseError(place, 0,
+                     "the file is damaged: expected a manifest that ends with its checksum");
+  }
+  const std::string_view written = text.substr(text.size() - kTail.size() - kDigits, kDigits);
+  const std::string computed =
+      fmt::format("{:08x}", crc32_of(text.substr(0, text.size() - end_bytes)));
+  if (written != computed)
+    throw ParseError(
+        place, 0,
+        fmt::format("the file is damaged: expected CRC-32 {}, found {}", written, computed));
+}
+
+}  // namespace
+
+std::string layer_file_name(int64_t index, const std::string& layer) {
+  return fmt::format("layer-{:05}-{}.safetensors", index, layer);
+}
+
+std::string manifest_text(const Manifest& manifest) {
+  const CheckpointPosition& position = manifest.position;
+  Json document = {{"format", "penstock-checkpoint"},
+                   {"version", kVersion},
+                   {"model", position.model},
+                   {"graph", manifest.graph},
+                   {"epoch", position.epoch},
+                   {"next_mini_batch", position.next_mini_batch},
+                   {"step", position.step},
+                   // JSON numbers may lose bits above 2^53
+                   {"seed", std::to_string(position.seed)},
+                   {"mini_batch_size", position.mini_batch_size},
+                   {"train_samples", position.train_samples},
+                   {"optimizer", position.optimizer}};
+  Json layers = Json::array();
+  for (const ManifestLayer& layer : manifest.layers) {
+    Json entry = {
+        {"name", layer.name}, {"kind", layer.kind}, {"optimizer_states", layer.optimizer_states}};
+    if (!layer.file.name.empty()) entry["file"] = file_json(layer.file);
+    layers.push_back(std::move(entry));
+  }
+  document["layers"] = std::move(layers);
+  document["state_dict"] = file_json(manifest.state_dict);
+  std::string text;
+  try {
+    text = document.dump(2);
+  } catch (const Json::exception&) {
+    throw ConfigError(
+        fmt::format("checkpoint of model '{}': a name is not valid UTF-8", position.model));
+  }
+  text.resize(text.size() - 2);  // the newline and brace that close the object
+  return fmt::format("{}{}{:08x}{}", text, kChecksumKey, crc32_of(text), kTail);
+}
+
+Manifest parse_manifest(std::string_view text, std::string_view place) {
+  const Json document = parse_json(text, place);
+  const JsonReader root(document, std::string(place));
+  // A newer version may have another checksum, so it is refused first and by name.
+  check_format(root, "checkpoint", kVersion);
+  check_checksum(text, place);
+  Manifest manifest;
+  CheckpointPosition& position = manifest.position;
+  position.model = root.at("model").text();
+  position.epoch = root.at("epoch").integer(0);
+  position.next_mini_batch = root.at("next_mini_batch").integer(0);
+  position.step = root.at("step").integer(0);
+  position.seed = parse_seed(root.at("seed"));
+  position.mini_batch_size = root.at("mini_batch_size").integer(0);
+  position.train_samples = root.at("train_samples").integer(0);
+  position.optimizer = root.at("optimizer").text();
+  manifest.graph = root.at("graph").text();
+  for (const JsonReader& layer : root.at("layers").elements(1'000'000)) {
+    manifest.layers.push_back(parse_layer(layer, static_cast<int64_t>(manifest.layers.size())));
+  }
+  manifest.state_dict = parse_file(root.at("state_dict"), kStateDictName);
+  return manifest;
+}
+
+}  // namespace penstock::train

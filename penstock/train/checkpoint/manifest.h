@@ -1,0 +1,64 @@
+// manifest.json of a checkpoint. Its last member is the CRC-32 of all bytes before it, so that
+// damage to the manifest itself is noticed. Torch-free: the parser is fuzzed without libtorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace penstock::train {
+
+/// Where in its training a checkpoint was taken.
+struct CheckpointPosition {
+  std::string model;            ///< Model::name()
+  int64_t epoch = 0;            ///< epochs completed
+  int64_t next_mini_batch = 0;  ///< within the epoch that comes next
+  int64_t step = 0;             ///< optimiser steps taken
+  uint64_t seed = 0;
+  int64_t mini_batch_size = 0;
+  /// Size of the training set; the position means nothing with another one.
+  int64_t train_samples = 0;
+  std::string optimizer;  ///< its name
+
+  bool operator==(const CheckpointPosition&) const = default;
+};
+
+/// What a manifest says about a file. An empty name: there is none.
+struct FileRecord {
+  std::string name;
+  int64_t bytes = 0;
+  uint32_t crc32 = 0;
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+struct ManifestLayer {
+  std::string name;
+  std::string kind;
+  FileRecord file;  ///< layers without state have none
+  std::vector<std::string> optimizer_states;
+
+  bool operator==(const ManifestLayer&) const = default;
+};
+
+struct Manifest {
+  CheckpointPosition position;
+  std::string graph;  ///< graph_hash() of the model
+  std::vector<ManifestLayer> layers;
+  FileRecord state_dict;
+
+  bool operator==(const Manifest&) const = default;
+};
+
+/// The name of a layer's file: "layer-00003-conv2.safetensors".
+std::string layer_file_name(int64_t index, const std::string& layer);
+
+/// Throws ConfigError when a name is not valid UTF-8.
+std::string manifest_text(const Manifest& manifest);
+
+/// Throws ParseError for a damaged or malformed manifest, a newer version, file names other than
+/// layer_file_name's or with a '/'.
+Manifest parse_manifest(std::string_view text, std::string_view place);
+
+}  // namespace penstock::train

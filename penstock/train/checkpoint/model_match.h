@@ -1,0 +1,19 @@
+// Whether a checkpoint was written for this model.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "penstock/model/model.h"
+#include "penstock/train/checkpoint/manifest.h"
+
+namespace penstock::train {
+
+/// A hash of the layers, their connections and shapes.
+std::string graph_hash(const model::Model& model);
+
+/// Throws CheckpointError saying which layer differs first when the checkpoint was written for
+/// another model.
+void check_same_model(const Manifest& manifest, const model::Model& model, std::string_view place);
+
+}  // namespace penstock::train

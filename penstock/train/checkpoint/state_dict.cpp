@@ -1,0 +1,121 @@
+#include "penstock/train/checkpoint/state_dict.h"
+
+#include <ATen/core/Dict.h>
+#include <ATen/core/ivalue.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/serialization/pickler.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <caffe2/serialize/inline_container.h>
+
+#include <exception>
+#include <system_error>
+
+#include "penstock/train/checkpoint/file_stream.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+using StateDict = c10::Dict<std::string, at::Tensor>;
+
+/// On the CPU, contiguous, and alone in its storage: a view would drag the whole of it into the
+/// file.
+at::Tensor for_file(const at::Tensor& tensor) {
+  const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
+  return plain.storage().nbytes() != plain.nbytes() ? plain.clone() : plain;
+}
+
+void insert_buffers(StateDict& dict, const std::string& layer,
+                    const std::vector<model::ParameterSpec>& specs,
+                    const std::vector<at::Tensor>& tensors) {
+  PENSTOCK_CHECK(specs.size() == tensors.size(), layer, specs.size(), tensors.size());
+  for (size_t i = 0; i < specs.size(); ++i)
+    dict.insert(layer + "." + specs[i].name, for_file(tensors[i]));
+}
+
+/// A tied weight gets the tensor of its owner under another key, so that the archive holds it once
+/// and torch.load makes one tensor of it.
+void insert_weights(StateDict& dict, const model::Model& model, LayerId id,
+                    const std::vector<at::Tensor>& tensors) {
+  const auto key = [&](const graph::ParameterRef& ref) {
+    return model.graph().layer(ref.layer).name + "." +
+           model.layer(ref.layer).parameters().at(static_cast<size_t>(ref.parameter)).name;
+  };
+  PENSTOCK_CHECK(model.layer(id).parameters().size() == tensors.size(), id, tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const graph::ParameterRef ref{id, static_cast<int>(i)};
+    const graph::ParameterRef owner = model.graph().owner(ref);
+    dict.insert(key(ref), owner == ref ? for_file(tensors[i]) : dict.at(key(owner)));
+  }
+}
+
+/// Like torch::pickle_save, but straight to the file instead of through copies in memory, and
+/// without type tags: then the file holds nothing but a dict of tensors, which newer versions of
+/// torch.load insist on.
+void write_archive(FileWriter& file, const StateDict& dict) {
+  std::string pickle;
+  torch::jit::Pickler pickler([&](const char* data, size_t bytes) { pickle.append(data, bytes); },
+                              nullptr, nullptr, nullptr, nullptr, false);
+  pickler.protocol();
+  pickler.pushIValue(c10::IValue(dict));
+  pickler.stop();
+  std::exception_ptr failure;
+  caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t bytes) -> size_t {
+    // The archive's code is C: an exception must not cross it.
+    try {
+      if (!failure) file.write(data, bytes);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    return bytes;
+  });
+  archive.writeRecord("data.pkl", pickle.data(), pickle.size());
+  size_t index = 0;
+  for (const at::Tensor& tensor : pickler.tensorData()) {
+    if (failure) break;
+    archive.writeRecord(fmt::format("data/{}", index++), tensor.storage().data(), tensor.nbytes());
+  }
+  archive.writeEndOfFile();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+FileRecord write_state_dict(const std::filesystem::path& folder, const std::string& name,
+                            const model::Model& model, const std::vector<LayerState>& layers) {
+  PENSTOCK_CHECK(static_cast<int>(layers.size()) == model.graph().num_layers(), layers.size());
+  StateDict dict;
+  for (int i = 0; i < model.graph().num_layers(); ++i) {
+    const LayerState& state = layers[static_cast<size_t>(i)];
+    const std::string& layer = model.graph().layer(LayerId{i}).name;
+    insert_weights(dict, model, LayerId{i}, state.weights);
+    insert_buffers(dict, layer, model.layer(LayerId{i}).buffers(), state.buffers);
+  }
+  FileWriter file(folder / name);
+  write_archive(file, dict);
+  file.finish();
+  return {name, file.bytes(), file.crc32()};
+}
+
+void save_state_dict(const std::filesystem::path& path, const model::Model& model,
+                     const std::vector<LayerState>& layers) {
+  const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
+  const std::string temporary = fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
+  std::error_code error;
+  std::filesystem::remove(folder / temporary, error);
+  try {
+    write_state_dict(folder, temporary, model, layers);
+    std::filesystem::rename(folder / temporary, path, error);
+    if (error)
+      throw RuntimeError(fmt::format("cannot write '{}': {}", path.string(), error.message()));
+    sync_directory(folder);
+  } catch (...) {
+    std::filesystem::remove(folder / temporary, error);
+    throw;
+  }
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,67 @@
+#include "penstock/train/checkpoint/tied_state.h"
+
+#include <fmt/format.h>
+
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+bool is_tied(const graph::LayerNode& node, size_t parameter) {
+  for (const graph::WeightTie& tie : node.ties) {
+    if (static_cast<size_t>(tie.parameter) == parameter) return true;
+  }
+  return false;
+}
+
+template <class T>
+std::vector<T> own(const graph::LayerNode& node, const std::vector<T>& all) {
+  std::vector<T> result;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!is_tied(node, i)) result.push_back(all[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+OwnSpecs own_specs(const model::Model& model, LayerId layer) {
+  return {own(model.graph().layer(layer), model.layer(layer).parameters()),
+          model.layer(layer).buffers()};
+}
+
+LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state) {
+  const graph::LayerNode& node = model.graph().layer(layer);
+  if (node.ties.empty()) return state;
+  LayerState result{own(node, state.weights), state.buffers, {}};
+  for (const auto& [name, tensors] : state.optimizer) result.optimizer[name] = own(node, tensors);
+  return result;
+}
+
+void restore_ties(const model::Model& model, std::vector<LayerState>& layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LayerState& state = layers[i];
+    // Ascending, and owners come first in the graph: every insertion lands where the parameter
+    // belongs and finds its owner complete.
+    for (const graph::WeightTie& tie : model.graph().layers()[i].ties) {
+      const LayerState& owner = layers[tie.owner.layer.index()];
+      const auto place = static_cast<size_t>(tie.parameter);
+      const auto lent = static_cast<size_t>(tie.owner.parameter);
+      PENSTOCK_CHECK(place <= state.weights.size(), tie.parameter, state.weights.size());
+      state.weights.insert(state.weights.begin() + tie.parameter, owner.weights.at(lent));
+      for (const auto& [name, tensors] : owner.optimizer) {
+        auto& own = state.optimizer[name];
+        if (place > own.size() || lent >= tensors.size()) {
+          throw CheckpointError(fmt::format(
+              "the optimiser's state '{}' of layer '{}', which shares weights with '{}', is "
+              "incomplete",
+              name, model.graph().layers()[i].name, model.graph().layer(tie.owner.layer).name));
+        }
+        own.insert(own.begin() + tie.parameter, tensors.at(lent));
+      }
+    }
+  }
+}
+
+}  // namespace penstock::train

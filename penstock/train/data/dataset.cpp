@@ -1,0 +1,153 @@
+#include "penstock/train/data/dataset.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <system_error>
+
+#include "penstock/train/data/image_dataset.h"
+#include "penstock/train/data/synthetic_dataset.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+constexpr std::string_view kFashionFolder = "/usr/share/datasets/fashion-mnist";
+constexpr std::string_view kFashionPackage = "dataset-fashion-mnist";
+
+struct LabelledImages {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<uint8_t> images;
+  std::vector<uint8_t> labels;
+};
+
+[[noreturn]] void throw_missing(const DataSpec& spec, const std::filesystem::path& folder,
+                                const std::string& what) {
+  std::string message =
+      fmt::format("data set '{}': {} in folder '{}'", spec.name, what, folder.string());
+  if (spec.name == "fashion-mnist")
+    message += fmt::format("; install it with: apt-get install {}", kFashionPackage);
+  throw ConfigError(message);
+}
+
+/// The file under its usual name, packed or not.
+std::filesystem::path find_file(const DataSpec& spec, const std::filesystem::path& folder,
+                                const std::string& file) {
+  std::error_code ignored;
+  for (const char* suffix : {"", ".gz"}) {
+    const std::filesystem::path path = folder / (file + suffix);
+    if (std::filesystem::exists(path, ignored)) return path;
+  }
+  throw_missing(spec, folder, fmt::format("there is no {0} or {0}.gz", file));
+}
+
+void check_labels(const std::vector<uint8_t>& labels, int64_t classes,
+                  const std::filesystem::path& path) {
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] >= classes) {
+      throw ParseError(path.string(), 0,
+                       fmt::format("label {}: expected a class from 0 to {}, found {}", i,
+                                   classes - 1, labels[i]));
+    }
+  }
+}
+
+LabelledImages read_images(const DataSpec& spec, const std::filesystem::path& folder,
+                           const std::string& part, int64_t classes) {
+  const std::filesystem::path image_path = find_file(spec, folder, part + "-images-idx3-ubyte");
+  const std::filesystem::path label_path = find_file(spec, folder, part + "-labels-idx1-ubyte");
+  IdxData images = read_idx(image_path, 3);
+  IdxData labels = read_idx(label_path, 1);
+  if (images.bytes.empty()) {
+    throw ParseError(
+        image_path.string(), 0,
+        fmt::format("expected at least one image, found sizes {}", fmt::join(images.sizes, " x ")));
+  }
+  if (images.sizes[0] != labels.sizes[0]) {
+    throw ParseError(label_path.string(), 0,
+                     fmt::format("expected {} labels, one for each image of {}, found {}",
+                                 images.sizes[0], image_path.string(), labels.sizes[0]));
+  }
+  check_labels(labels.bytes, classes, label_path);
+  return {images.sizes[1], images.sizes[2], std::move(images.bytes), std::move(labels.bytes)};
+}
+
+void keep_first(LabelledImages& data, int64_t wanted, const char* part) {
+  if (wanted == 0) return;
+  const auto available = static_cast<int64_t>(data.labels.size());
+  if (wanted > available)
+    throw ConfigError(
+        fmt::format("expected at most {} {} samples, which is all there are, found {}", available,
+                    part, wanted));
+  data.labels.resize(static_cast<size_t>(wanted));
+  data.images.resize(static_cast<size_t>(wanted * data.rows * data.columns));
+  data.images.shrink_to_fit();
+}
+
+DataSplit load_images(const DataSpec& spec, int64_t classes) {
+  const std::filesystem::path folder =
+      spec.folder.empty() ? std::filesystem::path(kFashionFolder) : spec.folder;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored))
+    throw_missing(spec, folder, "the data is missing; expected IDX files");
+  LabelledImages train = read_images(spec, folder, "train", classes);
+  LabelledImages test = read_images(spec, folder, "t10k", classes);
+  if (train.rows != test.rows || train.columns != test.columns) {
+    throw ConfigError(fmt::format(
+        "folder '{}': expected test images of {} x {} as in the training set, found {} x {}",
+        folder.string(), train.rows, train.columns, test.rows, test.columns));
+  }
+  const ImageLayout layout = fit_images(train.rows, train.columns, spec.sample_shape);
+  // All training images count, also those that are not used, so a run on a part of the data sees
+  // the same numbers.
+  const PixelTable table = normalising_table(train.images);
+  keep_first(train, spec.train_samples, "training");
+  keep_first(test, spec.test_samples, "test");
+  return {std::make_shared<ImageDataset>(spec.name, std::move(train.images),
+                                         std::move(train.labels), classes, layout, table),
+          std::make_shared<ImageDataset>(spec.name, std::move(test.images), std::move(test.labels),
+                                         classes, layout, table)};
+}
+
+DataSplit make_synthetic(const DataSpec& spec) {
+  constexpr int64_t kTrainSamples = 2048;
+  constexpr int64_t kTestSamples = 512;
+  const model::Shape shape =
+      spec.sample_shape.empty() ? model::Shape{1, 28, 28} : spec.sample_shape;
+  const auto make = [&](int64_t samples, uint64_t part) {
+    return std::make_shared<SyntheticDataset>(shape, samples, spec.classes, spec.seed, part);
+  };
+  return {make(spec.train_samples > 0 ? spec.train_samples : kTrainSamples, 0),
+          make(spec.test_samples > 0 ? spec.test_samples : kTestSamples, 1)};
+}
+
+}  // namespace
+
+DataSplit load_data(const DataSpec& spec) {
+  if (spec.train_samples < 0 || spec.test_samples < 0) {
+    throw ConfigError(fmt::format("expected at least 0 samples (0: all), found {}",
+                                  std::min(spec.train_samples, spec.test_samples)));
+  }
+  constexpr int64_t kMostSamples = 1'000'000'000;
+  if (std::max(spec.train_samples, spec.test_samples) > kMostSamples) {
+    throw ConfigError(fmt::format("expected at most {} samples, found {}", kMostSamples,
+                                  std::max(spec.train_samples, spec.test_samples)));
+  }
+  if (spec.classes < 1)
+    throw ConfigError(
+        fmt::format("data set '{}': expected at least 1 class, found {}", spec.name, spec.classes));
+  if (spec.name == "synthetic") return make_synthetic(spec);
+  if (spec.name == "fashion-mnist") return load_images(spec, 10);
+  if (spec.name != "idx")
+    throw ConfigError(
+        fmt::format("unknown data set '{}': expected fashion-mnist, synthetic or idx", spec.name));
+  if (spec.folder.empty())
+    throw ConfigError(
+        "data set 'idx': expected the folder that holds the four IDX files, found none");
+  return load_images(spec, spec.classes);
+}
+
+}  // namespace penstock::train

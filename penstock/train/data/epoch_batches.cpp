@@ -1,0 +1,65 @@
+#include "penstock/train/data/epoch_batches.h"
+
+#include <algorithm>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/check.h"
+#include "penstock/util/rng.h"
+
+namespace penstock::train {
+
+namespace {
+
+/// Parts of the last, shorter mini-batch: as many as are needed to keep the usual size.
+int64_t last_parts(const BatchCut& cut) {
+  const int64_t rest = cut.samples % cut.mini_batch_size;
+  return rest == 0 ? 0
+                   : std::min(cut.micro_batches,
+                              ceil_div(rest, ceil_div(cut.mini_batch_size, cut.micro_batches)));
+}
+
+}  // namespace
+
+BatchCut::BatchCut(int64_t s, int64_t g, int64_t m)
+    : samples(s), mini_batch_size(g), micro_batches(std::min(m, g)) {
+  PENSTOCK_CHECK(s >= 0 && g >= 1 && m >= 1, s, g, m);
+}
+
+int64_t BatchCut::num_mini_batches() const { return ceil_div(samples, mini_batch_size); }
+
+int64_t BatchCut::num_micro_batches() const {
+  return samples / mini_batch_size * micro_batches + last_parts(*this);
+}
+
+int64_t BatchCut::mini_batch_samples(MiniBatchId t) const {
+  return std::min(mini_batch_size, samples - t.value * mini_batch_size);
+}
+
+BatchCut::Range BatchCut::range(MicroBatchId b) const {
+  const int64_t t = b.value / micro_batches;
+  const int64_t j = b.value % micro_batches;
+  const int64_t n = mini_batch_samples(MiniBatchId{t});
+  const int64_t parts = n == mini_batch_size ? micro_batches : last_parts(*this);
+  PENSTOCK_CHECK(j < parts, b, parts);
+  return {t * mini_batch_size + n * j / parts, t * mini_batch_size + n * (j + 1) / parts};
+}
+
+std::vector<int64_t> EpochBatches::indices(MicroBatchId b) const {
+  const auto range = cut_.range(b);
+  return {order_.begin() + first_ + range.begin, order_.begin() + first_ + range.end};
+}
+
+model::Tensors EpochBatches::inputs(MicroBatchId b) const { return {data_.inputs(indices(b))}; }
+
+at::Tensor EpochBatches::targets(MicroBatchId b) const { return data_.targets(indices(b)); }
+
+int64_t EpochBatches::samples(MicroBatchId b) const {
+  const auto range = cut_.range(b);
+  return range.end - range.begin;
+}
+
+uint64_t EpochBatches::seed(MicroBatchId b) const {
+  return derive_seed(seed_, first_ + cut_.range(b).begin);
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,202 @@
+#include "penstock/train/data/idx.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "penstock/util/arithmetic.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+
+namespace penstock::train {
+namespace {
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  /// Up to `bytes` bytes; fewer only at the end.
+  virtual size_t read(uint8_t* out, size_t bytes) = 0;
+  /// No more than this can still come.
+  virtual int64_t most_remaining() const = 0;
+};
+
+class PlainSource : public Source {
+ public:
+  explicit PlainSource(std::string_view content) : content_(content) {}
+
+  size_t read(uint8_t* out, size_t bytes) override {
+    const size_t count = std::min(bytes, content_.size());
+    if (count > 0) std::memcpy(out, content_.data(), count);
+    content_.remove_prefix(count);
+    return count;
+  }
+  int64_t most_remaining() const override { return static_cast<int64_t>(content_.size()); }
+
+ private:
+  std::string_view content_;
+};
+
+class GzipSource : public Source {
+ public:
+  GzipSource(std::string_view content, std::string_view place) : content_(content), place_(place) {
+    constexpr int kGzipOnly = 16;
+    if (inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK)
+      throw RuntimeError("zlib could not be initialised");
+  }
+  ~GzipSource() override { inflateEnd(&stream_); }
+  GzipSource(const GzipSource&) = delete;
+  GzipSource& operator=(const GzipSource&) = delete;
+
+  size_t read(uint8_t* out, size_t bytes) override {
+    size_t done = 0;
+    while (done < bytes && !ended_) done += inflate_some(out + done, bytes - done);
+    return done;
+  }
+
+  /// Deflate cannot expand by more than 1032.
+  int64_t most_remaining() const override {
+    return saturating_mul(static_cast<int64_t>(content_.size()) + 1, 1032);
+  }
+
+ private:
+  size_t inflate_some(uint8_t* out, size_t bytes) {
+    constexpr size_t kStep = size_t{1} << 30;  // zlib counts in 32 bits
+    const size_t in = std::min(content_.size(), kStep);
+    const size_t room = std::min(bytes, kStep);
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content_.data()));
+    stream_.avail_in = static_cast<uInt>(in);
+    stream_.next_out = out;
+    stream_.avail_out = static_cast<uInt>(room);
+    const int result = inflate(&stream_, Z_NO_FLUSH);
+    content_.remove_prefix(in - stream_.avail_in);
+    if (result == Z_STREAM_END) {
+      end_member();
+    } else if (result == Z_BUF_ERROR) {
+      throw ParseError(place_, 0, "the gzip data ends too early; the file is truncated");
+    } else if (result != Z_OK) {
+      throw ParseError(place_, 0,
+                       fmt::format("the gzip data is damaged ({})",
+                                   stream_.msg != nullptr ? stream_.msg : "zlib error"));
+    }
+    return room - stream_.avail_out;
+  }
+
+  /// A gzip file may hold several members, one after the other.
+  void end_member() {
+    if (content_.empty()) {
+      ended_ = true;
+    } else if (content_.substr(0, 2) != "\x1f\x8b") {
+      throw ParseError(place_, 0,
+                       fmt::format("{} bytes follow the gzip data; expected the end of the file",
+                                   content_.size()));
+    } else if (inflateReset(&stream_) != Z_OK) {
+      throw RuntimeError("zlib could not be reset");
+    }
+  }
+
+  std::string_view content_;
+  std::string place_;
+  z_stream stream_{};
+  bool ended_ = false;
+};
+
+uint32_t big_endian(const uint8_t* bytes) {
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 |
+         uint32_t{bytes[3]};
+}
+
+uint32_t read_number(Source& source, std::string_view place, const char* what) {
+  std::array<uint8_t, 4> bytes{};
+  const size_t count = source.read(bytes.data(), bytes.size());
+  if (count != bytes.size()) {
+    throw ParseError(
+        place, 0,
+        fmt::format("the file ends inside its header: expected 4 bytes for {}, found {}", what,
+                    count));
+  }
+  return big_endian(bytes.data());
+}
+
+std::vector<int64_t> read_sizes(Source& source, int dimensions, std::string_view place) {
+  constexpr uint32_t kUnsignedBytes = 0x0800;
+  const uint32_t expected = kUnsignedBytes + static_cast<uint32_t>(dimensions);
+  const uint32_t magic = read_number(source, place, "the magic number");
+  if (magic != expected) {
+    throw ParseError(place, 0,
+                     fmt::format("expected an IDX file of unsigned bytes with {} dimension{} "
+                                 "(magic number {:#010x}), found {:#010x}",
+                                 dimensions, dimensions == 1 ? "" : "s", expected, magic));
+  }
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < dimensions; ++i) sizes.push_back(read_number(source, place, "a size"));
+  return sizes;
+}
+
+int64_t data_bytes(const std::vector<int64_t>& sizes, std::string_view place) {
+  // Zeros count as ones here, so that no part of the shape can overflow either.
+  int64_t bound = 1;
+  int64_t product = 1;
+  for (const int64_t size : sizes) {
+    bound = saturating_mul(bound, std::max<int64_t>(size, 1));
+    product = saturating_mul(product, size);
+  }
+  if (bound > kMaxIdxBytes) {
+    throw ParseError(place, 0,
+                     fmt::format("expected at most {} bytes of data, found sizes {}", kMaxIdxBytes,
+                                 fmt::join(sizes, " x ")));
+  }
+  return product;
+}
+
+/// Grows with the data that really comes, so that a lying header costs nothing.
+std::vector<uint8_t> read_body(Source& source, int64_t bytes, std::string_view place) {
+  constexpr int64_t kReserve = int64_t{256} << 20;
+  constexpr int64_t kChunk = int64_t{1} << 20;
+  const int64_t possible = std::min(bytes, source.most_remaining());
+  std::vector<uint8_t> body;
+  body.reserve(static_cast<size_t>(std::min(possible, kReserve)));
+  while (static_cast<int64_t>(body.size()) < bytes) {
+    const size_t have = body.size();
+    const auto step = static_cast<size_t>(std::min(kChunk, bytes - static_cast<int64_t>(have)));
+    body.resize(have + step);
+    const size_t count = source.read(body.data() + have, step);
+    if (count != step)
+      throw ParseError(place, 0,
+                       fmt::format("the file is truncated: expected {} bytes of data, found {}",
+                                   bytes, have + count));
+  }
+  return body;
+}
+
+}  // namespace
+
+IdxData parse_idx(std::string_view content, int expected_dimensions, std::string_view place) {
+  if (content.empty()) throw ParseError(place, 0, "expected an IDX file, found an empty file");
+  std::unique_ptr<Source> source;
+  if (content.substr(0, 2) == "\x1f\x8b") {
+    source = std::make_unique<GzipSource>(content, place);
+  } else {
+    source = std::make_unique<PlainSource>(content);
+  }
+  IdxData data;
+  data.sizes = read_sizes(*source, expected_dimensions, place);
+  data.bytes = read_body(*source, data_bytes(data.sizes, place), place);
+  uint8_t extra = 0;
+  if (source->read(&extra, 1) != 0) {
+    throw ParseError(place, 0,
+                     fmt::format("expected the end of the file after {} bytes of data, found more",
+                                 data.bytes.size()));
+  }
+  return data;
+}
+
+IdxData read_idx(const std::filesystem::path& path, int expected_dimensions) {
+  constexpr int64_t kHeaderRoom = 4096;
+  return parse_idx(read_file(path, kMaxIdxBytes + kHeaderRoom), expected_dimensions, path.string());
+}
+
+}  // namespace penstock::train
