@@ -80,7 +80,7 @@ void Verify(benchmark::State& state, schedule::Kind kind) {
       .micro_batches = state.range(0) * 1'000'000 / (kStages * kActionsPerCell),
       .accumulate = 64,
       .policy = schedule::default_policy(kind)};
-  shape = schedule::with_hosts(
+  shape = schedule::with_placement(
       kind, shape, kind == schedule::Kind::Interleaved ? 8 : schedule::default_chunks(kind));
   const schedule::Schedule full =
       schedule::lower(schedule::generate(kind, shape), schedule::chain_links(kStages));

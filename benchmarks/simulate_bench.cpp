@@ -89,7 +89,7 @@ void StraightGPipe(benchmark::State& state) {
 /// Kinds that are written down before they are simulated; the time is that of simulating alone.
 void InMemory(benchmark::State& state, Kind kind) {
   const auto stages = static_cast<int>(state.range(0));
-  const schedule::ScheduleShape shape = with_hosts(
+  const schedule::ScheduleShape shape = with_placement(
       kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), schedule::default_chunks(kind));
   const schedule::Schedule full = lower(generate(kind, shape), schedule::chain_links(stages));
   simulate::Costs costs = costs_of(shape, kMessageBytes);

@@ -118,8 +118,8 @@ void validate_places(const Plan& plan) {
   }
 }
 
-void validate_hosts(const Plan& plan) {
-  if (plan.hosts.empty()) return;
+void validate_workers(const Plan& plan) {
+  if (plan.worker_of_replica.empty()) return;
   size_t num_replicas = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     num_replicas += static_cast<size_t>(plan.stages[s].replicas);
@@ -127,10 +127,10 @@ void validate_hosts(const Plan& plan) {
       throw ConfigError(
           fmt::format("stage {} has a first_worker, and hosts names its workers too", s));
   }
-  if (plan.hosts.size() != num_replicas) {
+  if (plan.worker_of_replica.size() != num_replicas) {
     throw ConfigError(
         fmt::format("expected hosts to name the worker of each of the {} replicas, found {}",
-                    num_replicas, plan.hosts.size()));
+                    num_replicas, plan.worker_of_replica.size()));
   }
   if (plan.weights != "flush") {
     throw ConfigError(fmt::format(
@@ -138,11 +138,11 @@ void validate_hosts(const Plan& plan) {
         plan.weights.substr(0, 40)));
   }
   const int workers = plan.cluster.num_workers();
-  std::vector<int64_t> last_stage(plan.hosts.size(), -1);
+  std::vector<int64_t> last_stage(plan.worker_of_replica.size(), -1);
   size_t next = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     for (int k = 0; k < plan.stages[s].replicas; ++k, ++next) {
-      const int worker = plan.hosts[next];
+      const int worker = plan.worker_of_replica[next];
       if (worker < 0 || worker >= workers || static_cast<size_t>(worker) >= last_stage.size()) {
         throw ConfigError(
             fmt::format("hosts puts stage {} on worker {}; expected workers from 0 on without "
@@ -181,12 +181,12 @@ std::string Plan::config() const {
   std::string text;
   if (shares_workers()) {
     const auto workers = static_cast<size_t>(std::max(num_workers(), 1));
-    const size_t chunks = hosts.size() / workers;
+    const size_t chunks = worker_of_replica.size() / workers;
     // In chimera both directions of a pipeline pass the same workers.
     const size_t per_copy = chunks == 0             ? 0
                             : strategy == "chimera" ? stages.size()
                                                     : stages.size() / chunks;
-    if (per_copy == 0 || hosts.size() % workers != 0 || workers % per_copy != 0) {
+    if (per_copy == 0 || worker_of_replica.size() % workers != 0 || workers % per_copy != 0) {
       return fmt::format("{} workers, {} stages", workers, stages.size());
     }
     text = fmt::format("{}x{} chunks", per_copy, chunks);
@@ -200,7 +200,8 @@ std::string Plan::config() const {
 int Plan::num_workers() const {
   if (shares_workers())
     return static_cast<int>(std::clamp<int64_t>(
-        int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1, 0, INT_MAX));
+        int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1, 0,
+        INT_MAX));
   int64_t workers = 0;
   for (const Stage& stage : stages) workers = saturating_add(workers, stage.replicas);
   return static_cast<int>(std::clamp<int64_t>(workers, INT_MIN, INT_MAX));
@@ -212,13 +213,13 @@ std::vector<int> Plan::replicas() const {
   return counts;
 }
 
-std::vector<std::vector<int>> hosts_by_stage(const Plan& plan) {
+std::vector<std::vector<int>> workers_by_stage(const Plan& plan) {
   std::vector<std::vector<int>> result;
   if (!plan.shares_workers()) return result;
-  auto next = plan.hosts.begin();
+  auto next = plan.worker_of_replica.begin();
   for (const Stage& stage : plan.stages) {
     const auto count =
-        std::min<std::ptrdiff_t>(std::max(stage.replicas, 0), plan.hosts.end() - next);
+        std::min<std::ptrdiff_t>(std::max(stage.replicas, 0), plan.worker_of_replica.end() - next);
     result.emplace_back(next, next + count);
     next += count;
   }
@@ -276,7 +277,7 @@ void validate(const Plan& plan) {
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
   validate_places(plan);
-  validate_hosts(plan);
+  validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
   for (const Alternative& alternative : plan.alternatives) {
     const std::string where = fmt::format("alternative '{}'", alternative.strategy);

@@ -35,7 +35,7 @@ struct Stage {
   /// in flight.
   int64_t memory_bytes = 0;
   /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of
-  /// places (version 1 of the file) or Plan::hosts does.
+  /// places (version 1 of the file) or Plan::worker_of_replica does.
   int first_worker = -1;
   /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
   /// backward_ns).
@@ -81,7 +81,7 @@ struct Plan {
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
   /// The worker of the cluster that holds each replica, stage by stage, where workers hold several
   /// stages (interleaved, zb-v, ...); otherwise empty.
-  std::vector<int> hosts;
+  std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
   /// Gradient synchronisation of replicated stages: ring, parameter-server, summation.
@@ -108,8 +108,8 @@ struct Plan {
   /// workers each.
   std::string config() const;
   int num_workers() const;
-  /// Whether workers hold several stages: then `hosts` says which.
-  bool shares_workers() const { return !hosts.empty(); }
+  /// Whether workers hold several stages: then `worker_of_replica` says which.
+  bool shares_workers() const { return !worker_of_replica.empty(); }
   std::vector<int> replicas() const;
   bool operator==(const Plan&) const = default;
 };
@@ -120,14 +120,14 @@ struct Plan {
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
 
 /// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold
-/// several stages, otherwise empty. Of hosts that are too few, what there is.
-std::vector<std::vector<int>> hosts_by_stage(const Plan& plan);
+/// several stages, otherwise empty. Of worker_of_replica that are too few, what there is.
+std::vector<std::vector<int>> workers_by_stage(const Plan& plan);
 
 /// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative,
 /// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
-/// backwards, only some stages placed, places that overlap or lie outside the cluster, hosts that
-/// are not one per replica, leave out a worker, put two replicas of a stage on one, or come with
-/// another weight policy than flush, an unknown gradient synchronisation.
+/// backwards, only some stages placed, places that overlap or lie outside the cluster,
+/// worker_of_replica that are not one per replica, leave out a worker, put two replicas of a stage
+/// on one, or come with another weight policy than flush, an unknown gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.

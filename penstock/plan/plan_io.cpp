@@ -219,9 +219,9 @@ Plan read_plan(const JsonReader& root) {
   plan.micro_batches = root.at("micro_batches").integer(1);
   plan.depth = root.at("depth").integer(1);
   plan.bottleneck_ns = root.integer_or("bottleneck_ns", 0, 0);
-  if (const auto hosts = root.find("hosts")) {
-    for (const JsonReader& host : hosts->elements())
-      plan.hosts.push_back(static_cast<int>(host.integer(0, INT_MAX)));
+  if (const auto worker_of_replica = root.find("hosts")) {
+    for (const JsonReader& worker : worker_of_replica->elements())
+      plan.worker_of_replica.push_back(static_cast<int>(worker.integer(0, INT_MAX)));
   }
   plan.slack = root.integer_or("slack", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
@@ -268,7 +268,7 @@ std::string to_json(const Plan& plan) {
                          {"micro_batch_size", plan.micro_batch_size},
                          {"micro_batches", plan.micro_batches},
                          {"depth", plan.depth},
-                         {"hosts", plan.hosts},
+                         {"hosts", plan.worker_of_replica},
                          {"slack", plan.slack},
                          {"sync", plan.sync},
                          {"optimizer_state_per_weight", plan.optimizer_state_per_weight},

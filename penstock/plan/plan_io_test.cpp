@@ -57,7 +57,7 @@ Plan chunked_plan() {
     plan.stages[s].first_worker = -1;
     plan.stages[s].layers = {"node" + std::to_string(s)};
   }
-  plan.hosts = {0, 1, 1, 0};
+  plan.worker_of_replica = {0, 1, 1, 0};
   return plan;
 }
 
@@ -150,9 +150,10 @@ TEST(ParsePlan, ConvertsTheRecomputingStagesOfVersion2) {
 }
 
 TEST(ParsePlan, RefusesHostsThatCannotRun) {
-  const auto refused = [](const std::vector<int>& hosts, const std::string& weights = "flush") {
+  const auto refused = [](const std::vector<int>& worker_of_replica,
+                          const std::string& weights = "flush") {
     Plan plan = chunked_plan();
-    plan.hosts = hosts;
+    plan.worker_of_replica = worker_of_replica;
     plan.weights = weights;
     return tests::message_of<ConfigError>([&] { validate(plan); });
   };
@@ -165,7 +166,7 @@ TEST(ParsePlan, RefusesHostsThatCannotRun) {
   twice.stages.resize(2);
   twice.links.clear();
   twice.stages[0].replicas = 2;
-  twice.hosts = {0, 0, 1};
+  twice.worker_of_replica = {0, 0, 1};
   EXPECT_THAT(tests::message_of<ConfigError>([&] { validate(twice); }),
               HasSubstr("two replicas of stage 0"));
   Plan placed = chunked_plan();

@@ -58,19 +58,19 @@ TEST(Plan, ConfigJoinsTheReplicaCounts) {
 TEST(Plan, WorkersThatHoldSeveralStagesAreCountedOnce) {
   Plan plan = two_stages();
   plan.stages.assign(4, plan.stages[1]);
-  plan.hosts = {0, 1, 1, 0};
+  plan.worker_of_replica = {0, 1, 1, 0};
   EXPECT_EQ(plan.num_workers(), 2);
   EXPECT_EQ(plan.config(), "2x2 chunks");
-  EXPECT_THAT(hosts_by_stage(plan),
+  EXPECT_THAT(workers_by_stage(plan),
               ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(1), ElementsAre(0)));
   for (Stage& stage : plan.stages) stage.replicas = 2;
-  plan.hosts = {0, 2, 1, 3, 1, 3, 0, 2};
+  plan.worker_of_replica = {0, 2, 1, 3, 1, 3, 0, 2};
   EXPECT_EQ(plan.config(), "2x(2x2 chunks)");
   plan.strategy = "chimera";
-  plan.hosts = {0, 3, 1, 2, 2, 1, 3, 0};
+  plan.worker_of_replica = {0, 3, 1, 2, 2, 1, 3, 0};
   EXPECT_EQ(plan.config(), "4x2 chunks");
-  EXPECT_EQ(hosts_by_stage(plan)[1], (std::vector<int>{1, 2}));
-  EXPECT_TRUE(hosts_by_stage(two_stages()).empty());
+  EXPECT_EQ(workers_by_stage(plan)[1], (std::vector<int>{1, 2}));
+  EXPECT_TRUE(workers_by_stage(two_stages()).empty());
 }
 
 TEST(Plan, RecomputationRunsTheForwardPassOnceMore) {

@@ -198,7 +198,7 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
 }
 
 Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages,
-                    const std::vector<int>& hosts) {
+                    const std::vector<int>& worker_of_replica) {
   if (stages.empty()) throw ConfigError("expected at least one stage, found none");
   int64_t workers = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -208,14 +208,15 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
           fmt::format("stage {} has {} replicas; expected at least 1", s, stages[s].replicas));
     workers += stages[s].replicas;
   }
-  if (!hosts.empty()) workers = int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1;
+  if (!worker_of_replica.empty())
+    workers = int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1;
   if (workers > context.workers)
     throw ConfigError(
         fmt::format("the split needs {} workers, the cluster has {}", workers, context.workers));
 
   Plan named;
   named.cluster = context.cluster;
-  named.hosts = hosts;
+  named.worker_of_replica = worker_of_replica;
   named.weights = to_string(WeightPolicy::Flush);
   for (const plan::Stage& stage : stages) {
     named.stages.push_back(
@@ -224,14 +225,14 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
   plan::validate(named);
   const std::vector<StageId> stage_of_layer = plan::stage_of_layer(named, context.profile.graph);
   Split split;
-  split.hosts = hosts;
+  split.worker_of_replica = worker_of_replica;
   split.stages.resize(stages.size());
   for (size_t l = 0; l < stage_of_layer.size(); ++l)
     split.stages[stage_of_layer[l].index()].push_back(LayerId{static_cast<int32_t>(l)});
   int next_worker = 0;
   for (const plan::Stage& stage : stages) {
     split.places.push_back(
-        {stage.first_worker >= 0 && hosts.empty() ? stage.first_worker : next_worker,
+        {stage.first_worker >= 0 && worker_of_replica.empty() ? stage.first_worker : next_worker,
          stage.replicas});
     split.recompute.push_back(stage.recompute);
     next_worker += stage.replicas;
@@ -272,14 +273,14 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
 
 Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                 const std::vector<plan::Stage>& stages, const PlanOptions& options) {
-  return price_hosted_plan(profile, cluster, stages, {}, options);
+  return price_placed_plan(profile, cluster, stages, {}, options);
 }
 
-Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
-                       const std::vector<plan::Stage>& stages, const std::vector<int>& hosts,
-                       const PlanOptions& options) {
+Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                       const std::vector<plan::Stage>& stages,
+                       const std::vector<int>& worker_of_replica, const PlanOptions& options) {
   const Context context(profile, cluster, options);
-  Split split = split_by_hand(context, stages, hosts);
+  Split split = split_by_hand(context, stages, worker_of_replica);
   const Family family = requested_family(options);
   split.kind = family.kind;
   split.policy = family.policy;
@@ -315,7 +316,7 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;
-  Plan priced = price_hosted_plan(profile, cluster, plan.stages, plan.hosts, options);
+  Plan priced = price_placed_plan(profile, cluster, plan.stages, plan.worker_of_replica, options);
   if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
     priced.notes.push_back(fmt::format(
         "Found under the cost model {} ({} for its slowest part there), priced under {}.",

@@ -76,10 +76,11 @@ int64_t usual_micro_batches(schedule::Kind kind, int workers);
 /// some.
 plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                       const std::vector<plan::Stage>& stages, const PlanOptions& options);
-/// The same where workers hold several stages: `hosts` as Plan::hosts; empty where they do not.
-plan::Plan price_hosted_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
-                             const std::vector<plan::Stage>& stages, const std::vector<int>& hosts,
-                             const PlanOptions& options);
+/// The same where workers hold several stages: `worker_of_replica` as Plan::worker_of_replica;
+/// empty where they do not.
+plan::Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                             const std::vector<plan::Stage>& stages,
+                             const std::vector<int>& worker_of_replica, const PlanOptions& options);
 /// The same from layer names and one replica count per stage.
 plan::Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                       const std::vector<std::vector<std::string>>& stages,

@@ -15,13 +15,13 @@ namespace penstock::probe {
 
 namespace {
 
-class Team {
+class ThreadGroup {
  public:
-  Team(int threads, Seconds budget, const std::function<std::function<double()>()>& make)
+  ThreadGroup(int threads, Seconds budget, const std::function<std::function<double()>()>& make)
       : size_(threads), budget_(budget), make_(make), ready_(threads) {}
-  ~Team() { join(); }
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  ~ThreadGroup() { join(); }
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
 
   void start() {
     for (int i = 0; i < size_; ++i) {
@@ -78,11 +78,11 @@ class Team {
 
 }  // namespace
 
-Figure measure_concurrently(int threads, Seconds budget,
-                            const std::function<std::function<double()>()>& make) {
-  Team team(threads, budget, make);
-  team.start();
-  return figure_of(team.finish());
+Measurement measure_concurrently(int threads, Seconds budget,
+                                 const std::function<std::function<double()>()>& make) {
+  ThreadGroup group(threads, budget, make);
+  group.start();
+  return measurement_of(group.finish());
 }
 
 }  // namespace penstock::probe

@@ -4,15 +4,15 @@
 
 #include <functional>
 
-#include "penstock/probe/figure.h"
+#include "penstock/probe/measurement.h"
 
 namespace penstock::probe {
 
 /// `make` is called on each thread and sets its work up; what it returns does the work once and
 /// says how fast it was. All threads work for `budget`, from the moment when the last is ready. The
-/// figure is over the samples of all threads: the speed of one of them. Throws RuntimeError when
+/// measured is over the samples of all threads: the speed of one of them. Throws RuntimeError when
 /// the threads cannot be started, and what the first of them throws.
-Figure measure_concurrently(int threads, Seconds budget,
-                            const std::function<std::function<double()>()>& make);
+Measurement measure_concurrently(int threads, Seconds budget,
+                                 const std::function<std::function<double()>()>& make);
 
 }  // namespace penstock::probe

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "penstock/probe/figure.h"
+#include "penstock/probe/measurement.h"
 #include "penstock/util/error.h"
 #include "penstock/util/mutex.h"
 

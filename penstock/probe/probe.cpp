@@ -91,7 +91,7 @@ class Probe {
     const auto bytes = static_cast<size_t>(options_.message_bytes);
     TcpPeer peer(bytes);
     announce("latency of TCP");
-    const Figure latency =
+    const Measurement latency =
         sample(share_, [&] { return peer.exchange_ns(TcpPeer::kLeastMessageBytes) / 2; });
     announce("bandwidth of TCP");
     result_.tcp_bytes_per_s = sample(share_, [&] {

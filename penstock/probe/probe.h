@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "penstock/cluster/cluster.h"
-#include "penstock/probe/figure.h"
 #include "penstock/probe/machine.h"
+#include "penstock/probe/measurement.h"
 
 namespace penstock::probe {
 
@@ -43,18 +43,18 @@ struct ProbeResult {
   int64_t message_bytes = 0;
   int64_t summed_bytes = 0;  ///< length of the vectors that one worker adds
 
-  Figure hand_over_ns;  ///< a message by reference to a thread that waits for it, one way
+  Measurement hand_over_ns;  ///< a message by reference to a thread that waits for it, one way
   /// A message that the receiving thread copies, hand-over not counted.
-  Figure copied_bytes_per_s;
-  std::optional<Figure> tcp_ns;  ///< a message of a few bytes to another process, one way
-  std::optional<Figure> tcp_bytes_per_s;
+  Measurement copied_bytes_per_s;
+  std::optional<Measurement> tcp_ns;  ///< a message of a few bytes to another process, one way
+  std::optional<Measurement> tcp_bytes_per_s;
   std::string tcp_failure;  ///< why there are no figures for TCP
   /// Of a float vector added to another, by one worker while the others rest.
-  Figure sum_alone_bytes_per_s;
-  Figure sum_shared_bytes_per_s;  ///< each of all workers, at the same time
+  Measurement sum_alone_bytes_per_s;
+  Measurement sum_shared_bytes_per_s;  ///< each of all workers, at the same time
   /// Float operations per second of small matrix products in portable C++, not of a tuned library.
-  Figure compute_alone_flops;
-  Figure compute_shared_flops;
+  Measurement compute_alone_flops;
+  Measurement compute_shared_flops;
 };
 
 /// Blocks for about `seconds` (more where a single repetition takes longer than its share). Starts
@@ -64,7 +64,7 @@ struct ProbeResult {
 /// and fails: for threads such a failure is noted in the result.
 ProbeResult probe(const ProbeOptions& options);
 
-/// A valid cluster of one level. Figures are rounded to three digits.
+/// A valid cluster of one level. Measurements are rounded to three digits.
 cluster::Cluster cluster_of(const ProbeResult& result);
 
 /// The measured figures, one a line, for people.

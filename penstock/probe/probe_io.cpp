@@ -29,17 +29,17 @@ std::string format_flops(int64_t flops) {
 }
 
 template <class Format>
-std::string line(std::string_view what, const Figure& figure, Format format) {
+std::string line(std::string_view what, const Measurement& measured, Format format) {
   const auto text = [&](double value) { return format(rounded(value, 0)); };
-  return fmt::format("{:<32} {:>12}   {} to {}, {} samples", what, text(figure.median),
-                     text(figure.low), text(figure.high), figure.samples);
+  return fmt::format("{:<32} {:>12}   {} to {}, {} samples", what, text(measured.median),
+                     text(measured.low), text(measured.high), measured.samples);
 }
 
-Json json_of(const Figure& figure) {
-  return {{"median", rounded(figure.median, 0)},
-          {"low", rounded(figure.low, 0)},
-          {"high", rounded(figure.high, 0)},
-          {"samples", figure.samples}};
+Json json_of(const Measurement& measured) {
+  return {{"median", rounded(measured.median, 0)},
+          {"low", rounded(measured.low, 0)},
+          {"high", rounded(measured.high, 0)},
+          {"samples", measured.samples}};
 }
 
 }  // namespace
@@ -93,12 +93,12 @@ std::vector<std::string> notes(const ProbeResult& result) {
                     result.workers, result.machine.cores, result.machine.cores == 1 ? "" : "s"));
   }
   if (!result.tcp_failure.empty()) found.push_back(result.tcp_failure);
-  const Figure none;
-  const auto check = [&](std::string_view what, const Figure& figure) {
-    if (figure.spread() <= kUnsteady) return;
+  const Measurement none;
+  const auto check = [&](std::string_view what, const Measurement& measured) {
+    if (measured.spread() <= kUnsteady) return;
     found.push_back(fmt::format(
         "{}: the middle half of the samples spans {:.0f} % of the median; was the machine busy?",
-        what, 100 * figure.spread()));
+        what, 100 * measured.spread()));
   };
   check("copied message", result.copied_bytes_per_s);
   check("TCP bandwidth", result.tcp_bytes_per_s.value_or(none));
@@ -110,7 +110,7 @@ std::vector<std::string> notes(const ProbeResult& result) {
 std::string to_toml(const ProbeResult& result) {
   std::string text =
       "# Measured by penstock probe; docs/clusters.md says what the numbers mean.\n#\n";
-  for (const std::string& figure : figure_lines(result)) text += "# " + figure + "\n";
+  for (const std::string& measured : figure_lines(result)) text += "# " + measured + "\n";
   text += fmt::format(
       "#\n# Messages of {}, sums of {}; compute is small float matrix products in portable C++, "
       "not a tuned library.\n",

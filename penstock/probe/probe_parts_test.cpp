@@ -10,30 +10,30 @@
 #include <vector>
 
 #include "penstock/probe/concurrent.h"
-#include "penstock/probe/figure.h"
 #include "penstock/probe/hand_over.h"
 #include "penstock/probe/kernels.h"
 #include "penstock/probe/machine.h"
+#include "penstock/probe/measurement.h"
 #include "penstock/probe/tcp_peer.h"
 #include "penstock/util/error.h"
 
 namespace penstock::probe {
 namespace {
 
-TEST(Figure, IsTheMedianWithItsQuartiles) {
-  EXPECT_EQ(figure_of({5, 1, 4, 2, 3}), (Figure{3, 2, 4, 5}));
-  EXPECT_EQ(figure_of({7}), (Figure{7, 7, 7, 1}));
-  EXPECT_EQ(figure_of({}), Figure{});
-  EXPECT_DOUBLE_EQ((Figure{10, 9, 12, 5}).spread(), 0.3);
-  EXPECT_EQ(Figure{}.spread(), 0);
+TEST(Measurement, IsTheMedianWithItsQuartiles) {
+  EXPECT_EQ(measurement_of({5, 1, 4, 2, 3}), (Measurement{3, 2, 4, 5}));
+  EXPECT_EQ(measurement_of({7}), (Measurement{7, 7, 7, 1}));
+  EXPECT_EQ(measurement_of({}), Measurement{});
+  EXPECT_DOUBLE_EQ((Measurement{10, 9, 12, 5}).spread(), 0.3);
+  EXPECT_EQ(Measurement{}.spread(), 0);
 }
 
 TEST(Sample, TakesAFewSamplesHoweverLittleTimeThereIs) {
   int calls = 0;
-  const Figure figure = sample(Seconds(0), [&] { return static_cast<double>(++calls); });
-  EXPECT_EQ(figure.samples, kFewestSamples);
+  const Measurement measured = sample(Seconds(0), [&] { return static_cast<double>(++calls); });
+  EXPECT_EQ(measured.samples, kFewestSamples);
   EXPECT_EQ(calls, kFewestSamples + 1);  // the first one warms up
-  EXPECT_EQ(figure.median, 3);
+  EXPECT_EQ(measured.median, 3);
 }
 
 TEST(Sample, IsBoundedInNumber) {
@@ -54,14 +54,15 @@ TEST(Sample, EndsSoonAfterItsTime) {
 TEST(MeasureConcurrently, CollectsTheSamplesOfAllThreadsAtOnce) {
   std::atomic<int> ready = 0;
   std::atomic<int> fewest_ready = 1'000;
-  const Figure figure = measure_concurrently(3, Seconds(0), [&]() -> std::function<double()> {
-    ++ready;
-    return [&] {
-      if (ready < fewest_ready) fewest_ready = ready.load();
-      return 2.5;
-    };
-  });
-  EXPECT_EQ(figure, (Figure{2.5, 2.5, 2.5, 3 * kFewestSamples}));
+  const Measurement measured =
+      measure_concurrently(3, Seconds(0), [&]() -> std::function<double()> {
+        ++ready;
+        return [&] {
+          if (ready < fewest_ready) fewest_ready = ready.load();
+          return 2.5;
+        };
+      });
+  EXPECT_EQ(measured, (Measurement{2.5, 2.5, 2.5, 3 * kFewestSamples}));
   EXPECT_EQ(fewest_ready, 3);  // nobody worked before all were there
 }
 

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Figures that no machine has, so that whole outputs can be compared.
+/// Measurements that no machine has, so that whole outputs can be compared.
 ProbeResult two_workers() {
   ProbeResult result;
   result.machine = {"Test CPU", 2, 16'500'000'000};
@@ -26,8 +26,8 @@ ProbeResult two_workers() {
   result.summed_bytes = 64'000'000;
   result.hand_over_ns = {8'123, 8'000, 9'000, 4'096};
   result.copied_bytes_per_s = {9.87654e9, 9.5e9, 1e10, 500};
-  result.tcp_ns = Figure{21'987, 21'000, 22'000, 4'096};
-  result.tcp_bytes_per_s = Figure{4.321e9, 4.3e9, 4.4e9, 300};
+  result.tcp_ns = Measurement{21'987, 21'000, 22'000, 4'096};
+  result.tcp_bytes_per_s = Measurement{4.321e9, 4.3e9, 4.4e9, 300};
   result.sum_alone_bytes_per_s = {1e10, 9.9e9, 1.01e10, 40};
   result.sum_shared_bytes_per_s = {6.54321e9, 6.5e9, 6.6e9, 60};
   result.compute_alone_flops = {1.23456e11, 1.2e11, 1.25e11, 400};
@@ -79,11 +79,11 @@ TEST(Notes, NameWhatMakesFiguresDoubtful) {
 }
 
 TEST(ClusterOf, IsValidForAbsurdFigures) {
-  for (const double figure : {0.0, 1e-9, 1e300, std::nan(""), HUGE_VAL}) {
+  for (const double measured : {0.0, 1e-9, 1e300, std::nan(""), HUGE_VAL}) {
     ProbeResult result = two_workers();
-    result.hand_over_ns.median = result.sum_shared_bytes_per_s.median = figure;
+    result.hand_over_ns.median = result.sum_shared_bytes_per_s.median = measured;
     result.machine.memory_bytes = 0;
-    EXPECT_EQ(cluster::parse_cluster(to_toml(result), "c.toml"), cluster_of(result)) << figure;
+    EXPECT_EQ(cluster::parse_cluster(to_toml(result), "c.toml"), cluster_of(result)) << measured;
   }
 }
 
@@ -120,12 +120,12 @@ TEST(Probe, MeasuresThisMachineWithinPlausibleBounds) {
   EXPECT_EQ(calls, last_total + 1);
 
   ASSERT_TRUE(result.tcp_ns && result.tcp_bytes_per_s);
-  const auto within = [](const Figure& figure, double least, double most) {
-    EXPECT_GE(figure.samples, kFewestSamples);
-    EXPECT_GT(figure.median, least);
-    EXPECT_LT(figure.median, most);
-    EXPECT_LE(figure.low, figure.median);
-    EXPECT_LE(figure.median, figure.high);
+  const auto within = [](const Measurement& measured, double least, double most) {
+    EXPECT_GE(measured.samples, kFewestSamples);
+    EXPECT_GT(measured.median, least);
+    EXPECT_LT(measured.median, most);
+    EXPECT_LE(measured.low, measured.median);
+    EXPECT_LE(measured.median, measured.high);
   };
   within(result.hand_over_ns, 10, 1e9);
   within(*result.tcp_ns, 100, 1e9);

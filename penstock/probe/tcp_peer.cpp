@@ -16,7 +16,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "penstock/probe/figure.h"
+#include "penstock/probe/measurement.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 

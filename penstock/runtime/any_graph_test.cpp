@@ -166,7 +166,7 @@ TEST(AnyGraph, BatchesChangeTheirSizeAndShape) {
     const Case setup{
         .kind = kind, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .parts = 4};
     Pipeline pipeline(model, cut(model, stages), setup.replicas, *optimizer,
-                      {.seed = 3, .hosts = shape_of(setup, 24).hosts});
+                      {.seed = 3, .worker_of_replica = shape_of(setup, 24).worker_of_replica});
     Trained& trained = results.emplace_back();
     trained.run = pipeline.run(lower(generate(kind, shape_of(setup, 24)), pipeline.links()),
                                batches, {.learning_rate = [](int64_t) { return 0.1; }});

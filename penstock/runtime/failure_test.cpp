@@ -114,7 +114,7 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
                             {.learning_rate = options.learning_rate, .max_grad_norm = 1}),
                ConfigError);
   schedule::ScheduleShape elsewhere = three;
-  elsewhere.hosts = {0, 2, 1};
+  elsewhere.worker_of_replica = {0, 2, 1};
   EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, elsewhere), pipeline.links()),
                             batches, options),
                ConfigError);
@@ -142,10 +142,10 @@ TEST(Failure, AnImpossiblePipelineIsRefused) {
   EXPECT_THROW(make({2, 3}, {.gradient_groups = 4}), ConfigError);
   EXPECT_THROW(make({2, 1}, {.gradient_groups = -2}), ConfigError);
   EXPECT_NO_THROW(make({2, 3}, {.gradient_groups = 12}));
-  EXPECT_THROW(make({1, 1}, {.hosts = {0}}), ConfigError);
-  EXPECT_THROW(make({1, 1}, {.hosts = {0, 2}}), ConfigError);
-  EXPECT_THROW(make({2, 1}, {.hosts = {0, 0, 1}}), ConfigError);
-  EXPECT_NO_THROW(make({1, 1}, {.hosts = {0, 0}}));
+  EXPECT_THROW(make({1, 1}, {.worker_of_replica = {0}}), ConfigError);
+  EXPECT_THROW(make({1, 1}, {.worker_of_replica = {0, 2}}), ConfigError);
+  EXPECT_THROW(make({2, 1}, {.worker_of_replica = {0, 0, 1}}), ConfigError);
+  EXPECT_NO_THROW(make({1, 1}, {.worker_of_replica = {0, 0}}));
   // a stage without layers
   EXPECT_THROW(Pipeline(model, cut(model, 1), {1, 1}, *optimizer, {}), ConfigError);
 }
@@ -181,7 +181,7 @@ TEST(EarlyStop, SplitSchedulesWithNormsEndTogether) {
         .kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 50, .norm = true};
     const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
     Pipeline pipeline(model, cut(model, 4), setup.replicas, *optimizer,
-                      {.hosts = shape_of(setup, 1).hosts});
+                      {.worker_of_replica = shape_of(setup, 1).worker_of_replica});
     std::atomic<bool> stop{false};
     const auto schedule = make_schedule(setup, batches, pipeline);
     RunOptions options{.learning_rate = [](int64_t) { return 0.05; },

@@ -65,7 +65,7 @@ std::map<Op, int64_t> own_times(Kind kind, int stages, int chunks) {
                    .chunks = chunks};
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
   Pipeline pipeline(model, cut(model, stages), setup.replicas, *optimizer,
-                    {.hosts = shape_of(setup, 1).hosts});
+                    {.worker_of_replica = shape_of(setup, 1).worker_of_replica});
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   const RunOptions options{.learning_rate = [](int64_t) { return 0.1; },
                            .credits = verify::min_credits(schedule) + 4};

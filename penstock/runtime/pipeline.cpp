@@ -58,8 +58,9 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
 }
 
 /// The workers of the replicas, spelled out.
-std::vector<int> spelled_out(const std::vector<int>& hosts, const std::vector<int>& replicas) {
-  if (!hosts.empty()) return hosts;
+std::vector<int> spelled_out(const std::vector<int>& worker_of_replica,
+                             const std::vector<int>& replicas) {
+  if (!worker_of_replica.empty()) return worker_of_replica;
   std::vector<int> result(
       static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
   std::iota(result.begin(), result.end(), 0);
@@ -83,7 +84,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
                     model.name(), model.graph().outputs().size()));
   }
   const schedule::ScheduleShape shape{
-      .replicas = replicas_, .micro_batches = 0, .hosts = options.hosts};
+      .replicas = replicas_, .micro_batches = 0, .worker_of_replica = options.worker_of_replica};
   schedule::validate(shape);
   gradient_groups_ = choose_groups(replicas_, options.gradient_groups);
   const schedule::WorkerTable table(shape);
@@ -132,10 +133,12 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
         "the schedule is for {} stages on {} workers, the pipeline has {} stages on {} workers",
         shape.num_stages(), schedule.workers.size(), replicas_.size(), stages_->held_by.size()));
   }
-  if (spelled_out(shape.hosts, replicas_) != spelled_out(options_.hosts, replicas_)) {
-    throw ConfigError(fmt::format("the schedule puts the stages on workers {}, the pipeline on {}",
-                                  fmt::join(spelled_out(shape.hosts, replicas_), " "),
-                                  fmt::join(spelled_out(options_.hosts, replicas_), " ")));
+  if (spelled_out(shape.worker_of_replica, replicas_) !=
+      spelled_out(options_.worker_of_replica, replicas_)) {
+    throw ConfigError(
+        fmt::format("the schedule puts the stages on workers {}, the pipeline on {}",
+                    fmt::join(spelled_out(shape.worker_of_replica, replicas_), " "),
+                    fmt::join(spelled_out(options_.worker_of_replica, replicas_), " ")));
   }
   if (!schedule.lowered)
     throw ConfigError("the schedule has no messages and steps yet: lower() it first");

@@ -26,9 +26,9 @@ struct PipelineOptions {
   uint64_t seed = 1;                            ///< initial weights
   int threads_per_worker = 1;                   ///< intra-op threads
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
-  /// ScheduleShape::hosts: the worker of every replica, stage by stage; empty: one each, in that
-  /// order.
-  std::vector<int> hosts = {};
+  /// ScheduleShape::worker_of_replica: the worker of every replica, stage by stage; empty: one
+  /// each, in that order.
+  std::vector<int> worker_of_replica = {};
   /// Under flush gradients of a mini-batch are summed in so many groups of micro-batches
   /// (gradient_buffer.h), a multiple of every stage's number of replicas; 0: the least common one.
   /// Runs with the same number have the same sums bit for bit, however many replicas their stages
@@ -89,8 +89,8 @@ struct Replica;
 class Pipeline {
  public:
   /// `replicas` has one entry per stage. Keeps references to model and optimizer. Throws
-  /// ConfigError when a stage has no layer, options.hosts do not fit (schedule::validate) or
-  /// options.gradient_groups is no common multiple of the replicas.
+  /// ConfigError when a stage has no layer, options.worker_of_replica do not fit
+  /// (schedule::validate) or options.gradient_groups is no common multiple of the replicas.
   Pipeline(const model::Model& model, std::vector<StageId> stage_of_layer,
            std::vector<int> replicas, const model::Optimizer& optimizer,
            const PipelineOptions& options);
@@ -108,12 +108,12 @@ class Pipeline {
 
   /// Runs the whole schedule and returns when all workers are done. A schedule with backwards
   /// trains; one without evaluates (no dropout, no gradient). The schedule must be lowered,
-  /// verified and of this pipeline's shape: its stages, replicas and hosts, with messages exactly
-  /// where tensors cross from worker to worker, and NORM where it is needed; ConfigError says what
-  /// does not fit. On the first failure all workers stop and that failure is thrown: RuntimeError
-  /// naming stage, micro-batch and action; TimeoutError with who waits for what. Stages may then
-  /// have taken different numbers of steps: load() a checkpoint before running again. Not
-  /// reentrant.
+  /// verified and of this pipeline's shape: its stages, replicas and worker_of_replica, with
+  /// messages exactly where tensors cross from worker to worker, and NORM where it is needed;
+  /// ConfigError says what does not fit. On the first failure all workers stop and that failure is
+  /// thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for
+  /// what. Stages may then have taken different numbers of steps: load() a checkpoint before
+  /// running again. Not reentrant.
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source,
                 const RunOptions& options);
 

@@ -130,7 +130,7 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                 .slack = setup.slack,
                                 .recompute = setup.recompute,
                                 .global_norm = setup.norm};
-  return schedule::with_hosts(
+  return schedule::with_placement(
       setup.kind, shape, setup.chunks == 0 ? schedule::default_chunks(setup.kind) : setup.chunks);
 }
 
@@ -153,7 +153,7 @@ inline Trained train(const model::Model& model, const Case& setup) {
   Pipeline pipeline(model, stages, setup.replicas, *optimizer,
                     {.seed = 3,
                      .deadline = std::chrono::seconds(30),
-                     .hosts = shape_of(setup, 1).hosts,
+                     .worker_of_replica = shape_of(setup, 1).worker_of_replica,
                      .gradient_groups = setup.groups});
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);

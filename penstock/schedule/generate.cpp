@@ -88,11 +88,11 @@ void check_placement(Kind kind, const ScheduleShape& shape) {
     if (shape.num_stages() % chunks == 0 &&
         fits(kind, held, shape.num_stages(), static_cast<int>(chunks)))
       continue;
-    throw ConfigError(
-        fmt::format("schedule {} cannot run with these hosts: worker {} holds {} stages from stage "
-                    "{} on; with_hosts() makes "
-                    "the placement that it needs",
-                    to_string(kind), w, held.size(), held.front().stage.value));
+    throw ConfigError(fmt::format(
+        "schedule {} cannot run with this placement: worker {} holds {} stages from stage "
+        "{} on; with_placement() makes "
+        "the placement that it needs",
+        to_string(kind), w, held.size(), held.front().stage.value));
   }
 }
 
@@ -237,7 +237,7 @@ bool is_chunked(Kind kind) {
 
 int default_chunks(Kind kind) { return kind == Kind::Interleaved || is_v(kind) ? 2 : 1; }
 
-ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
+ScheduleShape with_placement(Kind kind, ScheduleShape shape, int chunks) {
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
   const int stages = shape.num_stages();
   if (kind == Kind::Interleaved ? chunks < 1 : chunks != default_chunks(kind)) {
@@ -252,9 +252,9 @@ ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
   check_copies(kind, shape);
   const int replicas = shape.replicas.front();
   if (kind == Kind::Chimera) {
-    shape.hosts = bidirectional_hosts(stages, replicas / 2);
+    shape.worker_of_replica = bidirectional_placement(stages, replicas / 2);
   } else if (is_v(kind)) {
-    shape.hosts = v_hosts(stages, replicas);
+    shape.worker_of_replica = v_placement(stages, replicas);
   } else {
     if (stages % chunks != 0) {
       throw ConfigError(
@@ -262,7 +262,7 @@ ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks) {
                       "per worker, found {} stages",
                       chunks, stages));
     }
-    shape.hosts = loop_hosts(stages, stages / chunks, replicas);
+    shape.worker_of_replica = loop_placement(stages, stages / chunks, replicas);
   }
   return shape;
 }

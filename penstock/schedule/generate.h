@@ -67,15 +67,15 @@ bool is_chunked(Kind kind);
 /// Stages that a worker holds when nothing is said: 2 for interleaved, zb-v and dualpipe-v,
 /// otherwise 1 (chimera: one stage in each direction).
 int default_chunks(Kind kind);
-/// The shape with the hosts that the kind expects (placement.h), `chunks` stages per worker. Where
-/// workers hold several stages, replicas must be alike (copies of the pipeline), and even for
-/// chimera, whose two directions are replicas; otherwise the shape is returned as it is. Throws
-/// ConfigError saying what the kind needs.
-ScheduleShape with_hosts(Kind kind, ScheduleShape shape, int chunks);
+/// The shape with the worker_of_replica that the kind expects (placement.h), `chunks` stages per
+/// worker. Where workers hold several stages, replicas must be alike (copies of the pipeline), and
+/// even for chimera, whose two directions are replicas; otherwise the shape is returned as it is.
+/// Throws ConfigError saying what the kind needs.
+ScheduleShape with_placement(Kind kind, ScheduleShape shape, int chunks);
 
 /// Throws ConfigError when the shape is invalid (validate()) or the kind cannot run it: dp with 2
-/// stages, serial with 2 workers, an unsupported policy, slack without eager-1f1b, hosts that are
-/// not with_hosts()'s up to the workers' numbers. O(replicas).
+/// stages, serial with 2 workers, an unsupported policy, slack without eager-1f1b,
+/// worker_of_replica that are not with_placement()'s up to the workers' numbers. O(replicas).
 void check_runs(Kind kind, const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
 /// Compute actions only, without R. Throws ConfigError as check_runs(). O(actions + workers).

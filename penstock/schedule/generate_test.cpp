@@ -39,7 +39,7 @@ std::vector<std::string> staged_lists_of(const Schedule& schedule) {
 
 std::string placement_refusal(Kind kind, const ScheduleShape& shape, int chunks) {
   try {
-    generate(kind, with_hosts(kind, shape, chunks));
+    generate(kind, with_placement(kind, shape, chunks));
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -158,7 +158,7 @@ TEST(ZbH2, IsZbH1WhenTheMicroBatchesDoNotFillThePipeline) {
 }
 
 TEST(Interleaved, GoesThroughTheChunksGroupByGroup) {
-  const ScheduleShape shape = with_hosts(
+  const ScheduleShape shape = with_placement(
       Kind::Interleaved, {.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4}, 2);
   EXPECT_THAT(staged_lists_of(generate(Kind::Interleaved, shape)),
               ElementsAre("0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3",
@@ -167,13 +167,13 @@ TEST(Interleaved, GoesThroughTheChunksGroupByGroup) {
 
 TEST(Interleaved, WithOneChunkIsOneFOneBFlush) {
   const ScheduleShape shape{.replicas = {1, 1, 1}, .micro_batches = 7, .accumulate = 5};
-  EXPECT_EQ(generate(Kind::Interleaved, with_hosts(Kind::Interleaved, shape, 1)).workers,
+  EXPECT_EQ(generate(Kind::Interleaved, with_placement(Kind::Interleaved, shape, 1)).workers,
             generate(Kind::OneFOneBFlush, shape).workers);
 }
 
 TEST(ZbV, HoldsTheFirstAndTheLastStageOnTheFirstWorker) {
   const ScheduleShape shape =
-      with_hosts(Kind::ZbV, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 3}, 2);
+      with_placement(Kind::ZbV, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 3}, 2);
   EXPECT_THAT(
       staged_lists_of(generate(Kind::ZbV, shape)),
       ElementsAre("0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2",
@@ -182,18 +182,18 @@ TEST(ZbV, HoldsTheFirstAndTheLastStageOnTheFirstWorker) {
 
 TEST(DualPipeV, PairsForwardsWithBackwardsOfTheOtherStage) {
   const ScheduleShape shape =
-      with_hosts(Kind::DualPipeV, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 4}, 2);
+      with_placement(Kind::DualPipeV, {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 4}, 2);
   EXPECT_THAT(staged_lists_of(generate(Kind::DualPipeV, shape)),
               ElementsAre("0F0 1F0 0F1 1B0 1F1 0B0 0F2 1B1 1F2 0B1 0F3 1B2 1F3 0B2 1B3 0I3 0W3"));
-  const ScheduleShape small = with_hosts(
+  const ScheduleShape small = with_placement(
       Kind::DualPipeV, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 3}, 2);
   EXPECT_EQ(generate(Kind::DualPipeV, small).workers, generate(Kind::ZbV, small).workers)
       << "too few micro-batches to pair";
 }
 
 TEST(Chimera, RunsEvenMicroBatchesDownAndOddOnesUp) {
-  const ScheduleShape shape =
-      with_hosts(Kind::Chimera, {.replicas = {2, 2, 2, 2}, .micro_batches = 4, .accumulate = 4}, 1);
+  const ScheduleShape shape = with_placement(
+      Kind::Chimera, {.replicas = {2, 2, 2, 2}, .micro_batches = 4, .accumulate = 4}, 1);
   EXPECT_THAT(staged_lists_of(generate(Kind::Chimera, shape)),
               ElementsAre("0F0 0F2 3F1 3B1 3F3 3B3 0B0 0B2", "1F0 2F1 1F2 2F3 2B1 1B0 2B3 1B2",
                           "1F1 2F0 1F3 2F2 2B0 1B1 2B2 1B3", "0F1 0F3 3F0 3B0 3F2 3B2 0B1 0B3"));
@@ -201,7 +201,7 @@ TEST(Chimera, RunsEvenMicroBatchesDownAndOddOnesUp) {
 
 TEST(Chimera, MayBeginAMiniBatchUpwards) {
   const ScheduleShape shape =
-      with_hosts(Kind::Chimera, {.replicas = {2, 2}, .micro_batches = 6, .accumulate = 3}, 1);
+      with_placement(Kind::Chimera, {.replicas = {2, 2}, .micro_batches = 6, .accumulate = 3}, 1);
   EXPECT_THAT(staged_lists_of(generate(Kind::Chimera, shape)),
               ElementsAre("0F0 1F1 1B1 0B0 0F2 0B2 0F4 1F3 1B3 0B4 1F5 1B5",
                           "0F1 1F0 1B0 0B1 1F2 1B2 0F3 1F4 1B4 0B3 0F5 0B5"));
@@ -209,7 +209,7 @@ TEST(Chimera, MayBeginAMiniBatchUpwards) {
 
 TEST(Chunked, CopiesTakeTurns) {
   const ScheduleShape shape =
-      with_hosts(Kind::ZbV, {.replicas = {2, 2}, .micro_batches = 3, .accumulate = 3}, 2);
+      with_placement(Kind::ZbV, {.replicas = {2, 2}, .micro_batches = 3, .accumulate = 3}, 2);
   EXPECT_THAT(
       staged_lists_of(generate(Kind::ZbV, shape)),
       ElementsAre("0F0 1F0 1I0 1W0 0F2 0I0 0W0 1F2 1I2 1W2 0I2 0W2", "0F1 1F1 1I1 1W1 0I1 0W1"));
@@ -251,17 +251,20 @@ TEST(Generate, RefusesPlacementsThatAKindCannotUse) {
   EXPECT_THAT(placement_refusal(Kind::Interleaved, {}, 2), HasSubstr("at least 1 stage"));
   EXPECT_THAT(refusal_of(Kind::ZbV, {.replicas = {1, 1, 1, 1}}),
               HasSubstr("worker 0 holds 1 stages from stage 0 on"));
-  EXPECT_THAT(refusal_of(Kind::ZbV, {.replicas = {1, 1, 1, 1}, .hosts = {0, 1, 0, 1}}),
-              HasSubstr("cannot run with these hosts"));
-  EXPECT_THAT(refusal_of(Kind::Interleaved, {.replicas = {1, 1, 1, 1}, .hosts = {0, 1, 1, 0}}),
-              HasSubstr("cannot run with these hosts"));
-  EXPECT_THAT(refusal_of(Kind::Interleaved, {.replicas = {1, 1, 1}, .hosts = {0, 1, 0}}),
-              HasSubstr("cannot run with these hosts"));
-  EXPECT_THAT(refusal_of(Kind::Interleaved, {.replicas = {2, 2}, .hosts = {0, 1, 1, 0}}),
-              HasSubstr("cannot run with these hosts"));
-  EXPECT_THAT(refusal_of(Kind::Chimera, {.replicas = {2, 2}, .hosts = {0, 1, 0, 1}}),
-              HasSubstr("cannot run with these hosts"));
-  EXPECT_THAT(refusal_of(Kind::GPipe, {.replicas = {1, 1}, .hosts = {0, 0}}),
+  EXPECT_THAT(refusal_of(Kind::ZbV, {.replicas = {1, 1, 1, 1}, .worker_of_replica = {0, 1, 0, 1}}),
+              HasSubstr("cannot run with this placement"));
+  EXPECT_THAT(
+      refusal_of(Kind::Interleaved, {.replicas = {1, 1, 1, 1}, .worker_of_replica = {0, 1, 1, 0}}),
+      HasSubstr("cannot run with this placement"));
+  EXPECT_THAT(
+      refusal_of(Kind::Interleaved, {.replicas = {1, 1, 1}, .worker_of_replica = {0, 1, 0}}),
+      HasSubstr("cannot run with this placement"));
+  EXPECT_THAT(
+      refusal_of(Kind::Interleaved, {.replicas = {2, 2}, .worker_of_replica = {0, 1, 1, 0}}),
+      HasSubstr("cannot run with this placement"));
+  EXPECT_THAT(refusal_of(Kind::Chimera, {.replicas = {2, 2}, .worker_of_replica = {0, 1, 0, 1}}),
+              HasSubstr("cannot run with this placement"));
+  EXPECT_THAT(refusal_of(Kind::GPipe, {.replicas = {1, 1}, .worker_of_replica = {0, 0}}),
               HasSubstr("runs one stage per worker"));
   EXPECT_THAT(refusal_of(Kind::OneFOneBFlush, {.replicas = {1, 1}, .slack = 1}),
               HasSubstr("only schedule eager-1f1b has slack"));
@@ -275,7 +278,7 @@ TEST(Generate, CostsNoMoreThanItsActions) {
     const ScheduleShape shape{.replicas = std::vector<int>(200'000, kind == Kind::Chimera ? 2 : 1),
                               .micro_batches = 3,
                               .accumulate = 2};
-    const Schedule schedule = generate(kind, with_hosts(kind, shape, default_chunks(kind)));
+    const Schedule schedule = generate(kind, with_placement(kind, shape, default_chunks(kind)));
     EXPECT_EQ(schedule.num_actions(),
               (kind == Kind::Interleaved || kind == Kind::Chimera ? 2 : 3) * 3 * int64_t{200'000})
         << to_string(kind);

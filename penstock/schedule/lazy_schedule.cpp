@@ -61,7 +61,8 @@ void check_makes(Kind kind, const ScheduleShape& shape) {
 
 bool LazySchedule::can_make(Kind kind, const ScheduleShape& shape) {
   return has_pattern(kind) &&
-         (shape.hosts.empty() || static_cast<size_t>(shape.num_workers()) == shape.hosts.size());
+         (shape.worker_of_replica.empty() ||
+          static_cast<size_t>(shape.num_workers()) == shape.worker_of_replica.size());
 }
 
 LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape,

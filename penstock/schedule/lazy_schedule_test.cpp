@@ -117,7 +117,7 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
     if (kind == Kind::EagerOneFOneB) shape.slack = static_cast<int64_t>(rng.below(5));
     shape.global_norm = rng.below(3) == 0;
     for (int s = 0; s < stages && seed % 2 == 0; ++s) shape.recompute.push_back(rng.below(2) == 0);
-    if (seed % 4 == 0) shape.hosts = permuted_workers(shape, rng);
+    if (seed % 4 == 0) shape.worker_of_replica = permuted_workers(shape, rng);
     ASSERT_NO_FATAL_FAILURE(
         expect_same(kind, shape, rng.below(2) == 0 ? chain_links(stages) : with_skips(stages)));
   }
@@ -161,7 +161,7 @@ TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
     EXPECT_THAT(error.what(), testing::HasSubstr("simulate it in memory"));
   }
   ScheduleShape shared = shape;
-  shared.hosts = {0, 1, 1, 0};
+  shared.worker_of_replica = {0, 1, 1, 0};
   EXPECT_FALSE(LazySchedule::can_make(Kind::GPipe, shared));
   EXPECT_THROW(LazySchedule(Kind::GPipe, shared, chain_links(4)), ConfigError);
 }

@@ -77,8 +77,10 @@ Schedule by_hand(const ScheduleShape& shape, const std::vector<std::vector<Step>
 
 TEST(Lower, StagesOfOneWorkerHandOverWithoutMessagesAndStepTogether) {
   // A V on two workers: stages 1 and 2 are neighbours on worker 1.
-  const ScheduleShape shape{
-      .replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 1, 1, 0}};
+  const ScheduleShape shape{.replicas = {1, 1, 1, 1},
+                            .micro_batches = 1,
+                            .accumulate = 1,
+                            .worker_of_replica = {0, 1, 1, 0}};
   const Schedule compute = by_hand(
       shape,
       {{{Op::Forward, 0, 0},
@@ -99,7 +101,7 @@ TEST(Lower, SyncsAndNormsOfSharedWorkersStandInOneOrder) {
   const ScheduleShape shape{.replicas = {2, 2},
                             .micro_batches = 2,
                             .accumulate = 2,
-                            .hosts = {0, 1, 1, 0},
+                            .worker_of_replica = {0, 1, 1, 0},
                             .recompute = {false, true},
                             .global_norm = true};
   const Schedule compute = by_hand(

@@ -20,42 +20,44 @@ void check_counts(int stages, int workers, int copies) {
   }
 }
 
-/// The hosts of `copies` copies of a pipeline of `workers` workers: stage by stage, replica by
-/// replica. `place(stage, replica)` is the worker within its copy; `per_copy` replicas belong to
-/// each copy.
+/// The worker_of_replica of `copies` copies of a pipeline of `workers` workers: stage by stage,
+/// replica by replica. `place(stage, replica)` is the worker within its copy; `per_copy` replicas
+/// belong to each copy.
 template <class Place>
-std::vector<int> make_hosts(int stages, int workers, int copies, int per_copy, Place place) {
-  std::vector<int> hosts;
-  hosts.reserve(static_cast<size_t>(stages) * static_cast<size_t>(copies * per_copy));
+std::vector<int> make_placement(int stages, int workers, int copies, int per_copy, Place place) {
+  std::vector<int> worker_of_replica;
+  worker_of_replica.reserve(static_cast<size_t>(stages) * static_cast<size_t>(copies * per_copy));
   for (int s = 0; s < stages; ++s) {
     for (int replica = 0; replica < copies * per_copy; ++replica) {
-      hosts.push_back(replica / per_copy * workers + place(s, replica % per_copy));
+      worker_of_replica.push_back(replica / per_copy * workers + place(s, replica % per_copy));
     }
   }
-  return hosts;
+  return worker_of_replica;
 }
 
 }  // namespace
 
-std::vector<int> loop_hosts(int stages, int workers, int copies) {
+std::vector<int> loop_placement(int stages, int workers, int copies) {
   check_counts(stages, workers, copies);
   if (stages % workers != 0)
     throw ConfigError(
         fmt::format("{} stages cannot be dealt out evenly to {} workers", stages, workers));
   if (stages == workers && copies == 1) return {};
-  return make_hosts(stages, workers, copies, 1, [&](int stage, int) { return stage % workers; });
+  return make_placement(stages, workers, copies, 1,
+                        [&](int stage, int) { return stage % workers; });
 }
 
-std::vector<int> v_hosts(int stages, int copies) {
+std::vector<int> v_placement(int stages, int copies) {
   check_counts(stages, stages, copies);
   if (stages % 2 != 0)
     throw ConfigError(fmt::format("a V needs an even number of stages, found {}", stages));
   const int workers = stages / 2;
-  return make_hosts(stages, workers, copies, 1,
-                    [&](int stage, int) { return stage < workers ? stage : stages - 1 - stage; });
+  return make_placement(stages, workers, copies, 1, [&](int stage, int) {
+    return stage < workers ? stage : stages - 1 - stage;
+  });
 }
 
-std::vector<int> bidirectional_hosts(int stages, int copies) {
+std::vector<int> bidirectional_placement(int stages, int copies) {
   check_counts(stages, stages, copies);
   if (stages % 2 != 0) {
     throw ConfigError(
@@ -63,7 +65,7 @@ std::vector<int> bidirectional_hosts(int stages, int copies) {
                     "the middle one would meet itself",
                     stages));
   }
-  return make_hosts(stages, stages, copies, 2, [&](int stage, int direction) {
+  return make_placement(stages, stages, copies, 2, [&](int stage, int direction) {
     return direction == 0 ? stage : stages - 1 - stage;
   });
 }

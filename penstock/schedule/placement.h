@@ -1,6 +1,6 @@
-// Who runs what where a worker holds several stages: the values of ScheduleShape::hosts that the
-// generators expect. p workers per copy of the pipeline; replica k of every stage belongs to copy
-// k, whose workers are k p .. (k + 1) p - 1 (but see bidirectional_hosts).
+// Who runs what where a worker holds several stages: the values of ScheduleShape::worker_of_replica
+// that the generators expect. p workers per copy of the pipeline; replica k of every stage belongs
+// to copy k, whose workers are k p .. (k + 1) p - 1 (but see bidirectional_placement).
 //
 //   loop, p = 4, 2 chunks        V, p = 4                  bidirectional, p = 4
 //   worker 0: stages 0, 4        worker 0: stages 0, 7     worker 0: stage 0 down, stage 3 up
@@ -16,13 +16,13 @@ namespace penstock::schedule {
 /// Stage s on worker s mod p (Megatron-LM's interleaving, Narayanan et al., SC 2021, 2.2). Throws
 /// ConfigError unless all are positive and `workers` divides `stages`. Empty where each worker
 /// holds one stage of one copy.
-std::vector<int> loop_hosts(int stages, int workers, int copies = 1);
+std::vector<int> loop_placement(int stages, int workers, int copies = 1);
 /// Stage s on worker s, and on worker 2p - 1 - s from p on (ZB-V, Qi et al., 2024; DualPipeV).
 /// `stages` must be even.
-std::vector<int> v_hosts(int stages, int copies = 1);
+std::vector<int> v_placement(int stages, int copies = 1);
 /// Two replicas of each stage: replica 0 on worker s, replica 1 on worker p - 1 - s (Chimera, Li
 /// and Hoefler, SC 2021). With `copies` pairs: replicas 2k and 2k + 1 on workers k p .. `stages`
 /// must be even, so that no worker holds a stage twice.
-std::vector<int> bidirectional_hosts(int stages, int copies = 1);
+std::vector<int> bidirectional_placement(int stages, int copies = 1);
 
 }  // namespace penstock::schedule

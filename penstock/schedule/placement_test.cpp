@@ -14,29 +14,30 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(LoopHosts, DealStagesOutInTurn) {
-  EXPECT_THAT(loop_hosts(6, 3), ElementsAre(0, 1, 2, 0, 1, 2));
-  EXPECT_THAT(loop_hosts(4, 2, 2), ElementsAre(0, 2, 1, 3, 0, 2, 1, 3));
-  EXPECT_THAT(loop_hosts(4, 4), IsEmpty());
-  EXPECT_THROW(loop_hosts(5, 2), ConfigError);
-  EXPECT_THROW(loop_hosts(0, 1), ConfigError);
-  EXPECT_THROW(loop_hosts(std::numeric_limits<int>::max(), 1, std::numeric_limits<int>::max()),
+  EXPECT_THAT(loop_placement(6, 3), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(loop_placement(4, 2, 2), ElementsAre(0, 2, 1, 3, 0, 2, 1, 3));
+  EXPECT_THAT(loop_placement(4, 4), IsEmpty());
+  EXPECT_THROW(loop_placement(5, 2), ConfigError);
+  EXPECT_THROW(loop_placement(0, 1), ConfigError);
+  EXPECT_THROW(loop_placement(std::numeric_limits<int>::max(), 1, std::numeric_limits<int>::max()),
                ConfigError);
 }
 
 TEST(VHosts, LeadDownAndUpAgain) {
-  EXPECT_THAT(v_hosts(6), ElementsAre(0, 1, 2, 2, 1, 0));
-  EXPECT_THAT(v_hosts(4, 2), ElementsAre(0, 2, 1, 3, 1, 3, 0, 2));
-  EXPECT_THROW(v_hosts(3), ConfigError);
+  EXPECT_THAT(v_placement(6), ElementsAre(0, 1, 2, 2, 1, 0));
+  EXPECT_THAT(v_placement(4, 2), ElementsAre(0, 2, 1, 3, 1, 3, 0, 2));
+  EXPECT_THROW(v_placement(3), ConfigError);
 }
 
 TEST(BidirectionalHosts, GiveEveryWorkerOneStageOfEachDirection) {
-  EXPECT_THAT(bidirectional_hosts(4), ElementsAre(0, 3, 1, 2, 2, 1, 3, 0));
-  EXPECT_THAT(bidirectional_hosts(2, 2), ElementsAre(0, 1, 2, 3, 1, 0, 3, 2));
-  EXPECT_THROW(bidirectional_hosts(3), ConfigError);
+  EXPECT_THAT(bidirectional_placement(4), ElementsAre(0, 3, 1, 2, 2, 1, 3, 0));
+  EXPECT_THAT(bidirectional_placement(2, 2), ElementsAre(0, 1, 2, 3, 1, 0, 3, 2));
+  EXPECT_THROW(bidirectional_placement(3), ConfigError);
 }
 
 TEST(WorkerTable, KnowsWhoHoldsWhat) {
-  const ScheduleShape shape{.replicas = {2, 2, 2, 2}, .hosts = bidirectional_hosts(4)};
+  const ScheduleShape shape{.replicas = {2, 2, 2, 2},
+                            .worker_of_replica = bidirectional_placement(4)};
   EXPECT_NO_THROW(validate(shape));
   const WorkerTable table(shape);
   EXPECT_EQ(table.num_workers(), 4);

@@ -12,7 +12,7 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
                       .accumulate = plan.micro_batches,
                       .policy = plan.weights.empty() ? default_policy(kind_of(plan))
                                                      : parse_weight_policy(plan.weights),
-                      .hosts = plan.hosts,
+                      .worker_of_replica = plan.worker_of_replica,
                       .slack = plan.slack};
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     if (!plan.stages[s].recompute) continue;

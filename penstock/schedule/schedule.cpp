@@ -11,34 +11,34 @@ namespace penstock::schedule {
 
 int ScheduleShape::num_workers() const {
   int64_t count = 0;
-  if (hosts.empty()) {
+  if (worker_of_replica.empty()) {
     for (const int replica_count : replicas) count += replica_count;
   } else {
-    count = int64_t{*std::max_element(hosts.begin(), hosts.end())} + 1;
+    count = int64_t{*std::max_element(worker_of_replica.begin(), worker_of_replica.end())} + 1;
   }
   return static_cast<int>(std::min<int64_t>(count, INT32_MAX));
 }
 
 namespace {
 
-/// The hosts number the workers without gaps, and no worker holds a stage twice.
-void validate_hosts(const ScheduleShape& shape, int64_t num_replicas) {
-  const std::vector<int>& hosts = shape.hosts;
-  if (static_cast<int64_t>(hosts.size()) != num_replicas) {
+/// The worker_of_replica number the workers without gaps, and no worker holds a stage twice.
+void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
+  const std::vector<int>& worker_of_replica = shape.worker_of_replica;
+  if (static_cast<int64_t>(worker_of_replica.size()) != num_replicas) {
     throw ConfigError(fmt::format("hosts names {} workers, the stages have {} replicas together",
-                                  hosts.size(), num_replicas));
+                                  worker_of_replica.size(), num_replicas));
   }
-  std::vector<int32_t> last_stage(hosts.size(), -1);
+  std::vector<int32_t> last_stage(worker_of_replica.size(), -1);
   size_t next = 0;
   int64_t num_workers = 0;
   for (int32_t s = 0; s < shape.num_stages(); ++s) {
     for (int k = 0; k < shape.replicas[static_cast<size_t>(s)]; ++k, ++next) {
-      const int worker = hosts[next];
-      if (worker < 0 || static_cast<size_t>(worker) >= hosts.size()) {
+      const int worker = worker_of_replica[next];
+      if (worker < 0 || static_cast<size_t>(worker) >= worker_of_replica.size()) {
         throw ConfigError(
             fmt::format("hosts puts replica {} of stage {} on worker {}; {} replicas need workers "
                         "from 0 to at most {}",
-                        k, s, worker, hosts.size(), hosts.size() - 1));
+                        k, s, worker, worker_of_replica.size(), worker_of_replica.size() - 1));
       }
       int32_t& last = last_stage[static_cast<size_t>(worker)];
       if (last == s)
@@ -80,7 +80,7 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
   if (shape.micro_batches < 0)
     throw ConfigError(
         fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
-  if (!shape.hosts.empty()) validate_hosts(shape, workers);
+  if (!shape.worker_of_replica.empty()) validate_workers(shape, workers);
   if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("recompute says something about {} stages, there are {}",
                                   shape.recompute.size(), shape.num_stages()));

@@ -31,7 +31,7 @@ struct ScheduleShape {
   /// The worker of every replica, stage by stage: stage 0's replicas first. A worker may hold
   /// replicas of several stages (flush only), not two of the same. Empty: workers are numbered in
   /// that very order, one replica each. placement.h makes the usual ones.
-  std::vector<int> hosts = {};
+  std::vector<int> worker_of_replica = {};
   /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each stage
   /// behind it.
   int64_t slack = 0;
@@ -59,9 +59,9 @@ inline constexpr int kMaxWorkers = 10'000'000;
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0
 /// or accumulate < 1, more than `max_actions` compute actions, a slack below 0 or above
 /// kMaxActions, a list of recomputing stages of another length than the stages, for 2bw an
-/// `accumulate` below pipeline_depth(), and for hosts that do not number the workers 0, 1, 2...
-/// without gaps, put two replicas of a stage on one worker, or put several stages on one worker
-/// under another policy than flush. O(replicas), allocates nothing that grows with the other
+/// `accumulate` below pipeline_depth(), and for worker_of_replica that do not number the workers 0,
+/// 1, 2... without gaps, put two replicas of a stage on one worker, or put several stages on one
+/// worker under another policy than flush. O(replicas), allocates nothing that grows with the other
 /// numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 

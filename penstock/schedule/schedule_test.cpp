@@ -65,16 +65,21 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_EQ(refusal_of({.replicas = {1, 2}, .micro_batches = 0}), "");
   EXPECT_THAT(refusal_of({.replicas = {}}), HasSubstr("at least 1 stage"));
   EXPECT_THAT(refusal_of({.replicas = {1, 0}}), HasSubstr("stage 1 has 0 replicas"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0}}), HasSubstr("hosts names 1 workers"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0, 2}}), HasSubstr("worker 2"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .hosts = {0, -1}}), HasSubstr("worker -1"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .hosts = {0, 2, 0}}),
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0}}),
+              HasSubstr("hosts names 1 workers"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0, 2}}), HasSubstr("worker 2"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .worker_of_replica = {0, -1}}),
+              HasSubstr("worker -1"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1, 1}, .worker_of_replica = {0, 2, 0}}),
               HasSubstr("leaves out worker 1 of 3"));
-  EXPECT_THAT(refusal_of({.replicas = {2}, .hosts = {0, 0}}),
+  EXPECT_THAT(refusal_of({.replicas = {2}, .worker_of_replica = {0, 0}}),
               HasSubstr("two replicas of stage 0 on worker 0"));
-  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .hosts = {0, 0}}),
-              HasSubstr("need weight policy flush"));
-  EXPECT_EQ(refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .hosts = {1, 0}}), "");
+  EXPECT_THAT(
+      refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {0, 0}}),
+      HasSubstr("need weight policy flush"));
+  EXPECT_EQ(
+      refusal_of({.replicas = {1, 1}, .policy = WeightPolicy::Stash, .worker_of_replica = {1, 0}}),
+      "");
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}),
               HasSubstr("recompute says something about 1 stages"));

@@ -24,7 +24,8 @@ class WorkerTable {
     return worker_of_replica(stage, static_cast<int>(b.value % replicas(stage)));
   }
   WorkerId worker_of_replica(StageId stage, int replica) const {
-    return WorkerId{hosts_[static_cast<size_t>(first_replica_[stage.index()] + replica)]};
+    return WorkerId{
+        workers_by_stage_[static_cast<size_t>(first_replica_[stage.index()] + replica)]};
   }
   /// What a worker holds, ascending by stage: at least one.
   struct Held {
@@ -46,8 +47,8 @@ class WorkerTable {
   bool has_shared_workers() const { return static_cast<int32_t>(held_.size()) > num_workers(); }
 
  private:
-  std::vector<int32_t> first_replica_;  ///< by stage, and one more: into hosts_
-  std::vector<int32_t> hosts_;
+  std::vector<int32_t> first_replica_;  ///< by stage, and one more: into workers_by_stage_
+  std::vector<int32_t> workers_by_stage_;
   std::vector<int32_t> first_stage_;  ///< by worker, and one more: into held_
   std::vector<Held> held_;
 };

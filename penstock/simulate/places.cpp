@@ -14,7 +14,7 @@ std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& sh
   const int64_t workers = costs.cluster ? costs.cluster->num_workers() : int64_t{INT32_MAX};
   std::vector<int> places;
   places.reserve(static_cast<size_t>(table.num_workers()));
-  if (!shape.hosts.empty()) {
+  if (!shape.worker_of_replica.empty()) {
     if (table.num_workers() > workers) {
       throw ConfigError(
           fmt::format("the schedule has {} workers, the cluster {}", table.num_workers(), workers));

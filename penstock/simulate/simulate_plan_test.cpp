@@ -51,7 +51,7 @@ TEST(SimulatePlan, BothWaysCountAndSimulateAlike) {
 
 TEST(SimulatePlan, TakesKindsWithSplitBackwardsAndSharedWorkers) {
   plan::Plan v = plan_of("zb-v", 4);
-  v.hosts = schedule::v_hosts(4);
+  v.worker_of_replica = schedule::v_placement(4);
   const Result result = simulate_plan(v, 2, {});
   EXPECT_EQ(result.micro_batches, 16);
   EXPECT_EQ(result.peak_memory_bytes.size(), 2u);

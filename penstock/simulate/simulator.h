@@ -42,7 +42,8 @@ struct StageCost {
   /// stash.
   int64_t input_bytes = 0;
   /// Replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before.
-  /// Where the schedule says who hosts what, its worker w is the cluster's, and this is not read.
+  /// Where the schedule says who worker_of_replica what, its worker w is the cluster's, and this is
+  /// not read.
   int first_worker = -1;
 };
 

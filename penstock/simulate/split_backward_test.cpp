@@ -39,8 +39,9 @@ Schedule lowered(Kind kind, int stages, int64_t micro_batches) {
   const ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
                             .micro_batches = micro_batches,
                             .accumulate = micro_batches};
-  return schedule::lower(generate(kind, with_hosts(kind, shape, schedule::default_chunks(kind))),
-                         schedule::chain_links(stages));
+  return schedule::lower(
+      generate(kind, with_placement(kind, shape, schedule::default_chunks(kind))),
+      schedule::chain_links(stages));
 }
 
 int64_t end_of(const Result& result, Op op, int stage) {
@@ -185,8 +186,10 @@ TEST(Norm, AWorkerThatNeverComesIsADeadlock) {
 }
 
 TEST(Hosts, WorkersStandWhereTheScheduleNumbersThem) {
-  const ScheduleShape shape{
-      .replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1, .hosts = {0, 2, 1, 3}};
+  const ScheduleShape shape{.replicas = {1, 1, 1, 1},
+                            .micro_batches = 1,
+                            .accumulate = 1,
+                            .worker_of_replica = {0, 2, 1, 3}};
   const Schedule schedule =
       schedule::lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(4));
   Costs costs = uniform_costs(4, 10, 7, 3);

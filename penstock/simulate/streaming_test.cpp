@@ -199,7 +199,7 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
       shape.replicas = {kind == Kind::Serial ? 1 : 3};
     if (kind == Kind::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;
     shape.recompute.resize(shape.replicas.size());
-    shape = with_hosts(kind, shape, schedule::default_chunks(kind));
+    shape = with_placement(kind, shape, schedule::default_chunks(kind));
     test.costs.stages.resize(shape.replicas.size(), {.forward_ns = 13, .backward_ns = 31});
     for (StageCost& stage : test.costs.stages)
       stage.backward_weight_ns = static_cast<int64_t>(rng.below(32)) * stage.backward_ns / 31;

@@ -63,7 +63,8 @@ inline plan::Plan plan_for(const model::Model& model, const std::string& strateg
         .layers.push_back(model.graph().layer(LayerId{l}).name);
   }
   for (size_t s = 0; s < replicas.size(); ++s) plan.stages[s].replicas = replicas[s];
-  plan.hosts = schedule::with_hosts(kind, schedule::shape_of(plan, 1), chunks).hosts;
+  plan.worker_of_replica =
+      schedule::with_placement(kind, schedule::shape_of(plan, 1), chunks).worker_of_replica;
   return plan;
 }
 

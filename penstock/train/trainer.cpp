@@ -78,7 +78,7 @@ class Run {
                   {.seed = options.seed,
                    .threads_per_worker = options.threads_per_worker,
                    .deadline = options.deadline,
-                   .hosts = options.plan.hosts,
+                   .worker_of_replica = options.plan.worker_of_replica,
                    .gradient_groups = options.gradient_groups}),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 

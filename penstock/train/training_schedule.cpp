@@ -66,11 +66,12 @@ schedule::Schedule training_schedule(const plan::Plan& plan,
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                        const std::vector<schedule::StageLink>& links,
                                        int64_t micro_batches) {
-  const schedule::ScheduleShape shape{
-      .replicas = plan.replicas(), .micro_batches = micro_batches, .hosts = plan.hosts};
-  return lower(
-      plan.hosts.empty() ? generate(schedule::Kind::ForwardOnly, shape) : wave_of_forwards(shape),
-      links);
+  const schedule::ScheduleShape shape{.replicas = plan.replicas(),
+                                      .micro_batches = micro_batches,
+                                      .worker_of_replica = plan.worker_of_replica};
+  return lower(plan.worker_of_replica.empty() ? generate(schedule::Kind::ForwardOnly, shape)
+                                              : wave_of_forwards(shape),
+               links);
 }
 
 int64_t check_schedule(const schedule::Schedule& schedule) {

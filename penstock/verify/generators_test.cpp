@@ -44,7 +44,7 @@ ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro
       .micro_batches = micro_batches,
       .accumulate = accumulate,
       .slack = form.slack};
-  return schedule::with_hosts(form.kind, shape, form.chunks);
+  return schedule::with_placement(form.kind, shape, form.chunks);
 }
 
 }  // namespace
@@ -113,22 +113,22 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 
-// The workers' numbers are the user's: a schedule over permuted hosts is the same with its lists in
-// another order.
+// The workers' numbers are the user's: a schedule over permuted worker_of_replica is the same with
+// its lists in another order.
 RC_GTEST_PROP(GeneratedSchedules, FollowTheHosts, ()) {
   const Form form = *rc::gen::elementOf(forms());
   const int workers = *rc::gen::inRange(1, 5) * (form.kind == Kind::Chimera ? 2 : 1);
   ScheduleShape shape = copies_of(form, workers, *rc::gen::inRange(1, 4), 9, 4);
   const Schedule plain = schedule::generate(form.kind, shape);
-  if (shape.hosts.empty()) {
-    shape.hosts.resize(static_cast<size_t>(shape.num_workers()));
-    std::iota(shape.hosts.begin(), shape.hosts.end(), 0);
+  if (shape.worker_of_replica.empty()) {
+    shape.worker_of_replica.resize(static_cast<size_t>(shape.num_workers()));
+    std::iota(shape.worker_of_replica.begin(), shape.worker_of_replica.end(), 0);
   }
   std::vector<int> number(static_cast<size_t>(shape.num_workers()));
   std::iota(number.begin(), number.end(), 0);
   for (size_t i = number.size(); i-- > 1;)
     std::swap(number[i], number[*rc::gen::inRange<size_t>(0, i + 1)]);
-  for (int& host : shape.hosts) host = number[static_cast<size_t>(host)];
+  for (int& worker : shape.worker_of_replica) worker = number[static_cast<size_t>(worker)];
   const Schedule permuted = schedule::generate(form.kind, shape);
   for (size_t w = 0; w < number.size(); ++w)
     RC_ASSERT(permuted.workers[static_cast<size_t>(number[w])] == plain.workers[w]);

@@ -297,32 +297,34 @@ std::vector<Mutation> wrong_fields() {
 
 /// Mutations of who holds what.
 std::vector<Mutation> displacements() {
-  const auto of_hosts = [](std::function<void(std::vector<int>&)> edit) {
+  const auto of_workers = [](std::function<void(std::vector<int>&)> edit) {
     return [edit](Schedule& schedule) {
-      if (schedule.shape.hosts.empty()) return false;
-      edit(schedule.shape.hosts);
+      if (schedule.shape.worker_of_replica.empty()) return false;
+      edit(schedule.shape.worker_of_replica);
       return true;
     };
   };
   return {
-      {"two hosts exchanged", "complete",
-       of_hosts([](auto& hosts) { std::swap(hosts[0], hosts[hosts[0] == hosts[1] ? 2 : 1]); })},
-      {"a host too few", "complete", of_hosts([](auto& hosts) { hosts.pop_back(); })},
-      {"a host too many", "complete", of_hosts([](auto& hosts) { hosts.push_back(0); })},
+      {"two hosts exchanged", "complete", of_workers([](auto& worker_of_replica) {
+         std::swap(worker_of_replica[0],
+                   worker_of_replica[worker_of_replica[0] == worker_of_replica[1] ? 2 : 1]);
+       })},
+      {"a host too few", "complete", of_workers([](auto& workers) { workers.pop_back(); })},
+      {"a host too many", "complete", of_workers([](auto& workers) { workers.push_back(0); })},
       {"a host that does not exist", "complete",
-       of_hosts([](auto& hosts) { hosts[1] = 1'000'000; })},
-      {"a negative host", "complete", of_hosts([](auto& hosts) { hosts[1] = -1; })},
-      {"hosts forgotten", "complete", of_hosts([](auto& hosts) { hosts.clear(); })},
+       of_workers([](auto& workers) { workers[1] = 1'000'000; })},
+      {"a negative host", "complete", of_workers([](auto& workers) { workers[1] = -1; })},
+      {"hosts forgotten", "complete", of_workers([](auto& workers) { workers.clear(); })},
       {"several stages under another policy than flush", "complete",
        [](Schedule& schedule) {
-         if (schedule.shape.hosts.empty()) return false;
+         if (schedule.shape.worker_of_replica.empty()) return false;
          schedule.shape.policy = WeightPolicy::Stash;
          return true;
        }},
       {"a worker's two stages exchanged", "pairing",
        [](Schedule& schedule) {
-         if (schedule.shape.hosts.empty()) return false;
-         const int worker = schedule.shape.hosts[0];
+         if (schedule.shape.worker_of_replica.empty()) return false;
+         const int worker = schedule.shape.worker_of_replica[0];
          const auto other = std::find_if(schedule.workers[static_cast<size_t>(worker)].begin(),
                                          schedule.workers[static_cast<size_t>(worker)].end(),
                                          [](const Action& a) { return a.stage.value != 0; })

@@ -123,7 +123,7 @@ TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
   for_each_sample([](Kind kind, const ScheduleShape& shape) {
     // Several stages per worker and split backwards have closed forms of their own, which the
     // generators' tests hold.
-    if (!shape.hosts.empty() || kind == Kind::ZbH1 || kind == Kind::ZbH2) return;
+    if (!shape.worker_of_replica.empty() || kind == Kind::ZbH1 || kind == Kind::ZbH2) return;
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
     for (int w = 0; w < shape.num_workers(); ++w) {
@@ -248,7 +248,7 @@ RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
   const int64_t credits = min_credits(full);
   RC_ASSERT(credits >= 0);
   // Workers with several stages send several messages of a micro-batch along one channel.
-  if (shape.hosts.empty())
+  if (shape.worker_of_replica.empty())
     RC_ASSERT(credits <= schedule::pipeline_depth(shape) + shape.slack * (shape.num_stages() - 1));
   RC_ASSERT(first_violation(full, std::max<int64_t>(credits, 1)) == "");
   RC_ASSERT(schedule::parse_schedule(to_text(full), "s.txt") == full);

@@ -62,11 +62,12 @@ inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
   return result;
 }
 
-/// The shape with the hosts of the kind, two stages per worker for interleaved; nothing when
-/// generate() refuses it.
+/// The shape with the worker_of_replica of the kind, two stages per worker for interleaved; nothing
+/// when generate() refuses it.
 inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& shape) {
   try {
-    const ScheduleShape hosted = schedule::with_hosts(kind, shape, schedule::default_chunks(kind));
+    const ScheduleShape hosted =
+        schedule::with_placement(kind, shape, schedule::default_chunks(kind));
     schedule::check_runs(kind, hosted);
     return hosted;
   } catch (const ConfigError&) {

@@ -265,7 +265,7 @@ TEST(HostileSchedules, CyclesThroughManySyncsAreSearchedInTime) {
         .lowered = true,
         .workers = std::vector<std::vector<schedule::Action>>(static_cast<size_t>(workers))};
     for (int s = 0; s < workers; ++s) {
-      for (int k = 0; k < 3; ++k) schedule.shape.hosts.push_back((s + k) % workers);
+      for (int k = 0; k < 3; ++k) schedule.shape.worker_of_replica.push_back((s + k) % workers);
       const StageId stage{s};
       schedule.workers[static_cast<size_t>(s)] = {{.op = schedule::Op::SyncGradients,
                                                    .stage = stage,

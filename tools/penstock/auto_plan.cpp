@@ -87,8 +87,8 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     options.micro_batches = micro_batches;
     if (options.strategy == "eager-1f1b") options.slack = result.plan->slack;
     std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
-    result.plan = planner::price_hosted_plan(profile, cluster(), result.plan->stages,
-                                             result.plan->hosts, options);
+    result.plan = planner::price_placed_plan(profile, cluster(), result.plan->stages,
+                                             result.plan->worker_of_replica, options);
     if (result.plan->alternatives.empty()) result.plan->alternatives = std::move(alternatives);
   }
   return scale_plan(std::move(*result.plan), request.mini_batch_size);

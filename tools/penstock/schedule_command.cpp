@@ -96,7 +96,7 @@ Request asked_for(const Options& options) {
   const int chunks =
       options.chunks_option->empty() ? schedule::default_chunks(request.kind) : options.chunks;
   shape.replicas = replicas_of(options, request.kind, chunks);
-  shape = schedule::with_hosts(request.kind, shape, chunks);
+  shape = schedule::with_placement(request.kind, shape, chunks);
   if (request.kind == schedule::Kind::EagerOneFOneB || !options.slack_option->empty())
     shape.slack = options.slack;
   shape.micro_batches = options.micro_batches;

@@ -59,11 +59,11 @@ struct Run {
 };
 
 std::string config_of(const schedule::Schedule& schedule) {
-  if (schedule.shape.hosts.empty())
+  if (schedule.shape.worker_of_replica.empty())
     return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
   plan::Plan plan;
   plan.strategy = schedule.kind;
-  plan.hosts = schedule.shape.hosts;
+  plan.worker_of_replica = schedule.shape.worker_of_replica;
   plan.stages.resize(schedule.shape.replicas.size());
   return plan.config();
 }
@@ -126,7 +126,7 @@ Json json_of(const SimulateOptions& options, const Run& run) {
 std::string shown_config(const Run& run) {
   constexpr size_t kMostStages = 32;
   const size_t stages = run.shape.replicas.size();
-  const bool is_short = stages <= kMostStages || !run.shape.hosts.empty();
+  const bool is_short = stages <= kMostStages || !run.shape.worker_of_replica.empty();
   if (is_short) return fmt::format("{} ({} workers)", run.config, run.shape.num_workers());
   return fmt::format("on {} stages ({} workers)", stages, run.shape.num_workers());
 }

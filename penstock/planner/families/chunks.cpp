@@ -27,7 +27,7 @@ struct Layout {
   int chunks = 2;
   std::vector<int> worker_of = {};  ///< per chunk
   std::vector<double> speeds = {};  ///< the slowest of all copies
-  std::vector<int> hosts = {};
+  std::vector<int> worker_of_replica = {};
   int replicas = 1;
 
   int stages() const { return static_cast<int>(worker_of.size()); }
@@ -68,9 +68,9 @@ Layout layout_of(const Context& context, Kind kind, int copies, int workers, int
     layout.speeds.push_back(speed);
   }
   layout.replicas = chimera ? 2 * copies : copies;
-  layout.hosts = chimera      ? schedule::bidirectional_hosts(stages, copies)
-                 : is_v(kind) ? schedule::v_hosts(stages, copies)
-                              : schedule::loop_hosts(stages, workers, copies);
+  layout.worker_of_replica = chimera      ? schedule::bidirectional_placement(stages, copies)
+                             : is_v(kind) ? schedule::v_placement(stages, copies)
+                                          : schedule::loop_placement(stages, workers, copies);
   return layout;
 }
 
@@ -158,7 +158,7 @@ class Cutter {
       begin = end;
     }
     split.recompute.assign(ends.size(), context_.recompute == Recompute::Always);
-    split.hosts = layout_.hosts;
+    split.worker_of_replica = layout_.worker_of_replica;
     return split;
   }
 

@@ -65,7 +65,7 @@ Tried tried(const Context& context, Candidate candidate) {
       return {std::move(candidate), {}, "a step has too many actions to be simulated"};
     predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
     std::string reason = over_limit(context, candidate.split, priced.plan);
-    if (reason.empty() || candidate.split.hosts.empty())
+    if (reason.empty() || candidate.split.worker_of_replica.empty())
       return {std::move(candidate), std::move(priced), std::move(reason)};
     bool changed = false;
     for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Recompute::Auto; ++s) {

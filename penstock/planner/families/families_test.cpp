@@ -74,10 +74,11 @@ TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
   for (const auto& [workers, copies] : {std::pair{8, 1}, std::pair{4, 2}}) {
     plan::Plan plan = *make_plan(profile, flat_cluster(workers, 1'000'000'000'000), options).plan;
     for (plan::Stage& stage : plan.stages) stage.replicas = copies;
-    plan.hosts = schedule::loop_hosts(static_cast<int>(plan.stages.size()), workers, copies);
+    plan.worker_of_replica =
+        schedule::loop_placement(static_cast<int>(plan.stages.size()), workers, copies);
     const plan::Plan chunked =
-        price_hosted_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), plan.stages,
-                          plan.hosts, options);
+        price_placed_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), plan.stages,
+                          plan.worker_of_replica, options);
     // A line of as many workers with one stage each, and as many copies.
     std::vector<std::vector<std::string>> stages(static_cast<size_t>(workers));
     for (size_t l = 0; l < 16; ++l)
@@ -327,7 +328,7 @@ TEST(SynchronousPipelines, AreSimulatedNotPricedByFormula) {
   options.chunks = 4;
   const plan::Plan interleaved = *planned(eight_layers(), cluster, "interleaved", options).plan;
   EXPECT_EQ(interleaved.config(), "2x4 chunks");
-  EXPECT_EQ(interleaved.hosts, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(interleaved.worker_of_replica, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
   // A step of 8 x 12,000 ns, and (p-1)(F+B)/v = 12,000/4 of idle time.
   EXPECT_NEAR(interleaved.throughput_samples_per_s, 8e9 / (8 * 12'000 + 12'000 / 4),
               8e9 / 99'000 * 0.01);
@@ -367,7 +368,7 @@ TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
     const plan::Plan again = reprice(plan, eight_layers(), cluster, "penstock");
     EXPECT_EQ(again.throughput_samples_per_s, plan.throughput_samples_per_s) << strategy;
     EXPECT_EQ(again.stages, plan.stages) << strategy;
-    EXPECT_EQ(again.hosts, plan.hosts) << strategy;
+    EXPECT_EQ(again.worker_of_replica, plan.worker_of_replica) << strategy;
   }
 }
 

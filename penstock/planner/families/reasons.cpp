@@ -39,7 +39,7 @@ std::string binding_place(const Context& context, const Split& split, size_t sta
 }
 
 std::string config_of(const Split& split) {
-  if (!split.hosts.empty())
+  if (!split.worker_of_replica.empty())
     return fmt::format("into {} stages on {} workers", split.stages.size(), split.num_workers());
   std::string config;
   for (const int count : split.replicas())

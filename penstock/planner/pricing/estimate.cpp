@@ -25,7 +25,7 @@ struct Copies {
     count = kind == Kind::Chimera ? std::max<int64_t>(replicas / 2, 1) : replicas;
     workers = std::max<int64_t>(plan.num_workers() / count, 1);
     chunks = std::max<int64_t>(
-        static_cast<int64_t>(plan.hosts.size()) / std::max(plan.num_workers(), 1), 1);
+        static_cast<int64_t>(plan.worker_of_replica.size()) / std::max(plan.num_workers(), 1), 1);
     micro_batches = ceil_div(plan.micro_batches, count);
   }
 };
@@ -117,10 +117,10 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
 
 void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMemory>& memories,
                             Plan& plan) {
-  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
+  const std::vector<std::vector<int>> worker_of_replica = plan::workers_by_stage(plan);
   std::vector<std::vector<size_t>> held(static_cast<size_t>(plan.num_workers()));
-  for (size_t s = 0; s < hosts.size(); ++s) {
-    for (const int worker : hosts[s]) held[static_cast<size_t>(worker)].push_back(s);
+  for (size_t s = 0; s < worker_of_replica.size(); ++s) {
+    for (const int worker : worker_of_replica[s]) held[static_cast<size_t>(worker)].push_back(s);
   }
   const Copies copies(model.kind, plan);
   for (const std::vector<size_t>& stages : held) {

@@ -36,7 +36,7 @@ plan::Plan straight_plan(int workers, const std::string& strategy, int64_t micro
   return *result.plan;
 }
 
-// One layer per stage, and what a generator wants of hosts.
+// One layer per stage, and what a generator wants of worker_of_replica.
 Split split_of(Kind kind, const std::vector<bool>& recompute, int replicas, int chunks) {
   Split split;
   split.kind = kind;
@@ -46,7 +46,8 @@ Split split_of(Kind kind, const std::vector<bool>& recompute, int replicas, int 
     split.places.push_back({static_cast<int>(s) * replicas, replicas});
   }
   split.recompute = recompute;
-  split.hosts = with_hosts(kind, {.replicas = split.replicas()}, chunks).hosts;
+  split.worker_of_replica =
+      with_placement(kind, {.replicas = split.replicas()}, chunks).worker_of_replica;
   return split;
 }
 
@@ -89,7 +90,7 @@ TEST(Estimate, InterleavedWithOneStagePerWorkerHasNoHosts) {
   const PlanOptions options;
   const Context context(profile, cluster, options);
   Split split = split_of(Kind::Interleaved, std::vector<bool>(4), 1, 2);
-  split.hosts.clear();
+  split.worker_of_replica.clear();
   for (int s = 0; s < 4; ++s) split.places[static_cast<size_t>(s)] = {s, 1};
   const plan::Plan plan = price(context, split, 1'000'000);
   EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));

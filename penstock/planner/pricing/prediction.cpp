@@ -148,7 +148,7 @@ void fill_in(const Split& split, const std::vector<StageMemory>& memories, const
                                      .micro_batches = 1,
                                      .accumulate = 1,
                                      .policy = split.policy,
-                                     .hosts = split.hosts});
+                                     .worker_of_replica = split.worker_of_replica});
   std::vector<int64_t> worker_bytes = outcome.peak_memory_bytes;
   for (size_t w = 0; w < worker_bytes.size(); ++w) {
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {

@@ -43,7 +43,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   const cluster::WorkerRange& place = split.places[index];
   plan::Stage stage;
   stage.replicas = place.count;
-  stage.first_worker = split.hosts.empty() ? place.first : -1;
+  stage.first_worker = split.worker_of_replica.empty() ? place.first : -1;
   stage.recompute = split.recompute[index];
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
@@ -68,8 +68,9 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
   const cluster::Topology& topology = context.topology();
-  const int level = split.hosts.empty() ? topology.level_of(place)
-                                        : level_of_all(topology, split.hosts_of(index));
+  const int level = split.worker_of_replica.empty()
+                        ? topology.level_of(place)
+                        : level_of_all(topology, split.workers_of(index));
   stage.sync_ns = context.model->sync_ns(stage.weight_bytes, stage.replicas, level);
   return stage;
 }
@@ -81,8 +82,8 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
   std::map<std::pair<int, int>, double> links_ns;
   double slowest = 0;
   for (size_t s = 0; s < cut_bytes.size(); ++s) {
-    const std::span<const int> from = split.hosts_of(s);
-    const std::span<const int> to = split.hosts_of(s + 1);
+    const std::span<const int> from = split.workers_of(s);
+    const std::span<const int> to = split.workers_of(s + 1);
     for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
       if (from[k] == to[k]) continue;
       double& ns = links_ns[std::minmax(from[k], to[k])];
@@ -96,7 +97,7 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
 
 int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& plan,
                       const std::vector<int64_t>& cut_bytes) {
-  if (!split.hosts.empty()) {
+  if (!split.worker_of_replica.empty()) {
     return rounded_ns(std::max(busiest_worker(context, plan).ns,
                                slowest_shared_cut_ns(context, split, cut_bytes)));
   }
@@ -121,29 +122,30 @@ std::vector<int> Split::replicas() const {
 }
 
 int Split::num_workers() const {
-  if (!hosts.empty()) return *std::max_element(hosts.begin(), hosts.end()) + 1;
+  if (!worker_of_replica.empty())
+    return *std::max_element(worker_of_replica.begin(), worker_of_replica.end()) + 1;
   int workers = 0;
   for (const cluster::WorkerRange& place : places) workers += place.count;
   return workers;
 }
 
-std::span<const int> Split::hosts_of(size_t stage) const {
-  return std::span(hosts).subspan(static_cast<size_t>(places[stage].first),
-                                  static_cast<size_t>(places[stage].count));
+std::span<const int> Split::workers_of(size_t stage) const {
+  return std::span(worker_of_replica)
+      .subspan(static_cast<size_t>(places[stage].first), static_cast<size_t>(places[stage].count));
 }
 
 double stage_speed(const Context& context, const Split& split, size_t stage) {
-  if (split.hosts.empty()) return context.speed(split.places[stage]);
+  if (split.worker_of_replica.empty()) return context.speed(split.places[stage]);
   double slowest = HUGE_VAL;
-  for (const int worker : split.hosts_of(stage))
+  for (const int worker : split.workers_of(stage))
     slowest = std::min(slowest, context.speed({worker, 1}));
   return slowest;
 }
 
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage) {
-  if (split.hosts.empty()) return context.limit_bytes(split.places[stage]);
+  if (split.worker_of_replica.empty()) return context.limit_bytes(split.places[stage]);
   int64_t least = 0;
-  for (const int worker : split.hosts_of(stage)) {
+  for (const int worker : split.workers_of(stage)) {
     const int64_t limit = context.limit_bytes({worker, 1});
     if (limit > 0 && (least == 0 || limit < least)) least = limit;
   }
@@ -255,7 +257,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
                        : context.options.micro_batches > 0 ? context.options.micro_batches
                                                            : chosen_micro_batches(context, split);
   plan.cluster = context.cluster;
-  plan.hosts = split.hosts;
+  plan.worker_of_replica = split.worker_of_replica;
   plan.slack = split.slack;
   std::vector<StageId> stage_of_layer(context.layers.size());
   for (size_t s = 0; s < split.stages.size(); ++s) {
@@ -282,21 +284,22 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
 }
 
 double stage_ns(const Context& context, const Plan& plan, size_t index,
-                std::span<const int> hosts) {
+                std::span<const int> worker_of_replica) {
   const plan::Stage& stage = plan.stages[index];
   const cluster::Topology& topology = context.topology();
-  const int level = hosts.empty() ? topology.level_of({stage.first_worker, stage.replicas})
-                                  : level_of_all(topology, hosts);
+  const int level = worker_of_replica.empty()
+                        ? topology.level_of({stage.first_worker, stage.replicas})
+                        : level_of_all(topology, worker_of_replica);
   return context.model->stage_ns({stage.work_ns(), stage.step_ns, stage.weight_bytes},
                                  stage.replicas, level, plan.micro_batches);
 }
 
 BusiestWorker busiest_worker(const Context& context, const Plan& plan) {
   std::vector<BusiestWorker> workers(static_cast<size_t>(plan.num_workers()));
-  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
-  for (size_t s = 0; s < hosts.size(); ++s) {
-    const double ns = stage_ns(context, plan, s, hosts[s]);
-    for (const int worker : hosts[s]) {
+  const std::vector<std::vector<int>> worker_of_replica = plan::workers_by_stage(plan);
+  for (size_t s = 0; s < worker_of_replica.size(); ++s) {
+    const double ns = stage_ns(context, plan, s, worker_of_replica[s]);
+    for (const int worker : worker_of_replica[s]) {
       BusiestWorker& busy = workers[static_cast<size_t>(worker)];
       busy.worker = worker;
       busy.ns += ns;

@@ -16,17 +16,17 @@ struct Split {
   schedule::Kind kind = schedule::Kind::OneFOneB;
   schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
   std::vector<std::vector<LayerId>> stages;
-  /// One per stage, disjoint; with `hosts`: where its workers stand in them.
+  /// One per stage, disjoint; with `worker_of_replica`: where its workers stand in them.
   std::vector<cluster::WorkerRange> places;
   std::vector<bool> recompute;  ///< one per stage
-  /// As plan::Plan::hosts: where workers hold several stages, otherwise empty.
-  std::vector<int> hosts = {};
+  /// As plan::Plan::worker_of_replica: where workers hold several stages, otherwise empty.
+  std::vector<int> worker_of_replica = {};
   int64_t slack = 0;  ///< eager-1f1b
 
   std::vector<int> replicas() const;
   int num_workers() const;
-  /// The workers of a stage, for splits with `hosts`. O(1).
-  std::span<const int> hosts_of(size_t stage) const;
+  /// The workers of a stage, for splits with `worker_of_replica`. O(1).
+  std::span<const int> workers_of(size_t stage) const;
 };
 
 /// The nearest integer, at most 2^63 - 1.
@@ -76,10 +76,10 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
 /// cannot run the split.
 plan::Plan price(const Context& context, const Split& split, int64_t micro_batches = 0);
 
-/// Time per micro-batch of a stage of a plan under the context's cost model. `hosts`: the stage's
-/// workers, where workers hold several stages.
+/// Time per micro-batch of a stage of a plan under the context's cost model. `worker_of_replica`:
+/// the stage's workers, where workers hold several stages.
 double stage_ns(const Context& context, const plan::Plan& plan, size_t stage,
-                std::span<const int> hosts = {});
+                std::span<const int> worker_of_replica = {});
 
 /// The worker whose stages take longest together, for plans whose workers hold several.
 struct BusiestWorker {

@@ -177,18 +177,20 @@ std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& mo
   const cluster::Topology& topology = model.topology();
   const auto samples = static_cast<double>(plan.micro_batch_size);
   const double samples_per_step = samples * static_cast<double>(plan.micro_batches);
-  const std::vector<std::vector<int>> hosts = plan::hosts_by_stage(plan);
+  const std::vector<std::vector<int>> worker_of_replica = plan::workers_by_stage(plan);
   const auto range_of = [&](size_t stage) {
     return WorkerRange{plan.stages[stage].first_worker, plan.stages[stage].replicas};
   };
   const auto seats_of = [&](size_t stage) {
-    return hosts.empty() ? Seats{range_of(stage)} : Seats{{}, &hosts[stage]};
+    return worker_of_replica.empty() ? Seats{range_of(stage)}
+                                     : Seats{{}, &worker_of_replica[stage]};
   };
   const auto within = [&](const plan::Link& link, int unit_size) {
     const size_t from = link.from.index();
     const size_t to = link.to.index();
-    return hosts.empty() ? share_within_unit(range_of(from), range_of(to), unit_size)
-                         : share_within_unit(hosts[from], hosts[to], unit_size);
+    return worker_of_replica.empty()
+               ? share_within_unit(range_of(from), range_of(to), unit_size)
+               : share_within_unit(worker_of_replica[from], worker_of_replica[to], unit_size);
   };
   std::vector<double> result;
   for (int level = 1; level <= topology.num_levels(); ++level) {

@@ -108,22 +108,25 @@ PlanView::PlanView(const plan::Plan& described, int64_t memory_limit_bytes)
   if (!workers.empty()) find_slowest_link();
 }
 
-// The plan may be made by hand: hosts that are not in the cluster, or too few, are shown as none.
+// The plan may be made by hand: worker_of_replica that are not in the cluster, or too few, are
+// shown as none.
 void PlanView::add_workers(int64_t memory_limit_bytes) {
-  hosts_ = plan::hosts_by_stage(plan);
+  workers_by_stage_ = plan::workers_by_stage(plan);
   const int most = topology ? topology->num_workers() : 0;
   const auto outside = [&](int worker) { return worker < 0 || worker >= most; };
-  const bool complete =
-      hosts_.size() == plan.stages.size() &&
-      std::none_of(hosts_.begin(), hosts_.end(), [](const auto& hosts) { return hosts.empty(); });
-  if (!complete || std::any_of(plan.hosts.begin(), plan.hosts.end(), outside))
-    return hosts_.clear();
+  const bool complete = workers_by_stage_.size() == plan.stages.size() &&
+                        std::none_of(workers_by_stage_.begin(), workers_by_stage_.end(),
+                                     [](const auto& workers) { return workers.empty(); });
+  if (!complete ||
+      std::any_of(plan.worker_of_replica.begin(), plan.worker_of_replica.end(), outside))
+    return workers_by_stage_.clear();
   workers.resize(static_cast<size_t>(plan.num_workers()));
-  for (size_t s = 0; s < hosts_.size(); ++s) {
-    const auto [least, last] = std::minmax_element(hosts_[s].begin(), hosts_[s].end());
+  for (size_t s = 0; s < workers_by_stage_.size(); ++s) {
+    const auto [least, last] =
+        std::minmax_element(workers_by_stage_[s].begin(), workers_by_stage_[s].end());
     stages[s].where = where({*least, *last - *least + 1});
-    stages[s].workers = list_of(hosts_[s]);
-    for (const int w : hosts_[s]) {
+    stages[s].workers = list_of(workers_by_stage_[s]);
+    for (const int w : workers_by_stage_[s]) {
       WorkerView& worker = workers[static_cast<size_t>(w)];
       worker.stages.push_back(s);
       worker.time_ns += stages[s].time_ns();
@@ -177,8 +180,9 @@ void PlanView::add_link(const plan::Link& link) {
     view.level = level_name(level);
     view.by_reference = topology->path(level).by_reference;
     view.time_ns = there_and_back_ns(static_cast<double>(link.bytes), topology->path(level));
-  } else if (exists(link) && !hosts_.empty()) {
-    const int level = level_between(hosts_[link.from.index()], hosts_[link.to.index()]);
+  } else if (exists(link) && !workers_by_stage_.empty()) {
+    const int level =
+        level_between(workers_by_stage_[link.from.index()], workers_by_stage_[link.to.index()]);
     view.level = level == 0 ? "one worker" : level_name(level);
     view.by_reference = level == 0 || topology->path(level).by_reference;
     if (level > 0)
@@ -242,8 +246,8 @@ void PlanView::find_slowest_link() {
   for (size_t l = 0; l < plan.links.size(); ++l) {
     const plan::Link& link = plan.links[l];
     if (!exists(link)) continue;
-    const std::vector<int>& from = hosts_[link.from.index()];
-    const std::vector<int>& to = hosts_[link.to.index()];
+    const std::vector<int>& from = workers_by_stage_[link.from.index()];
+    const std::vector<int>& to = workers_by_stage_[link.to.index()];
     for (size_t k = 0; k < std::min(from.size(), to.size()); ++k) {
       if (from[k] == to[k]) continue;
       Shared& shared = between[std::minmax(from[k], to[k])];

@@ -100,7 +100,8 @@ struct PlanView {
   std::string where(cluster::WorkerRange range, int least_level = 1) const;
 
  private:
-  std::vector<std::vector<int>> hosts_;  ///< by stage; empty when no worker holds several
+  std::vector<std::vector<int>>
+      workers_by_stage_;  ///< by stage; empty when no worker holds several
   void add_stage(const plan::Stage& stage, std::optional<cluster::WorkerRange> place,
                  int64_t memory_limit_bytes);
   void add_link(const plan::Link& link);

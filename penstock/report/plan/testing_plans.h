@@ -141,7 +141,7 @@ inline plan::Plan v_plan(int workers) {
   plan.bytes_per_sample = {1e6, 2e6};
   for (int s = 0; s < 2 * workers; ++s) {
     plan.stages[static_cast<size_t>(s)].first_worker = -1;
-    plan.hosts.push_back(s < workers ? s : 2 * workers - 1 - s);
+    plan.worker_of_replica.push_back(s < workers ? s : 2 * workers - 1 - s);
   }
   return plan;
 }
@@ -206,9 +206,9 @@ inline std::vector<std::pair<std::string, plan::Plan>> sample_plans() {
   for (const int workers : {1, 2, 7, 16, 300})
     plans.emplace_back("V of " + std::to_string(workers), v_plan(workers));
   plan::Plan homeless = v_plan(4);
-  homeless.hosts = {0, 1, 2};
+  homeless.worker_of_replica = {0, 1, 2};
   plans.emplace_back("too few hosts", homeless);
-  homeless.hosts = {0, 1, 2, 3, 3, 2, -1, 1'000'000'000};
+  homeless.worker_of_replica = {0, 1, 2, 3, 3, 2, -1, 1'000'000'000};
   plans.emplace_back("hosts outside the cluster", homeless);
   plan::Plan threads = chain_plan(2, 1);
   threads.cluster = cluster::local_cluster(2, 9'000'000'000);

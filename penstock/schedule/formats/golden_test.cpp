@@ -30,7 +30,7 @@ std::vector<Golden> golden_schedules() {
   };
   const auto placed = [&](Kind kind, std::vector<int> replicas, int64_t micro_batches,
                           int64_t accumulate, int chunks) {
-    return with_hosts(kind, shape(std::move(replicas), micro_batches, accumulate), chunks);
+    return with_placement(kind, shape(std::move(replicas), micro_batches, accumulate), chunks);
   };
   ScheduleShape eager = shape(four, 8, 8);
   eager.slack = 1;

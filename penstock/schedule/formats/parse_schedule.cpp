@@ -141,8 +141,8 @@ ScheduleShape read_shape(const Header& header) {
                       .micro_batches = header.count("micro-batches"),
                       .accumulate = header.count("accumulate")};
   if (header.has("hosts")) {
-    shape.hosts = header.counts("hosts");
-    if (shape.hosts.empty())
+    shape.worker_of_replica = header.counts("hosts");
+    if (shape.worker_of_replica.empty())
       header.place_of("hosts").fail("hosts: expected the worker of each replica, found nothing");
   }
   if (header.has("slack")) shape.slack = header.count("slack");
@@ -153,7 +153,7 @@ ScheduleShape read_shape(const Header& header) {
     shape.policy = parse_weight_policy(policy);
     validate(shape);
   } catch (const ConfigError& error) {
-    header.place_of(shape.hosts.empty() ? "replicas" : "hosts").fail(error.what());
+    header.place_of(shape.worker_of_replica.empty() ? "replicas" : "hosts").fail(error.what());
   }
   return shape;
 }

@@ -30,10 +30,13 @@ class ShapeInference {
         at(parts[0].row).fail(fmt::format("stage {} has no row", shape.num_stages()));
       shape.replicas.push_back(static_cast<int>(parts.size()));
       for (const size_t row : rows_in_turn(stage, parts))
-        shape.hosts.push_back(static_cast<int>(row));
+        shape.worker_of_replica.push_back(static_cast<int>(row));
     }
-    const auto is_own_index = [&](const int& host) { return host == &host - shape.hosts.data(); };
-    if (std::all_of(shape.hosts.begin(), shape.hosts.end(), is_own_index)) shape.hosts.clear();
+    const auto is_own_index = [&](const int& worker) {
+      return worker == &worker - shape.worker_of_replica.data();
+    };
+    if (std::all_of(shape.worker_of_replica.begin(), shape.worker_of_replica.end(), is_own_index))
+      shape.worker_of_replica.clear();
     try {
       validate(shape);
     } catch (const ConfigError& error) {

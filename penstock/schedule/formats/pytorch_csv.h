@@ -19,8 +19,9 @@ struct ParsedCsv {
   std::vector<std::string> notes;
 };
 
-/// Compute only, or with sends and receives. Row w is worker w; stages, hosts and micro-batches are
-/// inferred; all micro-batches form one mini-batch under flush. Reads F, B, I, W, the messages, and
+/// Compute only, or with sends and receives. Row w is worker w; stages, worker_of_replica and
+/// micro-batches are inferred; all micro-batches form one mini-batch under flush. Reads F, B, I, W,
+/// the messages, and
 /// `(0F3;7B1)OVERLAP_F_B` as its actions in turn. UNSHARD and RESHARD say nothing here and are left
 /// out. A stage in r rows has r replicas if each row holds micro-batches k, k + r, k + 2r, ... of
 /// it; otherwise the file is refused. With sends and receives (or where none are needed),

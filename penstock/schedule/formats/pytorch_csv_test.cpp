@@ -97,9 +97,10 @@ TEST(PyTorchCsv, SendsAndReceivesGetVersionsAndOneStep) {
 }
 
 TEST(PyTorchCsv, SeveralStagesOfARankAreItsHosts) {
-  EXPECT_EQ(parse_schedule(kLooped, "s.csv").shape.hosts, loop_hosts(4, 2));
-  EXPECT_EQ(parse_schedule(kVShaped, "s.csv").shape.hosts, v_hosts(4));
-  EXPECT_THAT(parse_schedule("2F0,0F0\n1F0\n", "s.csv").shape.hosts, ElementsAre(0, 1, 0));
+  EXPECT_EQ(parse_schedule(kLooped, "s.csv").shape.worker_of_replica, loop_placement(4, 2));
+  EXPECT_EQ(parse_schedule(kVShaped, "s.csv").shape.worker_of_replica, v_placement(4));
+  EXPECT_THAT(parse_schedule("2F0,0F0\n1F0\n", "s.csv").shape.worker_of_replica,
+              ElementsAre(0, 1, 0));
 }
 
 TEST(PyTorchCsv, CellsComeBackAsTheyWere) {
@@ -118,7 +119,7 @@ TEST(PyTorchCsv, AVInMessagesEqualsOursLowered) {
 TEST(PyTorchCsv, RowsAreWorkersInTheirOrderAndReplicasAreFoundByTheirTurns) {
   const Schedule schedule = parse_schedule("1F0,1F1,1B0,1B1\n0F1,0B1\n0F0,0B0\n", "s.csv");
   EXPECT_EQ(schedule.shape.replicas, (std::vector<int>{2, 1}));
-  EXPECT_THAT(schedule.shape.hosts, ElementsAre(2, 1, 0));
+  EXPECT_THAT(schedule.shape.worker_of_replica, ElementsAre(2, 1, 0));
   EXPECT_EQ(schedule.shape.micro_batches, 2);
   EXPECT_EQ(schedule.shape.accumulate, 2);
   EXPECT_EQ(to_text(schedule.workers[1][0]), "0F1");
@@ -248,15 +249,17 @@ RC_GTEST_PROP(PyTorchCsv, AnyPlacementAndOrderComesBack, ()) {
     std::vector<int> workers(static_cast<size_t>(num_workers));
     std::iota(workers.begin(), workers.end(), 0);
     std::shuffle(workers.begin(), workers.end(), random);
-    shape.hosts.insert(shape.hosts.end(), workers.begin(), workers.begin() + count);
+    shape.worker_of_replica.insert(shape.worker_of_replica.end(), workers.begin(),
+                                   workers.begin() + count);
   }
-  std::vector<int> used = shape.hosts;
+  std::vector<int> used = shape.worker_of_replica;
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
-  for (int& host : shape.hosts)
-    host = static_cast<int>(std::lower_bound(used.begin(), used.end(), host) - used.begin());
-  if (shape.hosts.size() == used.size() && std::is_sorted(shape.hosts.begin(), shape.hosts.end()))
-    shape.hosts.clear();
+  for (int& worker : shape.worker_of_replica)
+    worker = static_cast<int>(std::lower_bound(used.begin(), used.end(), worker) - used.begin());
+  if (shape.worker_of_replica.size() == used.size() &&
+      std::is_sorted(shape.worker_of_replica.begin(), shape.worker_of_replica.end()))
+    shape.worker_of_replica.clear();
 
   Schedule schedule{.kind = "custom", .shape = shape, .workers = {}};
   schedule.workers.resize(used.size());

@@ -69,7 +69,8 @@ std::string to_text(const Schedule& schedule) {
   std::string text = "# penstock schedule 1\n# kind: " + schedule.kind;
   text.reserve(text.size() + static_cast<size_t>(schedule.num_actions()) * 10);
   append_numbers(text, "replicas", schedule.shape.replicas);
-  if (!schedule.shape.hosts.empty()) append_numbers(text, "hosts", schedule.shape.hosts);
+  if (!schedule.shape.worker_of_replica.empty())
+    append_numbers(text, "hosts", schedule.shape.worker_of_replica);
   text += "\n# micro-batches: ";
   append_number(text, schedule.shape.micro_batches);
   text += "  accumulate: ";

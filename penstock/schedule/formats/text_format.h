@@ -16,10 +16,9 @@
 // it is yes if anything but F, B, I and W without versions occurs. These keys are written only
 // where they say something:
 //
-//   # hosts: 0 1 1 0      ScheduleShape::hosts, the worker of each replica, stage by stage
-//   # slack: 1            ScheduleShape::slack
-//   # recompute: 0 2      the stages that recompute
-//   # norm: yes           ScheduleShape::global_norm
+//   # worker_of_replica: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica,
+//   stage by stage # slack: 1            ScheduleShape::slack # recompute: 0 2      the stages that
+//   recompute # norm: yes           ScheduleShape::global_norm
 //
 // Files without the header are taken as PyTorch's CSV (pytorch_csv.h). Spaces around actions are
 // ignored.

@@ -72,8 +72,10 @@ TEST(ParseSchedule, ReadsEveryAction) {
 }
 
 TEST(ToText, WritesTheRareKeysWhereTheySaySomething) {
-  ScheduleShape shape{
-      .replicas = {1, 1, 1, 1}, .micro_batches = 2, .accumulate = 2, .hosts = v_hosts(4)};
+  ScheduleShape shape{.replicas = {1, 1, 1, 1},
+                      .micro_batches = 2,
+                      .accumulate = 2,
+                      .worker_of_replica = v_placement(4)};
   shape.slack = 3;
   shape.recompute = {false, true, false, true};
   shape.global_norm = true;
@@ -237,7 +239,7 @@ RC_GTEST_PROP(TextForm, AnyScheduleComesBack, ()) {
   const int chunks = *rc::gen::inRange(1, 4);
   const int copies = *rc::gen::inRange(1, 3);
   shape.replicas.assign(static_cast<size_t>(workers * chunks), copies);
-  shape.hosts = loop_hosts(workers * chunks, workers, copies);
+  shape.worker_of_replica = loop_placement(workers * chunks, workers, copies);
   shape.slack = *rc::gen::inRange(0, 3);
   shape.global_norm = *rc::gen::arbitrary<bool>();
   const int recomputing = *rc::gen::inRange(-1, workers * chunks);

@@ -1,7 +1,7 @@
-// Chimera: two pipelines in opposite directions over the same workers (bidirectional_hosts()), so
-// that each fills the other's bubble. Even micro-batches run down the workers, odd ones up; every
-// worker holds two stages, every stage two replicas whose gradients are summed before the step. 4
-// stages, 4 micro-batches, F = B; f and b run up:
+// Chimera: two pipelines in opposite directions over the same workers (bidirectional_placement()),
+// so that each fills the other's bubble. Even micro-batches run down the workers, odd ones up;
+// every worker holds two stages, every stage two replicas whose gradients are summed before the
+// step. 4 stages, 4 micro-batches, F = B; f and b run up:
 //
 //   w0  F0 F2 .  f1 b1 f3 b3 B0 .  B2
 //   w1  .  F0 f1 F2 f3 b1 B0 b3 B2 .

@@ -1,4 +1,4 @@
-// DualPipeV: DualPipe cut in half. Two stages per worker in a V (v_hosts()); in the middle a
+// DualPipeV: DualPipe cut in half. Two stages per worker in a V (v_placement()); in the middle a
 // forward of one stage stands beside a backward of the other, whose messages it can hide. 4 stages
 // on 2 workers, 6 micro-batches, F = I = W, B = I + W; f, b, i and w are the second stage:
 //

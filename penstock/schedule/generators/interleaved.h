@@ -1,5 +1,5 @@
 // Interleaved 1F1B: 1F1B with a flush over v stages (chunks) per worker, dealt out in turn
-// (loop_hosts()). 8 stages on 4 workers, 4 micro-batches; f and b are the second chunk:
+// (loop_placement()). 8 stages on 4 workers, 4 micro-batches; f and b are the second chunk:
 //
 //   w0  F0 F1 F2 F3 f0 f1 f2 f3 .  .  .  b0 .  b1 .  b2 .  b3 B0 B1 B2 B3
 //   w1  .  F0 F1 F2 F3 f0 f1 f2 f3 .  b0 .  b1 .  b2 .  b3 B0 B1 B2 B3 .

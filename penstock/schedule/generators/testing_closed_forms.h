@@ -34,7 +34,7 @@ inline ScheduleShape shape_of(const Case& c, int copies = 1) {
                       .micro_batches = c.m,
                       .accumulate = std::max<int64_t>(c.m, 1),
                       .slack = c.slack};
-  return with_hosts(c.kind, shape, c.chunks);
+  return with_placement(c.kind, shape, c.chunks);
 }
 
 /// Nothing where no exact form is known.

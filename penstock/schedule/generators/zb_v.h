@@ -1,6 +1,6 @@
-// ZB-V: split backward over two stages per worker in a V (v_hosts()): the first worker holds the
-// first and the last stage, so the loss is back where the data came from. 4 stages on 2 workers, 5
-// micro-batches, F = I = W; f, i and w are the second stage:
+// ZB-V: split backward over two stages per worker in a V (v_placement()): the first worker holds
+// the first and the last stage, so the loss is back where the data came from. 4 stages on 2
+// workers, 5 micro-batches, F = I = W; f, i and w are the second stage:
 //
 //   w0  F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 F4 I1 W1 f3 i3 w3 I2 W2 f4 i4 w4 ...
 //   w1  .  F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 F4 I2 W2 f4 i3 w3 I3 ...

@@ -1,6 +1,6 @@
 // One measured quantity: the median of many samples and how far they lie apart.
 //
-//   const Figure latency = sample(Seconds(0.5), [&] { return round_trip_ns() / 2; });
+//   const Measurement latency = sample(Seconds(0.5), [&] { return round_trip_ns() / 2; });
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace penstock::probe {
 
 using Seconds = std::chrono::duration<double>;
 
-struct Figure {
+struct Measurement {
   double median = 0;
   double low = 0;   ///< first quartile
   double high = 0;  ///< third quartile
@@ -20,11 +20,11 @@ struct Figure {
 
   /// The distance of the quartiles as a share of the median.
   double spread() const { return median > 0 ? (high - low) / median : 0; }
-  bool operator==(const Figure&) const = default;
+  bool operator==(const Measurement&) const = default;
 };
 
 /// Of any number of samples; all zero without one.
-Figure figure_of(std::vector<double> samples);
+Measurement measurement_of(std::vector<double> samples);
 
 inline constexpr int kFewestSamples = 3;
 inline constexpr int kMostSamples = 4096;
@@ -48,7 +48,7 @@ class Repetition {
 };
 
 /// Repeats `measure` as Repetition says. Takes `budget` and at most a few calls more.
-Figure sample(Seconds budget, const std::function<double()>& measure);
+Measurement sample(Seconds budget, const std::function<double()>& measure);
 
 /// Nanoseconds that `work` takes, at least 1.
 template <class Work>

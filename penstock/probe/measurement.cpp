@@ -1,4 +1,4 @@
-#include "penstock/probe/figure.h"
+#include "penstock/probe/measurement.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ Clock::time_point after(Clock::time_point start, Seconds time) {
 
 }  // namespace
 
-Figure figure_of(std::vector<double> samples) {
+Measurement measurement_of(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
   const auto quartile = [&](size_t quarters) {
@@ -36,10 +36,10 @@ void Repetition::add(double value) {
   warmed_up_ = warmed_up_ || Clock::now() >= warm_;
 }
 
-Figure sample(Seconds budget, const std::function<double()>& measure) {
+Measurement sample(Seconds budget, const std::function<double()>& measure) {
   Repetition repetition(budget);
   while (repetition.more()) repetition.add(measure());
-  return figure_of(repetition.samples());
+  return measurement_of(repetition.samples());
 }
 
 }  // namespace penstock::probe
