@@ -7,6 +7,7 @@
 #   exits      the library never ends the process
 #   memory     no raw new or delete
 #   headers    every header has #pragma once
+#   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
 #
 # Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what they like.
 # Prints each offence as file:line: text, and exits with 1 if there is any. A line that must break a rule says why: // tidy: allow(CHECK) reason
@@ -15,6 +16,7 @@ set -euo pipefail
 check=${1:?usage: tidy.sh CHECK ROOT}
 root=${2:?usage: tidy.sh CHECK ROOT}
 table="$root/tests/tidy/include_table.txt"
+scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../scripts" && pwd)"
 cd "$root"
 [[ -d penstock ]] || { echo "tidy.sh: $root has no folder penstock" >&2; exit 2; }
 
@@ -52,7 +54,6 @@ forbid() {
 check_includes() {
   local status=0 folder allowed used file
   while IFS=: read -r folder allowed; do
-    [[ -d "penstock/$folder" ]] || continue
     for file in $(sources | grep "^penstock/$folder/"); do
       while IFS=: read -r line used; do
         case " $folder util $allowed " in
@@ -72,7 +73,11 @@ check_includes() {
         esac
       done
     fi
-  done < <(grep -v '^#' "$table")
+  done < <(grep '^[a-z]' "$table")
+  while read -r folder; do
+    [[ -d "penstock/$folder" ]] ||
+      { echo "tests/tidy/include_table.txt:1: there is no folder penstock/$folder"; status=1; }
+  done < <(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table")
   for folder in penstock/*/; do
     folder="$(basename "$folder")"
     grep -q "^$folder:" "$table" || { echo "penstock/$folder:1: the folder is not in tests/tidy/include_table.txt"; status=1; }
@@ -104,6 +109,7 @@ case "$check" in
   includes) check_includes ;;
   torch) check_torch ;;
   headers) check_headers ;;
+  tables) bash "$scripts/tables.sh" --check "$root" ;;
   printing) forbid "${start}(std::)?(cout|cerr|clog)([^A-Za-z0-9_]|\$)|${start}(std::|fmt::)?(v?f?printf|puts|fputs|putchar|perror|print|println)[ \t]*\\(" ;;
   exits) forbid "${start}(std::)?(exit|_exit|_Exit|quick_exit|abort|terminate)[ \t]*\\(" ;;
   memory) forbid "${start}new[ \t]+[A-Za-z_:(]|${start}new[ \t]*\\(|${start}delete[ \t]+[A-Za-z_*(]|${start}delete[ \t]*\\[|${start}(std::)?(malloc|calloc|realloc)[ \t]*\\(|std::free[ \t]*\\(" ;;

@@ -6,17 +6,21 @@ tidy="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tidy.sh"
 table="$(dirname "$tidy")/include_table.txt"
 tree="$(mktemp -d "${TMPDIR:-/tmp}/penstock tidy.XXXXXX")"
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/penstock/"{util,graph,schedule,verify,model} "$tree/tests/tidy"
+mkdir -p "$tree/tests/tidy"
+for folder in $(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table"); do mkdir -p "$tree/penstock/$folder"; done
 cp "$table" "$tree/tests/tidy/"
 echo '#pragma once' >"$tree/penstock/util/clean.h"
 
 failures=0
-# expect VERDICT CHECK FILE CONTENT: puts one file into the tree, runs one check, takes the file out again.
+# expect VERDICT CHECK FILE CONTENT: puts one file into the tree, runs one check, and puts the tree
+# back as it was.
 expect() {
   local verdict=$1 check=$2 file=$3 content=$4 status=0 output
+  [[ ! -f "$tree/$file" ]] || cp "$tree/$file" "$tree/before"
   printf '%b\n' "$content" >"$tree/$file"
   output="$(bash "$tidy" "$check" "$tree")" || status=$?
   rm "$tree/$file"
+  [[ ! -f "$tree/before" ]] || mv "$tree/before" "$tree/$file"
   case "$verdict/$status" in
     clean/0) ;;
     offence/1) [[ "$output" == "$file:"* || "$output" == "${file%/*}:"* ]] || { echo "$check: the offence is not named in '$output'"; failures=$((failures + 1)); } ;;
@@ -34,6 +38,8 @@ expect offence includes penstock/model/a.h '#include "penstock/penstock.h"'
 mkdir "$tree/penstock/stray"
 expect offence includes penstock/stray/a.h ""
 rmdir "$tree/penstock/stray"
+expect clean includes tests/tidy/include_table.txt "$(cat "$table")"
+expect offence includes tests/tidy/include_table.txt "$(cat "$table")\nmissing: util\n  what it holds"
 
 expect offence torch penstock/graph/a.h '#include <ATen/core/Tensor.h>'
 expect offence torch penstock/graph/a_test.cpp '#include <torch/torch.h>'
@@ -59,6 +65,16 @@ expect clean memory penstock/util/a.cpp 'A(const A&) = delete;\nint new_version 
 
 expect offence headers penstock/util/a.h 'int a;'
 expect clean headers penstock/util/a.h '#pragma once'
+
+readonly begin='<!-- include table: written by scripts/tables.sh -->' end='<!-- end of the include table -->'
+echo "$begin" >"$tree/ARCHITECTURE.md"
+echo "$end" >>"$tree/ARCHITECTURE.md"
+cp "$tree/ARCHITECTURE.md" "$tree/CONTRIBUTING.md"
+bash "${tidy%/*}/../../scripts/tables.sh" "$tree" >/dev/null
+right="$(cat "$tree/CONTRIBUTING.md")"
+expect clean tables CONTRIBUTING.md "$right"
+expect offence tables CONTRIBUTING.md "${right/cluster, graph/cluster, planner}"
+expect offence tables CONTRIBUTING.md "$begin\n$end"
 
 if ((failures > 0)); then exit 1; fi
 echo "every check objects to its offences and to nothing else"
