@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lays out the C++ files with clang-format, or says which are not.
+# Lays out the C++ and JavaScript files with clang-format, or says which are not.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -7,7 +7,7 @@ usage() {
   cat <<'HELP'
 usage: scripts/format.sh [--check]
 
-Lays out every C++ file of the repository as .clang-format says.
+Lays out every C++ and JavaScript file of the repository as .clang-format says.
 
   --check  change nothing; name the files that are not laid out and exit with 1
 HELP
@@ -24,7 +24,7 @@ command -v clang-format >/dev/null || die "clang-format is missing; run scripts/
 
 cd "$REPO_ROOT"
 # Tracked files and new ones that git does not ignore.
-mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' | sort -z -u)
+mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.js' | sort -z -u)
 existing=()
 for file in "${files[@]}"; do
   [[ ! -f "$file" ]] || existing+=("$file")

@@ -1,6 +1,8 @@
-// Reads what the page carries: one JSON header and the timelines' columns (lane_data.h says how they are written).
+// Reads what the page carries: one JSON header and the timelines' columns (lane_data.h says how
+// they are written).
 
-// Numbers of seven bits a byte, low ones first. Arithmetic instead of shifts: they go beyond 32 bits.
+// Numbers of seven bits a byte, low ones first. Arithmetic instead of shifts: they go beyond 32
+// bits.
 class ByteReader {
   constructor(bytes, begin, end) {
     this.bytes = bytes;
@@ -24,7 +26,8 @@ class ByteReader {
 
 async function inflated(text) {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old for the timeline (it has no DecompressionStream)");
+  if (typeof DecompressionStream === "undefined")
+    throw new Error("this browser is too old for the timeline (it has no DecompressionStream)");
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -70,7 +73,8 @@ function readTimes(lane, ops, counts, tick, readers) {
   }
 }
 
-// Lanes: {name, offsets: of worker w's actions, op, stage, batch, mini, peer, version, start, end, waiting}, times in nanoseconds from 0.
+// Lanes: {name, offsets: of worker w's actions, op, stage, batch, mini, peer, version, start, end,
+// waiting}, times in nanoseconds from 0.
 function decodeLanes(header, bytes) {
   const lanes = [];
   let at = 0;
@@ -80,17 +84,29 @@ function decodeLanes(header, bytes) {
     const total = counts.reduce((sum, count) => sum + count, 0);
     const shared = description.same_as === null ? null : lanes[description.same_as];
     const lane = {
-      name: description.name, count: total, tick: description.tick_ns, offsets: new Int32Array(header.workers + 1),
-      op: shared ? shared.op : new Uint8Array(total), stage: shared ? shared.stage : new Int32Array(total),
-      batch: shared ? shared.batch : new Float64Array(total), mini: shared ? shared.mini : new Float64Array(total),
-      peer: shared ? shared.peer : new Int32Array(total), version: shared ? shared.version : new Float64Array(total),
-      start: new Float64Array(total), end: new Float64Array(total), waiting: new Float64Array(total), makespan: 0,
+      name: description.name,
+      count: total,
+      tick: description.tick_ns,
+      offsets: new Int32Array(header.workers + 1),
+      op: shared ? shared.op : new Uint8Array(total),
+      stage: shared ? shared.stage : new Int32Array(total),
+      batch: shared ? shared.batch : new Float64Array(total),
+      mini: shared ? shared.mini : new Float64Array(total),
+      peer: shared ? shared.peer : new Int32Array(total),
+      version: shared ? shared.version : new Float64Array(total),
+      start: new Float64Array(total),
+      end: new Float64Array(total),
+      waiting: new Float64Array(total),
+      makespan: 0,
     };
-    for (let w = 0; w < header.workers; ++w) lane.offsets[w + 1] = lane.offsets[w] + (counts[w] || 0);
+    for (let w = 0; w < header.workers; ++w)
+      lane.offsets[w + 1] = lane.offsets[w] + (counts[w] || 0);
     if (!shared) readActions(lane, header.ops, counts, readers);
     readTimes(lane, header.ops, counts, description.tick_ns, readers.slice(6));
-    for (let k = 0; k < total; ++k) if (lane.end[k] > lane.makespan) lane.makespan = lane.end[k];
-    if (readers.slice(shared ? 6 : 0).some((reader) => reader.at !== reader.end)) throw new Error("the page's data is damaged");
+    for (let k = 0; k < total; ++k)
+      if (lane.end[k] > lane.makespan) lane.makespan = lane.end[k];
+    if (readers.slice(shared ? 6 : 0).some((reader) => reader.at !== reader.end))
+      throw new Error("the page's data is damaged");
     lanes.push(lane);
   }
   return lanes;
@@ -101,7 +117,8 @@ function stagesOfWorkers(lanes, workers) {
   const result = [];
   for (let w = 0; w < workers; ++w) {
     const stages = new Set();
-    for (const lane of lanes) for (let k = lane.offsets[w]; k < lane.offsets[w + 1]; ++k) stages.add(lane.stage[k]);
+    for (const lane of lanes)
+      for (let k = lane.offsets[w]; k < lane.offsets[w + 1]; ++k) stages.add(lane.stage[k]);
     result.push([...stages].sort((a, b) => a - b));
   }
   return result;
@@ -111,26 +128,38 @@ function stagesOfWorkers(lanes, workers) {
 function firstAbove(values, from, to, value) {
   while (from < to) {
     const middle = (from + to) >> 1;
-    if (values[middle] > value) to = middle; else from = middle + 1;
+    if (values[middle] > value)
+      to = middle;
+    else
+      from = middle + 1;
   }
   return from;
 }
 
 // The same action in another lane: most often at the same place of the worker's list.
 function counterpart(lane, k, worker, other) {
-  const same = (j) => other.op[j] === lane.op[k] && other.stage[j] === lane.stage[k] && other.batch[j] === lane.batch[k] &&
-    other.mini[j] === lane.mini[k] && other.peer[j] === lane.peer[k];
+  const same = (j) => other.op[j] === lane.op[k] && other.stage[j] === lane.stage[k] &&
+      other.batch[j] === lane.batch[k] && other.mini[j] === lane.mini[k] &&
+      other.peer[j] === lane.peer[k];
   const guess = other.offsets[worker] + k - lane.offsets[worker];
   if (guess < other.offsets[worker + 1] && same(guess)) return guess;
-  for (let j = other.offsets[worker]; j < other.offsets[worker + 1]; ++j) if (same(j)) return j;
+  for (let j = other.offsets[worker]; j < other.offsets[worker + 1]; ++j)
+    if (same(j)) return j;
   return -1;
 }
 
 function durationText(ns) {
   const size = Math.abs(ns);
-  const [unit, name] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "\u00b5s"] : [1, "ns"];
+  const [unit, name] = size >= 1e9 ? [1e9, "s"] :
+      size >= 1e6                  ? [1e6, "ms"] :
+      size >= 1e3                  ? [1e3, "\u00b5s"] :
+                                     [1, "ns"];
   const value = ns / unit;
-  return value.toFixed(unit === 1 || Math.abs(value) >= 99.95 ? 0 : Math.abs(value) >= 9.995 ? 1 : 2) + " " + name;
+  return value.toFixed(
+             unit === 1 || Math.abs(value) >= 99.95 ? 0 :
+                 Math.abs(value) >= 9.995           ? 1 :
+                                                      2) +
+      " " + name;
 }
 
 function bytesText(bytes) {

@@ -1,4 +1,5 @@
-// What the timeline and the charts below it share: a canvas that is drawn at most once per frame, however often that is asked for.
+// What the timeline and the charts below it share: a canvas that is drawn at most once per frame,
+// however often that is asked for.
 class Drawing {
   constructor(canvas) {
     this.canvas = canvas;

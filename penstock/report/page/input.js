@@ -21,7 +21,8 @@ function attachTimelineInput(page) {
       timeline.scroll += dy;
       timeline.request();
     } else {
-      view.zoom(Math.exp(Math.max(-400, Math.min(400, dy)) * 0.002), timeline.timeAt(event.offsetX));
+      view.zoom(
+          Math.exp(Math.max(-400, Math.min(400, dy)) * 0.002), timeline.timeAt(event.offsetX));
     }
     hover(event);
   }, {passive: false});
@@ -29,7 +30,15 @@ function attachTimelineInput(page) {
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     const bar = event.offsetY > timeline.box.height - kScrollBar - 3;
-    drag = {x: event.offsetX, y: event.offsetY, from: view.from, to: view.to, scroll: timeline.scroll, moved: false, bar};
+    drag = {
+      x: event.offsetX,
+      y: event.offsetY,
+      from: view.from,
+      to: view.to,
+      scroll: timeline.scroll,
+      moved: false,
+      bar
+    };
     if (bar) moveBar(event);
     canvas.setPointerCapture(event.pointerId);
   });
@@ -46,8 +55,10 @@ function attachTimelineInput(page) {
   });
   canvas.addEventListener("pointerup", (event) => {
     if (drag && !drag.moved && !drag.bar) {
-      const worker = Math.floor((event.offsetY - timeline.box.top + timeline.scroll) / timeline.box.group);
-      if (event.offsetY > timeline.box.top && worker >= 0 && worker < page.model.workers) page.selectWorker(worker);
+      const worker =
+          Math.floor((event.offsetY - timeline.box.top + timeline.scroll) / timeline.box.group);
+      if (event.offsetY > timeline.box.top && worker >= 0 && worker < page.model.workers)
+        page.selectWorker(worker);
     }
     drag = null;
   });
@@ -61,10 +72,19 @@ function attachTimelineInput(page) {
 
   const middle = () => (view.from + view.to) / 2;
   const keys = {
-    "+": () => view.zoom(0.5, middle()), "=": () => view.zoom(0.5, middle()), "-": () => view.zoom(2, middle()),
-    ArrowLeft: () => view.pan(-0.1), ArrowRight: () => view.pan(0.1), PageUp: () => view.pan(-0.9), PageDown: () => view.pan(0.9),
-    ArrowUp: () => scrollRows(-40), ArrowDown: () => scrollRows(40),
-    Home: () => page.fit(), "0": () => page.fit(), "[": () => page.scaleRows(1 / 1.5), "]": () => page.scaleRows(1.5),
+    "+": () => view.zoom(0.5, middle()),
+    "=": () => view.zoom(0.5, middle()),
+    "-": () => view.zoom(2, middle()),
+    ArrowLeft: () => view.pan(-0.1),
+    ArrowRight: () => view.pan(0.1),
+    PageUp: () => view.pan(-0.9),
+    PageDown: () => view.pan(0.9),
+    ArrowUp: () => scrollRows(-40),
+    ArrowDown: () => scrollRows(40),
+    Home: () => page.fit(),
+    "0": () => page.fit(),
+    "[": () => page.scaleRows(1 / 1.5),
+    "]": () => page.scaleRows(1.5),
   };
   canvas.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || !keys[event.key]) return;
@@ -78,7 +98,8 @@ function attachTimelineInput(page) {
   }
 
   function moveBar(event) {
-    const time = (event.offsetX - timeline.box.left) / (timeline.box.right - timeline.box.left) * view.span;
+    const time =
+        (event.offsetX - timeline.box.left) / (timeline.box.right - timeline.box.left) * view.span;
     const size = view.to - view.from;
     view.set(time - size / 2, time + size / 2);
   }
@@ -91,7 +112,11 @@ function attachTimelineInput(page) {
     if (found.k >= 0) return tooltip.show(event, actionLines(page.model, found));
     const lane = page.model.lanes[found.lane];
     const time = timeline.timeAt(event.offsetX);
-    tooltip.show(event, [time >= 0 && time <= lane.makespan ? `worker ${found.worker} is idle` : `worker ${found.worker}`, [lane.name, `at ${durationText(Math.max(0, time))}`]]);
+    tooltip.show(event, [
+      time >= 0 && time <= lane.makespan ? `worker ${found.worker} is idle` :
+                                           `worker ${found.worker}`,
+      [lane.name, `at ${durationText(Math.max(0, time))}`]
+    ]);
   }
 
   for (const chart of [page.memory, page.versions]) {
@@ -100,10 +125,13 @@ function attachTimelineInput(page) {
       const course = timeline.selected >= 0 ? page.courses[lane][timeline.selected] : null;
       const time = timeline.timeAt(event.offsetX);
       if (!course || event.offsetX < timeline.box.left || time < 0) return tooltip.hide();
-      tooltip.show(event, [`worker ${timeline.selected} at ${durationText(time)}`,
-        ["activations", bytesText(valueAt(course, course.stash, time))], ["weights", bytesText(valueAt(course, course.weights, time))],
+      tooltip.show(event, [
+        `worker ${timeline.selected} at ${durationText(time)}`,
+        ["activations", bytesText(valueAt(course, course.stash, time))],
+        ["weights", bytesText(valueAt(course, course.weights, time))],
         ["gradients", bytesText(course.gradients)], ["optimiser state", bytesText(course.state)],
-        ["weight versions", countText(valueAt(course, course.versions, time))]]);
+        ["weight versions", countText(valueAt(course, course.versions, time))]
+      ]);
     });
     chart.canvas.addEventListener("pointerleave", () => tooltip.hide());
   }

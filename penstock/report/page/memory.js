@@ -1,7 +1,8 @@
-// Memory and weight versions of a worker over time, from the order of its actions and the plan's bytes (docs/reports.md has the rules).
+// Memory and weight versions of a worker over time, from the order of its actions and the plan's
+// bytes (docs/reports.md has the rules).
 
-// Of each FREE that frees nothing, the STEP after it: where that is the stage's next action, FREEs left out, and replaces this very version,
-// it works in place.
+// Of each FREE that frees nothing, the STEP after it: where that is the stage's next action, FREEs
+// left out, and replaces this very version, it works in place.
 function stepsInPlace(lane, ops, begin, end) {
   const steps = new Map(), next = new Map();
   for (let k = end - 1; k >= begin; --k) {
@@ -10,13 +11,15 @@ function stepsInPlace(lane, ops, begin, end) {
       continue;
     }
     const j = next.get(lane.stage[k]);
-    if (j !== undefined && ops[lane.op[j]] === "STEP" && lane.version[j] === lane.version[k]) steps.set(k, j);
+    if (j !== undefined && ops[lane.op[j]] === "STEP" && lane.version[j] === lane.version[k])
+      steps.set(k, j);
   }
   return steps;
 }
 
-// {time, stash, weights, versions: arrays of one length, each value holding from its time on; fixed: gradients and state, in bytes; peak}.
-// The simulator's rules (simulate/memory.h): activations live from F (inputs alone where the stage has an R) to B or W.
+// {time, stash, weights, versions: arrays of one length, each value holding from its time on;
+// fixed: gradients and state, in bytes; peak}. The simulator's rules (simulate/memory.h):
+// activations live from F (inputs alone where the stage has an R) to B or W.
 function memoryCourse(model, lane, worker) {
   const begin = lane.offsets[worker], end = lane.offsets[worker + 1];
   const nameOf = (k) => model.ops[lane.op[k]];
@@ -30,7 +33,15 @@ function memoryCourse(model, lane, worker) {
   for (const stage of held.keys()) weights += model.stages[stage].weight;
   for (const stage of trained) gradients += model.stages[stage].weight;
   const state = gradients * model.statePerWeight;
-  const course = {time: [0], stash: [0], weights: [weights], versions: [versions], gradients, state, peak: weights + gradients + state};
+  const course = {
+    time: [0],
+    stash: [0],
+    weights: [weights],
+    versions: [versions],
+    gradients,
+    state,
+    peak: weights + gradients + state
+  };
   const stagesHolding = new Map([[1, held.size]]);  // by versions held
   const stepOfFree = stepsInPlace(lane, model.ops, begin, end);
   const inPlace = new Set(stepOfFree.values());
@@ -39,11 +50,24 @@ function memoryCourse(model, lane, worker) {
     const kept = remade.has(lane.stage[k]) ? stage.input : stage.stash;
     let time = lane.end[k], bytes = 0, count = 0;
     switch (nameOf(k)) {
-      case "F": time = lane.start[k]; bytes = trained.size ? kept : 0; break;
-      case "R": time = lane.start[k]; bytes = stage.stash; break;
-      case "B": case "W": bytes = -kept - (remade.has(lane.stage[k]) ? stage.stash : 0); break;
-      case "STEP": time = lane.start[k]; count = inPlace.has(k) ? 0 : 1; break;
-      case "FREE": count = stepOfFree.has(k) ? 0 : -1;
+      case "F":
+        time = lane.start[k];
+        bytes = trained.size ? kept : 0;
+        break;
+      case "R":
+        time = lane.start[k];
+        bytes = stage.stash;
+        break;
+      case "B":
+      case "W":
+        bytes = -kept - (remade.has(lane.stage[k]) ? stage.stash : 0);
+        break;
+      case "STEP":
+        time = lane.start[k];
+        count = inPlace.has(k) ? 0 : 1;
+        break;
+      case "FREE":
+        count = stepOfFree.has(k) ? 0 : -1;
     }
     if (!bytes && !count) continue;
     stash = Math.max(0, stash + bytes);
@@ -75,7 +99,8 @@ class StepChart extends Drawing {
     this.dashed = 0;
   }
 
-  // Layers: {time, values, colour (name of a style), fill, shared: the values above which it is stacked}.
+  // Layers: {time, values, colour (name of a style), fill, shared: the values above which it is
+  // stacked}.
   show(layers, limit, dashed) {
     this.layers = layers;
     this.limit = limit || 1;

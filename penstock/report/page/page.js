@@ -1,10 +1,10 @@
-// Puts the parts together: theme, data, timeline with its controls, the charts that follow it, and a check of what was drawn.
+// Puts the parts together: theme, data, timeline with its controls, the charts that follow it, and
+// a check of what was drawn.
 
 class Tooltip {
-  constructor(element) {
-    this.element = element;
-  }
-  // Lines: text for a heading, [name, value] for a row. Everything is set as text, nothing as markup.
+  constructor(element) { this.element = element; }
+  // Lines: text for a heading, [name, value] for a row. Everything is set as text, nothing as
+  // markup.
   show(event, lines) {
     const rows = lines.map((line) => {
       const row = document.createElement("div");
@@ -19,23 +19,28 @@ class Tooltip {
     this.element.replaceChildren(...rows);
     this.element.hidden = false;
     const {offsetWidth: width, offsetHeight: height} = this.element;
-    const x = event.clientX + 16 + width > window.innerWidth ? event.clientX - width - 12 : event.clientX + 16;
-    const y = event.clientY + 16 + height > window.innerHeight ? event.clientY - height - 12 : event.clientY + 16;
+    const x = event.clientX + 16 + width > window.innerWidth ? event.clientX - width - 12 :
+                                                               event.clientX + 16;
+    const y = event.clientY + 16 + height > window.innerHeight ? event.clientY - height - 12 :
+                                                                 event.clientY + 16;
     this.element.style.transform = `translate(${Math.max(4, x)}px,${Math.max(4, y)}px)`;
   }
-  hide() {
-    this.element.hidden = true;
-  }
+  hide() { this.element.hidden = true; }
 }
 
-// Auto follows the viewer's system. The page's and the picture's dark styles are media rules: they are switched on and off as a whole.
+// Auto follows the viewer's system. The page's and the picture's dark styles are media rules: they
+// are switched on and off as a whole.
 class Theme {
   constructor(button, changed) {
     this.changed = changed;
-    this.rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
-      .filter((rule) => rule instanceof CSSMediaRule && rule.media.mediaText.includes("prefers-color-scheme"));
+    this.rules = [...document.styleSheets]
+                     .flatMap((sheet) => [...sheet.cssRules])
+                     .filter(
+                         (rule) => rule instanceof CSSMediaRule &&
+                             rule.media.mediaText.includes("prefers-color-scheme"));
     button.addEventListener("click", () => this.set(this.isDark() ? "light" : "dark"));
-    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.changed());
+    window.matchMedia("(prefers-color-scheme: dark)")
+        .addEventListener("change", () => this.changed());
     let saved = null;
     try {
       saved = localStorage.getItem("penstock-theme");
@@ -46,7 +51,8 @@ class Theme {
     if (asked === "light" || asked === "dark") this.apply(asked);
   }
   isDark() {
-    return this.name ? this.name === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+    return this.name ? this.name === "dark" :
+                       window.matchMedia("(prefers-color-scheme: dark)").matches;
   }
   apply(name) {
     this.name = name;
@@ -65,10 +71,12 @@ class Theme {
 }
 
 function idleShares(lane, ops, workers) {
-  const counts = ops.map((name) => kCompute.includes(name) || ["SYNC", "NORM", "STEP"].includes(name));
+  const counts =
+      ops.map((name) => kCompute.includes(name) || ["SYNC", "NORM", "STEP"].includes(name));
   return Array.from({length: workers}, (_, worker) => {
     let busy = 0;
-    for (let k = lane.offsets[worker]; k < lane.offsets[worker + 1]; ++k) if (counts[lane.op[k]]) busy += lane.end[k] - lane.start[k] - lane.waiting[k];
+    for (let k = lane.offsets[worker]; k < lane.offsets[worker + 1]; ++k)
+      if (counts[lane.op[k]]) busy += lane.end[k] - lane.start[k] - lane.waiting[k];
     return lane.makespan > 0 ? 1 - busy / lane.makespan : 0;
   });
 }
@@ -76,7 +84,9 @@ function idleShares(lane, ops, workers) {
 function actionName(model, lane, k) {
   const op = model.ops[lane.op[k]], stage = lane.stage[k];
   const number = kCompute.includes(op) || kMessages.includes(op) ? lane.batch[k] : lane.mini[k];
-  const other = kMessages.includes(op) ? (op.startsWith("SEND") ? " to" : " from") + ` stage ${lane.peer[k]}` : "";
+  const other = kMessages.includes(op) ?
+      (op.startsWith("SEND") ? " to" : " from") + ` stage ${lane.peer[k]}` :
+      "";
   return `${stage}${op}${number}${other}`;
 }
 
@@ -87,19 +97,32 @@ function actionLines(model, hover) {
   const lines = [`${actionName(model, lane, k)} on worker ${hover.worker}`];
   const stage = model.stages[lane.stage[k]];
   lines.push([`stage ${lane.stage[k]}`, stage ? stage.layers : ""]);
-  const batch = kCompute.includes(op) || kMessages.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
-  lines.push([batch + `mini-batch ${lane.mini[k]}`, lane.version[k] >= 0 ? `weights version ${lane.version[k]}` : ""]);
+  const batch =
+      kCompute.includes(op) || kMessages.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
+  lines.push([
+    batch + `mini-batch ${lane.mini[k]}`,
+    lane.version[k] >= 0 ? `weights version ${lane.version[k]}` : ""
+  ]);
   const times = model.lanes.map((other, index) => {
     const j = index === hover.lane ? k : counterpart(lane, k, hover.worker, other);
     if (j < 0) return lines.push([other.name, "no such action"]) && null;
     const waiting = other.waiting[j] > 0 ? `, ${durationText(other.waiting[j])} of it waiting` : "";
-    lines.push([other.name, `${durationText(other.end[j] - other.start[j])} from ${durationText(other.start[j])}${waiting}`]);
+    lines.push([
+      other.name,
+      `${durationText(other.end[j] - other.start[j])} from ${durationText(other.start[j])}${
+          waiting}`
+    ]);
     return other.end[j] - other.start[j] - other.waiting[j];
   });
   if (times.length > 1 && times[0] !== null && times[1] !== null) {
     const more = times[1] - times[0];
-    const share = times[0] > 0 ? ` (${more >= 0 ? "+" : "\u2212"}${Math.abs(100 * more / times[0]).toFixed(1)} %)` : "";
-    lines.push(["difference", `${more >= 0 ? "+" : "\u2212"}${durationText(Math.abs(more))}${share} without waiting`]);
+    const share = times[0] > 0 ?
+        ` (${more >= 0 ? "+" : "\u2212"}${Math.abs(100 * more / times[0]).toFixed(1)} %)` :
+        "";
+    lines.push([
+      "difference",
+      `${more >= 0 ? "+" : "\u2212"}${durationText(Math.abs(more))}${share} without waiting`
+    ]);
   }
   return lines;
 }
@@ -108,13 +131,19 @@ class Page {
   constructor(header, lanes) {
     const ops = header.ops;
     this.model = {
-      ops, lanes, workers: header.workers, stages: header.stages, statePerWeight: header.optimizer_state_per_weight,
-      memoryLimit: header.memory_limit_bytes, stagesOfWorker: stagesOfWorkers(lanes, header.workers),
+      ops,
+      lanes,
+      workers: header.workers,
+      stages: header.stages,
+      statePerWeight: header.optimizer_state_per_weight,
+      memoryLimit: header.memory_limit_bytes,
+      stagesOfWorker: stagesOfWorkers(lanes, header.workers),
       idle: lanes.map((lane) => idleShares(lane, ops, header.workers)),
     };
     this.tooltip = new Tooltip(document.getElementById("tooltip"));
     if (lanes.length) this.buildTimeline();
-    for (const figure of document.querySelectorAll("figure.chart")) attachCurveReader(figure, this.tooltip);
+    for (const figure of document.querySelectorAll("figure.chart"))
+      attachCurveReader(figure, this.tooltip);
     this.theme = new Theme(document.getElementById("theme"), () => this.recolour());
     this.recolour();
     window.addEventListener("resize", () => this.redraw());
@@ -128,13 +157,16 @@ class Page {
     this.memory = new StepChart(document.getElementById("memory"), this.view, bytesText);
     this.versions = new StepChart(document.getElementById("versions"), this.view, countText);
     this.view.listeners.push(() => this.redraw());
-    this.courses = this.model.lanes.map((lane) => Array.from({length: this.model.workers}, (_, worker) => memoryCourse(this.model, lane, worker)));
+    this.courses = this.model.lanes.map(
+        (lane) => Array.from(
+            {length: this.model.workers}, (_, worker) => memoryCourse(this.model, lane, worker)));
     this.buildControls();
     attachTimelineInput(this);
     const peaks = this.courses[0].map((course) => course.peak);
     this.selectWorker(Math.max(0, peaks.indexOf(Math.max(...peaks))));
     // "?zoom=0.25-0.5": the second quarter, for links and pictures.
-    const asked = /^([0-9.]+)-([0-9.]+)$/.exec(new URLSearchParams(location.search).get("zoom") || "");
+    const asked =
+        /^([0-9.]+)-([0-9.]+)$/.exec(new URLSearchParams(location.search).get("zoom") || "");
     const [from, to] = asked ? asked.slice(1).map((share) => Number(share) * span) : [];
     if (Number.isFinite(from) && Number.isFinite(to)) this.view.set(from, to);
   }
@@ -153,16 +185,18 @@ class Page {
       this.timeline.messages = event.target.checked;
       this.timeline.request();
     });
-    document.querySelectorAll("input[data-lane]").forEach((box) => box.addEventListener("change", () => {
-      this.timeline.shown[Number(box.dataset.lane)] = box.checked;
-      this.timeline.request();
-    }));
+    document.querySelectorAll("input[data-lane]")
+        .forEach((box) => box.addEventListener("change", () => {
+          this.timeline.shown[Number(box.dataset.lane)] = box.checked;
+          this.timeline.request();
+        }));
     const select = document.getElementById("worker");
     select.add(new Option("all workers", "-1"));
     for (let w = 0; w < this.model.workers; ++w) select.add(new Option(`worker ${w}`, String(w)));
     select.addEventListener("change", () => this.selectWorker(Number(select.value)));
     const lanes = document.getElementById("memory-lane");
-    this.model.lanes.forEach((lane, index) => lanes.add(new Option(`${lane.name} times`, String(index))));
+    this.model.lanes.forEach(
+        (lane, index) => lanes.add(new Option(`${lane.name} times`, String(index))));
     lanes.parentElement.hidden = this.model.lanes.length < 2;
     lanes.addEventListener("change", () => this.showMemory());
   }
@@ -195,24 +229,45 @@ class Page {
     const courses = this.courses[lane];
     const worker = this.timeline.selected;
     const limit = Math.max(...courses.map((course) => course.peak));
-    const most = courses.reduce((high, course) => course.versions.reduce((a, b) => Math.max(a, b), high), 1);
+    const most =
+        courses.reduce((high, course) => course.versions.reduce((a, b) => Math.max(a, b), high), 1);
     const note = document.getElementById("memory-note");
     document.getElementById("memory-legend").hidden = worker < 0;
     if (worker < 0) {
-      const total = (course) => course.time.map((_, i) => course.weights[i] + course.stash[i] + course.gradients + course.state);
-      this.memory.show(courses.map((course) => ({time: course.time, values: total(course), colour: "forward", alpha: 0.6})), limit, this.model.memoryLimit);
-      this.versions.show(courses.map((course) => ({time: course.time, values: course.versions, colour: "weights", alpha: 0.6})), most);
-      note.textContent = `one line per worker; most on worker ${courses.findIndex((course) => course.peak === limit)}: ${bytesText(limit)}`;
+      const total = (course) => course.time.map(
+          (_, i) => course.weights[i] + course.stash[i] + course.gradients + course.state);
+      this.memory.show(
+          courses.map(
+              (course) =>
+                  ({time: course.time, values: total(course), colour: "forward", alpha: 0.6})),
+          limit, this.model.memoryLimit);
+      this.versions.show(
+          courses.map(
+              (course) =>
+                  ({time: course.time, values: course.versions, colour: "weights", alpha: 0.6})),
+          most);
+      note.textContent = `one line per worker; most on worker ${
+          courses.findIndex((course) => course.peak === limit)}: ${bytesText(limit)}`;
       return;
     }
     const course = courses[worker];
-    const stacked = (parts) => course.time.map((_, i) => parts.reduce((sum, part) => sum + (typeof part === "number" ? part : part[i]), 0));
+    const stacked = (parts) => course.time.map(
+        (_, i) =>
+            parts.reduce((sum, part) => sum + (typeof part === "number" ? part : part[i]), 0));
     const versions = course.versions.reduce((a, b) => Math.max(a, b));
-    const layers = [["stash", [course.state, course.gradients, course.weights, course.stash]], ["weights", [course.state, course.gradients, course.weights]],
-      ["gradients", [course.state, course.gradients]], ["state", [course.state]]];
-    this.memory.show(layers.map(([colour, parts]) => ({time: course.time, values: stacked(parts), colour, fill: true})), limit, this.model.memoryLimit);
-    this.versions.show([{time: course.time, values: course.versions, colour: "weights", fill: true}], most);
-    note.textContent = `at most ${bytesText(course.peak)}, ${versions} weight version${versions === 1 ? "" : "s"}`;
+    const layers = [
+      ["stash", [course.state, course.gradients, course.weights, course.stash]],
+      ["weights", [course.state, course.gradients, course.weights]],
+      ["gradients", [course.state, course.gradients]], ["state", [course.state]]
+    ];
+    this.memory.show(
+        layers.map(
+            ([colour, parts]) => ({time: course.time, values: stacked(parts), colour, fill: true})),
+        limit, this.model.memoryLimit);
+    this.versions.show(
+        [{time: course.time, values: course.versions, colour: "weights", fill: true}], most);
+    note.textContent =
+        `at most ${bytesText(course.peak)}, ${versions} weight version${versions === 1 ? "" : "s"}`;
   }
 
   redraw() {
@@ -223,14 +278,22 @@ class Page {
   }
 
   recolour() {
-    document.getElementById("theme").textContent = this.theme && this.theme.isDark() ? "Light" : "Dark";
+    document.getElementById("theme").textContent =
+        this.theme && this.theme.isDark() ? "Light" : "Dark";
     if (this.timeline) this.timeline.readColours();
     this.redraw();
   }
 
   // Left in the page for tests, and for whoever wonders whether the picture is complete.
   check() {
-    const result = {workers: this.model.workers, lanes: this.model.lanes.length, actions: 0, drawn: 0, checked: 0, wrong: 0};
+    const result = {
+      workers: this.model.workers,
+      lanes: this.model.lanes.length,
+      actions: 0,
+      drawn: 0,
+      checked: 0,
+      wrong: 0
+    };
     if (this.timeline) {
       this.timeline.draw();
       this.memory.draw();
@@ -239,7 +302,8 @@ class Page {
       result.drawn = this.timeline.drawn;
       result.peak = Math.max(...this.courses[0].map((course) => course.peak));
       Object.assign(result, checkPixels(this.timeline));
-      result.disorder = this.model.lanes.reduce((sum, lane) => sum + disorderOf(lane, this.model.workers), 0);
+      result.disorder =
+          this.model.lanes.reduce((sum, lane) => sum + disorderOf(lane, this.model.workers), 0);
     }
     result.curves = document.querySelectorAll("polyline.curve").length;
     result.rows = document.querySelectorAll("#differences tbody tr").length;
@@ -251,7 +315,9 @@ class Page {
 // Actions that begin before the one before them on the same worker.
 function disorderOf(lane, workers) {
   let count = 0;
-  for (let w = 0; w < workers; ++w) for (let k = lane.offsets[w] + 1; k < lane.offsets[w + 1]; ++k) if (lane.start[k] < lane.start[k - 1]) ++count;
+  for (let w = 0; w < workers; ++w)
+    for (let k = lane.offsets[w] + 1; k < lane.offsets[w + 1]; ++k)
+      if (lane.start[k] < lane.start[k - 1]) ++count;
   return count;
 }
 
@@ -267,7 +333,10 @@ function checkPixels(timeline) {
       const x0 = timeline.xOf(lane.start[k] + lane.waiting[k]), x1 = timeline.xOf(lane.end[k]);
       const y = timeline.yOf(worker, place) + 2;
       if (look > 3 || x1 - x0 < 8 || y < box.top || y > box.top + box.room - 2) continue;
-      const pixel = timeline.context.getImageData(Math.round((x0 + 2) * box.ratio), Math.round(y * box.ratio), 1, 1).data;
+      const pixel =
+          timeline.context
+              .getImageData(Math.round((x0 + 2) * box.ratio), Math.round(y * box.ratio), 1, 1)
+              .data;
       const expected = timeline.colours[look][timeline.shadeOf(worker, lane.stage[k])];
       ++checked;
       if (expected.some((channel, c) => Math.abs(channel - pixel[c]) > 2)) ++wrong;
@@ -289,10 +358,13 @@ window.addEventListener("unhandledrejection", (event) => complain(event.reason))
 
 async function start() {
   const header = JSON.parse(document.getElementById("data").textContent);
-  const bytes = header.lanes.length ? await inflated(document.getElementById("actions").textContent.trim()) : new Uint8Array();
+  const bytes = header.lanes.length ?
+      await inflated(document.getElementById("actions").textContent.trim()) :
+      new Uint8Array();
   const page = new Page(header, decodeLanes(header, bytes));
   window.penstock = page;
-  for (const [name, value] of Object.entries(page.check())) document.documentElement.dataset[name] = String(value);
+  for (const [name, value] of Object.entries(page.check()))
+    document.documentElement.dataset[name] = String(value);
   document.documentElement.dataset.errors = String(scriptErrors);
   document.documentElement.dataset.state = "ready";
 }

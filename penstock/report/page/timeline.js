@@ -1,8 +1,23 @@
-// The timeline: all lanes of a worker below each other on one canvas. Bars where there is room for them; where there is not, each pixel shows
-// how much of its time went into what, so that a frame costs one pass over what is in sight, whatever the zoom.
+// The timeline: all lanes of a worker below each other on one canvas. Bars where there is room for
+// them; where there is not, each pixel shows how much of its time went into what, so that a frame
+// costs one pass over what is in sight, whatever the zoom.
 
 const kLooks = ["forward", "backward", "weight", "recompute", "message", "sync", "step", "free"];
-const kLookOfOp = {F: 0, B: 1, I: 1, W: 2, R: 3, SEND_F: 4, RECV_F: 4, SEND_B: 4, RECV_B: 4, SYNC: 5, NORM: 5, STEP: 6, FREE: 7};
+const kLookOfOp = {
+  F: 0,
+  B: 1,
+  I: 1,
+  W: 2,
+  R: 3,
+  SEND_F: 4,
+  RECV_F: 4,
+  SEND_B: 4,
+  RECV_B: 4,
+  SYNC: 5,
+  NORM: 5,
+  STEP: 6,
+  FREE: 7
+};
 const kHeights = [1, 1, 1, 1, 0.3, 0.55, 0.8, 0];
 const kShades = 4;
 const kGutter = 168;
@@ -14,7 +29,8 @@ function rgbOf(hex) {
   const value = parseInt(hex.trim().slice(1), 16);
   return [value >> 16 & 255, value >> 8 & 255, value & 255];
 }
-const mixed = (a, b, share) => a.map((channel, i) => Math.round(channel + (b[i] - channel) * share));
+const mixed = (a, b, share) =>
+    a.map((channel, i) => Math.round(channel + (b[i] - channel) * share));
 const cssOf = (rgb) => `rgb(${rgb[0]},${rgb[1]},${rgb[2]})`;
 
 // What is in sight: shared with the charts below, which follow.
@@ -58,7 +74,8 @@ class Timeline extends Drawing {
     this.drawn = 0;
     this.looks = model.ops.map((name) => kLookOfOp[name]);
     this.paints = new Map();
-    for (const lane of model.lanes) if (!this.paints.has(lane.op)) this.paints.set(lane.op, this.paintOf(lane));
+    for (const lane of model.lanes)
+      if (!this.paints.has(lane.op)) this.paints.set(lane.op, this.paintOf(lane));
     this.readColours();
   }
 
@@ -68,9 +85,11 @@ class Timeline extends Drawing {
     this.background = colour("panel");
     this.colours = kLooks.map((look) => {
       const base = colour(look);
-      return Array.from({length: kShades}, (_, shade) => mixed(base, this.background, 0.22 * shade));
+      return Array.from(
+          {length: kShades}, (_, shade) => mixed(base, this.background, 0.22 * shade));
     });
-    this.labelColours = kLooks.map((look) => style.getPropertyValue(`--on-${look}`).trim() || "#000");
+    this.labelColours =
+        kLooks.map((look) => style.getPropertyValue(`--on-${look}`).trim() || "#000");
     this.idle = colour("idle");
     this.hatch = colour("hatch");
     this.text = style.getPropertyValue("--text");
@@ -96,30 +115,46 @@ class Timeline extends Drawing {
     return this.model.lanes.map((_, index) => index).filter((index) => this.shown[index]);
   }
 
-  // Rows fill the canvas when they may; a few become tall, many are as low as can be seen, and more than that scroll.
+  // Rows fill the canvas when they may; a few become tall, many are as low as can be seen, and more
+  // than that scroll.
   layout() {
     const ratio = window.devicePixelRatio || 1;
     const lanes = this.lanesShown().length || 1;
     const most = Math.min(Math.max(window.innerHeight * 0.56, 220), 700) - kAxis - kScrollBar - 4;
     const fit = most / Math.max(1, this.model.workers);
-    const group = Math.max(2, Math.min(Math.max(fit, 2 * lanes + 1), 30 * lanes + 8) * this.zoomRows);
+    const group =
+        Math.max(2, Math.min(Math.max(fit, 2 * lanes + 1), 30 * lanes + 8) * this.zoomRows);
     const gap = group >= 14 * lanes ? Math.min(8, group * 0.16) : 1;
     const room = Math.max(60, Math.min(most, group * this.model.workers));
     const width = this.canvas.clientWidth, height = Math.round(room + kAxis + kScrollBar + 4);
     this.canvas.style.height = height + "px";
-    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
+    if (this.canvas.width !== Math.round(width * ratio) ||
+        this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);
       this.canvas.height = Math.round(height * ratio);
     }
-    this.box = {ratio, width, height, group, row: (group - gap) / lanes, room, left: kGutter, right: width - 8, top: kAxis};
-    this.scroll = Math.min(Math.max(this.scroll, 0), Math.max(0, group * this.model.workers - room));
+    this.box = {
+      ratio,
+      width,
+      height,
+      group,
+      row: (group - gap) / lanes,
+      room,
+      left: kGutter,
+      right: width - 8,
+      top: kAxis
+    };
+    this.scroll =
+        Math.min(Math.max(this.scroll, 0), Math.max(0, group * this.model.workers - room));
   }
 
   xOf(ns) {
-    return this.box.left + (ns - this.view.from) / (this.view.to - this.view.from) * (this.box.right - this.box.left);
+    return this.box.left +
+        (ns - this.view.from) / (this.view.to - this.view.from) * (this.box.right - this.box.left);
   }
   timeAt(x) {
-    return this.view.from + (x - this.box.left) / (this.box.right - this.box.left) * (this.view.to - this.view.from);
+    return this.view.from +
+        (x - this.box.left) / (this.box.right - this.box.left) * (this.view.to - this.view.from);
   }
   yOf(worker, laneIndex) {
     return this.box.top + worker * this.box.group - this.scroll + laneIndex * this.box.row;
@@ -159,8 +194,14 @@ class Timeline extends Drawing {
     const rows = [];
     for (let worker = first; worker < last; ++worker) {
       lanes.forEach((lane, index) => {
-        const row = {lane: this.model.lanes[lane], worker, y: this.yOf(worker, index), height: Math.max(1, box.row - (box.row > 6 ? 1 : 0))};
-        row.begin = firstAbove(row.lane.end, row.lane.offsets[worker], row.lane.offsets[worker + 1], view.from);
+        const row = {
+          lane: this.model.lanes[lane],
+          worker,
+          y: this.yOf(worker, index),
+          height: Math.max(1, box.row - (box.row > 6 ? 1 : 0))
+        };
+        row.begin = firstAbove(
+            row.lane.end, row.lane.offsets[worker], row.lane.offsets[worker + 1], view.from);
         row.end = firstAbove(row.lane.start, row.begin, row.lane.offsets[worker + 1], view.to);
         rows.push(row);
       });
@@ -185,7 +226,8 @@ class Timeline extends Drawing {
     const {context: pen, box} = this;
     const lane = row.lane, paint = this.paints.get(lane.op);
     pen.fillStyle = this.idlePattern;
-    const begin = Math.max(box.left, this.xOf(0)), end = Math.min(box.right, this.xOf(lane.makespan));
+    const begin = Math.max(box.left, this.xOf(0)),
+          end = Math.min(box.right, this.xOf(lane.makespan));
     if (end > begin) pen.fillRect(begin, row.y, end - begin, row.height);
     for (let k = row.begin; k < row.end; ++k) {
       ++this.drawn;
@@ -208,24 +250,31 @@ class Timeline extends Drawing {
     let list = this.bars.get(key);
     if (!list) this.bars.set(key, list = []);
     const width = x1 - x0;
-    list.push(x0, row.y + row.height * above, width > 4 ? width - 0.7 : Math.max(width, 0.6), row.height * height);
+    list.push(
+        x0, row.y + row.height * above, width > 4 ? width - 0.7 : Math.max(width, 0.6),
+        row.height * height);
   }
 
   flushBars() {
     const pen = this.context;
     for (const [key, list] of this.bars) {
-      pen.fillStyle = key === "waiting" ? this.waitingColour : cssOf(this.colours[Math.floor(key / kShades)][key % kShades]);
-      for (let i = 0; i < list.length; i += 4) pen.fillRect(list[i], list[i + 1], list[i + 2], list[i + 3]);
+      pen.fillStyle = key === "waiting" ?
+          this.waitingColour :
+          cssOf(this.colours[Math.floor(key / kShades)][key % kShades]);
+      for (let i = 0; i < list.length; i += 4)
+        pen.fillRect(list[i], list[i + 1], list[i + 2], list[i + 3]);
     }
   }
 
   addLabel(row, k, look, shade) {
     const {box} = this;
     const lane = row.lane;
-    const x0 = Math.max(box.left, this.xOf(lane.start[k] + lane.waiting[k])), x1 = Math.min(box.right, this.xOf(lane.end[k]));
+    const x0 = Math.max(box.left, this.xOf(lane.start[k] + lane.waiting[k])),
+          x1 = Math.min(box.right, this.xOf(lane.end[k]));
     const several = this.model.stagesOfWorker[row.worker].length > 1;
     const text = (several ? lane.stage[k] : "") + this.model.ops[lane.op[k]] + lane.batch[k];
-    if (text.length * 6.4 + 3 < x1 - x0) this.labels.push([text, (x0 + x1) / 2, row.y + row.height / 2 + 4, look, shade]);
+    if (text.length * 6.4 + 3 < x1 - x0)
+      this.labels.push([text, (x0 + x1) / 2, row.y + row.height / 2 + 4, look, shade]);
   }
 
   drawLabels() {
@@ -238,16 +287,20 @@ class Timeline extends Drawing {
     }
   }
 
-  // One line of pixels per row, all in one small image, then stretched to the rows' height. The image stays for as long as it shows the same,
-  // so that moving the pointer costs little.
+  // One line of pixels per row, all in one small image, then stretched to the rows' height. The
+  // image stays for as long as it shows the same, so that moving the pointer costs little.
   drawDense(rows) {
     const {box, view} = this;
     const width = Math.max(1, Math.round((box.right - box.left) * box.ratio));
-    const shown = [view.from, view.to, width, rows.length, rows[0].worker, this.messages, this.shown, this.colours[0][0]].join(" ");
+    const shown = [
+      view.from, view.to, width, rows.length, rows[0].worker, this.messages, this.shown,
+      this.colours[0][0]
+    ].join(" ");
     if (this.overviewShown !== shown) {
       const image = new ImageData(width, rows.length);
       const pixels = new Uint32Array(image.data.buffer);
-      rows.forEach((row, index) => this.fillDense(row, pixels.subarray(index * width, (index + 1) * width)));
+      rows.forEach(
+          (row, index) => this.fillDense(row, pixels.subarray(index * width, (index + 1) * width)));
       this.overview.width = width;
       this.overview.height = rows.length;
       this.overview.getContext("2d").putImageData(image, 0, 0);
@@ -256,7 +309,8 @@ class Timeline extends Drawing {
     this.drawn = rows.reduce((sum, row) => sum + row.end - row.begin, 0);
     this.context.imageSmoothingEnabled = false;
     rows.forEach((row, index) => {
-      this.context.drawImage(this.overview, 0, index, width, 1, box.left, row.y, box.right - box.left, row.height);
+      this.context.drawImage(
+          this.overview, 0, index, width, 1, box.left, row.y, box.right - box.left, row.height);
     });
   }
 
@@ -267,7 +321,9 @@ class Timeline extends Drawing {
     const paint = this.paints.get(row.lane.op);
     const colours = this.colours.flat();
     const scale = width / (view.to - view.from);
-    const shares = this.shares && this.shares.length === width * 4 ? this.shares.fill(0) : this.shares = new Float32Array(width * 4);
+    const shares = this.shares && this.shares.length === width * 4 ?
+        this.shares.fill(0) :
+        this.shares = new Float32Array(width * 4);
     const firstHidden = (this.messages ? 7 : 4) * kShades;
     for (let k = row.begin; k < row.end; ++k) {
       const kind = paint[k];
@@ -287,8 +343,10 @@ class Timeline extends Drawing {
     const first = -view.from * scale, last = (makespan - view.from) * scale;
     for (let x = 0, at = 0; x < width; ++x, at += 4) {
       const base = x + 1 > first && x < last ? this.idleFlat : this.background;
-      const total = shares[at], free = total < 1 ? 1 - total : 0, factor = total > 1 ? 1 / total : 1;
-      const red = base[0] * free + shares[at + 1] * factor, green = base[1] * free + shares[at + 2] * factor;
+      const total = shares[at], free = total < 1 ? 1 - total : 0,
+            factor = total > 1 ? 1 / total : 1;
+      const red = base[0] * free + shares[at + 1] * factor,
+            green = base[1] * free + shares[at + 2] * factor;
       pixels[x] = 0xff000000 | (base[2] * free + shares[at + 3] * factor) << 16 | green << 8 | red;
     }
   }
@@ -307,9 +365,12 @@ class Timeline extends Drawing {
       if (worker % every) continue;
       pen.fillStyle = this.text;
       pen.textAlign = "left";
-      pen.font = box.group >= 22 ? "600 12px system-ui, 'DejaVu Sans', sans-serif" : "10px system-ui, 'DejaVu Sans', sans-serif";
+      pen.font = box.group >= 22 ? "600 12px system-ui, 'DejaVu Sans', sans-serif" :
+                                   "10px system-ui, 'DejaVu Sans', sans-serif";
       const tall = box.group >= 26;
-      pen.fillText(`worker ${worker}`, 8, Math.max(y + (tall ? 13 : Math.min(box.group, 12) / 2 + 4), box.top + 8));
+      pen.fillText(
+          `worker ${worker}`, 8,
+          Math.max(y + (tall ? 13 : Math.min(box.group, 12) / 2 + 4), box.top + 8));
       pen.fillStyle = this.muted;
       pen.font = "10px system-ui, 'DejaVu Sans', sans-serif";
       if (tall) {
@@ -320,7 +381,8 @@ class Timeline extends Drawing {
       pen.textAlign = "right";
       if (box.row >= 10) {
         lanes.forEach((lane, index) => {
-          const text = `${this.model.lanes[lane].name.slice(0, 12)} ${Math.round(100 * this.model.idle[lane][worker])} %`;
+          const text = `${this.model.lanes[lane].name.slice(0, 12)} ${
+              Math.round(100 * this.model.idle[lane][worker])} %`;
           pen.fillText(text, box.left - 6, this.yOf(worker, index) + box.row / 2 + 3.5);
         });
       }
@@ -358,24 +420,30 @@ class Timeline extends Drawing {
     pen.fillStyle = this.rule;
     pen.fillRect(box.left, y + 2, width, 4);
     pen.fillStyle = this.thumb;
-    pen.fillRect(box.left + view.from / view.span * width, y, Math.max(6, (view.to - view.from) / view.span * width), 8);
+    pen.fillRect(
+        box.left + view.from / view.span * width, y,
+        Math.max(6, (view.to - view.from) / view.span * width), 8);
     const total = box.group * this.model.workers;
     if (total > box.room + 1) {
       pen.fillStyle = this.rule;
       pen.fillRect(box.right + 3, box.top, 4, box.room);
       pen.fillStyle = this.thumb;
-      pen.fillRect(box.right + 2, box.top + this.scroll / total * box.room, 6, Math.max(12, box.room / total * box.room));
+      pen.fillRect(
+          box.right + 2, box.top + this.scroll / total * box.room, 6,
+          Math.max(12, box.room / total * box.room));
     }
   }
 
-  // What lies under the pointer: {lane, worker, k} or null. Within three pixels of the nearest action.
+  // What lies under the pointer: {lane, worker, k} or null. Within three pixels of the nearest
+  // action.
   find(x, y) {
     const {box} = this;
     if (!box || x < box.left || x > box.right || y < box.top || y > box.top + box.room) return null;
     const lanes = this.lanesShown();
     const worker = Math.floor((y - box.top + this.scroll) / box.group);
     const index = Math.floor((y - this.yOf(worker, 0)) / box.row);
-    if (worker < 0 || worker >= this.model.workers || index < 0 || index >= lanes.length) return null;
+    if (worker < 0 || worker >= this.model.workers || index < 0 || index >= lanes.length)
+      return null;
     const lane = this.model.lanes[lanes[index]];
     const time = this.timeAt(x), reach = this.timeAt(x + 3) - time;
     const end = lane.offsets[worker + 1];
@@ -404,8 +472,12 @@ class Timeline extends Drawing {
       const other = this.model.lanes[index];
       const j = index === hoverLane ? k : counterpart(lane, k, worker, other);
       if (j < 0) return;
-      const x0 = Math.max(box.left, this.xOf(other.start[j])), x1 = Math.min(box.right, this.xOf(other.end[j]));
-      if (x1 >= x0) pen.strokeRect(x0 - 0.5, this.yOf(worker, place) + 0.5, Math.max(3, x1 - x0), Math.max(2, box.row - 2));
+      const x0 = Math.max(box.left, this.xOf(other.start[j])),
+            x1 = Math.min(box.right, this.xOf(other.end[j]));
+      if (x1 >= x0)
+        pen.strokeRect(
+            x0 - 0.5, this.yOf(worker, place) + 0.5, Math.max(3, x1 - x0),
+            Math.max(2, box.row - 2));
     });
   }
 }
@@ -414,8 +486,12 @@ class Timeline extends Drawing {
 function ticksOf(from, to, most) {
   const least = (to - from) / Math.max(1, most);
   const power = Math.pow(10, Math.floor(Math.log10(least)));
-  const step = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least * 0.999));
-  const [unit, name] = to >= 2e9 ? [1e9, "s"] : to >= 2e6 ? [1e6, "ms"] : to >= 2e3 ? [1e3, "\u00b5s"] : [1, "ns"];
+  const step = Math.max(
+      1, [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= least * 0.999));
+  const [unit, name] = to >= 2e9 ? [1e9, "s"] :
+      to >= 2e6                  ? [1e6, "ms"] :
+      to >= 2e3                  ? [1e3, "\u00b5s"] :
+                                   [1, "ns"];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
   const ticks = [];
   for (let time = Math.ceil(from / step) * step; time <= to && ticks.length < 40; time += step) {
