@@ -1,7 +1,8 @@
-"""What the peers share: the same layers, data, loss and optimiser as Penstock's, and how steps are timed.
+"""What the peers share: the same layers, data, loss and optimiser as Penstock's, and how steps are
+timed.
 
-Importing this module sets the number of intra-op threads for every thread of the process, so import it before torch
-and call parse_arguments() first.
+Importing this module sets the number of intra-op threads for every thread of the process, so import
+it before torch and call parse_arguments() first.
 """
 
 import argparse
@@ -14,10 +15,12 @@ import time
 def parse_arguments(description, default_threads):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", required=True, choices=["mlp", "vgg_small"])
-    parser.add_argument("--batch-size", type=int, required=True, help="samples per optimiser step, over all processes")
+    parser.add_argument("--batch-size", type=int, required=True,
+                        help="samples per optimiser step, over all processes")
     parser.add_argument("--steps", type=int, default=10, help="timed steps")
     parser.add_argument("--warmup", type=int, default=3, help="untimed steps before them")
-    parser.add_argument("--threads", type=int, default=default_threads, help="intra-op threads (per process)")
+    parser.add_argument("--threads", type=int, default=default_threads,
+                        help="intra-op threads (per process)")
     parser.add_argument("--width", type=int, default=4096, help="mlp: hidden width")
     parser.add_argument("--depth", type=int, default=5, help="mlp: hidden layers")
     parser.add_argument("--lr", type=float, default=0.01)
@@ -26,7 +29,8 @@ def parse_arguments(description, default_threads):
 
 
 def use_threads(threads):
-    """Every OpenMP pool of this process and its children gets this many threads. Before torch is imported only."""
+    """Every OpenMP pool of this process and its children gets this many threads. Before torch is
+    imported only."""
     assert "torch" not in sys.modules
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)

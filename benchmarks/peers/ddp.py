@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""torch DistributedDataParallel over Gloo: each process takes its share of every batch. Prints one JSON line."""
+"""torch DistributedDataParallel over Gloo: each process takes its share of every batch. Prints one
+JSON line."""
 
 import json
 import os
@@ -17,11 +18,14 @@ from torch import distributed, nn  # noqa: E402
 
 
 def train(rank, meeting_file, report_file):
-    distributed.init_process_group("gloo", init_method="file://" + meeting_file, rank=rank, world_size=args.processes)
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(*common.make_layers(args)), gradient_as_bucket_view=True)
+    distributed.init_process_group("gloo", init_method="file://" + meeting_file, rank=rank,
+                                   world_size=args.processes)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(*common.make_layers(args)),
+                                                gradient_as_bucket_view=True)
     optimizer = common.make_optimizer(args, model.parameters())
     loss_function = nn.CrossEntropyLoss()
-    share = slice(rank * args.batch_size // args.processes, (rank + 1) * args.batch_size // args.processes)
+    share = slice(rank * args.batch_size // args.processes,
+                  (rank + 1) * args.batch_size // args.processes)
     batches = [(inputs[share], targets[share]) for inputs, targets in common.make_batches(args)]
 
     def step(number):
@@ -45,7 +49,8 @@ def main():
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         report_file = os.path.join(folder, "report")
-        torch.multiprocessing.spawn(train, (os.path.join(folder, "meeting"), report_file), nprocs=args.processes)
+        torch.multiprocessing.spawn(train, (os.path.join(folder, "meeting"), report_file),
+                                    nprocs=args.processes)
         with open(report_file) as report:
             common.print_report(json.load(report))
 
