@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# How long the page of `penstock report` takes to be ready and to draw a frame while it zooms, in headless Chromium.
-# report_frames.sh [PENSTOCK] [WORKERS] [MICRO_BATCHES]; default: the release preset's, 64 workers with two stages each, 256 micro-batches.
+# report_frames.sh [PENSTOCK] [WORKERS] [MICRO_BATCHES]: how long the page of `penstock report` takes
+# to be ready and to draw a frame while it zooms, in headless Chromium. Default: the release
+# preset's, 64 workers with two stages each, 256 micro-batches.
 set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 penstock=$(realpath "${1:-$here/../build/release/penstock}")
@@ -26,7 +27,8 @@ make_plan $((2 * workers)) "$micro_batches" zb-v flush "$hosts" >plan.json
 "$penstock" simulate --plan plan.json --mini-batches 1 --compute-spread 0.1 --trace measured.json >simulated.txt
 sed -i 's/"predicted"/"measured"/' measured.json
 "$penstock" report --plan plan.json --trace measured.json -o page.html --json
-# The page admits its own script only; this copy has one more, which zooms from everything to a hundredth and back, a step per frame.
+# The page admits its own script only; this copy has one more, which zooms from everything to a
+# hundredth and back, a step per frame.
 sed 's/<meta http-equiv="Content-Security-Policy"[^>]*>//' page.html >driven.html
 cat >>driven.html <<'SCRIPT'
 <script>

@@ -224,8 +224,8 @@ class Bench:
                                "--train-samples", batch * (steps + 1), "--epochs", 1,
                                "--batch-size", batch, "--micro-batches", SCHEDULE_MICRO_BATCHES,
                                "--warmup-steps", 1, "--optimizer", "sgd", "--momentum", 0.9,
-                               "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind, "--workers", 2, "--threads", 1,
-                               "--profile", profile)
+                               "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind,
+                               "--workers", 2, "--threads", 1, "--profile", profile)
         return {
             key: report[key]
             for key in ("idle_share", "predicted_idle_share", "throughput_samples_per_s",

@@ -1,7 +1,9 @@
-# Run at build time: cmake -DSTYLE=page.css "-DSCRIPTS=a.js;b.js" -DOUTPUT=page_assets.cpp -P EmbedPage.cmake
+# Run at build time:
 #
-# Writes the page's files as C++ strings (penstock/report/page/page_assets.h). The scripts become one, in the order given, in strict mode and a
-# scope of its own.
+#   cmake -DSTYLE=page.css "-DSCRIPTS=a.js;b.js" -DOUTPUT=page_assets.cpp -P EmbedPage.cmake
+#
+# Writes the page's files as C++ strings (penstock/report/page/page_assets.h). The scripts become
+# one, in the order given, in strict mode and a scope of its own.
 function(append_function output name content)
   set(body "std::string_view ${name}() {\n  static constexpr char kText[] =\n")
   string(LENGTH "${content}" length)

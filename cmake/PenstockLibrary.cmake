@@ -1,10 +1,13 @@
-# penstock_library(<folder> SOURCES a.cpp ... [DEPS penstock::util ...] [EXTERNAL fmt::fmt ...] [TORCH] [TESTS a_test.cpp ...])
+# penstock_library(<folder> SOURCES a.cpp ... [DEPS penstock::util ...] [EXTERNAL fmt::fmt ...]
+#                  [TORCH] [TESTS a_test.cpp ...] [TEST_DEPS ...])
 #
-# One static library per folder, penstock::<folder>, with its unit tests beside the sources. DEPS is the include table of
-# CONTRIBUTING.md: a folder may include nothing else of ours. Tests may use more: TEST_DEPS.
+# One static library per folder, penstock::<folder>, with its unit tests beside the sources. DEPS is
+# the include table of CONTRIBUTING.md: a folder may include nothing else of ours. Tests may use
+# more: TEST_DEPS.
 set(PENSTOCK_CORE_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 sees overlaps and overflows in plain std::string concatenation that are not there (GCC bug 105651).
+  # GCC 12 sees overlaps and overflows in plain std::string concatenation that are not there (GCC
+  # bug 105651).
   list(APPEND PENSTOCK_CORE_WARNINGS -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 
@@ -14,12 +17,13 @@ function(penstock_compile_options target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   if(PENSTOCK_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${PENSTOCK_SANITIZE})
   endif()
 endfunction()
 
-# penstock_test(<name> SOURCES ... DEPS ... [LABELS unit]): a GoogleTest program, each case a ctest test.
+# penstock_test(<name> SOURCES ... DEPS ... [LABELS unit]): a GoogleTest program, a test per case.
 function(penstock_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT arg_LABELS)

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by the scripts beside it: where the repository is, how to say things, how to stop with a readable error. Sourced, never run.
+# Shared by the scripts beside it: where the repository is, how to say things, how to stop with a
+# readable error. Sourced, never run.
 
 REPO_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly REPO_ROOT
@@ -48,7 +49,8 @@ need_value() {
   (($2 >= 2)) || die "$1 needs a value (try --help)"
 }
 
-# configure_and_build PRESET [TARGET...]: one of the presets of CMakePresets.json, into build/PRESET.
+# configure_and_build PRESET [TARGET...]: one of the presets of CMakePresets.json, into
+# build/PRESET.
 configure_and_build() {
   local preset=$1
   shift

@@ -1,4 +1,5 @@
-# Profiles of devices that are not at hand: estimated, planned with, and refused where options make no sense.
+# Profiles of devices that are not at hand: estimated, planned with, and refused where options make
+# no sense.
 source "$(dirname "$0")/lib.sh"
 
 run 0 profile --list-devices

@@ -1,8 +1,10 @@
-# Bad input, as tables: expected exit code | words on standard error | command. Nothing may crash, hang or leave half a JSON object.
+# Bad input, as tables: expected exit code | words on standard error | command. Nothing may crash,
+# hang or leave half a JSON object.
 source "$(dirname "$0")/lib.sh"
 table=$2
 
-# Plain garbage, the same everywhere: text, invalid UTF-8, a zero byte and a sequence that would colour a terminal.
+# Plain garbage, the same everywhere: text, invalid UTF-8, a zero byte and a sequence that would
+# colour a terminal.
 garbage() { for _ in $(seq 200); do printf 'garbage \377\376\000\033[31m{[("\n'; done; }
 
 make_files() {

@@ -1,5 +1,5 @@
-# Shared by the end-to-end tests: `source lib.sh PENSTOCK` gives a clean working folder and the checks below.
-# Only the shell, grep, sed and awk are needed.
+# Shared by the end-to-end tests: `source lib.sh PENSTOCK` gives a clean working folder and the
+# checks below. Only the shell, grep, sed and awk are needed.
 set -u
 PENSTOCK=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,8 @@ run() {
   [ "$code" -eq "$expected" ] || fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
 }
 
-# refused WORDS ARGUMENTS...: the tool must exit with 2, with these words in the message and nothing on standard output.
+# refused WORDS ARGUMENTS...: the tool must exit with 2, with these words in the message and nothing
+# on standard output.
 refused() {
   local words=$1
   shift

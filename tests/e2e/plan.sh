@@ -1,4 +1,5 @@
-# penstock plan: tables, comparison, what-if, pictures, pricing, and what it says to bad options. Needs no libtorch.
+# penstock plan: tables, comparison, what-if, pictures, pricing, and what it says to bad options.
+# Needs no libtorch.
 source "$(dirname "$0")/lib.sh"
 
 # Six layers: convolutions that compute, dense layers that weigh.
@@ -56,7 +57,8 @@ grep -q 'prefers-color-scheme' plan.svg || fail "the picture has no dark style"
 for part in '<svg ' 'All families' 'What if' 'Stages' 'Notes' '</html>'; do grep -q "$part" plan.html || fail "the page lacks $part"; done
 grep -Eq '<script|href=|src=' plan.html && fail "the page needs more than itself"
 
-# Every model has a plan; one found under another model and priced under sosp2019 is never better than sosp2019's own.
+# Every model has a plan; one found under another model and priced under sosp2019 is never better
+# than sosp2019's own.
 run 0 $plan --cost-model sosp2019 --json -o best.json
 best=$(numbers bottleneck_ns)
 for model in penstock sosp2019 released report2018; do

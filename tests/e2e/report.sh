@@ -1,4 +1,5 @@
-# penstock report: the page and the picture without a browser, and what it says to bad input. Needs no libtorch.
+# penstock report: the page and the picture without a browser, and what it says to bad input. Needs
+# no libtorch.
 source "$(dirname "$0")/lib.sh"
 source "$here/report_plans.sh"
 
@@ -12,7 +13,8 @@ grep -q 'Largest differences' report.html && fail "the page compares one timelin
 grep -Eq 'href=| src=|url\([^#]|@import' report.html && fail "the page needs more than itself"
 grep -q '<b>slow' report.html && fail "a note became markup"
 
-# A measured timeline beside the prediction that the report makes itself; then both from one file, as train writes them.
+# A measured timeline beside the prediction that the report makes itself; then both from one file,
+# as train writes them.
 run 0 simulate --plan plan.json --mini-batches 2 --compute-spread 0.1 --trace spread.json
 sed 's/"predicted"/"measured"/' spread.json >measured.json
 run 0 report --plan plan.json --trace measured.json --history run.json -o both.html --svg both.svg --json
@@ -42,7 +44,8 @@ refused 'leave out --schedule' report --plan plan.json --trace spread.json --sch
 run 0 simulate --plan plan.json --mini-batches 2 --html simulated.html
 grep -q '<canvas id="timeline"' simulated.html || fail "simulate --html writes no timeline"
 
-# Schedules from files, as simulate takes them: any that runs, lowered or compute actions alone, PyTorch's rows.
+# Schedules from files, as simulate takes them: any that runs, lowered or compute actions alone,
+# PyTorch's rows.
 run 0 schedule --kind eager-1f1b --stages 4 --micro-batches 16 --slack 4 -o slack.txt
 run 0 report --plan plan.json --schedule slack.txt -o slack.html
 run 0 schedule --kind zb-h1 --stages 4 -o lowered.txt

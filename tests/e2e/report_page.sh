@@ -1,5 +1,5 @@
-# penstock report in headless Chromium: the page's script runs without errors and has drawn what it should. report_page.sh PENSTOCK
-# Exits with 77 (skipped) where there is no Chromium.
+# report_page.sh PENSTOCK: penstock report in headless Chromium: the page's script runs without
+# errors and has drawn what it should. Exits with 77 (skipped) where there is no Chromium.
 set -u
 PENSTOCK=$1
 source "$(dirname "$0")/report_plans.sh"
@@ -32,7 +32,8 @@ expect() {  # expect MARK VALUE
 report() { "$PENSTOCK" report "$@" --json >report.json || fail "penstock report $* failed"; }
 measured() { "$PENSTOCK" simulate --plan "$1" --mini-batches "$2" --compute-spread 0.1 --json --trace t.json >simulated.json && sed 's/"predicted"/"measured"/' t.json >"$3"; }
 
-# Two lanes with everything: every action is drawn, sampled bars have their colour, memory peaks where the simulator says.
+# Two lanes with everything: every action is drawn, sampled bars have their colour, memory peaks
+# where the simulator says.
 make_plan 4 8 1f1b-flush flush >plan.json
 make_history >run.json
 measured plan.json 2 measured.json
@@ -59,8 +60,9 @@ load full.html '?zoom=0.4-0.5'
 load full.html '?zoom=.-1'
 expect drawn "$actions"
 
-# What the charts of the run say under the pointer. The page admits its own script only; this copy has one more, which moves the pointer over
-# each chart from left to right and leaves what the tooltip says, each text once.
+# What the charts of the run say under the pointer. The page admits its own script only; this copy
+# has one more, which moves the pointer over each chart from left to right and leaves what the
+# tooltip says, each text once.
 tips() {  # tips PAGE
   sed 's/<meta http-equiv="Content-Security-Policy"[^>]*>//' "$1" >driven.html
   cat >>driven.html <<'SCRIPT'
@@ -80,7 +82,8 @@ tips() {  # tips PAGE
 SCRIPT
   load driven.html
 }
-# Every step with its own loss; epoch 2 without a test accuracy has no row for it, and epoch 3 none for the training one.
+# Every step with its own loss; epoch 2 without a test accuracy has no row for it, and epoch 3 none
+# for the training one.
 sed 's/"train_accuracy": 0.6, "test_accuracy": 0.5/"train_accuracy": 0.6, "test_accuracy": null/; s/"train_accuracy": 0.7/"train_accuracy": null/' run.json >gaps.json
 report --plan plan.json --history gaps.json -o gaps.html
 page=gaps.html
@@ -100,7 +103,8 @@ mark loss | tr '|' '\n' | awk -F '[ ;=]' '
   $1 != "step" || $3 != "loss" || $4 != sprintf("%.3f", 1 + ($2 - 1000000) / 1000) { print "not a step and its loss: " $0; bad = 1 }
   END { exit (bad || NR < 400) }' >wrong.txt || fail "$page: $(mark loss | tr '|' '\n' | wc -l) texts; $(head -n 3 wrong.txt)"
 
-# Without measurements; without a timeline; versions of PipeDream's stashing; several stages per worker with a split backward.
+# Without measurements; without a timeline; versions of PipeDream's stashing; several stages per
+# worker with a split backward.
 report --plan plan.json -o plain.html
 page=plain.html
 load plain.html
@@ -124,7 +128,8 @@ expect workers 2
 expect wrong 0
 grep -q 'weights W' dom || fail "$page: the legend lacks W"
 
-# A trace that no run writes: FREEs without end, none of which is followed by a STEP of its stage. The page must not look for one each time.
+# A trace that no run writes: FREEs without end, none of which is followed by a STEP of its stage.
+# The page must not look for one each time.
 {
   printf '['
   yes '{"ph":"X","cat":"FREE","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":0,"version":0}},' | head -n 300000

@@ -1,4 +1,5 @@
-# Plans for the tests of `penstock report`, written by hand: make_plan STAGES MICRO_BATCHES STRATEGY WEIGHTS [HOSTS] >plan.json
+# Plans for the tests of `penstock report`, written by hand: make_plan STAGES MICRO_BATCHES STRATEGY
+# WEIGHTS [HOSTS] >plan.json
 make_plan() {
   local stages=$1 micro_batches=$2 strategy=$3 weights=$4 hosts=${5:-} s
   local workers=$stages

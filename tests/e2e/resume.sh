@@ -1,4 +1,5 @@
-# Checkpoints: resuming equals not having stopped, under another split as well; interrupts save; damaged checkpoints are refused.
+# Checkpoints: resuming equals not having stopped, under another split as well; interrupts save;
+# damaged checkpoints are refused.
 source "$(dirname "$0")/lib.sh"
 make_profile
 steps="$small --train-samples 80 --batch-size 16 --no-eval"

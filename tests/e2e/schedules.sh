@@ -1,8 +1,10 @@
-# Every kind of schedule by the tool: generated, proven sound, written as PyTorch's CSV and read back; the grids in docs/schedules.md are what the tool draws.
+# Every kind of schedule by the tool: generated, proven sound, written as PyTorch's CSV and read
+# back; the grids in docs/schedules.md are what the tool draws.
 source "$(dirname "$0")/lib.sh"
 
-# The unit tests go over the grid of shapes. Here the start of a process is what takes time (half a second of libtorch), so every kind gets
-# the one shape that has it all, and both processes of a pair start at once.
+# The unit tests go over the grid of shapes. Here the start of a process is what takes time (half a
+# second of libtorch), so every kind gets the one shape that has it all, and both processes of a
+# pair start at once.
 sound() {
   penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json >out 2>err2
   local codes="${PIPESTATUS[*]}"

@@ -1,4 +1,5 @@
-# Every strategy trains, and --check-against-serial says that it computes what one worker computes; clipping, tied weights, history.
+# Every strategy trains, and --check-against-serial says that it computes what one worker computes;
+# clipping, tied weights, history.
 source "$(dirname "$0")/lib.sh"
 
 run 0 profile --model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --batch-size 4 --samples 1 -o p.json
@@ -6,7 +7,8 @@ grep -q '"ties"' p.json || fail "the profile does not list tied weights"
 grep -q '"backward_weight_ns"' p.json || fail "the profile does not time the weights' part of backward"
 small="--model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --json --no-eval"
 
-# 5 whole mini-batches and one of 8 samples. A cut between encoder and decoder makes stages share weights, so all of this is under flush.
+# 5 whole mini-batches and one of 8 samples. A cut between encoder and decoder makes stages share
+# weights, so all of this is under flush.
 for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
   run 0 train $small --strategy $strategy --workers 2 --check-against-serial --check-steps 6 --clip-norm 0.5
   json_keys equal bit_for_bit losses reference_losses grad_norms first_difference first_weight largest_difference steps
@@ -15,7 +17,8 @@ for strategy in serial dp mp gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2
   [ "$(numbers grad_norms | wc -l)" -eq 6 ] || fail "$strategy: $(numbers grad_norms | wc -l) norms, expected 6"
 done
 
-# Separate runs with the same gradient groups have the same losses to the last digit, on however many workers.
+# Separate runs with the same gradient groups have the same losses to the last digit, on however
+# many workers.
 alike="--model tied_mlp --input 12 --classes 3 --width 16 --depth 2 --data synthetic --profile p.json --train-samples 88 --batch-size 16 --micro-batches 4 --gradient-groups 4 --no-eval"
 losses_of() {  # losses_of NAME OPTIONS...
   run 0 train $alike --history "$1.json" "${@:2}"

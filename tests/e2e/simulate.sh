@@ -1,4 +1,5 @@
-# Schedules of every kind, simulated without a plan: unit costs, costs from the command line, refusals.
+# Schedules of every kind, simulated without a plan: unit costs, costs from the command line,
+# refusals.
 source "$(dirname "$0")/lib.sh"
 source "$here/report_plans.sh"
 
@@ -38,14 +39,16 @@ refused 'at least 0' simulate --schedule gpipe.txt --credits -2
 refused 'needs --plan' simulate --schedule gpipe.txt --html page.html
 refused 'not sound with 0 credit' simulate --schedule 1f1b-flush.txt --credits 0
 
-# A schedule is judged by the credits that it is simulated with: any number, unless --credits says otherwise.
+# A schedule is judged by the credits that it is simulated with: any number, unless --credits says
+# otherwise.
 run 0 schedule --kind eager-1f1b --stages 4 --micro-batches 16 --slack 4 -o slack.txt
 run 0 simulate --schedule slack.txt
 run 0 simulate --schedule slack.txt --credits 3
 refused 'not sound with 1 credit' simulate --schedule slack.txt --credits 1
 grep -q 'it needs 3' err || fail "the message does not say how many credits are needed: $(cat err)"
 
-# With a plan: the configuration of its file; a schedule of compute actions, or PyTorch's rows, gets the messages of the plan's links.
+# With a plan: the configuration of its file; a schedule of compute actions, or PyTorch's rows, gets
+# the messages of the plan's links.
 make_plan 8 8 zb-v flush 0,1,2,3,3,2,1,0 >v.json
 run 0 simulate --plan v.json --mini-batches 1 --json
 grep -q '"config":"4x2 chunks"' out || fail "simulate names another configuration than the plan: $(cat out)"

@@ -1,4 +1,5 @@
-# Every strategy and weight policy trains; the synchronous ones to the same losses as one worker. Then awkward sizes.
+# Every strategy and weight policy trains; the synchronous ones to the same losses as one worker.
+# Then awkward sizes.
 source "$(dirname "$0")/lib.sh"
 make_profile
 
@@ -18,7 +19,8 @@ done
 run 0 train $steps --strategy 2bw --workers 2
 [ "$(numbers losses | wc -l)" -eq 6 ] || fail "2bw: $(numbers losses | wc -l) losses, expected 6"
 
-# More workers than layers, mini-batches of one sample, a mini-batch larger than the data set, fewer micro-batches than stages.
+# More workers than layers, mini-batches of one sample, a mini-batch larger than the data set, fewer
+# micro-batches than stages.
 run 0 train $small --train-samples 32 --batch-size 16 --strategy 1f1b --workers 20 --no-eval
 run 0 train $small --train-samples 6 --batch-size 1 --strategy gpipe --workers 2 --no-eval
 [ "$(numbers losses | wc -l)" -eq 6 ] || fail "6 samples one by one gave $(numbers losses | wc -l) losses"

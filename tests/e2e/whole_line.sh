@@ -1,4 +1,5 @@
-# models, profile, plan, schedule, verify, simulate and train after each other, as a newcomer would type them.
+# models, profile, plan, schedule, verify, simulate and train after each other, as a newcomer would
+# type them.
 source "$(dirname "$0")/lib.sh"
 
 run 0 models --json

@@ -9,8 +9,9 @@
 #   headers    every header has #pragma once
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
 #
-# Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what they like.
-# Prints each offence as file:line: text, and exits with 1 if there is any. A line that must break a rule says why: // tidy: allow(CHECK) reason
+# Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what
+# they like. Prints each offence as file:line: text, and exits with 1 if there is any. A line that
+# must break a rule says why: // tidy: allow(CHECK) reason
 set -euo pipefail
 
 check=${1:?usage: tidy.sh CHECK ROOT}
@@ -24,7 +25,8 @@ sources() { find penstock -type f \( -name '*.h' -o -name '*.cpp' \) ! -name '*_
 [[ -n "$(sources)" ]] || { echo "tidy.sh: there is no source file below $root/penstock" >&2; exit 2; }
 folders_of_core() { awk '/^# torch/ { exit } /^[a-z]/ { sub(":.*", ""); print }' "$table"; }
 
-# grep_code PATTERN FILE...: matches outside comments and string literals, and not on lines that allow this check.
+# grep_code PATTERN FILE...: matches outside comments and string literals, and not on lines that
+# allow this check.
 grep_code() {
   local pattern=$1
   shift

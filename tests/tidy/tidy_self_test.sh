@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The checks of tidy.sh must object to each offence, and to nothing else: a small tree with one offence at a time.
+# The checks of tidy.sh must object to each offence, and to nothing else: a small tree with one
+# offence at a time.
 set -euo pipefail
 
 tidy="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tidy.sh"
