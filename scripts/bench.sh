@@ -9,14 +9,16 @@ usage() {
   cat <<'HELP'
 usage: scripts/bench.sh [--no-install] [OPTIONS OF benchmarks/run_bench.py]
 
-Installs what is missing (PyTorch for Python among it), builds the release preset, runs every comparison in turn for several rounds, prints one
-table and writes bench-results/bench.json. Takes about half an hour on two cores; let nothing else run meanwhile.
+Installs what is missing (PyTorch for Python among it), builds the release preset, runs every
+comparison in turn for several rounds, prints one table and writes bench-results/bench.json. Takes
+about half an hour on two cores; let nothing else run meanwhile.
 Exit code: 0 all targets met, 1 some missed, 3 a program failed.
 
   --rounds N     rounds (default 5)
   --models M...  mlp, vgg_small (default both)
   --no-peers     only Penstock's own rows
-  --only WHAT    comparisons, predictions (measured against predicted throughput) or schedules (idle share, gain of a split backward pass)
+  --only WHAT    comparisons, predictions (measured against predicted throughput) or schedules
+                 (idle share, gain of a split backward pass)
   --quick        tiny sizes, to see that everything runs
   -o FILE        where the JSON goes (default ./bench-results/bench.json)
 HELP

@@ -15,14 +15,19 @@ die() {
 # Names the command that failed; bash alone would stop without a word.
 report_failure() {
   local status=$? line=$1 command=$2
-  printf 'error: %s stopped at line %s (exit code %s): %s\n' "$(basename "$0")" "$line" "$status" "$command" >&2
+  printf 'error: %s stopped at line %s (exit code %s): %s\n' \
+    "$(basename "$0")" "$line" "$status" "$command" >&2
 }
 
 # quote_words WORD...: the words as one would type them in a shell.
 quote_words() {
   local word text=""
   for word in "$@"; do
-    if [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then text+=" $word"; else text+=" '${word//\'/\'\\\'\'}'"; fi
+    if [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]]; then
+      text+=" $word"
+    else
+      text+=" '${word//\'/\'\\\'\'}'"
+    fi
   done
   printf '%s' "${text# }"
 }

@@ -7,11 +7,13 @@ trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
 usage() {
   cat <<'HELP'
-usage: scripts/demo.sh [--model NAME] [--workers N] [--batch-size N] [--epochs N] [--output FOLDER] [--no-install]
+usage: scripts/demo.sh [--model NAME] [--workers N] [--batch-size N] [--epochs N]
+                       [--output FOLDER] [--no-install]
 
-Installs what is missing, builds Penstock, and takes a convolutional network through all of it on this machine: measures its layers,
-finds the best split, proves the schedule sound, predicts its speed, trains it on Fashion-MNIST through the pipeline, and shows prediction
-and measurement side by side.
+Installs what is missing, builds Penstock, and takes a convolutional network through all of it on
+this machine: measures its layers, finds the best split, proves the schedule sound, predicts its
+speed, trains it on Fashion-MNIST through the pipeline, and shows prediction and measurement side by
+side.
 
   --model NAME      a model of `penstock models` (default vgg_small)
   --workers N       threads to split it over (default: one per core, at most 4)
@@ -29,7 +31,9 @@ workers=$((cores < 4 ? cores : 4))
 epochs=""
 output="$caller_folder/demo-run"
 install=yes
-positive() { [[ "$2" =~ ^[1-9][0-9]{0,5}$ ]] || die "$1: expected a whole number of at least 1, found '$2'"; }
+positive() {
+  [[ "$2" =~ ^[1-9][0-9]{0,5}$ ]] || die "$1: expected a whole number of at least 1, found '$2'"
+}
 while (($# > 0)); do
   case "$1" in
     --model) need_value "$1" $#; model=$2; shift ;;
@@ -50,7 +54,8 @@ readonly seconds_to_train=210 all_samples=60000 wanted_accuracy=0.85
 # number FILE KEY: the first number under that key in a JSON file.
 number() {
   local value
-  value="$(grep -o "\"$2\"[[:space:]]*:[[:space:]]*-\{0,1\}[0-9][-+.0-9eE]*" "$1" | head -n 1 | sed 's/.*:[[:space:]]*//')"
+  value="$(grep -o "\"$2\"[[:space:]]*:[[:space:]]*-\{0,1\}[0-9][-+.0-9eE]*" "$1" | head -n 1 |
+    sed 's/.*:[[:space:]]*//')"
   [[ -n "$value" ]] || die "$1 has no number under \"$2\""
   printf '%s' "$value"
 }
@@ -72,21 +77,26 @@ cd "$output"
 PATH="$(dirname "$penstock"):$PATH"
 printf '\nResults go to %s\n' "$output" >&2
 
-say "1. Profile: measure every layer of $model, forward and backward, with $workers copies at once as in the real run"
-run penstock profile --model "$model" --batch-size "$batch_size" --concurrency "$workers" -o profile.json
+say "1. Profile: measure every layer of $model, forward and backward," \
+  "with $workers copies at once as in the real run"
+run penstock profile --model "$model" --batch-size "$batch_size" --concurrency "$workers" \
+  -o profile.json
 
 say "2. Plan: split the layers over $workers workers so that the slowest stage is as fast as can be"
 run penstock plan --profile profile.json --workers "$workers" -o plan.json
 if ((workers > 1)) && [[ "$(text plan.json strategy)" != 1f1b* ]]; then
-  say "For this network on this machine plain data parallelism is predicted to be the fastest; to show a pipeline, take the best one"
+  say "For this network on this machine plain data parallelism is predicted to be the fastest;" \
+    "to show a pipeline, take the best one"
   run penstock plan --profile profile.json --workers "$workers" --strategy 1f1b -o plan.json
 fi
 
-say "3. Schedule: what each worker does, in which order; here the first eight micro-batches (2F0 is stage 2, forward, micro-batch 0)"
+say "3. Schedule: what each worker does, in which order; here the first eight micro-batches" \
+  "(2F0 is stage 2, forward, micro-batch 0)"
 run penstock schedule --plan plan.json --micro-batches 8 --compute-only --grid
 run penstock schedule --plan plan.json --micro-batches 64 -o schedule.txt
 
-say "4. Verify: prove that nothing is missing, out of order, deadlocked, or run on the wrong version of the weights"
+say "4. Verify: prove that nothing is missing, out of order, deadlocked," \
+  "or run on the wrong version of the weights"
 run penstock verify schedule.txt
 
 say "5. Simulate: predict the run from the profile; trace-predicted.json opens in ui.perfetto.dev"
@@ -96,7 +106,8 @@ run penstock simulate --plan plan.json --trace trace-predicted.json
 samples=$all_samples
 if [[ -z "$epochs" ]]; then
   predicted="$(number plan.json throughput_samples_per_s)"
-  read -r epochs samples < <(awk -v rate="$predicted" -v seconds="$seconds_to_train" -v all="$all_samples" 'BEGIN {
+  read -r epochs samples < <(awk -v rate="$predicted" -v seconds="$seconds_to_train" \
+    -v all="$all_samples" 'BEGIN {
     fit = int(rate * seconds); n = int(fit / all)
     print (n < 1 ? 1 : n > 10 ? 10 : n), (n >= 1 ? all : fit < 1000 ? 1000 : fit)
   }')
@@ -104,7 +115,8 @@ fi
 
 say "6. Train on Fashion-MNIST through the pipeline, $epochs pass(es) over $samples images"
 started=$SECONDS
-run penstock train --model "$model" --data fashion-mnist --train-samples "$samples" --plan plan.json --epochs "$epochs" --batch-size "$batch_size" \
+run penstock train --model "$model" --data fashion-mnist --train-samples "$samples" \
+  --plan plan.json --epochs "$epochs" --batch-size "$batch_size" \
   --optimizer sgd --lr 0.02 --momentum 0.9 --lr-schedule cosine --seed 1 \
   --checkpoint checkpoints --trace trace-measured.json --json >train.json
 seconds=$((SECONDS - started))
@@ -114,12 +126,20 @@ accuracy="$(number train.json test_accuracy)"
 measured="$(number train.json throughput_samples_per_s)"
 predicted="$(number train.json predicted_throughput_samples_per_s)"
 idle="$(number train.json idle_share)"
-awk -v accuracy="$accuracy" -v measured="$measured" -v predicted="$predicted" -v idle="$idle" -v seconds="$seconds" -v epochs="$epochs" 'BEGIN {
-  printf "  test accuracy      %.2f %% after %d pass(es), %d s with evaluation\n", 100 * accuracy, epochs, seconds
+awk -v accuracy="$accuracy" -v measured="$measured" -v predicted="$predicted" -v idle="$idle" \
+  -v seconds="$seconds" -v epochs="$epochs" 'BEGIN {
+  printf "  test accuracy      %.2f %% after %d pass(es), %d s with evaluation\n",
+    100 * accuracy, epochs, seconds
   printf "  speed, predicted   %.0f samples/s\n", predicted
-  printf "  speed, measured    %.0f samples/s (%.2f of the prediction)\n", measured, measured / predicted
+  printf "  speed, measured    %.0f samples/s (%.2f of the prediction)\n",
+    measured, measured / predicted
   printf "  workers idle       %.1f %% of the time\n", 100 * idle
 }'
-printf '\nIn %s: profile.json, plan.json, schedule.txt, train.json, checkpoints/ (weights.pt in there is for torch.load),\ntrace-predicted.json and trace-measured.json (for ui.perfetto.dev; the second holds both)\n' "$output"
-awk -v accuracy="$accuracy" -v wanted="$wanted_accuracy" 'BEGIN { exit !(accuracy >= wanted) }' ||
-  { printf 'The accuracy is below the %.0f %% that this demo aims at.\n' "$(awk -v w="$wanted_accuracy" 'BEGIN { print 100 * w }')" >&2; exit 1; }
+printf '\nIn %s: profile.json, plan.json, schedule.txt, train.json,' "$output"
+printf ' checkpoints/ (weights.pt in there is for torch.load),\n'
+printf 'trace-predicted.json and trace-measured.json (for ui.perfetto.dev; the second holds both)\n'
+awk -v accuracy="$accuracy" -v wanted="$wanted_accuracy" 'BEGIN {
+  if (accuracy >= wanted) exit 0
+  printf "The accuracy is below the %.0f %% that this demo aims at.\n", 100 * wanted
+  exit 1
+}' >&2

@@ -20,11 +20,13 @@ case "${1:-}" in
   -h | --help) usage; exit 0 ;;
   *) die "unknown option '$1' (try --help)" ;;
 esac
-command -v clang-format >/dev/null || die "clang-format is missing; run scripts/install-deps.sh --dev"
+command -v clang-format >/dev/null ||
+  die "clang-format is missing; run scripts/install-deps.sh --dev"
 
 cd "$REPO_ROOT"
 # Tracked files and new ones that git does not ignore.
-mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cpp' '*.js' | sort -z -u)
+mapfile -d '' files < <(git ls-files -z --cached --others --exclude-standard \
+  -- '*.h' '*.cpp' '*.js' | sort -z -u)
 existing=()
 for file in "${files[@]}"; do
   [[ ! -f "$file" ]] || existing+=("$file")

@@ -7,12 +7,14 @@ usage() {
   cat <<'HELP'
 usage: scripts/install-deps.sh [--core] [--bench] [--dev] [--list]
 
-Installs the packages that are missing (Debian 12 or a relative of it with apt), as root or through sudo.
+Installs the packages that are missing (Debian 12 or a relative of it with apt), as root or through
+sudo.
 
   (no option)  everything to build, test and run Penstock
   --core       only what the torch-free part needs (planning, schedules, simulation)
   --bench      also PyTorch for Python, which the benchmarks compare with
-  --dev        also clang (fuzz targets, second compiler), clang-format and Chromium (tests of the report's page)
+  --dev        also clang (fuzz targets, second compiler), clang-format, clang-tidy, doxygen (API
+               reference) and Chromium (tests of the report's page)
   --list       print the packages and whether they are installed; change nothing
 HELP
 }
@@ -50,6 +52,8 @@ dev=(
   "clang|second compiler and fuzz targets"
   "libclang-rt-14-dev|sanitizer and fuzzer runtimes for clang"
   "clang-format|code layout"
+  "clang-tidy|static checks"
+  "doxygen|API reference"
   "chromium|loads the report's page in a test"
 )
 
@@ -70,7 +74,8 @@ done
 wanted+=("${extras[@]}")
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  die "this is not a Debian-like system (no apt). Install these by hand, under your system's names: ${wanted[*]%%|*}"
+  die "this is not a Debian-like system (no apt). Install these by hand, under your system's" \
+    "names: ${wanted[*]%%|*}"
 fi
 
 is_installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]; }
@@ -91,16 +96,20 @@ done
 
 as_root=()
 if ((EUID != 0)); then
-  command -v sudo >/dev/null || die "these packages are missing: ${missing[*]}. Run this script as root, or install sudo"
+  command -v sudo >/dev/null ||
+    die "these packages are missing: ${missing[*]}. Run this script as root, or install sudo"
   as_root=(sudo)
 fi
 
 # A mirror that does not answer for a moment should not end a build.
 apt_get() {
-  run "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null
+  run "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 \
+    -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null
 }
 
 say "Installing ${#missing[@]} package(s): ${missing[*]}"
-apt_get update || printf 'warning: apt-get update failed; going on with the lists that are here\n' >&2
+apt_get update ||
+  printf 'warning: apt-get update failed; going on with the lists that are here\n' >&2
 apt_get install -y --no-install-recommends "${missing[@]}" ||
-  die "apt-get could not install: ${missing[*]}. Penstock is made for Debian 12 (bookworm); see docs/dependencies.md for the versions it needs"
+  die "apt-get could not install: ${missing[*]}. Penstock is made for Debian 12 (bookworm);" \
+    "see docs/dependencies.md for the versions it needs"

@@ -8,7 +8,8 @@ usage() {
   cat <<'HELP'
 usage: scripts/test.sh [--preset NAME] [--label NAME] [--all] [--no-install]
 
-Installs what is missing, configures and builds build/NAME, and runs the quick tests (all but those labelled `slow`).
+Installs what is missing, configures and builds build/NAME, and runs the quick tests (all but those
+labelled `slow`).
 
   --preset NAME  release (default), dev, core (torch-free), asan, tsan, fuzz: see CMakePresets.json
   --label NAME   only the tests with this label: unit, property, e2e, tidy, install, slow
@@ -32,7 +33,8 @@ while (($# > 0)); do
   esac
   shift
 done
-grep -q "\"name\": \"$preset\", \"inherits\"" "$REPO_ROOT/CMakePresets.json" || die "there is no preset '$preset' in CMakePresets.json"
+grep -q "\"name\": \"$preset\", \"inherits\"" "$REPO_ROOT/CMakePresets.json" ||
+  die "there is no preset '$preset' in CMakePresets.json"
 
 cd "$REPO_ROOT"
 if [[ "$install" == yes ]]; then
@@ -50,4 +52,5 @@ if [[ -n "$label" ]]; then
 elif [[ "$all" == no ]]; then
   selection=(--label-exclude '^slow$')
 fi
-run ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --no-label-summary --parallel "$(nproc)" "${selection[@]}" || exit $?
+run ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --no-label-summary \
+  --parallel "$(nproc)" "${selection[@]}" || exit $?

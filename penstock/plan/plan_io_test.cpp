@@ -104,13 +104,17 @@ TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()),
 // What the first release wrote: none of the keys that came with version 2.
 TEST(ParsePlan, ReadsVersion1) {
   const Plan plan = parse_plan(
-      R"({"format": "penstock-plan", "version": 1, "model": "m", "config": "2-1", "strategy": "1f1b",
-    "weights": "stash", "cost_model": "penstock", "throughput_samples_per_s": 9.5, "bottleneck_ns": 7, "micro_batch_size": 4,
-    "micro_batches": 2, "depth": 2, "stages": [{"layers": ["a"], "replicas": 2, "compute_ns": 3, "forward_ns": 1, "backward_ns": 2,
-    "step_ns": 1, "sync_ns": 5, "memory_bytes": 6, "weight_bytes": 7, "stash_bytes": 8}, {"layers": ["b"], "replicas": 1, "forward_ns": 1,
-    "backward_ns": 2, "weight_bytes": 7}], "links": [{"from": 0, "to": 1, "bytes": 64}],
+      R"({"format": "penstock-plan", "version": 1, "model": "m", "config": "2-1",
+    "strategy": "1f1b", "weights": "stash", "cost_model": "penstock",
+    "throughput_samples_per_s": 9.5, "bottleneck_ns": 7, "micro_batch_size": 4,
+    "micro_batches": 2, "depth": 2, "stages": [
+     {"layers": ["a"], "replicas": 2, "compute_ns": 3, "forward_ns": 1, "backward_ns": 2,
+      "step_ns": 1, "sync_ns": 5, "memory_bytes": 6, "weight_bytes": 7, "stash_bytes": 8},
+     {"layers": ["b"], "replicas": 1, "forward_ns": 1, "backward_ns": 2, "weight_bytes": 7}],
+    "links": [{"from": 0, "to": 1, "bytes": 64}],
     "alternatives": [{"strategy": "dp", "config": "3", "throughput_samples_per_s": 1.5}],
-    "cluster": {"levels": [{"name": "flat", "count": 3, "bandwidth_bytes_per_s": 9, "latency_ns": 0, "by_reference": false}],
+    "cluster": {"levels": [{"name": "flat", "count": 3, "bandwidth_bytes_per_s": 9,
+                            "latency_ns": 0, "by_reference": false}],
     "device": {"name": "d", "memory_bytes": 0, "speed": 1.0}}, "notes": []})",
       "old.json");
   EXPECT_EQ(plan.config(), "2-1");

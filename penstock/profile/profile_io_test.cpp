@@ -21,14 +21,18 @@ using ::testing::HasSubstr;
 /// Two inputs and a layer with two outputs; `b` is listed before what it reads.
 const std::string kDocument = R"({
  "format": "penstock-profile", "version": 1,
- "model": "toy", "device": "cpu", "source": "measured", "batch_size": 16, "samples": 5, "copy_bandwidth_bytes_per_s": 1000,
+ "model": "toy", "device": "cpu", "source": "measured", "batch_size": 16, "samples": 5,
+ "copy_bandwidth_bytes_per_s": 1000,
  "num_inputs": 2,
  "layers": [
-  {"name": "b", "kind": "add", "inputs": [["a", 1], ["a", 0], ["@1", 0]], "forward_ns": 3, "backward_ns": 4, "step_ns": 0,
-   "forward_spread_ns": 1, "backward_spread_ns": 2, "output_bytes": [64], "weight_bytes": 0, "stash_bytes": 0},
-  {"name": "a", "kind": "split", "inputs": [["@0", 0]], "forward_ns": 10, "backward_ns": 20, "backward_weight_ns": 15, "accumulate_ns": 6,
-   "step_ns": 7,
-   "forward_spread_ns": 0, "backward_spread_ns": 0, "output_bytes": [8, 16], "weight_bytes": 400, "stash_bytes": 24}
+  {"name": "b", "kind": "add", "inputs": [["a", 1], ["a", 0], ["@1", 0]],
+   "forward_ns": 3, "backward_ns": 4, "step_ns": 0,
+   "forward_spread_ns": 1, "backward_spread_ns": 2,
+   "output_bytes": [64], "weight_bytes": 0, "stash_bytes": 0},
+  {"name": "a", "kind": "split", "inputs": [["@0", 0]],
+   "forward_ns": 10, "backward_ns": 20, "backward_weight_ns": 15, "accumulate_ns": 6, "step_ns": 7,
+   "forward_spread_ns": 0, "backward_spread_ns": 0,
+   "output_bytes": [8, 16], "weight_bytes": 400, "stash_bytes": 24}
  ],
  "outputs": [["b", 0]]
 })";
@@ -69,7 +73,8 @@ TEST(ParseProfile, ReadsLayersInAnyOrderAndKeepsCostsWithThem) {
 TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
   const Profile profile =
       parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
-      "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2, "output_bytes": [3, 4], "weight_bytes": 5}]})",
+      "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2,
+                  "output_bytes": [3, 4], "weight_bytes": 5}]})",
                     "p.json");
   EXPECT_EQ(profile.costs[0], (LayerCost{1, 2, 0, 0, 0, 0, 0, {3, 4}, 5, 7}));
   EXPECT_EQ(profile.batch_size, 0);
@@ -160,10 +165,10 @@ TEST(ParseProfile, RefusesInputsThatDoNotExist) {
 TEST(ParseProfile, RefusesCyclesAndEmptyModels) {
   EXPECT_THAT(refusal(with("[\"@0\", 0]", "[\"b\", 0]")),
               AllOf(HasSubstr("p.json:"), HasSubstr("cycle")));
-  EXPECT_THAT(
-      refusal(
-          R"({"format": "penstock-profile", "version": 1, "num_inputs": 0, "layers": [], "outputs": []})"),
-      HasSubstr("no layer"));
+  EXPECT_THAT(refusal(
+                  R"({"format": "penstock-profile", "version": 1, "num_inputs": 0, "layers": [],
+              "outputs": []})"),
+              HasSubstr("no layer"));
 }
 
 TEST(ParseProfile, RefusesNumbersThatAreNoSizes) {

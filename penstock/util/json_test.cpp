@@ -77,7 +77,8 @@ TEST(ToText, EndsWithANewlineAndSurvivesBytesThatAreNotUtf8) {
 class Reader : public ::testing::Test {
  protected:
   const Json document_ = parse_json(
-      R"({"count": 3, "big": 18446744073709551615, "ratio": 0.5, "ok": true, "name": "x", "none": null,
+      R"({"count": 3, "big": 18446744073709551615, "ratio": 0.5, "ok": true, "name": "x",
+          "none": null,
           "stages": [{"replicas": 1}, {"replicas": "two"}]})",
       "p.json");
   const JsonReader root_{document_, "p.json"};

@@ -3,7 +3,8 @@
 source "$(dirname "$0")/lib.sh"
 
 run 0 profile --list-devices
-grep -q '^v100 .*15700.0 GFLOP/s.*900 GB/s.*16.0 GB' out || fail "v100 is not in the list of devices: $(cat out)"
+grep -q '^v100 .*15700.0 GFLOP/s.*900 GB/s.*16.0 GB' out ||
+  fail "v100 is not in the list of devices: $(cat out)"
 run 0 profile --list-devices --json
 json_keys devices flops_per_s
 run 0 profile --help
@@ -12,7 +13,8 @@ grep -q -- '--list-devices' out || fail "--help does not say where the devices a
 for model in vgg16 resnet50 mlp; do
   run 0 profile --model $model --batch-size 128 --analytic --device v100 --json -o $model.json
   json_keys layers batch_size
-  grep -q '"source":"analytic"' out || fail "$model: the profile does not say that it is an estimate"
+  grep -q '"source":"analytic"' out ||
+    fail "$model: the profile does not say that it is an estimate"
   grep -q '"device":"v100"' out || fail "$model: the device is not named"
 done
 run 0 profile --model lenet5 --analytic --device cpu-core --optimizer adam
@@ -28,7 +30,8 @@ refused 'needs --device' profile --model lenet5 --analytic
 refused '--analytic' profile --model lenet5 --device v100
 refused '--samples' profile --model lenet5 --analytic --device v100 --samples 3
 refused '--concurrency' profile --model lenet5 --analytic --device v100 --concurrency 2
-refused "penstock: --device: unknown device 'v1000', expected one of v100" profile --model lenet5 --analytic --device v1000
+refused "penstock: --device: unknown device 'v1000', expected one of v100" profile --model lenet5 \
+  --analytic --device v1000
 refused 'no-such.toml' profile --model lenet5 --analytic --device no-such.toml
 refused 'batch size' profile --model lenet5 --analytic --device v100 --batch-size 0
 refused '2^60' profile --model vgg16 --analytic --device v100 --batch-size 1000000000000

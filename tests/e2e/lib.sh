@@ -28,7 +28,8 @@ run() {
   shift
   penstock "$@" >out 2>err </dev/null
   code=$?
-  [ "$code" -eq "$expected" ] || fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
+  [ "$code" -eq "$expected" ] ||
+    fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
 }
 
 # refused WORDS ARGUMENTS...: the tool must exit with 2, with these words in the message and nothing
@@ -44,13 +45,16 @@ refused() {
 # json_keys KEYS...: `out` is one line that holds one JSON object with these keys.
 json_keys() {
   local key
-  [ "$(wc -l <out)" -eq 1 ] || fail "standard output has $(wc -l <out) lines, expected one JSON object"
+  [ "$(wc -l <out)" -eq 1 ] ||
+    fail "standard output has $(wc -l <out) lines, expected one JSON object"
   grep -q '^{.*}$' out || fail "standard output is not one JSON object: $(head -c 100 out)"
   for key in "$@"; do grep -q "\"$key\":" out || fail "the JSON object lacks the key $key"; done
 }
 
 # numbers KEY [FILE]: the numbers of the array or scalar, one a line.
-numbers() { sed -n "s/.*\"$1\":\[\{0,1\}\([-+0-9.e,]*\).*/\1/p" "${2:-out}" | tr ',' '\n' | grep .; }
+numbers() {
+  sed -n "s/.*\"$1\":\[\{0,1\}\([-+0-9.e,]*\).*/\1/p" "${2:-out}" | tr ',' '\n' | grep .
+}
 
 # same_numbers TOLERANCE FILE FILE: as many numbers, pairwise within the tolerance.
 same_numbers() {

@@ -3,7 +3,10 @@
 source "$(dirname "$0")/lib.sh"
 
 # Six layers: convolutions that compute, dense layers that weigh.
-node() { printf '%s -- %s -- forward_compute_time=%s, backward_compute_time=%s, activation_size=%s, parameter_size=%s\n' "$@"; }
+node() {
+  printf '%s -- %s -- forward_compute_time=%s, backward_compute_time=%s' "${@:1:4}"
+  printf ', activation_size=%s, parameter_size=%s\n' "${@:5}"
+}
 {
   node node1 'Input0' 0 0 1000000 0
   node node2 'Conv2d(3, 64)' 20 40 8000000 200000
@@ -31,22 +34,28 @@ END
 plan="plan --profile net.graph.txt --cluster cluster.toml"
 
 run 0 $plan --json -o plan.json
-json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas compute_ns sync_ns memory_bytes first_worker
+json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas \
+  compute_ns sync_ns memory_bytes first_worker
 run 0 $plan
-for words in 'per micro-batch' 'of limit' 'compute' 'server 0' 'slowest part:' 'memory limit 16.0 GB' 'against this plan'; do
+for words in 'per micro-batch' 'of limit' 'compute' 'server 0' 'slowest part:' \
+  'memory limit 16.0 GB' 'against this plan'; do
   grep -q "$words" out || fail "the table lacks '$words': $(cat out)"
 done
-[ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' out)" -le 120 ] || fail "the table is wider than 120 columns"
+[ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' out)" -le 120 ] ||
+  fail "the table is wider than 120 columns"
 
 run 0 $plan --compare
-for family in serial dp mp gpipe 1f1b 1f1b-flush 2bw; do grep -Eq "^[* ] +$family " out || fail "the comparison lacks $family: $(cat out)"; done
+for family in serial dp mp gpipe 1f1b 1f1b-flush 2bw; do
+  grep -Eq "^[* ] +$family " out || fail "the comparison lacks $family: $(cat out)"
+done
 [ "$(grep -c '^\*' out)" -eq 1 ] || fail "not exactly one winner is marked: $(cat out)"
 grep -Eq 'next best|as fast|is this plan' out || fail "the winner has no reason: $(cat out)"
 
 run 0 $plan --what-if --json -o whatif.json
 json_keys what_if change feasible speedup
 run 0 $plan --what-if
-for change in 'one more server' 'one server fewer' 'twice the bandwidth of level rack' 'half the memory (8.00 GB per worker)' 'every worker twice as fast'; do
+for change in 'one more server' 'one server fewer' 'twice the bandwidth of level rack' \
+  'half the memory (8.00 GB per worker)' 'every worker twice as fast'; do
   grep -qF "$change" out || fail "what-if lacks '$change': $(cat out)"
 done
 run 0 simulate --plan whatif.json --json
@@ -54,7 +63,9 @@ run 0 simulate --plan whatif.json --json
 run 0 $plan --svg plan.svg --html plan.html --what-if --compare
 grep -q '^<svg ' plan.svg && grep -q '</svg>' plan.svg || fail "plan.svg is no SVG"
 grep -q 'prefers-color-scheme' plan.svg || fail "the picture has no dark style"
-for part in '<svg ' 'All families' 'What if' 'Stages' 'Notes' '</html>'; do grep -q "$part" plan.html || fail "the page lacks $part"; done
+for part in '<svg ' 'All families' 'What if' 'Stages' 'Notes' '</html>'; do
+  grep -q "$part" plan.html || fail "the page lacks $part"
+done
 grep -Eq '<script|href=|src=' plan.html && fail "the page needs more than itself"
 
 # Every model has a plan; one found under another model and priced under sosp2019 is never better
@@ -65,9 +76,12 @@ for model in penstock sosp2019 released report2018; do
   run 0 $plan --cost-model $model --json -o $model.json
   grep -q "\"cost_model\":\"$model\"" out || fail "$model is not named in the plan"
   run 0 plan --profile net.graph.txt --price $model.json --cost-model sosp2019 --json
-  [ "$(numbers bottleneck_ns)" -ge "$best" ] || fail "the plan of $model takes $(numbers bottleneck_ns) ns under sosp2019, its own best $best"
+  [ "$(numbers bottleneck_ns)" -ge "$best" ] ||
+    fail "the plan of $model takes $(numbers bottleneck_ns) ns under sosp2019, its own best $best"
 done
-for method in ring parameter-server summation; do run 0 $plan --sync $method --strategy dp --json; done
+for method in ring parameter-server summation; do
+  run 0 $plan --sync $method --strategy dp --json
+done
 for choice in never always auto; do run 0 $plan --recompute $choice --json; done
 for kind in gpipe 1f1b-flush eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
   run 0 $plan --strategy $kind --json -o $kind.json
@@ -84,7 +98,8 @@ grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the
 
 # A "no" is exit 1 with the reason; bad options are exit 2 with one message.
 run 1 $plan --memory-limit 1MB --json
-grep -q '"ok":false' out && grep -q 'no plan:' err || fail "an infeasible request gives no reason: $(cat err)"
+grep -q '"ok":false' out && grep -q 'no plan:' err ||
+  fail "an infeasible request gives no reason: $(cat err)"
 refused '--cluster FILE' plan --profile net.graph.txt
 refused 'found --workers 0' plan --profile net.graph.txt --workers 0 --bandwidth 1GB/s
 refused 'at most 1000000' plan --profile net.graph.txt --workers 1000001 --bandwidth 1GB/s
@@ -106,7 +121,8 @@ refused '--svg expected a file name' $plan --svg -
 refused 'found --compare with it' $plan --price plan.json --compare
 refused 'net.graph.txt' $plan --price net.graph.txt
 run 0 plan --help
-for option in --cost-model --sync --recompute --optimizer --mini-batch --compare --what-if --price --svg --html; do
+for option in --cost-model --sync --recompute --optimizer --mini-batch --compare --what-if --price \
+  --svg --html; do
   grep -qF -- "$option" out || fail "the help lacks $option"
 done
 finish

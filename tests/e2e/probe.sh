@@ -3,18 +3,28 @@ source "$(dirname "$0")/lib.sh"
 
 quick="--seconds 0.2 --workers 2 --size 256KiB"
 run 0 probe $quick -o threads.toml
-grep -q '^by_reference = true' threads.toml || fail "workers are not threads by default: $(cat threads.toml)"
-grep -q '^# summation, each of 2 workers ' threads.toml || fail "the figures are not among the comments"
+grep -q '^by_reference = true' threads.toml ||
+  fail "workers are not threads by default: $(cat threads.toml)"
+grep -q '^# summation, each of 2 workers ' threads.toml ||
+  fail "the figures are not among the comments"
 grep -q '^TCP bandwidth ' out || fail "the figures are not shown"
 run 0 probe $quick --transport tcp -o tcp.toml --json
-json_keys workers figures hand_over_ns tcp_bytes_per_s sum_shared_bytes_per_s median notes cluster_toml
+json_keys workers figures hand_over_ns tcp_bytes_per_s sum_shared_bytes_per_s median notes \
+  cluster_toml
 grep -q '^name = "loopback"' tcp.toml || fail "workers are not processes with --transport tcp"
 run 0 probe $quick
 cp out shown.toml
 
-printf 'node1 -- Input0 -- forward_compute_time=0.0, backward_compute_time=0.0, activation_size=0.0, parameter_size=0.0\n%s\n\tnode1 -- node2\n\tnode2 -- node3\n' \
-  'node2 -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4096.0, parameter_size=4096.0
-node3 -- Linear -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4096.0, parameter_size=4096.0' >graph.txt
+node() {  # node NAME CLASS FORWARD BACKWARD BYTES
+  printf '%s -- %s -- forward_compute_time=%s, backward_compute_time=%s' "$1" "$2" "$3" "$4"
+  printf ', activation_size=%s, parameter_size=%s\n' "$5" "$5"
+}
+{
+  node node1 Input0 0.0 0.0 0.0
+  node node2 Linear 1.0 2.0 4096.0
+  node node3 Linear 1.0 2.0 4096.0
+  printf '\tnode1 -- node2\n\tnode2 -- node3\n'
+} >graph.txt
 for file in threads tcp shown; do
   run 0 plan --profile graph.txt --cluster $file.toml --json
   json_keys config

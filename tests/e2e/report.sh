@@ -8,7 +8,9 @@ make_history >run.json
 run 0 report --plan plan.json --json
 json_keys html bytes actions lanes idle_share makespan_ns
 [ -s report.html ] || fail "report.html was not written"
-for part in '<canvas id="timeline"' 'samples/s, predicted' 'Strategies' '</html>'; do grep -q "$part" report.html || fail "the page lacks $part"; done
+for part in '<canvas id="timeline"' 'samples/s, predicted' 'Strategies' '</html>'; do
+  grep -q "$part" report.html || fail "the page lacks $part"
+done
 grep -q 'Largest differences' report.html && fail "the page compares one timeline with nothing"
 grep -Eq 'href=| src=|url\([^#]|@import' report.html && fail "the page needs more than itself"
 grep -q '<b>slow' report.html && fail "a note became markup"
@@ -17,30 +19,40 @@ grep -q '<b>slow' report.html && fail "a note became markup"
 # as train writes them.
 run 0 simulate --plan plan.json --mini-batches 2 --compute-spread 0.1 --trace spread.json
 sed 's/"predicted"/"measured"/' spread.json >measured.json
-run 0 report --plan plan.json --trace measured.json --history run.json -o both.html --svg both.svg --json
+run 0 report --plan plan.json --trace measured.json --history run.json -o both.html --svg both.svg \
+  --json
 [ "$(numbers actions | wc -l)" -ge 1 ] || fail "no actions are counted"
-grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out || fail "the lanes are not predicted and measured: $(cat out)"
-for part in 'Largest differences, measured against predicted' 'samples/s, measured' '<polyline class="curve' 'Accuracy'; do
+grep -q '"source":"predicted"' out && grep -q '"source":"measured"' out ||
+  fail "the lanes are not predicted and measured: $(cat out)"
+for part in 'Largest differences, measured against predicted' 'samples/s, measured' \
+  '<polyline class="curve' 'Accuracy'; do
   grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
 done
 # The history says 1f1b, the plan 1f1b-flush; nothing is said of one that fits, or does not say.
-grep -q 'The history is of another run than this plan&#39;s: strategy 1f1b instead of 1f1b-flush.<' both.html || fail "the page does not say that the history is another plan's"
+note='The history is of another run than this plan&#39;s: strategy 1f1b instead of 1f1b-flush.<'
+grep -q "$note" both.html ||
+  fail "the page does not say that the history is another plan's"
 for strategy in 1f1b-flush ''; do
   sed "s/\"strategy\": \"1f1b\"/\"strategy\": \"$strategy\"/" run.json >fits.json
   run 0 report --plan plan.json --history fits.json -o fits.html
-  grep -q 'The history is of another run' fits.html && fail "the page finds a history of '$strategy' another plan's"
+  grep -q 'The history is of another run' fits.html &&
+    fail "the page finds a history of '$strategy' another plan's"
 done
-grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg || fail "both.svg is no picture of both timelines"
+grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg ||
+  fail "both.svg is no picture of both timelines"
 cp both.svg again.svg
 run 0 report --plan plan.json --trace measured.json -o both.html --svg both.svg
 cmp -s both.svg again.svg || fail "the picture differs from one time to the next"
 # What a trace predicts already is not predicted another way.
 run 0 report --plan plan.json --trace measured.json --mini-batches 1 -o other.html --json
-grep -q '"source":"predicted"' out || fail "no prediction beside a measured timeline alone: $(cat out)"
+grep -q '"source":"predicted"' out ||
+  fail "no prediction beside a measured timeline alone: $(cat out)"
 run 0 report --plan plan.json --trace spread.json -o other.html
-refused '--mini-batches says what to predict, but spread.json brings a prediction already' report --plan plan.json --trace spread.json --mini-batches 1 -o x.html
+refused '--mini-batches says what to predict, but spread.json brings a prediction already' report \
+  --plan plan.json --trace spread.json --mini-batches 1 -o x.html
 run 0 schedule --kind gpipe --stages 4 -o gpipe.txt
-refused 'leave out --schedule' report --plan plan.json --trace spread.json --schedule gpipe.txt -o x.html
+refused 'leave out --schedule' report --plan plan.json --trace spread.json --schedule gpipe.txt \
+  -o x.html
 run 0 simulate --plan plan.json --mini-batches 2 --html simulated.html
 grep -q '<canvas id="timeline"' simulated.html || fail "simulate --html writes no timeline"
 
@@ -54,7 +66,8 @@ run 0 schedule --kind zb-h1 --stages 4 --compute-only --format pytorch -o rows.c
 for file in lowered.txt rows.txt rows.csv; do
   run 0 report --plan plan.json --schedule "$file" -o schedule.html --json
   grep -o '"lanes":.*' out >"$file.lanes"
-  cmp -s "$file.lanes" lowered.txt.lanes || fail "$file: another timeline than lowered.txt: $(cat out)"
+  cmp -s "$file.lanes" lowered.txt.lanes ||
+    fail "$file: another timeline than lowered.txt: $(cat out)"
 done
 
 # 64 workers and 256 micro-batches, predicted and measured: below 5 MB.
@@ -63,7 +76,8 @@ run 0 simulate --plan large.json --mini-batches 1 --compute-spread 0.1 --trace s
 sed 's/"predicted"/"measured"/' spread.json >measured.json
 run 0 report --plan large.json --trace measured.json -o large.html --json
 [ "$(numbers bytes)" -lt 5000000 ] || fail "the page has $(numbers bytes) bytes"
-[ "$(grep -o '"actions":[0-9]*' out | head -n 1 | cut -d: -f2)" -gt 190000 ] || fail "the page has too few actions: $(cat out)"
+[ "$(grep -o '"actions":[0-9]*' out | head -n 1 | cut -d: -f2)" -gt 190000 ] ||
+  fail "the page has too few actions: $(cat out)"
 
 make_plan 2 8 1f1b-flush flush >two.json
 refused 'they do not belong together' report --plan two.json --trace measured.json -o x.html
@@ -76,7 +90,8 @@ refused 'not valid JSON' report --plan plan.json --history "$PENSTOCK" -o x.html
 refused 'not valid JSON' report --plan plan.json --trace "$PENSTOCK" -o x.html
 printf '{"traceEvents":[{"ph":"X","cat":"F","ts":NaN}]}' >nan.json
 refused 'not valid JSON' report --plan plan.json --trace nan.json -o x.html
-printf '{"traceEvents":[{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":1000000000,"args":{"stage":0}}]}' >wide.json
+printf '{"traceEvents":[{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":%s,"args":{"stage":0}}]}' \
+  1000000000 >wide.json
 refused '"tid"' report --plan plan.json --trace wide.json -o x.html
 printf '{"traceEvents":[]}' >none.json
 refused 'the trace holds no action' report --plan plan.json --trace none.json -o x.html

@@ -4,7 +4,9 @@ set -u
 PENSTOCK=$1
 source "$(dirname "$0")/report_plans.sh"
 browser=
-for name in chromium chromium-browser google-chrome; do command -v "$name" >/dev/null && browser=$name && break; done
+for name in chromium chromium-browser google-chrome; do
+  command -v "$name" >/dev/null && browser=$name && break
+done
 if [ -z "$browser" ]; then
   echo "skipped: no chromium here (scripts/install-deps.sh --dev installs it)"
   exit 77
@@ -20,17 +22,24 @@ fail() {
 
 # load PAGE [QUERY]: the document as it stands when the script is done, into dom.
 load() {
-  timeout -k 5 100 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/browser" --window-size=1366,768 \
+  timeout -k 5 100 "$browser" --headless=new --no-sandbox --disable-gpu \
+    --user-data-dir="$work/browser" --window-size=1366,768 \
     --virtual-time-budget=20000 --dump-dom "file://$work/$1${2:-}" >dom 2>browser.log
-  grep -q 'data-state="ready"' dom || fail "$1: the script did not finish: $(grep -o 'id="trouble"[^/]*' dom | head -n 1) $(tail -n 2 browser.log)"
-  [ "$(mark errors)" = 0 ] || fail "$1: $(mark errors) script error(s): $(grep -o 'id="trouble"[^/]*' dom)"
+  grep -q 'data-state="ready"' dom ||
+    fail "$1: the script did not finish: $(trouble | head -n 1) $(tail -n 2 browser.log)"
+  [ "$(mark errors)" = 0 ] ||
+    fail "$1: $(mark errors) script error(s): $(trouble)"
 }
+trouble() { grep -o 'id="trouble"[^/]*' dom; }
 mark() { grep -o "data-$1=\"[^\"]*\"" dom | head -n 1 | cut -d'"' -f2; }
 expect() {  # expect MARK VALUE
   [ "$(mark "$1")" = "$2" ] || fail "$page: expected $1 = $2, found '$(mark "$1")'"
 }
 report() { "$PENSTOCK" report "$@" --json >report.json || fail "penstock report $* failed"; }
-measured() { "$PENSTOCK" simulate --plan "$1" --mini-batches "$2" --compute-spread 0.1 --json --trace t.json >simulated.json && sed 's/"predicted"/"measured"/' t.json >"$3"; }
+measured() {
+  "$PENSTOCK" simulate --plan "$1" --mini-batches "$2" --compute-spread 0.1 --json --trace t.json \
+    >simulated.json && sed 's/"predicted"/"measured"/' t.json >"$3"
+}
 
 # Two lanes with everything: every action is drawn, sampled bars have their colour, memory peaks
 # where the simulator says.
@@ -68,14 +77,18 @@ tips() {  # tips PAGE
   cat >>driven.html <<'SCRIPT'
 <script>
 (async () => {
-  while (document.documentElement.dataset.state !== "ready") await new Promise((done) => setTimeout(done, 20));
+  const marks = document.documentElement.dataset, tooltip = document.getElementById("tooltip");
+  while (marks.state !== "ready") await new Promise((done) => setTimeout(done, 20));
   for (const figure of document.querySelectorAll("figure.chart")) {
     const svg = figure.querySelector("svg"), frame = svg.getBoundingClientRect(), said = new Set();
     for (let k = 0; k <= 500; ++k) {
-      svg.dispatchEvent(new PointerEvent("pointermove", {clientX: frame.left + frame.width * k / 500, clientY: frame.top + 20}));
-      said.add([...document.getElementById("tooltip").children].map((row) => [...row.childNodes].map((part) => part.textContent).join("=")).join(";"));
+      const place = {clientX: frame.left + frame.width * k / 500, clientY: frame.top + 20};
+      svg.dispatchEvent(new PointerEvent("pointermove", place));
+      const rows = [...tooltip.children].map((row) => [...row.childNodes]);
+      said.add(rows.map((row) => row.map((part) => part.textContent).join("=")).join(";"));
     }
-    document.documentElement.dataset[figure.querySelector("figcaption").firstChild.textContent.trim().replace(" ", "").toLowerCase()] = [...said].join("|");
+    const name = figure.querySelector("figcaption").firstChild.textContent;
+    marks[name.trim().replace(" ", "").toLowerCase()] = [...said].join("|");
   }
 })();
 </script>
@@ -84,24 +97,36 @@ SCRIPT
 }
 # Every step with its own loss; epoch 2 without a test accuracy has no row for it, and epoch 3 none
 # for the training one.
-sed 's/"train_accuracy": 0.6, "test_accuracy": 0.5/"train_accuracy": 0.6, "test_accuracy": null/; s/"train_accuracy": 0.7/"train_accuracy": null/' run.json >gaps.json
+sed -e 's/"test_accuracy": 0.5/"test_accuracy": null/' \
+  -e 's/"train_accuracy": 0.7/"train_accuracy": null/' run.json >gaps.json
 report --plan plan.json --history gaps.json -o gaps.html
 page=gaps.html
 tips gaps.html
-expect loss "$(for ((k = 1; k <= 40; ++k)); do printf '%sstep %s;loss=%s.50' "$([ "$k" -gt 1 ] && echo '|')" "$k" $((50 - k)); done)"
-expect accuracy 'epoch 1;test=40.00 %;training=50.00 %|epoch 2;training=60.00 %|epoch 3;test=60.00 %'
+expect loss "$(for ((k = 1; k <= 40; ++k)); do
+  [ "$k" -gt 1 ] && printf '|'
+  printf 'step %s;loss=%s.50' "$k" $((50 - k))
+done)"
+epochs='epoch 1;test=40.00 %;training=50.00 %|epoch 2;training=60.00 %|epoch 3;test=60.00 %'
+expect accuracy "$epochs"
 # 3,000 steps are thinned; what is drawn of them still has its own step and loss.
 awk 'BEGIN {
   printf "{\"format\": \"penstock-history\", \"version\": 1, \"steps\": ["
-  for (k = 1; k <= 3000; ++k) printf "%s{\"step\": %d, \"loss\": %.3f}", (k > 1 ? "," : ""), 1000000 + k, 1 + k / 1000
+  for (k = 1; k <= 3000; ++k) {
+    printf "%s{\"step\": %d, ", (k > 1 ? "," : ""), 1000000 + k
+    printf "\"loss\": %.3f}", 1 + k / 1000
+  }
   print "]}"
 }' >long.json
 report --plan plan.json --history long.json -o long.html
 page=long.html
 tips long.html
 mark loss | tr '|' '\n' | awk -F '[ ;=]' '
-  $1 != "step" || $3 != "loss" || $4 != sprintf("%.3f", 1 + ($2 - 1000000) / 1000) { print "not a step and its loss: " $0; bad = 1 }
-  END { exit (bad || NR < 400) }' >wrong.txt || fail "$page: $(mark loss | tr '|' '\n' | wc -l) texts; $(head -n 3 wrong.txt)"
+  $1 != "step" || $3 != "loss" || $4 != sprintf("%.3f", 1 + ($2 - 1000000) / 1000) {
+    print "not a step and its loss: " $0
+    bad = 1
+  }
+  END { exit (bad || NR < 400) }' >wrong.txt ||
+  fail "$page: $(mark loss | tr '|' '\n' | wc -l) texts; $(head -n 3 wrong.txt)"
 
 # Without measurements; without a timeline; versions of PipeDream's stashing; several stages per
 # worker with a split backward.
@@ -132,7 +157,8 @@ grep -q 'weights W' dom || fail "$page: the legend lacks W"
 # The page must not look for one each time.
 {
   printf '['
-  yes '{"ph":"X","cat":"FREE","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":0,"version":0}},' | head -n 300000
+  yes '{"ph":"X","cat":"FREE","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":0,"version":0}},' |
+    head -n 300000
   yes '{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":0,"args":{"stage":1}},' | head -n 300000
   printf '{}]'
 } >free.json

@@ -8,20 +8,24 @@ run 0 train $steps --strategy serial --epochs 3
 numbers losses >whole.txt
 run 0 train $steps --strategy 1f1b-flush --workers 2 --micro-batches 2 --epochs 1 --checkpoint saved
 numbers losses >parts.txt
-run 0 train $steps --strategy gpipe --workers 2 --micro-batches 2 --epochs 2 --checkpoint saved --resume
+run 0 train $steps --strategy gpipe --workers 2 --micro-batches 2 --epochs 2 --checkpoint saved \
+  --resume
 numbers losses >>parts.txt
 run 0 train $steps --strategy serial --epochs 3 --checkpoint saved --resume
 numbers losses >>parts.txt
-same_numbers 1e-4 whole.txt parts.txt || fail "resumed losses $(paste -sd' ' parts.txt), in one go $(paste -sd' ' whole.txt)"
+same_numbers 1e-4 whole.txt parts.txt ||
+  fail "resumed losses $(paste -sd' ' parts.txt), in one go $(paste -sd' ' whole.txt)"
 
 run 0 train $steps --strategy 1f1b --workers 2 --epochs 1 --checkpoint stashed
 run 0 train $steps --strategy gpipe --workers 2 --epochs 2 --checkpoint stashed --resume
-[ "$(numbers steps)" = 10 ] || fail "1f1b and then gpipe: $(numbers steps) steps in all, expected 10"
+[ "$(numbers steps)" = 10 ] ||
+  fail "1f1b and then gpipe: $(numbers steps) steps in all, expected 10"
 
 # A signal ends the run after the mini-batches under way, with a checkpoint that can be resumed.
 for signal in INT TERM; do
   rm -rf stopped
-  (trap - INT; exec "$PENSTOCK" train $steps --strategy 1f1b --workers 2 --epochs 1000000 --checkpoint stopped >out 2>err) &
+  (trap - INT; exec "$PENSTOCK" train $steps --strategy 1f1b --workers 2 --epochs 1000000 \
+    --checkpoint stopped >out 2>err) &
   pid=$!
   for _ in $(seq 100); do
     [ -e stopped/latest ] && break
@@ -32,10 +36,13 @@ for signal in INT TERM; do
   code=$?
   [ $code -eq 0 ] || fail "SIG$signal: exit code $code: $(tail -n 3 err)"
   json_keys losses
-  grep -q '"interrupted":true' out || fail "SIG$signal: the result does not say that the run was interrupted"
+  grep -q '"interrupted":true' out ||
+    fail "SIG$signal: the result does not say that the run was interrupted"
   stopped_at=$(numbers steps)
-  run 0 train $steps --strategy serial --epochs 1000000 --steps $((stopped_at + 3)) --checkpoint stopped --resume
-  [ "$(numbers losses | wc -l)" -eq 3 ] || fail "SIG$signal: resumed after $stopped_at steps for 3 more, found $(numbers losses | wc -l)"
+  run 0 train $steps --strategy serial --epochs 1000000 --steps $((stopped_at + 3)) \
+    --checkpoint stopped --resume
+  [ "$(numbers losses | wc -l)" -eq 3 ] ||
+    fail "SIG$signal: resumed after $stopped_at steps for 3 more, found $(numbers losses | wc -l)"
 done
 
 # refused WORDS: the damaged checkpoint must be refused with exit code 2 and these words.
@@ -49,14 +56,17 @@ damage() {
   rm -rf damaged
   cp -r saved damaged
 }
-damage && head -c 40 saved/$newest/manifest.json >damaged/$newest/manifest.json && refused manifest.json
+damage && head -c 40 saved/$newest/manifest.json >damaged/$newest/manifest.json &&
+  refused manifest.json
 damage && rm damaged/$newest/layer-00000-conv1.safetensors && refused conv1
-damage && head -c 100 saved/$newest/layer-00000-conv1.safetensors >damaged/$newest/layer-00000-conv1.safetensors && refused conv1
+damage && head -c 100 saved/$newest/layer-00000-conv1.safetensors \
+  >damaged/$newest/layer-00000-conv1.safetensors && refused conv1
 damage && : >damaged/$newest/layer-00000-conv1.safetensors && refused conv1
 damage && echo garbage >damaged/$newest/manifest.json && refused manifest.json
 damage && echo ../../nowhere >damaged/latest && refused latest
 
 run 2 train $steps --strategy serial --epochs 4 --optimizer adam --checkpoint saved --resume
 grep -q "optimiser" err || fail "another optimiser: $(tail -n 1 err)"
-run 2 train --model mlp --width 8 --data synthetic --train-samples 32 --json --checkpoint saved --resume
+run 2 train --model mlp --width 8 --data synthetic --train-samples 32 --json --checkpoint saved \
+  --resume
 finish

@@ -8,19 +8,23 @@ source "$(dirname "$0")/lib.sh"
 sound() {
   penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json >out 2>err2
   local codes="${PIPESTATUS[*]}"
-  [ "$codes" = "0 0" ] || fail "penstock schedule $*: exit codes $codes: $(cat err err2 | tail -n 3)"
+  [ "$codes" = "0 0" ] ||
+    fail "penstock schedule $*: exit codes $codes: $(cat err err2 | tail -n 3)"
   grep -q '"ok":true' out || fail "penstock schedule $*: not sound: $(head -c 300 out)"
 }
 
-for kind in gpipe 1f1b 1f1b-flush 2bw mp eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
-  sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 13 --accumulate 8 --recompute 0,3 --norm
+for kind in gpipe 1f1b 1f1b-flush 2bw mp eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v \
+  chimera; do
+  sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 13 --accumulate 8 --recompute 0,3 \
+    --norm
 done
 sound --kind interleaved --stages 12 --chunks 3 --micro-batches 7
 sound --kind zb-h1 --replicas 3,1,2 --micro-batches 12
 # One number of replicas is that of every stage; a list says how many stages there are.
 shape() {  # shape STAGES WORKERS ARGUMENTS...
   run 0 schedule "${@:3}" --json
-  grep -q "\"stages\":$1,\"workers\":$2," out || fail "schedule ${*:3}: expected $1 stages on $2 workers: $(head -c 200 out)"
+  grep -q "\"stages\":$1,\"workers\":$2," out ||
+    fail "schedule ${*:3}: expected $1 stages on $2 workers: $(head -c 200 out)"
 }
 shape 4 8 --kind 1f1b --replicas 2
 shape 2 3 --kind 1f1b --replicas 2,1
@@ -55,7 +59,8 @@ while IFS= read -r line; do
     '    w'[0-9]* | '    f, b'*) [ -f documented ] && echo "${line#    }" >>documented ;;
     *)
       if [ -f documented ]; then
-        cmp -s drawn documented || fail "docs/schedules.md: the tool draws another grid number $grids"
+        cmp -s drawn documented ||
+          fail "docs/schedules.md: the tool draws another grid number $grids"
         rm documented
       fi
       ;;

@@ -21,8 +21,10 @@ makespan() {
 # (m + p - 1)(F + B), and a third of the bubble: Qi et al., ICLR 2024.
 makespan gpipe.txt && [ "$ns" -eq 33000000 ] || fail "gpipe in unit time: $ns"
 makespan zb-h1.txt && [ "$ns" -eq 27000000 ] || fail "zb-h1 in unit time: $ns"
-makespan gpipe.txt --forward 2ms --backward 3ms && [ "$ns" -eq 55000000 ] || fail "gpipe with --forward and --backward: $ns"
-makespan gpipe.txt --forward 1ms,1ms,1ms,4ms --backward 0 && [ "$ns" -eq 35000000 ] || fail "gpipe with a slow stage: $ns"
+makespan gpipe.txt --forward 2ms --backward 3ms && [ "$ns" -eq 55000000 ] ||
+  fail "gpipe with --forward and --backward: $ns"
+makespan gpipe.txt --forward 1ms,1ms,1ms,4ms --backward 0 && [ "$ns" -eq 35000000 ] ||
+  fail "gpipe with a slow stage: $ns"
 makespan gpipe.txt --latency 10us && [ "$ns" -eq 33060000 ] || fail "gpipe with latency: $ns"
 
 printf '0F0,0B0\n1F0,1B0\n' >rows.csv
@@ -31,7 +33,8 @@ run 0 simulate --schedule zb-v.txt --grid
 grep -q '^w1 ' out || fail "no grid: $(cat out)"
 
 refused '--plan or --schedule' simulate
-refused '2 values, expected one or one for each of the 4 stages' simulate --schedule gpipe.txt --forward 1ms,2ms
+refused '2 values, expected one or one for each of the 4 stages' simulate --schedule gpipe.txt \
+  --forward 1ms,2ms
 refused 'is not the sum' simulate --schedule gpipe.txt --backward 1ms --backward-input 2ms
 refused '--forward' simulate --schedule gpipe.txt --forward fast
 refused '--forward' simulate --schedule gpipe.txt --forward 1ms,,1ms,1ms
@@ -51,20 +54,25 @@ grep -q 'it needs 3' err || fail "the message does not say how many credits are 
 # the messages of the plan's links.
 make_plan 8 8 zb-v flush 0,1,2,3,3,2,1,0 >v.json
 run 0 simulate --plan v.json --mini-batches 1 --json
-grep -q '"config":"4x2 chunks"' out || fail "simulate names another configuration than the plan: $(cat out)"
+grep -q '"config":"4x2 chunks"' out ||
+  fail "simulate names another configuration than the plan: $(cat out)"
 grep -o '"actions":[0-9]*' out >planned
 run 0 schedule --plan v.json --compute-only -o rows.txt
 run 0 schedule --plan v.json --compute-only --format pytorch -o rows.csv
 for file in rows.txt rows.csv; do
   run 0 simulate --plan v.json --schedule "$file" --json
-  grep -q '"config":"4x2 chunks"' out || fail "$file: another configuration than the plan: $(cat out)"
-  grep -o '"actions":[0-9]*' out | cmp -s - planned || fail "$file: not as many actions as the plan: $(cat out)"
+  grep -q '"config":"4x2 chunks"' out ||
+    fail "$file: another configuration than the plan: $(cat out)"
+  grep -o '"actions":[0-9]*' out | cmp -s - planned ||
+    fail "$file: not as many actions as the plan: $(cat out)"
 done
 refused 'has 4 stages, the plan 8' simulate --plan v.json --schedule gpipe.txt
 
 # More workers than a page draws: said before anything is simulated or written.
-make_plan 1 5000 dp flush | sed 's/"replicas": 1,/"replicas": 5000,/; s/"count": 1,/"count": 5000,/' >wide.json
+make_plan 1 5000 dp flush |
+  sed 's/"replicas": 1,/"replicas": 5000,/; s/"count": 1,/"count": 5000,/' >wide.json
 run 0 simulate --plan wide.json --mini-batches 1
-refused 'at most 4096 workers, this run has 5000' simulate --plan wide.json --mini-batches 1 --trace trace.json --html page.html
+refused 'at most 4096 workers, this run has 5000' simulate --plan wide.json --mini-batches 1 \
+  --trace trace.json --html page.html
 [ ! -e trace.json ] && [ ! -e page.html ] || fail "a refused simulation left a file"
 finish

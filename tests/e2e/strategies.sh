@@ -10,11 +10,13 @@ numbers losses >serial.txt
 for strategy in dp mp gpipe 1f1b-flush; do
   run 0 train $steps --strategy $strategy --workers 2 --micro-batches 2
   numbers losses >other.txt
-  same_numbers 1e-4 serial.txt other.txt || fail "$strategy: losses $(paste -sd' ' other.txt), serial has $(paste -sd' ' serial.txt)"
+  same_numbers 1e-4 serial.txt other.txt ||
+    fail "$strategy: losses $(paste -sd' ' other.txt), serial has $(paste -sd' ' serial.txt)"
 done
 for weights in stash vertical-sync latest; do
   run 0 train $steps --strategy 1f1b --workers 2 --weights $weights
-  [ "$(numbers losses | wc -l)" -eq 6 ] || fail "1f1b with $weights: $(numbers losses | wc -l) losses, expected 6"
+  [ "$(numbers losses | wc -l)" -eq 6 ] ||
+    fail "1f1b with $weights: $(numbers losses | wc -l) losses, expected 6"
 done
 run 0 train $steps --strategy 2bw --workers 2
 [ "$(numbers losses | wc -l)" -eq 6 ] || fail "2bw: $(numbers losses | wc -l) losses, expected 6"
@@ -23,8 +25,11 @@ run 0 train $steps --strategy 2bw --workers 2
 # micro-batches than stages.
 run 0 train $small --train-samples 32 --batch-size 16 --strategy 1f1b --workers 20 --no-eval
 run 0 train $small --train-samples 6 --batch-size 1 --strategy gpipe --workers 2 --no-eval
-[ "$(numbers losses | wc -l)" -eq 6 ] || fail "6 samples one by one gave $(numbers losses | wc -l) losses"
+[ "$(numbers losses | wc -l)" -eq 6 ] ||
+  fail "6 samples one by one gave $(numbers losses | wc -l) losses"
 run 0 train $small --train-samples 10 --batch-size 64 --strategy 1f1b-flush --workers 2 --no-eval
-[ "$(numbers losses | wc -l)" -eq 1 ] || fail "a mini-batch larger than the data gave $(numbers losses | wc -l) losses"
-run 0 train $small --train-samples 32 --batch-size 16 --strategy gpipe --workers 3 --micro-batches 2 --no-eval
+[ "$(numbers losses | wc -l)" -eq 1 ] ||
+  fail "a mini-batch larger than the data gave $(numbers losses | wc -l) losses"
+run 0 train $small --train-samples 32 --batch-size 16 --strategy gpipe --workers 3 \
+  --micro-batches 2 --no-eval
 finish

@@ -9,7 +9,8 @@ grep -q '"lenet5"' out || fail "lenet5 is not in the list of models"
 run 0 profile --model lenet5 --batch-size 16 --samples 2 --json -o lenet5.profile.json
 json_keys layers batch_size
 run 0 plan --profile lenet5.profile.json --workers 2 --straight --strategy 1f1b --json -o plan.json
-json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas compute_ns sync_ns memory_bytes
+json_keys config throughput_samples_per_s bottleneck_ns depth stages alternatives layers replicas \
+  compute_ns sync_ns memory_bytes
 grep -q '"config":"1-1"' out || fail "a straight plan for two workers is not 1-1"
 
 run 0 schedule --plan plan.json -o s.txt --json
@@ -18,8 +19,10 @@ run 0 verify s.txt --json
 json_keys ok violations min_credits
 grep -q '"ok":true' out || fail "the plan's schedule is not sound"
 
-printf '# penstock schedule 1\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  weights: flush\n%s\n%s\n' \
-  '0RECV_B0,0F0@0,0SEND_F0,0B0@0,0FREE0@0,0STEP0@0' '1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0' >deadlock.txt
+printf '%s\n' '# penstock schedule 1' '# replicas: 1 1' \
+  '# micro-batches: 1  accumulate: 1  weights: flush' \
+  '0RECV_B0,0F0@0,0SEND_F0,0B0@0,0FREE0@0,0STEP0@0' \
+  '1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0' >deadlock.txt
 run 1 verify deadlock.txt --json
 grep -q '"ok":false.*"rule":"deadlock"' out || fail "the deadlock is not named: $(cat out)"
 
@@ -29,13 +32,17 @@ grep -q traceEvents predicted.json || fail "the predicted trace is empty"
 
 data=synthetic
 [ -e /usr/share/datasets/fashion-mnist ] && data=fashion-mnist
-run 0 train --model lenet5 --data $data --train-samples 640 --test-samples 128 --plan plan.json --trace measured.json --json
-json_keys losses final_loss test_accuracy throughput_samples_per_s predicted_throughput_samples_per_s idle_share peak_memory_bytes
-[ "$(numbers losses | wc -l)" -eq 40 ] || fail "640 samples in mini-batches of 16 gave $(numbers losses | wc -l) losses"
+run 0 train --model lenet5 --data $data --train-samples 640 --test-samples 128 --plan plan.json \
+  --trace measured.json --json
+json_keys losses final_loss test_accuracy throughput_samples_per_s \
+  predicted_throughput_samples_per_s idle_share peak_memory_bytes
+[ "$(numbers losses | wc -l)" -eq 40 ] ||
+  fail "640 samples in mini-batches of 16 gave $(numbers losses | wc -l) losses"
 grep -q traceEvents measured.json || fail "the measured trace is empty"
 
 run 0 train --model lenet5 --data synthetic --train-samples 128 --strategy auto --workers 2
-grep -q 'measured / predicted' out || fail "prediction and measurement are not shown beside each other"
+grep -q 'measured / predicted' out ||
+  fail "prediction and measurement are not shown beside each other"
 run 0 train --help
 run 0 --version
 finish

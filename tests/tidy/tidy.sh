@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Checks the house rules that a compiler does not: tidy.sh CHECK ROOT
 #
-#   includes   each folder of penstock/ includes only what tests/tidy/include_table.txt allows, and links only that
+#   includes   each folder of penstock/ includes only what tests/tidy/include_table.txt allows, and
+#              links only that
 #   torch      nothing above the line includes torch, ATen, c10 or caffe2
 #   printing   the library never prints
 #   exits      the library never ends the process
 #   memory     no raw new or delete
 #   headers    every header has #pragma once
+#   columns    lines of code and documents have at most 100 columns, rows of tables 160
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
 #
 # Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what
@@ -21,8 +23,12 @@ scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../scripts" && pwd)"
 cd "$root"
 [[ -d penstock ]] || { echo "tidy.sh: $root has no folder penstock" >&2; exit 2; }
 
-sources() { find penstock -type f \( -name '*.h' -o -name '*.cpp' \) ! -name '*_test.cpp' ! -name 'test_*' ! -name 'testing_*' | sort; }
-[[ -n "$(sources)" ]] || { echo "tidy.sh: there is no source file below $root/penstock" >&2; exit 2; }
+sources() {
+  find penstock -type f \( -name '*.h' -o -name '*.cpp' \) \
+    ! -name '*_test.cpp' ! -name 'test_*' ! -name 'testing_*' | sort
+}
+[[ -n "$(sources)" ]] ||
+  { echo "tidy.sh: there is no source file below $root/penstock" >&2; exit 2; }
 folders_of_core() { awk '/^# torch/ { exit } /^[a-z]/ { sub(":.*", ""); print }' "$table"; }
 
 # grep_code PATTERN FILE...: matches outside comments and string literals, and not on lines that
@@ -53,6 +59,22 @@ forbid() {
   if grep_code "$pattern" "${files[@]}"; then return 1; fi
 }
 
+# used_folders FILE: line:folder for each header of penstock/ that the file includes.
+used_folders() {
+  local include='^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]penstock/([a-z_]+)/.*'
+  sed -nE "/tidy: allow\\(includes\\)/!s,$include,\\1,;t p;b;:p;=;p" "$1" | paste -d: - -
+}
+
+# linked_folders FILE: the targets in DEPS of a CMakeLists.txt, without their penstock::.
+linked_folders() {
+  tr '\n()' '   ' <"$1" | awk '{
+    for (i = 1; i <= NF; i++) {
+      if ($i ~ /^[A-Z_]+$/) section = $i
+      else if (section == "DEPS" && $i ~ /^penstock::/) print substr($i, 11)
+    }
+  }'
+}
+
 check_includes() {
   local status=0 folder allowed used file
   while IFS=: read -r folder allowed; do
@@ -62,16 +84,18 @@ check_includes() {
           *" $used "*) ;;
           *) echo "$file:$line: $folder may not include penstock/$used"; status=1 ;;
         esac
-      done < <(sed -nE '/tidy: allow\(includes\)/!s,^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]penstock/([a-z_]+)/.*,\1,;t p;b;:p;=;p' "$file" | paste -d: - -)
+      done < <(used_folders "$file")
       if grep_code '^[ \t]*#[ \t]*include[ \t]*["<]penstock/[a-z_]+[.]h' "$file"; then status=1; fi
     done
     # The libraries it links (DEPS of penstock_library, not TEST_DEPS) must be the same ones.
     if [[ -f "penstock/$folder/CMakeLists.txt" ]]; then
-      for used in $(tr '\n()' '   ' <"penstock/$folder/CMakeLists.txt" |
-        awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^[A-Z_]+$/) section = $i; else if (section == "DEPS" && $i ~ /^penstock::/) print substr($i, 11) } }'); do
+      for used in $(linked_folders "penstock/$folder/CMakeLists.txt"); do
         case " $folder util $allowed " in
           *" $used "*) ;;
-          *) echo "penstock/$folder/CMakeLists.txt:1: $folder may not depend on penstock::$used"; status=1 ;;
+          *)
+            echo "penstock/$folder/CMakeLists.txt:1: $folder may not depend on penstock::$used"
+            status=1
+            ;;
         esac
       done
     fi
@@ -82,7 +106,8 @@ check_includes() {
   done < <(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table")
   for folder in penstock/*/; do
     folder="$(basename "$folder")"
-    grep -q "^$folder:" "$table" || { echo "penstock/$folder:1: the folder is not in tests/tidy/include_table.txt"; status=1; }
+    grep -q "^$folder:" "$table" ||
+      { echo "penstock/$folder:1: the folder is not in tests/tidy/include_table.txt"; status=1; }
   done
   return "$status"
 }
@@ -92,7 +117,9 @@ check_torch() {
   for folder in $(folders_of_core); do
     [[ -d "penstock/$folder" ]] || continue
     mapfile -t files < <(find "penstock/$folder" -type f \( -name '*.h' -o -name '*.cpp' \) | sort)
-    if grep_code '^[ \t]*#[ \t]*include[ \t]*[<"](torch|ATen|c10|caffe2)/' "${files[@]}"; then status=1; fi
+    if grep_code '^[ \t]*#[ \t]*include[ \t]*[<"](torch|ATen|c10|caffe2)/' "${files[@]}"; then
+      status=1
+    fi
     if grep_code '(^|[^A-Za-z0-9_])(torch|at|c10)::' "${files[@]}"; then status=1; fi
   done
   return "$status"
@@ -106,14 +133,62 @@ check_headers() {
   return "$status"
 }
 
+# The files that people write, without test data.
+written_files() {
+  local folder
+  for folder in penstock tools tests examples benchmarks docs scripts cmake python .ci; do
+    [[ ! -d "$folder" ]] || find "$folder" -type f ! -path '*/build/*' ! -path 'tests/golden/*' \
+      ! -path 'tests/fuzz/corpus/*' ! -path '*/__pycache__/*'
+  done | grep -E '\.(h|cpp|js|css|py|sh|cmake|txt|in|toml|md)$|^\.ci/' | sort
+  find . -maxdepth 1 -type f \( -name '*.md' -o -name '*.txt' -o -name 'CMakePresets.json' \
+    -o -name '.clang-*' \) | sed 's,^\./,,' | sort
+}
+
+# A line may be longer where breaking it would change it: an address; in documents a row of a table
+# and what a program printed (a block marked ```text, up to 160 columns, without its commands).
+check_columns() {
+  local files
+  mapfile -t files < <(written_files)
+  LC_ALL=C awk '
+    {
+      text = $0
+      gsub(/[\200-\277]/, "", text)  # so that length() counts characters of UTF-8
+      document = FILENAME ~ /\.md$/
+      if (FNR == 1) in_fence = 0
+      if (document && text ~ /^ *```/) {
+        in_fence = !in_fence
+        output = text ~ /^ *```text$/
+      }
+      limit = 100
+      if (document && !in_fence && text ~ /^ *\|/) limit = 160
+      if (document && in_fence && output && text !~ /^ *\$ /) limit = 160
+      if (length(text) <= limit || index($0, "tidy: allow(columns)")) next
+      gsub(/https?:\/\/[^ )>"]*/, "", text)
+      if (length(text) <= limit) next
+      printf "%s:%d: %d columns, at most %d\n", FILENAME, FNR, length(text), limit
+      found = 1
+    }
+    END { exit found }' "${files[@]}"
+}
+
 readonly start='(^|[^A-Za-z0-9_.>])'
 case "$check" in
   includes) check_includes ;;
   torch) check_torch ;;
   headers) check_headers ;;
+  columns) check_columns ;;
   tables) bash "$scripts/tables.sh" --check "$root" ;;
-  printing) forbid "${start}(std::)?(cout|cerr|clog)([^A-Za-z0-9_]|\$)|${start}(std::|fmt::)?(v?f?printf|puts|fputs|putchar|perror|print|println)[ \t]*\\(" ;;
+  printing)
+    functions='v?f?printf|puts|fputs|putchar|perror|print|println'
+    pattern="${start}(std::)?(cout|cerr|clog)([^A-Za-z0-9_]|\$)"
+    forbid "$pattern|${start}(std::|fmt::)?($functions)[ \t]*\\("
+    ;;
   exits) forbid "${start}(std::)?(exit|_exit|_Exit|quick_exit|abort|terminate)[ \t]*\\(" ;;
-  memory) forbid "${start}new[ \t]+[A-Za-z_:(]|${start}new[ \t]*\\(|${start}delete[ \t]+[A-Za-z_*(]|${start}delete[ \t]*\\[|${start}(std::)?(malloc|calloc|realloc)[ \t]*\\(|std::free[ \t]*\\(" ;;
+  memory)
+    pattern="${start}new[ \t]+[A-Za-z_:(]|${start}new[ \t]*\\("
+    pattern+="|${start}delete[ \t]+[A-Za-z_*(]|${start}delete[ \t]*\\["
+    pattern+="|${start}(std::)?(malloc|calloc|realloc)[ \t]*\\(|std::free[ \t]*\\("
+    forbid "$pattern"
+    ;;
   *) echo "tidy.sh: unknown check '$check'" >&2; exit 2 ;;
 esac

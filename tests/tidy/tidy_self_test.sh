@@ -8,7 +8,9 @@ table="$(dirname "$tidy")/include_table.txt"
 tree="$(mktemp -d "${TMPDIR:-/tmp}/penstock tidy.XXXXXX")"
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/tests/tidy"
-for folder in $(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table"); do mkdir -p "$tree/penstock/$folder"; done
+for folder in $(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table"); do
+  mkdir -p "$tree/penstock/$folder"
+done
 cp "$table" "$tree/tests/tidy/"
 echo '#pragma once' >"$tree/penstock/util/clean.h"
 
@@ -24,23 +26,37 @@ expect() {
   [[ ! -f "$tree/before" ]] || mv "$tree/before" "$tree/$file"
   case "$verdict/$status" in
     clean/0) ;;
-    offence/1) [[ "$output" == "$file:"* || "$output" == "${file%/*}:"* ]] || { echo "$check: the offence is not named in '$output'"; failures=$((failures + 1)); } ;;
-    *) echo "$check: expected $verdict for $file holding: $content; exit code $status, output '$output'"; failures=$((failures + 1)) ;;
+    offence/1)
+      if [[ "$output" != "$file:"* && "$output" != "${file%/*}:"* ]]; then
+        echo "$check: the offence is not named in '$output'"
+        failures=$((failures + 1))
+      fi
+      ;;
+    *)
+      echo "$check: expected $verdict for $file holding: $content"
+      echo "$check: exit code $status, output '$output'"
+      failures=$((failures + 1))
+      ;;
   esac
 }
 
-expect clean includes penstock/verify/a.h '#include "penstock/schedule/schedule.h"\n#include "penstock/util/error.h"'
+expect clean includes penstock/verify/a.h \
+  '#include "penstock/schedule/schedule.h"\n#include "penstock/util/error.h"'
 expect offence includes penstock/schedule/a.h '#include "penstock/verify/verify.h"'
 expect offence includes penstock/graph/a.cpp '  #  include <penstock/model/model.h>'
 expect clean includes penstock/verify/a_test.cpp '#include "penstock/model/model.h"'
-expect clean includes penstock/verify/CMakeLists.txt 'penstock_library(verify\n  SOURCES a.cpp\n  DEPS penstock::util penstock::schedule TEST_DEPS penstock::model)'
-expect offence includes penstock/verify/CMakeLists.txt 'penstock_library(verify\n  SOURCES a.cpp\n  DEPS penstock::util\n    penstock::model TESTS a_test.cpp)'
+library='penstock_library(verify\n  SOURCES a.cpp\n  DEPS penstock::util'
+expect clean includes penstock/verify/CMakeLists.txt \
+  "$library penstock::schedule TEST_DEPS penstock::model)"
+expect offence includes penstock/verify/CMakeLists.txt \
+  "$library\n    penstock::model TESTS a_test.cpp)"
 expect offence includes penstock/model/a.h '#include "penstock/penstock.h"'
 mkdir "$tree/penstock/stray"
 expect offence includes penstock/stray/a.h ""
 rmdir "$tree/penstock/stray"
 expect clean includes tests/tidy/include_table.txt "$(cat "$table")"
-expect offence includes tests/tidy/include_table.txt "$(cat "$table")\nmissing: util\n  what it holds"
+expect offence includes tests/tidy/include_table.txt \
+  "$(cat "$table")\nmissing: util\n  what it holds"
 
 expect offence torch penstock/graph/a.h '#include <ATen/core/Tensor.h>'
 expect offence torch penstock/graph/a_test.cpp '#include <torch/torch.h>'
@@ -51,9 +67,11 @@ expect clean torch penstock/model/a.h '#include <ATen/core/Tensor.h>'
 expect offence printing penstock/util/a.cpp 'std::cout << 1;'
 expect offence printing penstock/util/a.cpp '  printf("x");'
 expect offence printing penstock/util/a.cpp 'fmt::print("{}", 1);'
-expect clean printing penstock/util/a.cpp 'std::snprintf(b, 1, "x"); // std::cerr << 1\nconst char* s = "std::cout << \\"printf(\\"";'
+expect clean printing penstock/util/a.cpp \
+  'std::snprintf(b, 1, "x"); // std::cerr << 1\nconst char* s = "std::cout << \\"printf(\\"";'
 expect clean printing penstock/util/a_test.cpp 'std::cout << 1;'
-expect clean printing penstock/util/a.cpp 'std::cerr << 1;  // tidy: allow(printing) the last word before the process dies'
+expect clean printing penstock/util/a.cpp \
+  'std::cerr << 1;  // tidy: allow(printing) the last word before the process dies'
 
 expect offence exits penstock/util/a.cpp 'std::abort();'
 expect offence exits penstock/util/a.cpp '/* a */ exit(1); /* b'
@@ -62,12 +80,14 @@ expect clean exits penstock/util/a.cpp '/* first\n exit(1);\n*/ on_exit(2); loop
 expect offence memory penstock/util/a.cpp 'auto* p = new int;'
 expect offence memory penstock/util/a.cpp '  delete p;'
 expect offence memory penstock/util/a.cpp 'delete[] p;'
-expect clean memory penstock/util/a.cpp 'A(const A&) = delete;\nint new_version = renew (1);\n#include <new>'
+expect clean memory penstock/util/a.cpp \
+  'A(const A&) = delete;\nint new_version = renew (1);\n#include <new>'
 
 expect offence headers penstock/util/a.h 'int a;'
 expect clean headers penstock/util/a.h '#pragma once'
 
-readonly begin='<!-- include table: written by scripts/tables.sh -->' end='<!-- end of the include table -->'
+begin='<!-- include table: written by scripts/tables.sh -->'
+end='<!-- end of the include table -->'
 echo "$begin" >"$tree/ARCHITECTURE.md"
 echo "$end" >>"$tree/ARCHITECTURE.md"
 cp "$tree/ARCHITECTURE.md" "$tree/CONTRIBUTING.md"
@@ -76,6 +96,23 @@ right="$(cat "$tree/CONTRIBUTING.md")"
 expect clean tables CONTRIBUTING.md "$right"
 expect offence tables CONTRIBUTING.md "${right/cluster, graph/cluster, planner}"
 expect offence tables CONTRIBUTING.md "$begin\n$end"
+
+long="$(printf 'word %.0s' {1..20})"  # 100 columns
+expect clean columns penstock/util/a.cpp "$long"
+expect offence columns penstock/util/a.cpp "${long}s"
+expect clean columns penstock/util/a.cpp "${long}s  // tidy: allow(columns) a reason"
+expect clean columns penstock/util/a.h "// ${long:10}\u00e9\u20ac"
+expect offence columns tests/a.sh "# $long"
+expect offence columns CMakePresets.json "  $long"
+expect clean columns penstock/util/a.cpp "// see https://example.org/${long// /_}"
+expect offence columns penstock/util/a.cpp "// https://example.org/ $long"
+expect clean columns CONTRIBUTING.md "| $long | ${long:60} |"
+expect offence columns CONTRIBUTING.md "| $long | ${long:30} |"
+expect offence columns CONTRIBUTING.md "$long 2"
+expect clean columns CONTRIBUTING.md "\`\`\`text\n$long 2\n\`\`\`"
+expect offence columns CONTRIBUTING.md "\`\`\`text\n\$ $long 2\n\`\`\`"
+expect offence columns CONTRIBUTING.md "\`\`\`sh\n$long 2\n\`\`\`"
+expect offence columns CONTRIBUTING.md "\`\`\`text\n\`\`\`\n$long 2"
 
 if ((failures > 0)); then exit 1; fi
 echo "every check objects to its offences and to nothing else"

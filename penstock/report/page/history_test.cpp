@@ -26,12 +26,12 @@ std::string with(const std::string& members) {
 }
 
 TEST(History, ReadsStepsAndEpochsAndRates) {
-  const History history = parse_history(
-      with(
-          R"("model":"m","strategy":"1f1b","steps":[{"step":1,"loss":2.5,"learning_rate":0.1,"grad_norm":null},{"step":2,"loss":2}],
-              "epochs":[{"epoch":1,"train_loss":2.25,"train_accuracy":0.5,"test_accuracy":0.25}],"throughput_samples_per_s":10,
-              "predicted_throughput_samples_per_s":null,"plan":{"anything":1})"),
-      "run.json");
+  const std::string members = R"("model":"m","strategy":"1f1b",
+      "steps":[{"step":1,"loss":2.5,"learning_rate":0.1,"grad_norm":null},{"step":2,"loss":2}],
+      "epochs":[{"epoch":1,"train_loss":2.25,"train_accuracy":0.5,"test_accuracy":0.25}],
+      "throughput_samples_per_s":10,"predicted_throughput_samples_per_s":null,
+      "plan":{"anything":1})";
+  const History history = parse_history(with(members), "run.json");
   EXPECT_EQ(history.model, "m");
   ASSERT_EQ(history.steps.size(), 2u);
   EXPECT_EQ(history.steps[0].loss, 2.5);

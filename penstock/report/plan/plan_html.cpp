@@ -27,14 +27,19 @@ h1{font-size:24px;margin:12px 0 4px}h2{font-size:18px;margin:32px 0 8px}p{margin
 .figures{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}
 .figure{border:1px solid #d5dbe3;border-radius:8px;padding:8px 14px;min-width:130px}
 .figure b{display:block;font-size:20px}.figure span{color:#4b5563;font-size:13px}
-.scroll{overflow-x:auto}.picture{border:1px solid #d5dbe3;border-radius:8px}.picture svg{display:block;margin:0 auto}
-table{border-collapse:collapse;font-size:13px}th,td{padding:4px 8px;text-align:right;white-space:nowrap}
-th{color:#4b5563;font-weight:600;white-space:normal;vertical-align:bottom;border-bottom:1px solid #b8c2cf}td{border-bottom:1px solid #e3e8ef;font-variant-numeric:tabular-nums}
+.scroll{overflow-x:auto}.picture{border:1px solid #d5dbe3;border-radius:8px}
+.picture svg{display:block;margin:0 auto}
+table{border-collapse:collapse;font-size:13px}
+th,td{padding:4px 8px;text-align:right;white-space:nowrap}
+th{color:#4b5563;font-weight:600;white-space:normal;vertical-align:bottom;
+border-bottom:1px solid #b8c2cf}
+td{border-bottom:1px solid #e3e8ef;font-variant-numeric:tabular-nums}
 .left{text-align:left}.wide{text-align:left;white-space:normal;min-width:180px}
 tr.hot td{background:#fff4ec}tr.winner td{background:#e6f4ec}
 @media (prefers-color-scheme:dark){
 body{background:#0c1117;color:#e8edf3}.muted,.figure span,th{color:#a9b6c6}.accent{color:#ffa06b}
-.figure,.picture{border-color:#2f3a48}th{border-color:#475569}td{border-color:#242e3b}tr.hot td{background:#33201a}tr.winner td{background:#142a20}
+.figure,.picture{border-color:#2f3a48}th{border-color:#475569}td{border-color:#242e3b}
+tr.hot td{background:#33201a}tr.winner td{background:#142a20}
 }
 )";
 

@@ -12,25 +12,36 @@ namespace penstock::report {
 namespace {
 
 // Plain classes instead of CSS variables: viewers outside of browsers know no variables.
-constexpr std::string_view kStyle = R"(
+constexpr std::string_view kStyle =
+    R"(
 .pp{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 .pp-bg{fill:#ffffff}.pp-card{fill:#f6f8fb;stroke:#b8c2cf}.pp-stack{fill:#e6ebf2;stroke:#b8c2cf}
 .pp-hot{fill:#fff4ec;stroke:#c2410c;stroke-width:2}.pp-hot-stack{fill:#fde4d3;stroke:#c2410c}
-.pp-title{font-size:20px;font-weight:600;fill:#111827}.pp-name{font-size:14px;font-weight:600;fill:#111827}
-.pp-body{font-size:12px;fill:#111827}.pp-muted{font-size:12px;fill:#4b5563}.pp-small{font-size:11px;fill:#4b5563}
-.pp-accent{font-size:12px;font-weight:600;fill:#b33a08}.pp-pill{fill:#b33a08}.pp-pill-text{font-size:11px;font-weight:600;fill:#ffffff}
-.pp-line{stroke:#64748b;stroke-width:1.5;fill:none}.pp-line-hot{stroke:#c2410c;stroke-width:3;fill:none}.pp-rule{stroke:#d5dbe3}
+.pp-title{font-size:20px;font-weight:600;fill:#111827})"
+    R"(.pp-name{font-size:14px;font-weight:600;fill:#111827}
+.pp-body{font-size:12px;fill:#111827}.pp-muted{font-size:12px;fill:#4b5563})"
+    R"(.pp-small{font-size:11px;fill:#4b5563}
+.pp-accent{font-size:12px;font-weight:600;fill:#b33a08}.pp-pill{fill:#b33a08})"
+    R"(.pp-pill-text{font-size:11px;font-weight:600;fill:#ffffff}
+.pp-line{stroke:#64748b;stroke-width:1.5;fill:none})"
+    R"(.pp-line-hot{stroke:#c2410c;stroke-width:3;fill:none}.pp-rule{stroke:#d5dbe3}
 .pp-head{fill:#64748b}.pp-head-hot{fill:#c2410c}
-.pp-track{fill:#e3e8ef}.pp-forward{fill:#1d5fae}.pp-backward{fill:#86b0e2}.pp-sync{fill:#0c8f7d}.pp-step{fill:#98a2b3}.pp-memory{fill:#7c5cbf}
-.pp-frame{fill:none;stroke:#94a3b8}.pp-even{fill:#d9e6f7;stroke:#94a3b8}.pp-odd{fill:#c3e6df;stroke:#94a3b8}
-.pp-cell-hot{fill:#fbd9c3;stroke:#c2410c;stroke-width:2}.pp-idle{fill:none;stroke:#94a3b8;stroke-dasharray:3 3}.pp-cell-text{font-size:12px;fill:#111827}
+.pp-track{fill:#e3e8ef}.pp-forward{fill:#1d5fae}.pp-backward{fill:#86b0e2}.pp-sync{fill:#0c8f7d})"
+    R"(.pp-step{fill:#98a2b3}.pp-memory{fill:#7c5cbf}
+.pp-frame{fill:none;stroke:#94a3b8}.pp-even{fill:#d9e6f7;stroke:#94a3b8})"
+    R"(.pp-odd{fill:#c3e6df;stroke:#94a3b8}
+.pp-cell-hot{fill:#fbd9c3;stroke:#c2410c;stroke-width:2})"
+    R"(.pp-idle{fill:none;stroke:#94a3b8;stroke-dasharray:3 3})"
+    R"(.pp-cell-text{font-size:12px;fill:#111827}
 @media (prefers-color-scheme:dark){
 .pp-bg{fill:#10151c}.pp-card{fill:#1a222d;stroke:#475569}.pp-stack{fill:#242e3b;stroke:#475569}
 .pp-hot{fill:#33201a;stroke:#ff8f52}.pp-hot-stack{fill:#4a2c20;stroke:#ff8f52}
 .pp-title,.pp-name,.pp-body,.pp-cell-text{fill:#e8edf3}.pp-muted,.pp-small{fill:#a9b6c6}
 .pp-accent{fill:#ffa06b}.pp-pill{fill:#ff8f52}.pp-pill-text{fill:#1b0d05}
-.pp-line{stroke:#8b9bb0}.pp-line-hot{stroke:#ff8f52}.pp-rule{stroke:#2f3a48}.pp-head{fill:#8b9bb0}.pp-head-hot{fill:#ff8f52}
-.pp-track{fill:#2b3644}.pp-forward{fill:#5ea3ee}.pp-backward{fill:#365f8f}.pp-sync{fill:#2db8a2}.pp-step{fill:#7d8a9b}.pp-memory{fill:#a58be0}
+.pp-line{stroke:#8b9bb0}.pp-line-hot{stroke:#ff8f52}.pp-rule{stroke:#2f3a48}.pp-head{fill:#8b9bb0})"
+    R"(.pp-head-hot{fill:#ff8f52}
+.pp-track{fill:#2b3644}.pp-forward{fill:#5ea3ee}.pp-backward{fill:#365f8f}.pp-sync{fill:#2db8a2})"
+    R"(.pp-step{fill:#7d8a9b}.pp-memory{fill:#a58be0}
 .pp-frame{stroke:#5b6b7e}.pp-even{fill:#20354f;stroke:#5b6b7e}.pp-odd{fill:#1c423c;stroke:#5b6b7e}
 .pp-cell-hot{fill:#5a3322;stroke:#ff8f52}.pp-idle{stroke:#5b6b7e}
 }
@@ -44,7 +55,8 @@ std::string attribute(double value) {
 
 std::string marker(std::string_view id, std::string_view style) {
   return fmt::format(
-      R"(<marker id="{}" markerUnits="userSpaceOnUse" markerWidth="10" markerHeight="10" refX="9" refY="5" orient="auto"><path class="{}" d="M0 1L9 5L0 9z"/></marker>)",
+      R"(<marker id="{}" markerUnits="userSpaceOnUse" markerWidth="10" markerHeight="10" )"
+      R"(refX="9" refY="5" orient="auto"><path class="{}" d="M0 1L9 5L0 9z"/></marker>)",
       id, style);
 }
 

@@ -21,7 +21,8 @@ std::string message_of(const std::string& text) {
 }
 
 constexpr std::string_view kGood =
-    R"("cat":"F","ph":"X","ts":1.5,"dur":2,"pid":0,"tid":0,"args":{"stage":0,"micro_batch":3,"mini_batch":0,"version":1,"waiting_us":0})";
+    R"("cat":"F","ph":"X","ts":1.5,"dur":2,"pid":0,"tid":0,)"
+    R"("args":{"stage":0,"micro_batch":3,"mini_batch":0,"version":1,"waiting_us":0})";
 std::string event(std::string_view members) {
   return R"({"traceEvents":[{)" + std::string(members) + "}]}";
 }
@@ -43,10 +44,11 @@ TEST(TraceReader, ReadsWhatTheWriterWrote) {
 }
 
 TEST(TraceReader, TakesABareArrayAndPassesOverWhatItDoesNotKnow) {
-  const auto timelines = parse_trace(
-      R"([{"ph":"i","name":"other","x":[1,{"args":{"stage":"deep"}}],"args":{"snapshot":{"stage":"deep"}}},{)" +
-          std::string(kGood) + "}]",
-      "t.json");
+  const auto timelines =
+      parse_trace(R"([{"ph":"i","name":"other","x":[1,{"args":{"stage":"deep"}}],)"
+                  R"("args":{"snapshot":{"stage":"deep"}}},{)" +
+                      std::string(kGood) + "}]",
+                  "t.json");
   ASSERT_EQ(timelines.size(), 1u);
   EXPECT_EQ(timelines[0].source, "process 0");
   ASSERT_EQ(timelines[0].workers.size(), 1u);
@@ -57,7 +59,8 @@ TEST(TraceReader, TakesABareArrayAndPassesOverWhatItDoesNotKnow) {
 
 TEST(TraceReader, PutsEventsInOrderAndBoundsWaiting) {
   const auto timelines = parse_trace(
-      R"([{"cat":"F","ph":"X","ts":10,"dur":1,"pid":7,"tid":0,"args":{"stage":0}},{"cat":"B","ph":"X","ts":2,"dur":1,"pid":7,"tid":0,"args":{"stage":0,"waiting_us":50}}])",
+      R"([{"cat":"F","ph":"X","ts":10,"dur":1,"pid":7,"tid":0,"args":{"stage":0}},)"
+      R"({"cat":"B","ph":"X","ts":2,"dur":1,"pid":7,"tid":0,"args":{"stage":0,"waiting_us":50}}])",
       "t.json");
   EXPECT_EQ(timelines.at(0).workers.at(0).at(0).start_ns, 2000);
   EXPECT_EQ(timelines.at(0).workers.at(0).at(0).waiting_ns, 1000);

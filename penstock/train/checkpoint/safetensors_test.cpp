@@ -36,7 +36,8 @@ TEST(Safetensors, TheFormatIsTheOneOthersRead) {
 
 TEST(Safetensors, ReadsAHeaderWithMetadataAndAnyOrder) {
   const std::string header =
-      R"({"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},"__metadata__":{"by":"hand"},"a":{"data_offsets":[0,8],"shape":[],"dtype":"I64"}})";
+      R"({"b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},"__metadata__":{"by":"hand"},)"
+      R"("a":{"data_offsets":[0,8],"shape":[],"dtype":"I64"}})";
   const std::vector<TensorInfo> tensors = parse_safetensors(file_of(header, 12), "x");
   ASSERT_EQ(tensors.size(), 2U);
   EXPECT_EQ(tensors[0], (TensorInfo{"a", "I64", {}, 0, 8}));
@@ -61,9 +62,9 @@ TEST(Safetensors, RefusesAbsurdHeaderLengths) {
 
 TEST(Safetensors, RefusesOffsetsThatOverlapLeaveGapsOrLieOutside) {
   const auto pair = [](int a, int b, int c, int d) {
-    return fmt::format(
-        R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}},"b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
-        a, b, c, d);
+    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}},)"
+                       R"("b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
+                       a, b, c, d);
   };
   EXPECT_NO_THROW(parse_safetensors(file_of(pair(0, 4, 4, 8), 8), "x"));
   EXPECT_THAT(refusal(file_of(pair(0, 4, 3, 7), 8)), HasSubstr("'b' begins at byte 3; expected 4"));
@@ -82,17 +83,17 @@ TEST(Safetensors, RefusesShapesThatOverflow) {
 }
 
 TEST(Safetensors, RefusesHeadersOfAnotherForm) {
-  for (
-      const char* header :
-      {"[]", "3", "{", "{\"a\":1}", R"({"a":{}})", R"({"a":{"dtype":"F32","shape":[1]}})",
-       R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})",
-       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})",
-       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})",
-       R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})",
-       R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"}) {
+  for (const char* header :
+       {"[]", "3", "{", "{\"a\":1}", R"({"a":{}})", R"({"a":{"dtype":"F32","shape":[1]}})",
+        R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}})",
+        R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+        R"("a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})"}) {
     refusal(file_of(header, 4));
   }
   EXPECT_THAT(refusal(file_of(std::string(100'000, '['), 0)), HasSubstr("nested"));

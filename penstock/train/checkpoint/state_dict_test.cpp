@@ -82,7 +82,8 @@ weights = torch.load(r"{}")
 assert type(weights) is dict, type(weights)
 for name, tensor in weights.items():
     print(name, list(tensor.shape), tensor.dtype, tensor.view(torch.int32).flatten().tolist())
-net = torch.nn.ModuleDict(dict(conv1=torch.nn.Conv2d(1, 2, 3), norm=torch.nn.BatchNorm2d(2), fc=torch.nn.Linear(8, 3)))
+net = torch.nn.ModuleDict(dict(
+    conv1=torch.nn.Conv2d(1, 2, 3), norm=torch.nn.BatchNorm2d(2), fc=torch.nn.Linear(8, 3)))
 print(net.load_state_dict(weights))
 )",
                                                    (folder / "weights.pt").string()));
