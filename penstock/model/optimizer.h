@@ -13,16 +13,9 @@
 #include <string>
 #include <vector>
 
-namespace penstock::model {
+#include "penstock/model/optimizer_spec.h"
 
-struct OptimizerSpec {
-  std::string name = "sgd";  ///< "sgd" or "adam"
-  double momentum = 0.9;     ///< sgd
-  double weight_decay = 0;   ///< added to the gradient (L2), as torch.optim does
-  double beta1 = 0.9;        ///< adam
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-};
+namespace penstock::model {
 
 struct StepContext {
   double learning_rate = 0.01;

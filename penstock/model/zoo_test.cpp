@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "penstock/model/zoo_names.h"
 #include "penstock/util/error.h"
 
 namespace penstock::model {
@@ -64,6 +65,12 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
   // The decoder adds biases only.
   EXPECT_EQ(make_model({.name = "tied_mlp", .width = 100, .depth = 2}).parameter_count(),
             (784 * 100 + 100 + 100 * 50 + 50) + (100 + 784) + 784 * 10 + 10);
+}
+
+TEST(Zoo, NamesForThoseWithoutLibtorchAreTheSame) {
+  std::vector<std::string> names;
+  for (const ZooEntry& entry : zoo()) names.push_back(entry.name);
+  EXPECT_THAT(names, testing::ElementsAreArray(kZooNames));
 }
 
 TEST(Zoo, EveryEntryHasItsOwnInputsAndClasses) {

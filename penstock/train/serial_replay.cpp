@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "penstock/model/loss.h"
+#include "penstock/model/optimizer.h"
 #include "penstock/runtime/global_gradients.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/data/epoch_batches.h"

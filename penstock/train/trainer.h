@@ -6,20 +6,15 @@
 //   std::cout << result.test_accuracy << '\n';
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <vector>
 
 #include "penstock/model/model.h"
-#include "penstock/model/optimizer.h"
-#include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/train/data/dataset.h"
-#include "penstock/train/learning_rate.h"
+#include "penstock/train/train_options.h"
 
 namespace penstock::train {
 
@@ -54,38 +49,6 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   virtual void on_mini_batch(const Progress&) {}
   virtual void on_epoch(const EpochSummary&) {}
-};
-
-struct TrainOptions {
-  /// Stages, replicas, strategy and weight policy; micro_batches is taken from here.
-  plan::Plan plan = {};
-  int64_t mini_batch_size = 64;  ///< samples per optimiser step, over all workers
-  int64_t epochs = 1;
-  int64_t max_steps = 0;     ///< 0: whole epochs
-  int64_t warmup_steps = 0;  ///< run first and left out of throughput, idle share and timeline
-  model::OptimizerSpec optimizer = {};
-  LearningRateSpec learning_rate = {};
-  uint64_t seed = 1;
-  int threads_per_worker = 1;
-  /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu
-  /// et al. 2013), under every schedule; infinity: its norm is recorded only; 0: neither.
-  double max_grad_norm = 0;
-  /// Steps over which the learning rate's schedule extends; 0: those of this run.
-  int64_t learning_rate_steps = 0;
-  /// Under flush gradients are added up in so many groups of micro-batches, whatever the number of
-  /// replicas, so that runs on different numbers of workers agree bit for bit; a multiple of every
-  /// stage's replicas. 0: the fewest.
-  int64_t gradient_groups = 0;
-  bool keep_weights = false;  ///< TrainResult::weights
-  std::chrono::milliseconds deadline{300'000};
-  bool shuffle = true;
-  bool evaluate = true;
-  /// Folder; empty: none. Saved after every epoch, and when the run is stopped.
-  std::filesystem::path checkpoint = {};
-  /// Continue from the newest checkpoint in the folder, if there is one.
-  bool resume = false;
-  const std::atomic<bool>* stop = nullptr;
-  TrainObserver* observer = nullptr;
 };
 
 struct TrainResult {

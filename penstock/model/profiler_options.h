@@ -1,0 +1,37 @@
+// How a model is measured (profiler.h): a plain value that knows nothing of tensors.
+//
+//   ProfilerOptions options{.batch_size = 32, .concurrency = 2};
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include "penstock/model/optimizer_spec.h"
+
+namespace penstock::model {
+
+struct ProfilerOptions {
+  int64_t batch_size = 64;  ///< samples per micro-batch
+  int warmup = 2;           ///< untimed passes
+  /// Timed passes; their mean is reported. Half as many again time the gradients of inputs and
+  /// weights apart.
+  int samples = 10;
+  /// Of a fast model more samples are timed, until about this much time has gone by (a machine's
+  /// speed wavers by tens of per cent within fractions of a second) or there are `most_samples`;
+  /// judged by the last pass of the warm-up, or the first sample. At least `samples` in any case.
+  /// 0: as many as `samples` says.
+  std::chrono::milliseconds least_time{0};
+  int most_samples = 1000;
+  int threads = 1;  ///< intra-op threads per worker
+  /// Copies of the measurement that run at the same time, one thread each, so that shared caches
+  /// and memory bandwidth are charged as in a real run; the first copy's times are reported.
+  int concurrency = 1;
+  uint64_t seed = 1;
+  OptimizerSpec optimizer = {};
+  /// Called after each pass with (done, total); from the calling thread. The total grows when
+  /// `least_time` asks for more samples.
+  std::function<void(int, int)> progress = {};
+};
+
+}  // namespace penstock::model

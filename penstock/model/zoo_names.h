@@ -1,0 +1,13 @@
+// The names of the models of zoo.h, for who lists them without libtorch.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace penstock::model {
+
+/// In the order of zoo(), which has the rest; a test compares the two.
+inline constexpr std::array<std::string_view, 8> kZooNames = {
+    "mlp", "tied_mlp", "lenet5", "vgg_small", "alexnet", "vgg16", "resnet18", "resnet50"};
+
+}  // namespace penstock::model
