@@ -238,6 +238,7 @@ TrainResult Run::run() {
     result_.final_loss = std::accumulate(result_.losses.end() - static_cast<std::ptrdiff_t>(last),
                                          result_.losses.end(), 0.0) /
                          static_cast<double>(last);
+  result_.final_loss_steps = static_cast<int64_t>(last);
   return std::move(result_);
 }
 

@@ -58,7 +58,8 @@ struct TrainResult {
   /// As losses, before clipping; where they were taken (max_grad_norm, or stages share weights).
   std::vector<double> grad_norms;
   std::vector<EpochSummary> epochs;
-  double final_loss = 0;  ///< mean over the last (at most) 50 mini-batches
+  double final_loss = 0;         ///< mean over the last (at most) 50 mini-batches of this run
+  int64_t final_loss_steps = 0;  ///< how many those were; the last one is number `steps`
   std::optional<double> test_accuracy;
   double throughput_samples_per_s = 0;
   double idle_share = 0;

@@ -11,6 +11,8 @@ numbers losses >parts.txt
 run 0 train $steps --strategy gpipe --workers 2 --micro-batches 2 --epochs 2 --checkpoint saved \
   --resume
 numbers losses >>parts.txt
+span="$(numbers final_loss_first_step) to $(numbers final_loss_last_step)"
+[ "$span" = "6 to 10" ] || fail "final loss of a resumed run: steps $span, expected 6 to 10"
 run 0 train $steps --strategy serial --epochs 3 --checkpoint saved --resume
 numbers losses >>parts.txt
 same_numbers 1e-4 whole.txt parts.txt ||

@@ -34,8 +34,8 @@ data=synthetic
 [ -e /usr/share/datasets/fashion-mnist ] && data=fashion-mnist
 run 0 train --model lenet5 --data $data --train-samples 640 --test-samples 128 --plan plan.json \
   --trace measured.json --json
-json_keys losses final_loss test_accuracy throughput_samples_per_s \
-  predicted_throughput_samples_per_s idle_share peak_memory_bytes
+json_keys losses final_loss final_loss_first_step final_loss_last_step test_accuracy \
+  throughput_samples_per_s predicted_throughput_samples_per_s idle_share peak_memory_bytes
 [ "$(numbers losses | wc -l)" -eq 40 ] ||
   fail "640 samples in mini-batches of 16 gave $(numbers losses | wc -l) losses"
 grep -q traceEvents measured.json || fail "the measured trace is empty"

@@ -83,6 +83,11 @@ std::vector<int> stages_of(const schedule::WorkerTable& table, size_t worker) {
   return stages;
 }
 
+/// Steps count from 1 over all runs; a resumed run takes its final loss over its own.
+int64_t final_loss_first_step(const train::TrainResult& result) {
+  return result.steps - result.final_loss_steps + 1;
+}
+
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 std::string row(const std::string& name, const WorkerTimes& t) {
@@ -146,6 +151,8 @@ std::string to_json(const Outcome& outcome) {
       {"learning_rates", r.learning_rates},
       {"grad_norms", r.grad_norms},
       {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
+      {"final_loss_first_step", r.losses.empty() ? Json(nullptr) : Json(final_loss_first_step(r))},
+      {"final_loss_last_step", r.losses.empty() ? Json(nullptr) : Json(r.steps)},
       {"test_accuracy", or_null(r.test_accuracy)},
       {"throughput_samples_per_s", r.throughput_samples_per_s},
       {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
@@ -168,7 +175,9 @@ std::string to_text(const Outcome& outcome) {
   if (r.interrupted) text += "interrupted; ";
   text += fmt::format("{} steps with {} {} ({} weights)\n", r.steps, outcome.plan.strategy,
                       outcome.plan.config(), outcome.plan.weights);
-  if (!r.losses.empty()) text += fmt::format("  final loss     {:.4f}\n", r.final_loss);
+  if (!r.losses.empty())
+    text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
+                        final_loss_first_step(r), r.steps);
   if (!r.grad_norms.empty())
     text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
                         r.grad_norms.back(),
