@@ -41,3 +41,7 @@ install(FILES ${PROJECT_BINARY_DIR}/penstock-config.cmake
         DESTINATION ${package_folder} COMPONENT core)
 
 install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+if(TARGET penstock-train)
+  install(TARGETS penstock-train
+          RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock COMPONENT tool)
+endif()

@@ -29,15 +29,19 @@ struct CommonOptions {
 };
 void add_common(CLI::App& app, CommonOptions& options);
 
-Command models_command(CLI::App& parent);
-Command profile_command(CLI::App& parent);
 Command probe_command(CLI::App& parent);
 Command plan_command(CLI::App& parent);
 Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
-Command train_command(CLI::App& parent);
 Command report_command(CLI::App& parent);
+
+/// The commands that need libtorch. `penstock` parses and checks their options and starts the
+/// training part with the arguments `argv` (training_part.h); a build without libtorch says that it
+/// is one (no_torch.cpp); the training part does the work and ignores `argv`.
+Command models_command(CLI::App& parent, char** argv);
+Command profile_command(CLI::App& parent, char** argv);
+Command train_command(CLI::App& parent, char** argv);
 
 /// parse(text), with the option's name before whatever it objects to.
 template <class Parse>
@@ -49,8 +53,10 @@ auto parse_option(const std::string& name, const std::string& text, Parse parse)
   }
 }
 
-/// Throws ConfigError when the file of `option` is "-": standard output is the command's own.
-void refuse_standard_output(const std::string& option, const std::string& path);
+/// Throws ConfigError when `path`, the output file of `option`, cannot be written or is standard
+/// output ("-", "/dev/stdout", the file that it goes to), which is the command's own: hours of work
+/// must not end in a complaint that was due at the start. An empty path passes.
+void check_output(const std::string& option, const std::string& path);
 
 /// Writes `text` to the file, or to standard output when the path is empty or "-".
 void write_output(const std::string& path, const std::string& text);

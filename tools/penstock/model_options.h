@@ -1,20 +1,25 @@
-// The options that name a model, shared by profile and train.
+// The options that name a model, and the list of models. No libtorch here: chosen_model.h makes
+// the model.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
-#include "penstock/model/zoo.h"
+#include "tools/penstock/command.h"
 
 namespace penstock::tool {
 
 struct ModelOptions {
-  model::ModelSpec spec;
+  std::string name;
+  int64_t width = 0;  ///< 0: the model's own, here and below
+  int64_t depth = 0;
+  int64_t classes = 0;
   std::string input;  ///< "1x32x32"
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// Throws ConfigError for a malformed --input, and what make_model throws.
-model::Model make_model(const ModelOptions& options);
+/// Adds `penstock models`, which lists what may stand there.
+CLI::App* add_models(CLI::App& parent, CommonOptions& options);
 
 }  // namespace penstock::tool

@@ -7,6 +7,7 @@
 #include "penstock/model/zoo.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/model_options.h"
 
 namespace penstock::tool {
 
@@ -37,11 +38,9 @@ int run(const CommonOptions& options) {
 
 }  // namespace
 
-Command models_command(CLI::App& parent) {
+Command models_command(CLI::App& parent, char**) {
   auto options = std::make_shared<CommonOptions>();
-  CLI::App* app = parent.add_subcommand("models", "List the models that come with Penstock");
-  add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+  return {add_models(parent, *options), [options]() { return run(*options); }};
 }
 
 }  // namespace penstock::tool

@@ -18,13 +18,13 @@ Command unavailable(CLI::App& parent, const char* name, const char* description)
 
 }  // namespace
 
-Command models_command(CLI::App& parent) {
+Command models_command(CLI::App& parent, char**) {
   return unavailable(parent, "models", "List the models that come with Penstock");
 }
-Command profile_command(CLI::App& parent) {
+Command profile_command(CLI::App& parent, char**) {
   return unavailable(parent, "profile", "Measure every layer of a model: forward, backward, bytes");
 }
-Command train_command(CLI::App& parent) {
+Command train_command(CLI::App& parent, char**) {
   return unavailable(parent, "train", "Train a model through a pipeline");
 }
 

@@ -85,7 +85,7 @@ void check_files(const Options& options) {
       {"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}};
   std::erase_if(files, [](const auto& file) { return file.second.empty(); });
   for (size_t i = 0; i < files.size(); ++i) {
-    refuse_standard_output(files[i].first, files[i].second);
+    check_output(files[i].first, files[i].second);
     for (size_t k = 0; k < i; ++k) {
       if (files[k].second != files[i].second) continue;
       throw ConfigError(fmt::format("{} and {} expected two files, found '{}' for both",

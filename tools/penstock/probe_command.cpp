@@ -1,10 +1,6 @@
 // penstock probe: measures this machine and writes the cluster file that describes it.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -26,21 +22,8 @@ struct Options : CommonOptions {
   std::string output;
 };
 
-/// Seconds of measuring are not to end in a complaint that was due at the start.
-void check_folder(const std::filesystem::path& file) {
-  if (std::filesystem::is_directory(file))
-    throw ConfigError(
-        fmt::format("--output expected a file name, found the folder {}", file.string()));
-  const std::filesystem::path folder =
-      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  if (access(folder.c_str(), W_OK | X_OK) == 0) return;
-  throw ConfigError(fmt::format("--output {}: cannot write to the folder {}: {}", file.string(),
-                                folder.string(), std::strerror(errno)));
-}
-
 int run(Options& options) {
-  refuse_standard_output("--output", options.output);
-  if (!options.output.empty()) check_folder(options.output);
+  check_output("--output", options.output);
   options.probe.transport = parse_option("--transport", options.transport, probe::parse_transport);
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
   ProgressBar bar("probing");

@@ -157,8 +157,8 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 void check_options(const ReportOptions& options) {
-  refuse_standard_output("--svg", options.svg);
-  refuse_standard_output("--output", options.output);
+  check_output("--svg", options.svg);
+  check_output("--output", options.output);
   if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
   if (!options.svg.empty() && same_file(options.output, options.svg)) {
     throw ConfigError(fmt::format(

@@ -109,8 +109,8 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
 }
 
 void check_options(const SimulateOptions& options) {
-  refuse_standard_output("--trace", options.trace);
-  refuse_standard_output("--html", options.html);
+  check_output("--trace", options.trace);
+  check_output("--html", options.html);
   if (options.plan.empty() && options.schedule.empty())
     throw ConfigError("give --plan or --schedule: what is to be simulated?");
   if (options.plan.empty() && !options.profile.empty())

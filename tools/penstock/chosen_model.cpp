@@ -1,0 +1,41 @@
+#include "tools/penstock/chosen_model.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "penstock/model/zoo.h"
+#include "penstock/util/error.h"
+
+namespace penstock::tool {
+
+namespace {
+
+model::Shape parse_shape(const std::string& text) {
+  model::Shape shape;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    int64_t size = 0;
+    const auto [next, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1) break;
+    shape.push_back(size);
+    if (next == end) return shape;
+    if (*next != 'x') break;
+    at = next + 1;
+  }
+  throw ConfigError(fmt::format("--input: expected sizes such as 1x28x28, found '{}'", text));
+}
+
+}  // namespace
+
+model::Model chosen_model(const ModelOptions& options) {
+  model::ModelSpec spec{.name = options.name,
+                        .classes = options.classes,
+                        .width = options.width,
+                        .depth = options.depth};
+  if (!options.input.empty()) spec.input_shape = parse_shape(options.input);
+  return model::make_model(spec);
+}
+
+}  // namespace penstock::tool

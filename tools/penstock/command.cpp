@@ -1,0 +1,76 @@
+#include "tools/penstock/command.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+
+namespace penstock::tool {
+
+namespace {
+
+/// What is thrown away may be written to from both sides.
+bool is_standard_output(const std::string& path) {
+  if (path == "-") return true;
+  struct stat file {
+  }, output{};
+  if (stat(path.c_str(), &file) != 0 || fstat(STDOUT_FILENO, &output) != 0) return false;
+  if (S_ISCHR(output.st_mode) && isatty(STDOUT_FILENO) == 0) return false;
+  return file.st_dev == output.st_dev && file.st_ino == output.st_ino;
+}
+
+}  // namespace
+
+void add_common(CLI::App& app, CommonOptions& options) {
+  app.add_flag(
+      "--json", options.json,
+      "Print one JSON object on standard output; progress and messages go to standard error");
+  app.add_option("--seed", options.seed, "Seed of everything random")
+      ->capture_default_str()
+      // the conversion to an unsigned number would wrap around
+      ->check([](const std::string& text) {
+        return text.find('-') == std::string::npos
+                   ? std::string()
+                   : fmt::format("expected a whole number of at least 0, found '{}'", text);
+      });
+}
+
+void check_output(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  if (is_standard_output(path))
+    throw ConfigError(
+        fmt::format("{} expected a file name, found '{}': standard output has the command's own "
+                    "result",
+                    option, path));
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(status))
+    throw ConfigError(fmt::format("{} expected a file name, found the folder '{}'", option, path));
+  // A file is replaced, which takes rights on its folder; devices and pipes are written to.
+  const bool replaced =
+      !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::filesystem::path needed = !replaced        ? std::filesystem::path(path)
+                                       : parent.empty() ? "."
+                                                        : parent;
+  if (access(needed.c_str(), replaced ? W_OK | X_OK : W_OK) == 0) return;
+  throw ConfigError(fmt::format("{}: cannot write '{}': {} '{}': {}", option, path,
+                                replaced ? "the folder" : "the file", needed.string(),
+                                std::strerror(errno)));
+}
+
+void write_output(const std::string& path, const std::string& text) {
+  if (!path.empty() && path != "-") return write_file_atomic(path, text);
+  std::cout << text << std::flush;
+  if (!std::cout) throw RuntimeError("cannot write to standard output");
+}
+
+}  // namespace penstock::tool

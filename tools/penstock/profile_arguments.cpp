@@ -1,0 +1,98 @@
+#include "tools/penstock/profile_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "penstock/profile/device_spec.h"
+#include "penstock/util/json.h"
+#include "penstock/util/units.h"
+
+namespace penstock::tool {
+
+namespace {
+
+/// Instead of a profile: no model is needed.
+void list_devices(bool as_json) {
+  Json list = Json::array();
+  std::string table =
+      fmt::format("{:<10} {:>14} {:>12} {:>9}\n", "device", "single prec.", "bandwidth", "memory");
+  for (const profile::DeviceSpec& device : profile::builtin_devices()) {
+    list.push_back({{"name", device.name},
+                    {"flops_per_s", device.flops_per_s},
+                    {"bandwidth_bytes_per_s", device.bandwidth_bytes_per_s},
+                    {"memory_bytes", device.memory_bytes}});
+    table += fmt::format("{:<10} {:>7.1f} GFLOP/s {:>12} {:>9}\n", device.name,
+                         static_cast<double>(device.flops_per_s) / 1e9,
+                         format_bandwidth(device.bandwidth_bytes_per_s),
+                         device.memory_bytes == 0 ? "-" : format_bytes(device.memory_bytes));
+  }
+  write_output("", as_json ? Json{{"devices", std::move(list)}}.dump() + "\n" : table);
+}
+
+void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI::Option& analytic) {
+  profiler.concurrency = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 2u));
+  profiler.least_time = std::chrono::milliseconds(1000);
+  app.add_option_function<int>(
+         "--samples",
+         [&profiler](int samples) {
+           profiler.samples = samples;
+           profiler.least_time = {};
+         },
+         "Timed passes; their mean is reported (default: at least 10, and for a second)")
+      ->excludes(&analytic);
+  app.add_option("--warmup", profiler.warmup, "Untimed passes before them")
+      ->capture_default_str()
+      ->excludes(&analytic);
+  app.add_option("--threads", profiler.threads, "Threads per worker")
+      ->capture_default_str()
+      ->excludes(&analytic);
+  app.add_option("--concurrency", profiler.concurrency,
+                 "Workers that measure at the same time, so that shared memory bandwidth is "
+                 "charged as in a real run")
+      ->capture_default_str()
+      ->excludes(&analytic);
+}
+
+}  // namespace
+
+CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
+  CLI::App* app = parent.add_subcommand(
+      "profile", "Measure or estimate every layer of a model: forward, backward, bytes");
+  add_model_options(*app, options.model);
+  app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
+      ->capture_default_str();
+  app->add_option("--optimizer", options.profiler.optimizer.name,
+                  "sgd or adam: whose step is charged")
+      ->capture_default_str();
+  CLI::Option* const analytic = app->add_flag(
+      "--analytic", options.analytic,
+      "Estimate the times on --device from the model's operations instead of measuring here");
+  app->add_option("--device", options.device,
+                  "With --analytic: a name of --list-devices, or a TOML file (docs/profiles.md)")
+      ->needs(analytic);
+  add_measuring_options(*app, options.profiler, *analytic);
+  app->add_option("-o,--output", options.output, "File to write the profile to (JSON)");
+  add_common(*app, options);
+  // After --json: options are handed over in the order of their definition, this one before --model
+  // is missed.
+  app->add_flag_callback(
+      "--list-devices",
+      [&options] {
+        list_devices(options.json);
+        throw CLI::Success();
+      },
+      "Print the devices that are built in, and nothing else");
+  return app;
+}
+
+void check(const ProfileArguments& arguments) {
+  check_output("--output", arguments.output);
+  if (arguments.analytic && arguments.device.empty())
+    throw ConfigError("--analytic needs --device: a name of --list-devices, or a TOML file");
+}
+
+}  // namespace penstock::tool

@@ -1,0 +1,52 @@
+// The command line of `penstock train`, without libtorch: the tool parses it, the training part
+// runs it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "penstock/train/train_options.h"
+#include "tools/penstock/auto_plan_request.h"
+#include "tools/penstock/command.h"
+#include "tools/penstock/model_options.h"
+
+namespace penstock::tool {
+
+/// Every worker is a thread of one process.
+inline constexpr int kMaxThreads = 1024;
+
+struct TrainArguments : CommonOptions {
+  ModelOptions model;
+  std::string data = "fashion-mnist";
+  std::string data_folder;
+  int64_t train_samples = 0;  ///< 0: all, here and below
+  int64_t test_samples = 0;
+  AutoPlanRequest plan;
+  std::string plan_path;
+  train::TrainOptions train;
+  int64_t workers = 1;
+  std::optional<int64_t> chunks;
+  std::optional<int64_t> slack;
+  int64_t deadline_s = 300;
+  std::string checkpoint;
+  std::string trace;
+  std::string history;
+  std::string html;
+  bool check_against_serial = false;
+  int64_t check_steps = 20;
+  bool no_evaluation = false;
+  bool no_shuffle = false;
+  CLI::Option* batch_size = nullptr;
+};
+
+/// Adds the command.
+CLI::App* add_train(CLI::App& parent, TrainArguments& arguments);
+/// What can be said before a model is made or data is read, output files included. Throws
+/// ConfigError.
+void check(const TrainArguments& arguments);
+/// Of --batch-size, or of the plan that was read instead. Throws ConfigError.
+void check_batch_size(const TrainArguments& arguments);
+
+}  // namespace penstock::tool

@@ -1,0 +1,28 @@
+// penstock-train, the training part of the tool: the commands that need libtorch. `penstock` starts
+// it (training_part.h); nobody else does.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tools/penstock/command_line.h"
+#include "tools/penstock/training_part.h"
+
+int main(int argc, char** argv) {
+  using namespace penstock::tool;
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (!first.starts_with(kPartOf))
+    return complain("penstock-train is a part of penstock: run `penstock train --help`",
+                    kExitUsage);
+  if (const std::string version = first.substr(kPartOf.size()); version != PENSTOCK_VERSION) {
+    return complain(
+        fmt::format("the training part {} has version {}, penstock has {}: install both "
+                    "from one build",
+                    argv[0], PENSTOCK_VERSION, version),
+        kExitFailure);
+  }
+  argv[1] = argv[0];
+  return run_command_line(argc - 1, argv + 1, [](CLI::App& app) -> std::vector<Command> {
+    return {models_command(app, nullptr), profile_command(app, nullptr),
+            train_command(app, nullptr)};
+  });
+}

@@ -1,0 +1,101 @@
+#include "tools/penstock/training_part.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/util/error.h"
+#include "penstock/util/units.h"
+#include "tools/penstock/command.h"
+#include "tools/penstock/profile_arguments.h"
+#include "tools/penstock/train_arguments.h"
+
+namespace penstock::tool {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Below about 0.85 GB libtorch and the libraries under it spin or abort before main().
+constexpr int64_t kLeastAddressSpace = 1'000'000'000;
+
+void check_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur >= static_cast<rlim_t>(kLeastAddressSpace))
+    return;
+  throw RuntimeError(fmt::format(
+      "libtorch needs at least {} of address space, the limit is {}: raise it "
+      "(ulimit -v)",
+      format_bytes(kLeastAddressSpace), format_bytes(static_cast<int64_t>(limit.rlim_cur))));
+}
+
+/// The places where the training part may lie, links to the tool followed.
+std::vector<fs::path> places() {
+  std::error_code error;
+  const fs::path tool = fs::read_symlink("/proc/self/exe", error);
+  if (error)
+    throw RuntimeError("cannot find the tool's own file: /proc/self/exe " + error.message());
+  const fs::path folder = tool.parent_path();
+  return {folder / "penstock-train",
+          (folder / PENSTOCK_LIBEXEC_FROM_BIN / "penstock-train").lexically_normal()};
+}
+
+fs::path find_training_part() {
+  const std::vector<fs::path> all = places();
+  for (const fs::path& place : all) {
+    std::error_code ignored;
+    if (fs::exists(place, ignored)) return place;
+  }
+  throw RuntimeError(
+      fmt::format("the training part of penstock is missing: expected {} or {}; install the tool "
+                  "as a whole",
+                  all.front().string(), all.back().string()));
+}
+
+/// A command whose options are parsed and checked here, and which runs in the training part.
+template <class Arguments, class Add, class Check>
+Command elsewhere(CLI::App& parent, char** argv, Add add, Check check) {
+  auto arguments = std::make_shared<Arguments>();
+  return {add(parent, *arguments), [arguments, argv, check]() -> int {
+            check(*arguments);
+            start_training_part(argv);
+          }};
+}
+
+}  // namespace
+
+void start_training_part(char** argv) {
+  check_address_space();
+  const fs::path part = find_training_part();
+  std::string path = part.string();
+  std::string part_of = std::string(kPartOf) + PENSTOCK_VERSION;
+  std::vector<char*> arguments{path.data(), part_of.data()};
+  for (char** argument = argv + 1; *argument != nullptr; ++argument) arguments.push_back(*argument);
+  arguments.push_back(nullptr);
+  execv(path.c_str(), arguments.data());
+  throw RuntimeError(
+      fmt::format("cannot start the training part {}: {}", path, std::strerror(errno)));
+}
+
+Command models_command(CLI::App& parent, char** argv) {
+  return elsewhere<CommonOptions>(parent, argv, add_models, [](const CommonOptions&) {});
+}
+Command profile_command(CLI::App& parent, char** argv) {
+  return elsewhere<ProfileArguments>(parent, argv, add_profile,
+                                     [](const ProfileArguments& arguments) { check(arguments); });
+}
+Command train_command(CLI::App& parent, char** argv) {
+  return elsewhere<TrainArguments>(parent, argv, add_train,
+                                   [](const TrainArguments& arguments) { check(arguments); });
+}
+
+}  // namespace penstock::tool
