@@ -87,7 +87,7 @@ TEST(ValidateCluster, RefusesGroupsThatOverlapOrAreOutOfOrderOrBeyondTheWorkers)
   EXPECT_THAT(refusal([](Cluster& c) {
                 c.groups = {{4, 1, {}}, {3, 1, {}}};
               }),
-              HasSubstr("stands after the group of workers 4"));
+              HasSubstr("comes after the group of workers 4"));
   EXPECT_THAT(refusal([](Cluster& c) {
                 c.groups = {{7, 2, {}}};
               }),

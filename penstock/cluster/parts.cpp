@@ -87,7 +87,7 @@ void validate_order(const DeviceGroup& previous, const DeviceGroup& group) {
   const bool overlap = previous.first <= last_of(group);
   throw ConfigError(fmt::format(
       "{}: {} workers {}, expected groups in ascending order without a worker in two of them",
-      name_of(group), overlap ? "overlaps the group of" : "stands after the group of",
+      name_of(group), overlap ? "overlaps the group of" : "comes after the group of",
       range_of(previous)));
 }
 

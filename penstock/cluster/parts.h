@@ -1,5 +1,5 @@
-// The rules for the parts of a cluster, one call each, so that a reader of files can say on which
-// line the part stands.
+// The rules for the parts of a cluster, one call each, so that a reader of files can name the line
+// of the part.
 #pragma once
 
 #include <string>

@@ -25,8 +25,7 @@ struct WorkerRange {
   bool operator==(const WorkerRange&) const = default;
 };
 
-/// What a message between two workers that share a unit of some level, and no smaller one, goes
-/// through.
+/// What a message passes between two workers whose smallest common unit is one of some level.
 struct Path {
   int64_t bandwidth_bytes_per_s = 1;  ///< the slowest level passed
   int64_t latency_ns = 0;             ///< one way, all levels passed together

@@ -202,7 +202,8 @@ ModelGraph ModelGraph::build(int num_inputs, std::vector<LayerNode> layers,
   graph.outputs_ = std::move(outputs);
   std::for_each(graph.outputs_.begin(), graph.outputs_.end(), renumber);
 
-  // Consumers come in ascending order, so each list is born sorted and repeats lie side by side.
+  // Consumers come in ascending order, so each list is sorted from the start and repeats are
+  // neighbours.
   graph.successors_.resize(order.size());
   graph.predecessors_.resize(order.size());
   for (size_t consumer = 0; consumer < order.size(); ++consumer) {

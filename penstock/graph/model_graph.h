@@ -1,5 +1,5 @@
 // The model as a directed acyclic graph of layers, without weights or code: what profile, planner
-// and reports know of it. A layer has any number of inputs and outputs; skip connections and
+// and reports know about it. A layer has any number of inputs and outputs; skip connections and
 // branches are ordinary edges. Immutable, so thread-safe; cheap to copy only for small graphs.
 //
 //   ModelGraph graph = ModelGraph::build(1, {{"fc1", "linear", {ValueRef::model_input(0)}, 1},
@@ -34,8 +34,8 @@ struct ParameterRef {
   auto operator<=>(const ParameterRef&) const = default;
 };
 
-/// Parameter `parameter` of the layer that holds this is no weight of its own but the very weight
-/// `owner`: used twice, trained once, its gradient the sum over the uses.
+/// Parameter `parameter` of the layer that holds this is not a weight of its own: it is the weight
+/// `owner`, used twice, trained once, its gradient the sum over the uses.
 struct WeightTie {
   int parameter = 0;
   ParameterRef owner;

@@ -17,7 +17,7 @@ namespace {
 using profile::LayerCost;
 using profile::Operation;
 
-/// Larger tensors are taken for a mistake; sums of a model's sizes stay far from the end of 64
+/// Larger tensors are treated as a mistake; sums of a model's sizes stay far from the end of 64
 /// bits.
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 /// 36 years: a device that slow is a mistake in its file.
@@ -195,7 +195,7 @@ profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec&
   result.graph = model.graph();
   for (int i = 0; i < model.graph().num_layers(); ++i)
     result.costs.push_back(estimate.layer(LayerId{i}));
-  profile::validate(result);  // a layer of the user's own may count nonsense
+  profile::validate(result);  // a layer of the user's own may report absurd counts
   return result;
 }
 

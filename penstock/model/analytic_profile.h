@@ -1,5 +1,5 @@
 // A profile without running the model: every layer's operations are counted and priced on a
-// device's data sheet, also one that is not at hand. How far off this is: docs/profiles.md.
+// device's data sheet, also one that one does not have. How far off this is: docs/profiles.md.
 //
 //   profile::Profile p = analytic_profile(make_model({.name = "vgg16"}),
 //       profile::find_device("v100"), {.batch_size = 128});

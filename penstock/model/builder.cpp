@@ -24,7 +24,7 @@ std::string describe(const std::string& kind, const std::string& name) {
                       : fmt::format("layer '{}' ({})", name, kind);
 }
 
-/// Calls a maker of a builtin layer; what it objects to is said to be this layer's.
+/// Calls a maker of a builtin layer; its errors get this layer's name.
 template <class Maker>
 detail::LayerPtr make(const char* kind, const std::string& name, const Maker& maker) {
   try {

@@ -85,10 +85,10 @@ class ModelBuilder {
   Value concat(const std::vector<Value>& parts, const std::string& name = "");
   /// Equal parts along the channel dimension: a layer with several outputs.
   std::vector<Value> split(const Value& x, int64_t parts, const std::string& name = "");
-  /// Makes a parameter of `layer` the very weight of `owner`, an earlier layer: one weight, used
-  /// twice, trained on the sum of the gradients. The shapes must be equal. `layer`'s own
-  /// initialisation counts for nothing. Throws ConfigError for names that do not exist, shapes that
-  /// differ, a parameter that is tied already or that others are tied to.
+  /// Makes a parameter of `layer` the same weight as that of `owner`, an earlier layer: one weight,
+  /// used twice, trained on the sum of the gradients. The shapes must be equal. `layer`'s own
+  /// initialisation is ignored. Throws ConfigError for names that do not exist, shapes that differ,
+  /// a parameter that is tied already or that others are tied to.
   ///
   ///   net.tie("decoder", "weight", "encoder", "weight");
   void tie(const std::string& layer, const std::string& parameter, const std::string& owner,

@@ -65,13 +65,13 @@ class Sgd final : public Optimizer {
       return generic_step(weight, gradient, new_weight, state, context);
     const at::Tensor plain = plain_gradient(gradient);
     const float* from = weight.data_ptr<float>();
-    const float* slope = plain.data_ptr<float>();
+    const float* gradients = plain.data_ptr<float>();
     float* to = new_weight.data_ptr<float>();
     float* momentum = state.empty() ? nullptr : state[0].data_ptr<float>();
     const detail::SgdStep numbers{static_cast<float>(context.learning_rate),
                                   static_cast<float>(momentum_), static_cast<float>(weight_decay_)};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      detail::sgd(from + begin, slope + begin, to + begin,
+      detail::sgd(from + begin, gradients + begin, to + begin,
                   momentum == nullptr ? nullptr : momentum + begin, end - begin, numbers);
     });
   }
@@ -107,7 +107,7 @@ class Adam final : public Optimizer {
       return generic_step(weight, gradient, new_weight, state, step_size, scale);
     const at::Tensor plain = plain_gradient(gradient);
     const float* from = weight.data_ptr<float>();
-    const float* slope = plain.data_ptr<float>();
+    const float* gradients = plain.data_ptr<float>();
     float* to = new_weight.data_ptr<float>();
     float* first = state[0].data_ptr<float>();
     float* second = state[1].data_ptr<float>();
@@ -116,7 +116,7 @@ class Adam final : public Optimizer {
         static_cast<float>(spec_.beta1),   static_cast<float>(spec_.beta2),
         static_cast<float>(spec_.epsilon), static_cast<float>(spec_.weight_decay)};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      detail::adam(from + begin, slope + begin, to + begin, first + begin, second + begin,
+      detail::adam(from + begin, gradients + begin, to + begin, first + begin, second + begin,
                    end - begin, numbers);
     });
   }
@@ -125,11 +125,11 @@ class Adam final : public Optimizer {
   void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
                     std::span<at::Tensor> state, double step_size, double scale) const {
     const c10::AutoGradMode no_grad(false);
-    at::Tensor slope = gradient.data().to(weight.scalar_type());
-    if (spec_.weight_decay != 0) slope = slope.add(weight.data(), spec_.weight_decay);
-    const at::Tensor mean = state[0].data().mul_(spec_.beta1).add_(slope, 1 - spec_.beta1);
+    at::Tensor gradients = gradient.data().to(weight.scalar_type());
+    if (spec_.weight_decay != 0) gradients = gradients.add(weight.data(), spec_.weight_decay);
+    const at::Tensor mean = state[0].data().mul_(spec_.beta1).add_(gradients, 1 - spec_.beta1);
     const at::Tensor square =
-        state[1].data().mul_(spec_.beta2).addcmul_(slope, slope, 1 - spec_.beta2);
+        state[1].data().mul_(spec_.beta2).addcmul_(gradients, gradients, 1 - spec_.beta2);
     const at::Tensor denominator = square.sqrt().mul_(scale).add_(spec_.epsilon);
     new_weight.data().copy_(weight.data().addcdiv(mean, denominator, -step_size));
   }

@@ -32,10 +32,10 @@ struct Reference {
       : spec(std::move(s)), weight(numbers(w)), first(weight.size(), 0), second(weight.size(), 0) {}
 
   void step(const at::Tensor& gradient, const StepContext& context) {
-    const std::vector<double> slopes = numbers(gradient);
+    const std::vector<double> gradients = numbers(gradient);
     const auto count = static_cast<double>(context.step);
     for (size_t i = 0; i < weight.size(); ++i) {
-      const double g = slopes[i] + spec.weight_decay * weight[i];
+      const double g = gradients[i] + spec.weight_decay * weight[i];
       if (spec.name == "sgd") {
         first[i] = context.step == 1 ? g : spec.momentum * first[i] + g;
         weight[i] -= context.learning_rate * first[i];

@@ -35,7 +35,7 @@ void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) 
   }
 }
 
-/// The least memory that `copies` passes need: two versions, gradients and optimiser state of the
+/// The minimum memory that `copies` passes need: two versions, gradients and optimiser state of the
 /// weights, and every output.
 int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
                            int64_t weight_copies) {

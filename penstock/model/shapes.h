@@ -1,5 +1,5 @@
 // Checks on shapes, shared by the layers, the builder and Model. Every size that comes from outside
-// passes through here before memory is asked for.
+// is checked here before memory is allocated.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace penstock::model::detail {
 
-/// More numbers than this in one tensor or one model are taken for a mistake.
+/// More numbers than this in one tensor or one model are treated as a mistake.
 inline constexpr int64_t kMaxElements = int64_t{1} << 40;
 /// Bound on kernel sizes, strides, paddings and the like, so that sums of them cannot overflow.
 inline constexpr int64_t kMaxExtent = int64_t{1} << 20;

@@ -32,7 +32,7 @@ void refuse_bad_amount(std::string_view where, std::string_view key, double valu
   throw ConfigError(fmt::format("{}: expected {} {}, found {}", where, key, range, value));
 }
 
-// What a plan and each of its alternatives promise.
+// What is predicted for a plan and for each of its alternatives.
 template <class Promise>
 void validate_promise(std::string_view where, const Promise& promise, size_t num_levels) {
   refuse_bad_amount(where, "throughput_samples_per_s", promise.throughput_samples_per_s);
@@ -134,7 +134,7 @@ void validate_workers(const Plan& plan) {
   }
   if (plan.weights != "flush") {
     throw ConfigError(fmt::format(
-        "hosts puts several stages on one worker, which takes weights flush, found '{}'",
+        "hosts puts several stages on one worker, which requires weights flush, found '{}'",
         plan.weights.substr(0, 40)));
   }
   const int workers = plan.cluster.num_workers();

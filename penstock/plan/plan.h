@@ -34,8 +34,8 @@ struct Stage {
   /// Predicted peak on one worker, of all its stages: versions, gradients, optimiser state, stashes
   /// in flight.
   int64_t memory_bytes = 0;
-  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan says nothing of
-  /// places (version 1 of the file) or Plan::worker_of_replica does.
+  /// Replica k runs on worker first_worker + k of the cluster, -1 when the plan names no places
+  /// (version 1 of the file) or names them in Plan::worker_of_replica.
   int first_worker = -1;
   /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
   /// backward_ns).
@@ -120,19 +120,20 @@ struct Plan {
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
 
 /// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold
-/// several stages, otherwise empty. Of worker_of_replica that are too few, what there is.
+/// several stages, otherwise empty. A worker_of_replica that is too short gives the workers it has.
 std::vector<std::vector<int>> workers_by_stage(const Plan& plan);
 
 /// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative,
 /// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
-/// backwards, only some stages placed, places that overlap or lie outside the cluster,
-/// worker_of_replica that are not one per replica, leave out a worker, put two replicas of a stage
-/// on one, or come with another weight policy than flush, an unknown gradient synchronisation.
+/// backwards, only some stages placed, places that overlap or lie outside the cluster, a
+/// worker_of_replica that does not have one entry per replica, leaves out a worker, puts two
+/// replicas of a stage on one worker, or comes with a weight policy other than flush; an unknown
+/// gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.
 std::string to_json(const Plan& plan);
-/// Reads versions 1 to 3; what version 2 says of stages that recompute is converted. Throws
+/// Reads versions 1 to 3; times of stages that recompute are converted from version 2. Throws
 /// ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with
 /// what it is derived from.
 Plan parse_plan(std::string_view json, std::string_view place);

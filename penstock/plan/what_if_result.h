@@ -14,7 +14,7 @@ struct WhatIfResult {
   std::string strategy = {};
   std::string config = {};
   double throughput_samples_per_s = 0;
-  /// Throughput over that of the plan asked about; 0 when that is not known.
+  /// Throughput divided by that of the original plan; 0 when that is not known.
   double speedup = 0;
   int64_t memory_bytes = 0;  ///< of the worker that needs most
 

@@ -10,8 +10,8 @@ namespace penstock::probe {
 
 /// `make` is called on each thread and sets its work up; what it returns does the work once and
 /// says how fast it was. All threads work for `budget`, from the moment when the last is ready. The
-/// measured is over the samples of all threads: the speed of one of them. Throws RuntimeError when
-/// the threads cannot be started, and what the first of them throws.
+/// result covers the samples of all threads: the speed of one of them. Throws RuntimeError when the
+/// threads cannot be started, and what the first of them throws.
 Measurement measure_concurrently(int threads, Seconds budget,
                                  const std::function<std::function<double()>()>& make);
 

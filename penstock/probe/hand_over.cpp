@@ -78,7 +78,7 @@ struct HandOver::Peer {
   }
 
   size_t message_bytes;
-  size_t messages;  ///< the two sides walk through so many, to leave the caches behind
+  size_t messages;  ///< both sides use this many in turn, so that none is in a cache
   std::vector<std::byte> sent, copies;
   size_t next_sent = 0;
   Mailbox there, back;

@@ -1,6 +1,6 @@
-// The two kernels that stand for a worker's own work: adding gradients, which memory bandwidth
+// The two kernels that represent a worker's own work: adding gradients, which memory bandwidth
 // bounds, and multiplying matrices, which arithmetic bounds. Portable C++ that the compiler
-// vectorises for the processor at hand.
+// vectorises for the processor that it runs on.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What this machine is, as far as it says so itself.
+// What the operating system says about this machine.
 #pragma once
 
 #include <cstdint>

@@ -48,7 +48,7 @@ struct ProbeResult {
   Measurement copied_bytes_per_s;
   std::optional<Measurement> tcp_ns;  ///< a message of a few bytes to another process, one way
   std::optional<Measurement> tcp_bytes_per_s;
-  std::string tcp_failure;  ///< why there are no figures for TCP
+  std::string tcp_failure;  ///< why TCP was not measured
   /// Of a float vector added to another, by one worker while the others rest.
   Measurement sum_alone_bytes_per_s;
   Measurement sum_shared_bytes_per_s;  ///< each of all workers, at the same time
@@ -67,14 +67,14 @@ ProbeResult probe(const ProbeOptions& options);
 /// A valid cluster of one level. Measurements are rounded to three digits.
 cluster::Cluster cluster_of(const ProbeResult& result);
 
-/// The measured figures, one a line, for people.
-std::vector<std::string> figure_lines(const ProbeResult& result);
-/// What makes the figures doubtful: a busy machine, more workers than cores, no TCP.
+/// The measurements, one per line, for people.
+std::vector<std::string> measurement_lines(const ProbeResult& result);
+/// What makes the measurements doubtful: a busy machine, more workers than cores, no TCP.
 std::vector<std::string> notes(const ProbeResult& result);
 
-/// The cluster file, with the figures and notes as comments.
+/// The cluster file, with the measurements and notes as comments.
 std::string to_toml(const ProbeResult& result);
-/// All figures and the cluster file as one JSON object.
+/// All measurements and the cluster file as one JSON object.
 std::string to_json(const ProbeResult& result);
 
 }  // namespace penstock::probe

@@ -11,8 +11,8 @@ namespace penstock::probe {
 
 namespace {
 
-/// Three significant digits, and at least `least`: more would promise what a second measurement
-/// does not keep.
+/// Three significant digits, and at least `least`: more digits would not repeat in a second
+/// measurement.
 int64_t rounded(double value, int64_t least) {
   if (!(value >= 1)) return least;
   if (value >= 0x1p62) return int64_t{1} << 62;
@@ -56,7 +56,7 @@ cluster::Cluster cluster_of(const ProbeResult& result) {
                               rounded(result.hand_over_ns.median, 0), true});
   }
   cluster.device.name = result.machine.processor;
-  // Down, unlike the figures: what is not there cannot be promised.
+  // Rounded down, unlike the measurements: memory that does not exist cannot be planned with.
   const int64_t share = result.machine.memory_bytes / result.workers;
   cluster.device.memory_bytes = share - share % 100'000'000;
   if (cluster.device.memory_bytes == 0) cluster.device.memory_bytes = share;
@@ -64,7 +64,7 @@ cluster::Cluster cluster_of(const ProbeResult& result) {
   return cluster;
 }
 
-std::vector<std::string> figure_lines(const ProbeResult& result) {
+std::vector<std::string> measurement_lines(const ProbeResult& result) {
   const std::string together = fmt::format("each of {} workers", result.workers);
   std::vector<std::string> lines = {
       fmt::format("{}, {} core{}, {} of memory; medians and quartiles", result.machine.processor,
@@ -89,7 +89,7 @@ std::vector<std::string> notes(const ProbeResult& result) {
   std::vector<std::string> found;
   if (result.workers > result.machine.cores) {
     found.push_back(
-        fmt::format("{} workers share {} core{}: a profile of one worker alone promises too much",
+        fmt::format("{} workers share {} core{}: a profile of one worker alone is too optimistic",
                     result.workers, result.machine.cores, result.machine.cores == 1 ? "" : "s"));
   }
   if (!result.tcp_failure.empty()) found.push_back(result.tcp_failure);
@@ -110,7 +110,7 @@ std::vector<std::string> notes(const ProbeResult& result) {
 std::string to_toml(const ProbeResult& result) {
   std::string text =
       "# Measured by penstock probe; docs/clusters.md says what the numbers mean.\n#\n";
-  for (const std::string& measured : figure_lines(result)) text += "# " + measured + "\n";
+  for (const std::string& measured : measurement_lines(result)) text += "# " + measured + "\n";
   text += fmt::format(
       "#\n# Messages of {}, sums of {}; compute is small float matrix products in portable C++, "
       "not a tuned library.\n",

@@ -75,7 +75,7 @@ bool receive_all(int fd, std::byte* data, size_t size) {
   return true;
 }
 
-/// The child's whole life: connect, then take messages, whose first eight bytes are their size,
+/// The child process: it connects, then reads messages, whose first eight bytes are their size,
 /// until the connection ends.
 void serve(sockaddr_in address, std::byte* buffer, size_t capacity) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

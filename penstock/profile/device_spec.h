@@ -1,4 +1,4 @@
-// Data sheets of devices, for estimating what operations cost on hardware that is not at hand
+// Data sheets of devices, for estimating what operations cost on hardware that one does not have
 // (roofline.h).
 //
 //   DeviceSpec v100 = find_device("v100");          // built in
@@ -32,7 +32,7 @@ struct DeviceSpec {
   int64_t launch_ns = 0;     ///< added to every kernel
   Efficiency efficiency = {};
   /// Convolutions whose outputs are sums of p products reach p / (p + this) of their efficiency:
-  /// gathering windows pays for long sums.
+  /// gathering the windows pays off for long sums only.
   int64_t half_speed_products = 256;
   /// Whether the convolution library multiplies in transformed tiles where that is faster
   /// (Winograd).
@@ -42,7 +42,7 @@ struct DeviceSpec {
 };
 
 /// v100, a100, h100, t4, p100, titan-x, cpu-core. Peaks are the vendors'; efficiencies are
-/// calibrated for the V100 (docs/profiles.md) and taken to hold for the other GPUs.
+/// calibrated for the V100 (docs/profiles.md) and assumed for the other GPUs.
 const std::vector<DeviceSpec>& builtin_devices();
 
 /// A built-in device by its name, or a file when `name` ends in ".toml" or has a '/'. Throws

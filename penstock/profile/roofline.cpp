@@ -82,7 +82,7 @@ double exact_ns(const Operation& operation, const DeviceSpec& device) {
 int64_t rounded(double value) {
   constexpr auto kMost = static_cast<double>(std::numeric_limits<int64_t>::max());
   if (value >= kMost) return std::numeric_limits<int64_t>::max();
-  // counts of a layer that counts nonsense
+  // a layer may report absurd counts
   if (value <= -kMost) return std::numeric_limits<int64_t>::min();
   return static_cast<int64_t>(std::ceil(value));
 }

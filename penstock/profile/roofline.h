@@ -17,8 +17,8 @@
 
 namespace penstock::profile {
 
-/// Transformed tensors beyond this share of the device's memory find no room beside a model in
-/// training; such convolutions are done directly.
+/// Transformed tensors beyond this share of the device's memory do not fit beside a model in
+/// training; such convolutions are computed directly.
 inline constexpr double kWorkspaceShare = 0.25;
 
 /// Nanoseconds, at least the launch; never below bytes / bandwidth, nor below the fewest flops /

@@ -51,7 +51,7 @@ void check_costs(const Costs& costs, int num_stages) {
     if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns,
                   stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
                   stage.weight_bytes, stage.input_bytes}) < 0) {
-      throw ConfigError(fmt::format("the costs of stage {} hold a negative time or size", s));
+      throw ConfigError(fmt::format("the costs of stage {} contain a negative time or size", s));
     }
     if (stage.backward_weight_ns > stage.backward_ns) {
       throw ConfigError(

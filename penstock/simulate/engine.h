@@ -76,7 +76,7 @@ class Engine {
       }
     }
     for (const Worker& worker : workers_) {
-      if (worker.stands) refuse_deadlock();
+      if (worker.has_action) refuse_deadlock();
     }
     if (options_.progress) options_.progress(done_, source_.num_actions());
   }
@@ -119,7 +119,7 @@ class Engine {
   // Takes the worker's next action; false when there is none.
   bool begin(Worker& worker) {
     if (!source_.next(worker.cursor, worker.action)) return false;
-    worker.stands = true;
+    worker.has_action = true;
     constexpr int64_t kReportEvery = int64_t{1} << 20;
     if (++done_ % kReportEvery == 0 && options_.progress)
       options_.progress(done_, source_.num_actions());
@@ -140,7 +140,7 @@ class Engine {
     using schedule::Op;
     Worker& worker = worker_at(id);
     for (;;) {
-      if (!worker.stands && !begin(worker)) return;
+      if (!worker.has_action && !begin(worker)) return;
       const Op op = worker.action.op;
       bool went_on = true;
       if (schedule::is_send(op)) {
@@ -186,7 +186,7 @@ class Engine {
     const schedule::Op op = worker.action.op;
     worker.now_ns = saturating_add(saturating_add(start_ns, waiting_ns), working_ns);
     worker.ready_ns = worker.now_ns;
-    worker.stands = false;
+    worker.has_action = false;
     worker.awaits = false;
     if (!schedule::is_message(op)) {
       worker.busy_ns = saturating_add(worker.busy_ns, worker.now_ns - start_ns - waiting_ns);
@@ -340,13 +340,13 @@ class Engine {
   }
 
   [[noreturn]] void refuse_deadlock() const {
-    std::vector<StandingWorker> standing;
+    std::vector<BlockedWorker> shown;
     int64_t blocked = 0;
     for (size_t w = 0; w < workers_.size(); ++w) {
-      if (!workers_[w].stands || ++blocked > kShownWorkers) continue;
+      if (!workers_[w].has_action || ++blocked > kShownWorkers) continue;
       const schedule::Action& action = workers_[w].action;
       const bool sync = action.op == schedule::Op::SyncGradients;
-      standing.push_back(
+      shown.push_back(
           {.worker = static_cast<int32_t>(w),
            .action = action,
            .other_end = schedule::is_message(action.op) ? source_.other_end(action) : -1,
@@ -354,7 +354,7 @@ class Engine {
            .expected =
                sync ? source_.table().replicas(action.stage) : source_.table().num_workers()});
     }
-    simulate::detail::refuse_deadlock(standing, blocked, costs_.credits);
+    simulate::detail::refuse_deadlock(shown, blocked, costs_.credits);
   }
 
   const Source& source_;

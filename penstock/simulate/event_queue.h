@@ -57,8 +57,8 @@ class EventQueue {
     const Event moved = at(--size_);
     at(size_) = {};
     if (size_ == 0) return popped;
-    // The event that stood last mostly belongs far down again: the hole goes to the bottom without
-    // looking at it.
+    // The event that was last mostly belongs far down again: the hole moves to the bottom without
+    // comparing with it.
     size_t hole = 0;
     while (4 * hole + 1 < size_) {
       const size_t child = 4 * hole + 1 + least_child(hole);
@@ -73,7 +73,7 @@ class EventQueue {
   struct alignas(64) Quad {
     Event events[4];
   };
-  // Event 0 stands last in its quad, so that the children of event i are the quad i + 1.
+  // Event 0 is last in its quad, so that the children of event i are the quad i + 1.
   Event& at(size_t i) { return quads_[(i + 3) / 4].events[(i + 3) % 4]; }
   const Event& at(size_t i) const { return quads_[(i + 3) / 4].events[(i + 3) % 4]; }
 

@@ -68,7 +68,7 @@ FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t nu
          failure_ns != INT64_MAX) {
     if (++outcome.num_failures > kMostFailures) {
       throw ConfigError(
-          fmt::format("the job fails every {} on average and does not get from one checkpoint to "
+          fmt::format("the job fails every {} on average and never gets from one checkpoint to "
                       "the next; checkpoint more often",
                       format_duration(static_cast<int64_t>(times.mean_ns()))));
     }

@@ -1,4 +1,4 @@
-// What failures, restarts and lost work make of a schedule's time; internal to the simulator.
+// How failures, restarts and lost work change the time of a schedule; internal to the simulator.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ struct Letter {
 };
 
 /// A hash table by micro-batch: open addressing with linear probing. The hash scatters (Fibonacci):
-/// were neighbouring micro-batches neighbours in the table, one that is taken out in the middle
-/// would cost a walk over all that follow.
+/// if neighbouring micro-batches were neighbours in the table, removing one in the middle would
+/// cost a walk over all that follow.
 class LetterTable {
  public:
   Letter* find(int64_t micro_batch) {

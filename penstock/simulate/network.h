@@ -1,4 +1,4 @@
-// The wires between the workers and what messages wait for on them; internal to the simulator.
+// The wires between the workers and the waiting of messages for them; internal to the simulator.
 //
 // Each unit of the cluster below a level (a worker below the first, a server below the second...)
 // has one wire up to that level and one down from it, at the level's bandwidth. ("Wire", because a
@@ -48,8 +48,8 @@ class Network {
 
   /// Wires between the two workers, in each direction.
   int16_t levels_between(int32_t sender, int32_t receiver) const;
-  /// Takes the message on from `now_ns`, when its first byte stands before its next wire. Returns
-  /// true when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
+  /// Takes the message on from `now_ns`, when its first byte reaches its next wire. Returns true
+  /// when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
   /// `when_ns`: call again then. Calls must come in the order of their times. O(levels).
   bool advance(Transit& message, int64_t now_ns, int64_t& when_ns);
 
@@ -63,7 +63,7 @@ class Network {
   int64_t sum_ns() const { return sum_ns_; }
 
  private:
-  /// What a level that joins anything asks of messages of one link.
+  /// What a level costs the messages of one link.
   struct Toll {
     int64_t busy_ns = 0;  ///< how long a message occupies a wire of the level
     /// From first to last byte for messages that come no higher; 0: nothing is moved.

@@ -167,11 +167,11 @@ TEST(Network, LevelsOfOneUnitJoinNothing) {
 TEST(Network, RefusesPlacesOutsideTheClusterOrTakenTwice) {
   Costs costs = two_stages(two_levels(2, 1), 1);
   EXPECT_THAT(failure(costs, {1, 2}),
-              HasSubstr("stage 1 stands on workers 1 to 2, the cluster has 2 workers"));
+              HasSubstr("stage 1 is placed on workers 1 to 2, the cluster has 2 workers"));
   costs.stages[0].first_worker = 1;
-  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("stage 1 stands on workers 2 to 2"));
+  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("stage 1 is placed on workers 2 to 2"));
   costs.stages[1].first_worker = 1;
-  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("two stages stand on worker 1"));
+  EXPECT_THAT(failure(costs, {1, 1}), HasSubstr("two stages are placed on worker 1"));
   costs.stages[1].first_worker = 0;
   EXPECT_EQ(failure(costs, {1, 1}), "");
 }

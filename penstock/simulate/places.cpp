@@ -30,7 +30,7 @@ std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& sh
     const int64_t end = next + table.replicas(StageId{static_cast<int32_t>(s)});
     if (end > workers) {
       throw ConfigError(
-          fmt::format("stage {} stands on workers {} to {}, the cluster has {} workers", s, next,
+          fmt::format("stage {} is placed on workers {} to {}, the cluster has {} workers", s, next,
                       end - 1, workers));
     }
     ranges.emplace_back(next, end);
@@ -39,7 +39,8 @@ std::vector<int> places_of(const Costs& costs, const schedule::ScheduleShape& sh
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].first >= ranges[i - 1].second) continue;
-    throw ConfigError(fmt::format("two stages stand on worker {} of the cluster", ranges[i].first));
+    throw ConfigError(
+        fmt::format("two stages are placed on worker {} of the cluster", ranges[i].first));
   }
   return places;
 }

@@ -15,35 +15,33 @@ using schedule::Op;
 
 namespace {
 
-std::string describe_wait(const StandingWorker& standing, int64_t credits) {
-  const Action& action = standing.action;
+std::string describe_wait(const BlockedWorker& blocked, int64_t credits) {
+  const Action& action = blocked.action;
   const std::string at =
-      fmt::format("worker {} stands at {} and waits for ", standing.worker, to_text(action));
+      fmt::format("worker {} is at {} and waits for ", blocked.worker, to_text(action));
   if (action.op == Op::SyncGradients) {
     return fmt::format("{}the other replicas of stage {} ({} of {} are there)", at,
-                       action.stage.value, standing.arrived, standing.expected);
+                       action.stage.value, blocked.arrived, blocked.expected);
   }
   if (action.op == Op::NormGradients)
-    return fmt::format("{}all workers ({} of {} are there)", at, standing.arrived,
-                       standing.expected);
-  const int32_t other = standing.other_end;
+    return fmt::format("{}all workers ({} of {} are there)", at, blocked.arrived, blocked.expected);
+  const int32_t other = blocked.other_end;
   if (schedule::is_receive(action.op)) {
     if (other < 0) return at + "a message that no worker sends";
     return fmt::format("{}worker {} to send it", at, other);
   }
-  if (other < 0) return at + "a message to be taken that no worker receives";
+  if (other < 0) return at + "a receive that no worker has";
   return fmt::format("{}worker {} to {}", at, other,
-                     credits == 0 ? "receive it" : "take an earlier message out of the channel");
+                     credits == 0 ? "receive it" : "receive an earlier message of the channel");
 }
 
 }  // namespace
 
-void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked,
-                     int64_t credits) {
+void refuse_deadlock(const std::vector<BlockedWorker>& shown, int64_t blocked, int64_t credits) {
   std::string text;
-  for (const StandingWorker& worker : standing)
+  for (const BlockedWorker& worker : shown)
     text += (text.empty() ? "" : "; ") + describe_wait(worker, credits);
-  const int64_t more = blocked - static_cast<int64_t>(standing.size());
+  const int64_t more = blocked - static_cast<int64_t>(shown.size());
   if (more > 0) text += fmt::format("; and {} more", more);
   throw ConfigError(fmt::format(
       "the schedule deadlocks with {} credits per channel: {}. Run `penstock verify` on it first.",

@@ -10,20 +10,20 @@
 namespace penstock::simulate::detail {
 
 /// A worker that cannot go on.
-struct StandingWorker {
+struct BlockedWorker {
   int32_t worker = 0;
   schedule::Action action;
   int32_t other_end = -1;  ///< messages: the worker that holds the other end, -1 when none does
-  int32_t arrived = 0;     ///< SYNC, NORM: how many stand there, of how many
+  int32_t arrived = 0;     ///< SYNC, NORM: how many workers are there, of how many
   int32_t expected = 0;
 };
 
-/// So many of them are described.
+/// At most this many of them are described.
 inline constexpr int64_t kShownWorkers = 4;
 
 /// All of these throw ConfigError. `blocked`: how many workers cannot go on, those not in
-/// `standing` included.
-[[noreturn]] void refuse_deadlock(const std::vector<StandingWorker>& standing, int64_t blocked,
+/// `shown` included.
+[[noreturn]] void refuse_deadlock(const std::vector<BlockedWorker>& shown, int64_t blocked,
                                   int64_t credits);
 [[noreturn]] void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,
                                      int64_t micro_batch);

@@ -79,7 +79,7 @@ Result simulate_source(const Source& source, const Costs& costs, const Options& 
 }  // namespace
 
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options) {
-  // Each worker takes tables of its own, before its list is looked at.
+  // Each worker needs tables of its own, even before its list is read.
   check_workers(static_cast<int64_t>(schedule.workers.size()));
   const detail::InMemorySource source(schedule);
   detail::check_costs(costs, schedule.shape.num_stages());

@@ -1,5 +1,5 @@
 // Runs a schedule against costs in simulated time: the prediction that a measured run is compared
-// with, and what a cluster nobody has would do.
+// with, and the way to study a cluster that one does not have.
 //
 //   Costs costs = costs_of(plan);
 //   // a schedule in memory, with its timeline
@@ -42,8 +42,8 @@ struct StageCost {
   /// stash.
   int64_t input_bytes = 0;
   /// Replica k runs on worker first_worker + k of the cluster; -1: right behind the stage before.
-  /// Where the schedule says who worker_of_replica what, its worker w is the cluster's, and this is
-  /// not read.
+  /// Where the schedule has a worker_of_replica, its worker w is the cluster's worker w, and this
+  /// is not read.
   int first_worker = -1;
 };
 
@@ -68,9 +68,9 @@ struct Costs {
   double optimizer_state_per_weight = 1.0;
 };
 
-/// What the plan says of its stages, links, places and cluster. Throws ConfigError for a link to a
-/// stage that does not exist; simulate() refuses stages that do not fit on the cluster or share a
-/// worker.
+/// The costs of the plan's stages and links, with its places and its cluster. Throws ConfigError
+/// for a link to a stage that does not exist; simulate() refuses stages that do not fit on the
+/// cluster or share a worker.
 Costs costs_of(const plan::Plan& plan);
 
 /// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn
@@ -98,7 +98,7 @@ struct Options {
   double compute_spread = 0;
   Failures failures = {};
   double price_per_worker_hour = 0;
-  /// Called now and then with the actions begun and their total.
+  /// Called from time to time with the number of actions begun and their total.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
@@ -131,7 +131,7 @@ inline constexpr int64_t kMaxSimulatedActions = 10'000'000'000;
 inline constexpr int64_t kMaxMessagesInFlight = 20'000'000;
 
 /// Throws ConfigError when `schedule` is not lowered or costs do not match its stages, when a
-/// message stands on a worker that does not run its micro-batch or is sent twice, above
+/// message is on a worker that does not run its micro-batch or is sent twice, above
 /// kMaxSimulatedWorkers, and when it deadlocks (verify it first); for options out of range, and
 /// when the mean time between failures is so short that no checkpoint is reached. O(actions *
 /// (levels + log workers)). Pure. Times saturate instead of overflowing.

@@ -184,8 +184,8 @@ TEST(Simulator, DeadlockNamesTheWaitingWorkers) {
       "1RECV_F0,1F0@0,1B0@0,1SEND_B0\n");
   const std::string message = failure(schedule, uniform_costs(2, 1, 1));
   EXPECT_THAT(message, HasSubstr("deadlock"));
-  EXPECT_THAT(message, HasSubstr("worker 0 stands at 0RECV_B0 and waits for worker 1"));
-  EXPECT_THAT(message, HasSubstr("worker 1 stands at 1RECV_F0 and waits for worker 0"));
+  EXPECT_THAT(message, HasSubstr("worker 0 is at 0RECV_B0 and waits for worker 1"));
+  EXPECT_THAT(message, HasSubstr("worker 1 is at 1RECV_F0 and waits for worker 0"));
 }
 
 TEST(Simulator, AReceiveWithoutItsSendIsADeadlock) {

@@ -90,8 +90,8 @@ class LazySource {
   std::vector<schedule::StageLink> links_;
 };
 
-/// The link of a message as activations travel it: a forward send or a backward receive stands at
-/// its start.
+/// The link of a message as activations travel it: a forward send or a backward receive is at its
+/// start.
 inline schedule::StageLink link_of(const schedule::Action& message) {
   const bool at_start =
       message.op == schedule::Op::SendForward || message.op == schedule::Op::RecvBackward;

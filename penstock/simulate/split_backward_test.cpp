@@ -179,9 +179,8 @@ TEST(Norm, AWorkerThatNeverComesIsADeadlock) {
     simulate(schedule, uniform_costs(2, 1, 1, 1));
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("worker 0 stands at 0NORM0 and waits for all workers (1 of 2 are there)"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("worker 0 is at 0NORM0 and waits for all workers (1 of 2 are there)"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Where one worker of a simulation stands; internal to the simulator.
+// The state of one worker in a simulation; internal to the simulator.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace penstock::simulate::detail {
 /// far memory.
 template <class Cursor>
 struct alignas(64) WorkerState {
-  schedule::Action action;  ///< where it stands, if `stands`
+  schedule::Action action;  ///< the one it is at, if `has_action`
   int64_t now_ns = 0;       ///< end of the last action
   int64_t ready_ns = 0;     ///< a send may not begin before
-  /// Of the message it stands at: twice the link's number, plus one for gradients.
+  /// Of the message it is at: twice the link's number, plus one for gradients.
   int32_t lane = 0;
   int32_t replica = 0;  ///< that receives it, and its worker
   int32_t receiver = 0;
   int32_t next_at_meeting = -1;
-  bool stands = false;
+  bool has_action = false;
   bool awaits = false;  ///< has found that the message is not there
   int64_t busy_ns = 0;
   MemoryMeter memory;

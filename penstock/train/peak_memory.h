@@ -8,7 +8,7 @@ namespace penstock::train {
 /// Starts a new high-water mark where the system allows it (Linux: /proc/self/clear_refs);
 /// otherwise does nothing.
 void reset_peak_memory();
-/// Bytes; 0 where the system does not tell.
+/// Bytes; 0 where the system does not report it.
 int64_t peak_memory_bytes();
 
 }  // namespace penstock::train

@@ -91,7 +91,8 @@ void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) 
     throw ConfigError(fmt::format(
         "under weights latest, stage {} recomputes its activations with other weights than its "
         "forward pass had, "
-        "which no reference replays: expected a plan without recomputation, or other weights",
+        "which no reference run can replay: expected a plan without recomputation, or another "
+        "weight policy",
         s));
   }
 }
@@ -147,7 +148,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   check.losses = std::move(result.losses);
   check.grad_norms = std::move(result.grad_norms);
   compare_numbers(check.losses, check.reference_losses, check);
-  // Where stages share weights the pipeline knows the norm unasked, one worker does not.
+  // Where stages share weights the pipeline computes the norm in any case, one worker does not.
   if (check.reference_grad_norms.empty()) check.grad_norms.clear();
   compare_numbers(check.grad_norms, check.reference_grad_norms, check);
   for (size_t i = 0; i < check.losses.size(); ++i) {

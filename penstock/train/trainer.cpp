@@ -34,11 +34,11 @@ void check_range(const char* what, int64_t value, int64_t least, int64_t most = 
     throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
 }
 
-/// The data set must fit the model: one input per sample, targets that the logits have room for.
+/// The data set must fit the model: one input per sample, targets below the number of logits.
 void check_data(const model::Model& model, const DataSplit& data) {
   if (data.train->size() < 1) throw ConfigError("the training set is empty");
   if (model.input_shapes().size() != 1) {
-    throw ConfigError(fmt::format("a data set has one input per sample, the model '{}' wants {}",
+    throw ConfigError(fmt::format("a data set has one input per sample, the model '{}' needs {}",
                                   model.name(), model.input_shapes().size()));
   }
   if (model.graph().outputs().size() != 1) {
@@ -89,8 +89,8 @@ class Run {
     return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size,
                              has_norm());
   }
-  /// Weights that stages share are added up where the norm is taken, so the norm is known then,
-  /// too.
+  /// Gradients of weights that stages share are summed where the norm is computed, so the norm is
+  /// known then, too.
   bool has_norm() const { return options_.max_grad_norm > 0 || pipeline_.needs_norm(); }
   double rate(int64_t step) const {
     const int64_t length =
@@ -220,7 +220,7 @@ TrainResult Run::run() {
   if (options_.resume) resume();
   count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
-  // A finished run that is asked for again has nothing to train, but still something to say.
+  // A finished run that is resumed has nothing to train, but still reports its results.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
     EpochSummary summary;
     evaluate(summary);

@@ -36,14 +36,14 @@ struct EpochSummary {
   double train_accuracy = 0;  ///< while training
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
-  /// Mean over the epoch's steps, before clipping; where it was taken.
+  /// Mean over the epoch's steps, before clipping; empty when norms are not computed.
   std::optional<double> grad_norm;
   double samples_per_s = 0;
   int64_t train_ns = 0;
 };
 
-/// Told how a run goes. on_mini_batch is called from worker threads, one call at a time, and must
-/// be quick; the others from train()'s own thread.
+/// Receives the progress of a run. on_mini_batch is called from worker threads, one call at a time,
+/// and must be quick; the others from train()'s own thread.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -55,7 +55,8 @@ struct TrainResult {
   /// Mean of every mini-batch, over its real number of samples, in order.
   std::vector<double> losses;
   std::vector<double> learning_rates;  ///< as losses
-  /// As losses, before clipping; where they were taken (max_grad_norm, or stages share weights).
+  /// As losses, before clipping; empty unless norms are computed (max_grad_norm, or stages share
+  /// weights).
   std::vector<double> grad_norms;
   std::vector<EpochSummary> epochs;
   double final_loss = 0;         ///< mean over the last (at most) 50 mini-batches of this run
@@ -66,8 +67,8 @@ struct TrainResult {
   int64_t peak_memory_bytes = 0;  ///< of the process, while training
   int64_t steps = 0;              ///< optimiser steps, over all runs
   bool interrupted = false;
-  /// Samples of each stretch that was trained in one go, without a drained pipeline in between, and
-  /// counts for throughput.
+  /// Samples of each segment that counts for throughput: one that was trained without draining the
+  /// pipeline in between.
   std::vector<int64_t> segments;
   schedule::Timeline timeline;         ///< measured; of the longest segment
   schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run

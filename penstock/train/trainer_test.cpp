@@ -47,7 +47,7 @@ TrainOptions options_for(const std::string& strategy, int64_t epochs,
   return options;
 }
 
-/// Asks for a stop after so many mini-batches.
+/// Stops after this many mini-batches.
 class StopAfter : public TrainObserver {
  public:
   explicit StopAfter(int64_t mini_batches) : left_(mini_batches) {}

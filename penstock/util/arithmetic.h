@@ -27,7 +27,7 @@ constexpr int64_t saturating_add(int64_t a, int64_t b) {
   return a > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
 }
 
-/// a * b clamped likewise.
+/// a * b, clamped in the same way.
 constexpr int64_t saturating_mul(int64_t a, int64_t b) {
   if (const auto product = checked_mul(a, b)) return *product;
   return (a > 0) == (b > 0) ? std::numeric_limits<int64_t>::max()

@@ -1,4 +1,4 @@
-// After how many micro-batches every stage's replicas have had the same number of them.
+// The number of micro-batches after which all replicas of every stage have processed equally many.
 #pragma once
 
 #include <cstdint>

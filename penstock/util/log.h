@@ -1,5 +1,5 @@
-// What the library has to say while it works: it never prints, it hands messages to a sink. Without
-// a sink of the program's own they go to stderr. Every function may be called from any thread.
+// Log messages of the library: it never prints, it hands them to a sink. Without a sink of the
+// program's own they go to stderr. Every function may be called from any thread.
 //
 //   set_log_sink([&](LogLevel, std::string_view message) { window.append(message); });
 //   log_info("profiling layer 3 of 16");

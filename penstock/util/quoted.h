@@ -1,4 +1,4 @@
-// Foreign text in messages.
+// Text from files and users in messages.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ namespace {
 
 using Wide = unsigned __int128;
 
-/// `name` stands for multiplier / divisor base units.
+/// `name` means multiplier / divisor base units.
 struct Unit {
   std::string_view name;
   int64_t multiplier;

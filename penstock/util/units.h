@@ -11,9 +11,9 @@
 
 namespace penstock {
 
-/// Bytes from "123", "1.5GB", "512MiB" (decimal kB MB GB TB PB, binary KiB MiB GiB TiB PiB; B may
-/// be left out of none but plain numbers). Throws ConfigError naming `text` when it is malformed,
-/// negative or above 2^62.
+/// Bytes from "123", "1.5GB", "512MiB" (decimal kB MB GB TB PB, binary KiB MiB GiB TiB PiB; only
+/// plain numbers may leave B out). Throws ConfigError naming `text` when it is malformed, negative
+/// or above 2^62.
 int64_t parse_bytes(std::string_view text);
 
 /// Bytes per second from "12GB/s", "10Gbps" (bits), "800Mbit/s", "1000" (bytes per second). Throws

@@ -128,7 +128,8 @@ bool Execution::attempt_receive(WorkerId worker, const Action& action) {
 
 bool Execution::attempt_barrier(WorkerId worker, const Action& action) {
   uint8_t& counted = in_barrier_[worker.index()];
-  if (counted != 0) return false;  // woken for nothing: the last to arrive moves the others on
+  if (counted != 0)
+    return false;  // woken too early: the last worker to arrive lets the others continue
   const bool is_norm = action.op == Op::NormGradients;
   const int32_t expected =
       is_norm ? facts_.table.num_workers() : facts_.table.replicas(action.stage);

@@ -1,4 +1,4 @@
-// Runs a schedule in the abstract: no times, only who may go on. Each worker walks its list; a send
+// Runs a schedule without times: only which worker can continue. Each worker walks its list; a send
 // waits for a credit of its channel (or, with 0 credits, for the receive itself), a receive for its
 // message, a sync for the other replicas, a norm for all workers. Since every wait is for named
 // events, the outcome does not depend on the order in which workers are tried, and an action is
@@ -23,15 +23,15 @@ class Execution {
   /// True when every worker reached the end of its list.
   bool run();
 
-  /// After run(): whether the worker stands in the middle of its list, and at which action.
+  /// After run(): whether the worker is blocked in the middle of its list, and at which action.
   bool is_blocked(WorkerId worker) const { return position_[worker.index()] < list(worker).size(); }
   size_t position(WorkerId worker) const { return position_[worker.index()]; }
   const Action& blocked_at(WorkerId worker) const {
     return list(worker)[position_[worker.index()]];
   }
   /// After run(): the worker that the blocked one waits for; itself when its own list is in the
-  /// wrong order. Not for SYNC and NORM, which wait for all workers of barrier_members() that do
-  /// not stand at the same barrier.
+  /// wrong order. Not for SYNC and NORM, which wait for all workers of barrier_members() that are
+  /// not at the same barrier.
   WorkerId waits_for(WorkerId worker) const;
   /// Calls visit(worker) for each worker that takes part in the SYNC or NORM.
   template <class Visit>
@@ -43,7 +43,7 @@ class Execution {
         visit(facts_.table.worker_of_replica(barrier.stage, k));
     }
   }
-  /// Whether the blocked worker stands at the same SYNC or NORM.
+  /// Whether the blocked worker is at the same SYNC or NORM.
   bool is_at(WorkerId worker, const Action& barrier) const {
     return is_blocked(worker) && same_barrier(blocked_at(worker), barrier);
   }
@@ -74,7 +74,7 @@ class Execution {
   int64_t credits_;
   std::vector<size_t> position_;    // by worker
   std::vector<WorkerId> runnable_;  // a stack
-  std::vector<uint8_t> is_queued_;  // by worker: it stands in runnable_
+  std::vector<uint8_t> is_queued_;  // by worker: it is in runnable_
   std::vector<uint8_t> computed_;   // by cell: a bit per compute action (only when not lowered)
   /// By message: sent and not received, and the worker that waits for it to arrive (0 credits: at
   /// either end), or -1.

@@ -66,10 +66,10 @@ class HeldStages {
 };
 
 /// Whether the other rules can index their tables with the schedule's numbers: the shape is valid,
-/// there is one list per worker, the number of actions is not absurdly small for the shape, and
-/// every action names a stage, micro-batch and mini-batch of the shape and stands on the worker
-/// that runs it. Reports what is wrong under "complete" and "pairing" (messages to stages that
-/// cannot be, or to the own worker).
+/// there is one list per worker, the number of actions is plausible for the shape, and every action
+/// names a stage, micro-batch and mini-batch of the shape and is on the worker that runs it.
+/// Reports what is wrong under "complete" and "pairing" (messages to stages that cannot be, or to
+/// the own worker).
 bool check_placement(const schedule::Schedule& schedule, Report& report);
 
 }  // namespace penstock::verify

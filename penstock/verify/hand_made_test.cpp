@@ -84,10 +84,10 @@ TEST(HandMade, AMessageToTheOwnWorkerIsRefused) {
 
 TEST(HandMade, LocalHandOversKeepTheOrderOfTheStages) {
   EXPECT_EQ(report(parse(kOneWorker, std::string("1F0@0,0F0@0,1B0@0,0B0@0,") + kUpdates)),
-            "order: worker 0, 0F0@0: stands after the forward of stage 1 on the same worker, which "
+            "order: worker 0, 0F0@0: comes after the forward of stage 1 on the same worker, which "
             "needs its data\n");
   EXPECT_EQ(report(parse(kOneWorker, std::string("0F0@0,1F0@0,0B0@0,1B0@0,") + kUpdates)),
-            "order: worker 0, 1B0@0: stands after the backward of stage 0 on the same worker, "
+            "order: worker 0, 1B0@0: comes after the backward of stage 0 on the same worker, "
             "which needs its data\n");
 }
 
@@ -100,13 +100,13 @@ TEST(HandMade, ASplitBackwardSendsAfterI) {
                   kVUpdates0 +
                   "1RECV_F0,1F0@0,2F0@0,2SEND_F0,2RECV_B0,2I0@0,1I0@0,1SEND_B0,1W0@0,2W0@0," +
                   kVUpdates1)),
-      "order: worker 0, 3SEND_B0: stands before the backward that makes the data\n");
+      "order: worker 0, 3SEND_B0: comes before the backward that makes the data\n");
 }
 
 TEST(HandMade, StepsWaitForTheLastW) {
   EXPECT_EQ(report(parse("# replicas: 1\n# micro-batches: 1  accumulate: 1\n",
                          "0F0@0,0I0@0,0STEP0@0,0W0@0,0FREE0@0\n")),
-            "order: worker 0, 0W0@0: stands after the step of its mini-batch 0\n");
+            "order: worker 0, 0W0@0: comes after the step of its mini-batch 0\n");
 }
 
 TEST(HandMade, AnIWithoutItsWIsIncomplete) {
@@ -121,7 +121,7 @@ TEST(HandMade, RecomputationStandsBetweenTheForwardAndTheGradients) {
   EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
             "");
   EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0RECV_B0,0R0@0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
-            "order: worker 0, 0R0@0: stands after a receive of its gradients\n");
+            "order: worker 0, 0R0@0: comes after a receive of its gradients\n");
   EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
             "complete: worker 0, 0R0: is missing\n");
   EXPECT_EQ(
@@ -137,7 +137,7 @@ TEST(HandMade, NormsJoinAllWorkers) {
       "");
   EXPECT_EQ(report(parse(header, first + "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
             "complete: worker 1, 1NORM0: is missing\n"
-            "order: worker 1, 1STEP0@0: the norm of its mini-batch does not stand before it\n"
+            "order: worker 1, 1STEP0@0: the norm of its mini-batch does not come before it\n"
             "deadlock: worker 0, 0NORM0: worker 0 at 0NORM0 waits for worker 1 to join, whose list "
             "has ended\n");
   // Worker 1 joins before it has sent the gradients that worker 0 needs to join.

@@ -1,4 +1,4 @@
-// What a worker holds at each moment of its list.
+// What a worker keeps in memory at each action of its list.
 #pragma once
 
 #include <algorithm>

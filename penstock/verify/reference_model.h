@@ -121,7 +121,7 @@ class ReferenceTransport {
     passed_.insert({copy.op == Op::NormGradients ? -1 : copy.stage.value, copy.mini_batch.value});
     return true;
   }
-  /// A barrier that everybody has passed does not hold anybody up again.
+  /// A barrier that all workers have passed blocks none of them again.
   bool passed(int w, const Action& a) {
     if (!passed_.contains({a.op == Op::NormGradients ? -1 : a.stage.value, a.mini_batch.value}))
       return false;
@@ -174,7 +174,7 @@ inline size_t shortest_cycle_length(const StuckWorkers& stuck) {
 /// made to train.
 class ReferenceWorker {
  public:
-  /// `mini_batches`: the list was cut after so many.
+  /// `mini_batches`: the list was cut after this many.
   ReferenceWorker(const Schedule& schedule, int worker, int64_t mini_batches)
       : schedule_(schedule),
         shape_(schedule.shape),
@@ -333,7 +333,7 @@ class ReferenceWorker {
     const bool is_cut = mini_batches_ < shape_.num_mini_batches();
     for (const auto& held : table_.held_by(WorkerId{worker_})) {
       const int s = held.stage.value;
-      // Versions that a run cut short has not come to free stay.
+      // A run that stops early has not freed all versions.
       if (steps_[s] != mini_batches_ || !live_[s].contains(mini_batches_) ||
           (!is_cut && live_[s].size() != 1))
         return false;

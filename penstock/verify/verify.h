@@ -62,31 +62,31 @@ struct Counterexample {
     WorkerId worker;
     int64_t position = 0;
     WorkerId waits_for;  ///< the worker itself when its own list is in the wrong order
-    /// "to send", "to receive", "to join", "for its data": what that worker does not get to do.
+    /// "to send", "to receive", "to join", "for its data": what that worker does not do.
     std::string reason;
     bool operator==(const Wait&) const = default;
   };
   /// Every worker that does not reach the end of its list, ascending.
   std::vector<Stop> blocked;
   /// The shortest cycle of waits, from its lowest worker on: each waits for the next, the last for
-  /// the first. Empty only when no cycle exists and so somebody waits for a worker whose list has
+  /// the first. Empty only when no cycle exists: then some worker waits for one whose list has
   /// ended.
   std::vector<Wait> cycle;
   /// Without a cycle: waits for workers whose lists have ended, 100 at most.
   std::vector<Wait> abandoned;
-  /// False when many replicated stages hang together in such a way that the search was cut short
-  /// and `cycle` is the best so far, or any.
+  /// False when so many replicated stages wait for each other that the search stopped early;
+  /// `cycle` is then the shortest one found, or any.
   bool shortest = true;
 };
 
-/// Nothing when every worker reaches the end of its list, or when the schedule's actions stand on
-/// the wrong workers or outside its shape, so that it cannot be run (verify() says how). Throws
+/// Nothing when every worker reaches the end of its list, or when the schedule's actions are on the
+/// wrong workers or outside its shape, so that it cannot be run (verify() says how). Throws
 /// ConfigError for negative credits. Linear in the number of actions.
 std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule,
                                             int64_t credits = 1);
 
-/// The most that any moment of a worker's list holds, over all of its stages together; each figure
-/// by itself.
+/// Peaks of one worker over its list, of all its stages together; each peak is taken on its own, so
+/// they need not occur at the same action.
 struct WorkerPeaks {
   int64_t versions = 0;               ///< of weights
   int64_t stashed_micro_batches = 0;  ///< per stage: its F has run, its B or W has not

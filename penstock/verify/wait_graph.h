@@ -1,9 +1,10 @@
-// Who keeps whom from going on, after an execution that got stuck.
+// Which worker blocks which, after an execution that got stuck.
 //
 // Most blocked workers wait for one other, so they form trees and simple cycles that are followed
-// in linear time. A worker at a SYNC or NORM waits for all who have not come. All workers at one
-// barrier wait for the same ones, so the barrier becomes a node of its own: the graph stays linear
-// in the workers, and shortest cycles through barriers are paths between these few nodes.
+// in linear time. A worker at a SYNC or NORM waits for all workers that have not arrived. All
+// workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
+// graph stays linear in the workers, and shortest cycles through barriers are paths between these
+// few nodes.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ class WaitGraph {
  private:
   /// A SYNC or NORM at which somebody waits.
   struct Barrier {
-    WorkerId first;      ///< the lowest worker that stands at it
-    WorkerId ended{-1};  ///< a worker that it waits for in vain
+    WorkerId first;      ///< the lowest worker that is at it
+    WorkerId ended{-1};  ///< a worker that it waits for and whose list has ended
   };
   /// From a barrier over `first`, who has not come, to the next worker at a barrier: `length`
   /// workers.
@@ -61,7 +62,7 @@ class WaitGraph {
   const Execution& execution_;
   // by worker: whom it waits for; -1 at a barrier or when not blocked
   std::vector<int32_t> next_;
-  std::vector<int32_t> barrier_of_;  // by worker: where it stands, or -1
+  std::vector<int32_t> barrier_of_;  // by worker: the barrier it is at, or -1
   // by worker: the barrier at the end of its chain of waits, or -1
   std::vector<int32_t> reaches_;
   std::vector<int32_t> length_;  // by worker: workers of that chain

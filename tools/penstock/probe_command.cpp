@@ -40,7 +40,7 @@ int run(Options& options) {
     write_output("", probe::to_toml(result));
   } else {
     std::string text;
-    for (const std::string& line : probe::figure_lines(result)) text += line + "\n";
+    for (const std::string& line : probe::measurement_lines(result)) text += line + "\n";
     for (const std::string& note : probe::notes(result)) text += "note: " + note + "\n";
     write_output("", text);
   }

@@ -8,7 +8,7 @@
 namespace penstock::model::detail {
 namespace {
 
-/// Element by element and never in place: another stage may be reading the input.
+/// Element by element, never in place: another stage may be reading the input.
 class Activation final : public Layer {
  public:
   using Function = at::Tensor (*)(const at::Tensor&);

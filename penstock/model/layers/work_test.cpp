@@ -1,4 +1,4 @@
-// Operation counts against figures worked out by hand.
+// Operation counts against numbers computed by hand.
 #include "penstock/model/layers/work.h"
 
 #include <gtest/gtest.h>
@@ -203,7 +203,7 @@ int64_t products(const char* name) {
   return flops / 2;
 }
 
-/// The figures that are published for these networks at 224 x 224: 0.71, 15.47, 1.81 and 4.09
+/// The numbers that are published for these networks at 224 x 224: 0.71, 15.47, 1.81 and 4.09
 /// billion.
 TEST(LayerWork, ProductsOfKnownNetworks) {
   EXPECT_EQ(products("alexnet"), 714'188'480);

@@ -1,5 +1,5 @@
 // Counts the bytes of tensor memory that the calling thread allocates and keeps while the meter
-// lives. It stands where PyTorch's own profiler would, so the two cannot be used together on one
+// lives. It takes the place of PyTorch's own profiler, so the two cannot be used together on one
 // thread.
 //
 //   MemoryMeter meter;  Tensors out = layer.forward(...);  int64_t kept = meter.bytes();

@@ -38,7 +38,7 @@ struct LayerBytes {
 
 class ModelPass {
  public:
-  /// Random samples and targets. Throws RuntimeError when memory is refused.
+  /// Random samples and targets. Throws RuntimeError when memory cannot be allocated.
   ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer);
 
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its

@@ -8,16 +8,16 @@
 namespace penstock::model::detail {
 
 struct Summary {
-  int64_t mean = 0;    ///< of the samples, those above kMostMedians medians counted as so many
+  int64_t mean = 0;    ///< of the samples, each limited to kMostMedians medians
   int64_t spread = 0;  ///< interquartile range
 };
 
 /// A stall this much longer than a usual sample says nothing about the next run.
 inline constexpr int64_t kMostMedians = 3;
 
-/// Samples of times lean to the right, and what a run takes is the sum of its actions: it follows
-/// their mean. The medians of many layers add up to several per cent less than passes take.
-/// `samples` must not be empty.
+/// The distribution of times has a long tail of slow samples, and the time of a run is the sum of
+/// its actions: it follows their mean. The medians of many layers add up to several per cent less
+/// than passes take. `samples` must not be empty.
 inline Summary summarize(std::vector<int64_t> samples) {
   std::sort(samples.begin(), samples.end());
   const int64_t most = kMostMedians * samples[samples.size() / 2];

@@ -31,9 +31,9 @@ Model make_mlp(const ModelSpec& spec) {
 }
 
 /// An autoencoder whose decoder uses the encoder's weights transposed (as in Hinton and
-/// Salakhutdinov, 2006, before they are let loose), and a classifier that reads the reconstruction.
-/// A cut between encode1 and decode1 makes the stages on its two sides share weights; one after
-/// flatten or before classify leaves them whole.
+/// Salakhutdinov, 2006, before fine-tuning unties them), and a classifier that reads the
+/// reconstruction. A cut between encode1 and decode1 makes the stages on its two sides share
+/// weights; a cut after flatten or before classify does not.
 Model make_tied_mlp(const ModelSpec& spec) {
   ModelBuilder net(spec.name);
   Value x = net.input(spec.input_shape);

@@ -1,5 +1,5 @@
 // What the timeline and the charts below it share: a canvas that is drawn at most once per frame,
-// however often that is asked for.
+// however often it is requested.
 class Drawing {
   constructor(canvas) {
     this.canvas = canvas;

@@ -1,4 +1,4 @@
-// What a training run went through, step by step and epoch by epoch: the file that `penstock train
+// The course of a training run, step by step and epoch by epoch: the file that `penstock train
 // --history` writes.
 //
 //   History history = load_history("run.json");

@@ -48,7 +48,7 @@ void check(const ReportInput& input) {
   }
 }
 
-/// What needs no '<' any more, so that nothing in it can end a script element.
+/// JSON without any '<', so that nothing in it can end a script element.
 std::string script_json(const Json& document) {
   std::string text;
   for (const char c : document.dump(-1, ' ', false, Json::error_handler_t::replace)) {
@@ -71,7 +71,8 @@ std::string script_hash() {
   return "sha256-" + base64(bytes);
 }
 
-/// Empty where the history is of this plan, or one of the two does not say what it is of.
+/// Empty when the history belongs to this plan, or when one of the two does not name its model and
+/// strategy.
 std::string history_note(const ReportInput& input) {
   if (!input.history) return "";
   std::string differences;
@@ -83,9 +84,8 @@ std::string history_note(const ReportInput& input) {
   };
   compare_names("model", input.history->model, input.plan.model);
   compare_names("strategy", input.history->strategy, input.plan.strategy);
-  return differences.empty()
-             ? ""
-             : fmt::format("The history is of another run than this plan's:{}.", differences);
+  return differences.empty() ? ""
+                             : fmt::format("The history belongs to another run:{}.", differences);
 }
 
 std::string page_title(const plan::Plan& plan) {
@@ -95,7 +95,7 @@ std::string page_title(const plan::Plan& plan) {
 
 class Figures {
  public:
-  /// `aside` stands behind the value in small print.
+  /// `aside` follows the value in small print.
   void add(std::string_view value, std::string_view name, std::string_view aside = "") {
     text_ += fmt::format("<div class=\"figure\"><b>{}{}</b><span>{}</span></div>\n", escaped(value),
                          aside.empty() ? "" : fmt::format(" <small>{}</small>", escaped(aside)),
@@ -326,7 +326,8 @@ std::string differences_section(const ReportInput& input) {
                      escaped(predicted.source)) +
          html_paragraph(
              "muted",
-             note + ". Times are without waiting, which stands apart; waiting is in all.") +
+             note +
+                 ". Times exclude waiting, which has columns of its own; \"in all\" includes it.") +
          "<div id=\"differences\">" + table.to_string() + "</div>\n";
 }
 

@@ -32,15 +32,15 @@ struct ReportInput {
 inline constexpr int64_t kMaxReportActions = 1'000'000;
 inline constexpr size_t kMaxReportWorkers = 4096;
 
-/// Why html_report() would not draw the timelines; empty where it would. For callers that rather
+/// Why html_report() would not draw the timelines; empty where it would. For callers that then
 /// leave them out.
 std::string too_large_to_draw(const std::vector<schedule::Timeline>& timelines);
 
 /// A self-contained HTML page: no network, no library; light or dark as the viewer prefers, with a
 /// switch. Names are escaped, and its content security policy admits the page's own script only.
-/// The timeline is drawn by script; figures, tables, the plan's picture and the curves need none.
-/// docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines that
-/// name stages which the plan lacks. O(actions log actions).
+/// The timeline is drawn by script; key numbers, tables, the plan's picture and the curves need
+/// none. docs/reports.md says how to read it. Throws ConfigError above the limits and for timelines
+/// that name stages which the plan lacks. O(actions log actions).
 std::string html_report(const ReportInput& input);
 
 }  // namespace penstock::report

@@ -45,7 +45,7 @@ class Theme {
     try {
       saved = localStorage.getItem("penstock-theme");
     } catch (error) {
-      // A page from a file may be denied storage; the system's preference it is.
+      // A page from a file may be denied storage: then the system's preference is used.
     }
     const asked = new URLSearchParams(location.search).get("theme") || saved;
     if (asked === "light" || asked === "dark") this.apply(asked);
@@ -90,7 +90,7 @@ function actionName(model, lane, k) {
   return `${stage}${op}${number}${other}`;
 }
 
-// What the tooltip says of an action, with its like in the other lane.
+// What the tooltip says about an action and the same action in the other lane.
 function actionLines(model, hover) {
   const lane = model.lanes[hover.lane], k = hover.k;
   const op = model.ops[lane.op[k]];
@@ -284,7 +284,7 @@ class Page {
     this.redraw();
   }
 
-  // Left in the page for tests, and for whoever wonders whether the picture is complete.
+  // Left in the page for tests, and for readers who want to check that the picture is complete.
   check() {
     const result = {
       workers: this.model.workers,

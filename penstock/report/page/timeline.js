@@ -115,8 +115,8 @@ class Timeline extends Drawing {
     return this.model.lanes.map((_, index) => index).filter((index) => this.shown[index]);
   }
 
-  // Rows fill the canvas when they may; a few become tall, many are as low as can be seen, and more
-  // than that scroll.
+  // Rows fill the canvas: few rows become tall, many become as low as can be seen, and more than
+  // that scroll.
   layout() {
     const ratio = window.devicePixelRatio || 1;
     const lanes = this.lanesShown().length || 1;

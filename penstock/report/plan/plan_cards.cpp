@@ -22,7 +22,7 @@ constexpr double kStackStep = 4;
 constexpr int kMostBehind = 3;
 constexpr size_t kMostSkips = 3;
 
-// Where the cards stand and which links leave them.
+// Where the cards are and which links leave them.
 struct Cards {
   size_t columns = 1;
   double width = 0;

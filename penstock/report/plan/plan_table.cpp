@@ -218,7 +218,7 @@ size_t widest_line(const std::string& text) {
 std::string plan_table(const plan::Plan& plan, int64_t memory_limit_bytes) {
   const PlanView view(plan, memory_limit_bytes);
   std::string stages = stage_table(view, kLayersWidth);
-  // Layer names give way when the other columns need the room.
+  // Layer names are shortened when the other columns need the room.
   if (const size_t excess = widest_line(stages); excess > kWidth) {
     stages = stage_table(
         view, std::max(kLeastLayersWidth, kLayersWidth - std::min(kLayersWidth, excess - kWidth)));

@@ -33,7 +33,7 @@ const std::vector<plan::WhatIfResult> kChanges = {
      .speedup = 1},
     {.change = "half the memory (8.00 GB per worker)",
      .feasible = false,
-     .reason = "no plan fits: the least that would do is 8.2 GB"}};
+     .reason = "no plan fits: the minimum required is 8.2 GB"}};
 
 void expect_equals_file(const std::string& text, const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(PENSTOCK_GOLDEN_DIR) / (name + ".txt");

@@ -108,8 +108,8 @@ PlanView::PlanView(const plan::Plan& described, int64_t memory_limit_bytes)
   if (!workers.empty()) find_slowest_link();
 }
 
-// The plan may be made by hand: worker_of_replica that are not in the cluster, or too few, are
-// shown as none.
+// The plan may be made by hand: a worker_of_replica that is too short, or names workers outside the
+// cluster, is shown as none.
 void PlanView::add_workers(int64_t memory_limit_bytes) {
   workers_by_stage_ = plan::workers_by_stage(plan);
   const int most = topology ? topology->num_workers() : 0;
@@ -192,8 +192,8 @@ void PlanView::add_link(const plan::Link& link) {
 }
 
 // As the cost models see it: everything that passes from stages up to k to later ones goes through
-// one link. A value that two later stages read counts twice here, so the price in the plan has the
-// last word where it is lower.
+// one link. A value that two later stages read counts twice here, so the time in the plan is used
+// where it is lower.
 void PlanView::find_slowest_boundary() {
   std::vector<double> begins(stages.size() + 1, 0.0);
   std::vector<int64_t> counts(stages.size() + 1, 0);

@@ -1,4 +1,4 @@
-// What every report of a plan needs and the plan does not say outright: where stages run by name,
+// What every report of a plan needs and the plan does not state directly: where stages run by name,
 // what each part takes per micro-batch, which part is the slowest. Internal to the reports.
 //
 //   const PlanView view(plan, 0);
@@ -75,8 +75,8 @@ struct Bottleneck {
   }
 };
 
-/// Keeps a reference to the plan. Any plan will do, also one that plan::validate would refuse: what
-/// cannot be said is left out.
+/// Keeps a reference to the plan. Accepts any plan, also one that plan::validate would refuse: what
+/// cannot be computed is left out.
 struct PlanView {
   /// `memory_limit_bytes` per worker, 0: that of the devices.
   PlanView(const plan::Plan& plan, int64_t memory_limit_bytes);

@@ -13,7 +13,7 @@
 
 namespace penstock::report {
 
-/// How often `part` stands in `text`.
+/// How often `part` occurs in `text`.
 inline size_t occurrences(const std::string& text, std::string_view part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;

@@ -12,7 +12,7 @@ namespace penstock::report {
 
 namespace {
 
-// Numbers beyond int64 are as good as its end to a reader.
+// To a reader, numbers beyond int64 are the same as its largest.
 int64_t rounded(double value) {
   if (!(value > 0)) return 0;
   return value < 9.2e18 ? static_cast<int64_t>(std::llround(value)) : INT64_MAX;
@@ -28,7 +28,7 @@ std::string layers_text(const std::vector<std::string>& layers, size_t most) {
   const size_t names = most - std::min(most - 8, count.size() + 4);
   const size_t first = display_width(printable(layers.front()));
   const size_t last = display_width(printable(layers.back()));
-  // A short name leaves its room to the other one.
+  // A short name leaves more room for the other one.
   const size_t front =
       std::min(first, std::max({names / 2, names - std::min(names, last), size_t{4}}));
   const size_t back = std::max<size_t>(4, names - std::min(names, front));

@@ -24,7 +24,7 @@ class ActionLabels {
 
   /// "F0", "f0" or "4F0"; of a compute action.
   std::string text(size_t worker, const schedule::Action& action) const;
-  /// 'F' or 'f': what stands for the action where there is no room.
+  /// 'F' or 'f': the label where there is no room.
   char letter(size_t worker, const schedule::Action& action) const;
   /// What the reader has to be told, at most 20 columns; empty when nothing.
   std::string legend() const;

@@ -7,7 +7,7 @@
 // before), peer (of messages, less the stage), version (less the last of this op). Then for every
 // timeline: start (less the end before), duration, and time at work (of what can wait: messages,
 // SYNC, NORM) or waiting (of the others). Each column holds all workers, one after the other;
-// "before" and "last" begin anew with each. Times are multiples of the timeline's tick, from the
+// "before" and "last" start again with each. Times are multiples of the timeline's tick, from the
 // beginning of the timeline on.
 #pragma once
 

@@ -166,7 +166,7 @@ class TimelinePicture {
   void draw_row(const Timeline& timeline, size_t worker, double y,
                 const std::set<StageId>& stages) {
     const double origin = static_cast<double>(origin_of(timeline));
-    // What stands last in each look, so that bars too narrow to see are drawn as one.
+    // The last bar of each look, so that bars too narrow to see are drawn as one.
     struct Open {
       double begin = 0, end = -1;
       int shade = 0;
@@ -202,7 +202,7 @@ class TimelinePicture {
 
   void add_bar(size_t look, int shade, double begin, double end, double y) {
     const double height = row_height_ * kLooks[look].height;
-    // A hair of background between neighbours that are wide enough to spare it.
+    // A thin line of background between neighbours that are wide enough.
     const double gap = end - begin > 4 ? 0.4 : 0;
     bars_[look][shade] +=
         fmt::format("M{} {}h{}v{}h-{}z", number(begin), number(y + row_height_ - height),

@@ -9,15 +9,15 @@
 
 namespace penstock::train {
 
-/// Where in its training a checkpoint was taken.
+/// The point of the training at which a checkpoint was saved.
 struct CheckpointPosition {
   std::string model;            ///< Model::name()
   int64_t epoch = 0;            ///< epochs completed
   int64_t next_mini_batch = 0;  ///< within the epoch that comes next
-  int64_t step = 0;             ///< optimiser steps taken
+  int64_t step = 0;             ///< optimiser steps so far
   uint64_t seed = 0;
   int64_t mini_batch_size = 0;
-  /// Size of the training set; the position means nothing with another one.
+  /// Size of the training set; the position is meaningless with another one.
   int64_t train_samples = 0;
   std::string optimizer;  ///< its name
 

@@ -43,7 +43,7 @@ struct DataSpec {
       /// flat shape is flattened.
       sample_shape;
   int64_t classes = 10;       ///< synthetic and idx (labels must be below it)
-  int64_t train_samples = 0;  ///< 0: all (synthetic: 2048); otherwise the first so many
+  int64_t train_samples = 0;  ///< 0: all (synthetic: 2048); otherwise the first this many
   int64_t test_samples = 0;   ///< 0: all (synthetic: 512)
   uint64_t seed = 1;          ///< synthetic
 };

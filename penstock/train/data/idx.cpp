@@ -152,7 +152,7 @@ int64_t data_bytes(const std::vector<int64_t>& sizes, std::string_view place) {
   return product;
 }
 
-/// Grows with the data that really comes, so that a lying header costs nothing.
+/// Grows with the data that is read, so that a false header cannot exhaust memory.
 std::vector<uint8_t> read_body(Source& source, int64_t bytes, std::string_view place) {
   constexpr int64_t kReserve = int64_t{256} << 20;
   constexpr int64_t kChunk = int64_t{1} << 20;

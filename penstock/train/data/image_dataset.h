@@ -1,4 +1,4 @@
-// Grey images in memory as bytes; converted to normalised float32 when they are asked for.
+// Grey images in memory as bytes; converted to normalised float32 when they are read.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct ImageLayout {
 /// shape is {1, rows, columns}. Throws ConfigError saying what is possible.
 ImageLayout fit_images(int64_t rows, int64_t columns, const model::Shape& shape);
 
-/// The value that stands for each byte: (byte / 255 - mean) / deviation.
+/// The value of each byte: (byte / 255 - mean) / deviation.
 using PixelTable = std::array<float, 256>;
 
 /// The table with the mean and deviation of these bytes.

@@ -1,6 +1,6 @@
 // Classification data made from a seed: every class has a coarse pattern, every sample is its
 // class's pattern plus noise. Nothing is stored; a sample is computed from (seed, index) when it is
-// asked for, so large shapes cost no memory.
+// needed, so large shapes cost no memory.
 #pragma once
 
 #include <cstdint>

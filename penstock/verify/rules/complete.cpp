@@ -2,7 +2,7 @@
 // it, and unless the schedule only evaluates its backward exactly once, whole (B) or split (I and
 // W), after exactly one R where a lowered schedule's stage recomputes. Every worker makes the step
 // of every mini-batch exactly once for each of its stages, with one sync where the stage is
-// replicated and one NORM for all of them where the shape asks for a global norm.
+// replicated and one NORM for all of them where the shape requires a global norm.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0` without `0B0`.
 #include <optional>
@@ -151,7 +151,8 @@ class MiniBatchCheck {
 
   const char* why_not() const {
     if (facts_.forward_only) return "occurs in a forward-only schedule";
-    return op_ == Op::SyncGradients ? "the stage is not replicated" : "the schedule wants no norm";
+    return op_ == Op::SyncGradients ? "the stage is not replicated"
+                                    : "the schedule has no global norm";
   }
 
   void report_missing(size_t place, StageId stage) {

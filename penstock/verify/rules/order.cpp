@@ -1,7 +1,7 @@
 // order: on every worker a micro-batch's actions follow the data (receive, forward, send,
 // recompute, receive, backward, send, and W after I); where a worker runs several stages of a
 // micro-batch, its forwards ascend and its backwards descend; and the sync of a stage, the norm of
-// the worker and the step of the stage stand in turn after all B and W of their mini-batch and
+// the worker and the step of the stage come in this order after all B and W of their mini-batch and
 // before any of a later one.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
@@ -32,16 +32,15 @@ class LocalOrder {
     if (action.op == Op::Forward) {
       if (action.stage.value < last.forward) {
         report_.add("order", worker, action,
-                    "stands after the forward of stage {} on the same worker, which needs its data",
+                    "comes after the forward of stage {} on the same worker, which needs its data",
                     last.forward);
       }
       last.forward = action.stage.value;
     } else if (makes_input_gradients(action.op)) {
       if (action.stage.value > last.backward) {
-        report_.add(
-            "order", worker, action,
-            "stands after the backward of stage {} on the same worker, which needs its data",
-            last.backward);
+        report_.add("order", worker, action,
+                    "comes after the backward of stage {} on the same worker, which needs its data",
+                    last.backward);
       }
       last.backward = action.stage.value;
     }
@@ -89,25 +88,25 @@ class OrderWalk {
         return recompute(action);
       case Op::Backward:
       case Op::BackwardInput:
-        require(action, kForward, true, "stands before its forward");
+        require(action, kForward, true, "comes before its forward");
         done(action) |= kInputGradients;
         local_.visit(worker_, action);
         if (action.op == Op::Backward) accumulate(action);
         return;
       case Op::BackwardWeight:
-        require(action, kInputGradients, true, "stands before its I");
+        require(action, kInputGradients, true, "comes before its I");
         return accumulate(action);
       case Op::RecvForward:
-        return require(action, kForward, false, "stands after the forward that needs it");
+        return require(action, kForward, false, "comes after the forward that needs it");
       case Op::SendForward:
-        return require(action, kForward, true, "stands before the forward that makes the data");
+        return require(action, kForward, true, "comes before the forward that makes the data");
       case Op::RecvBackward:
-        require(action, kInputGradients, false, "stands after the backward that needs it");
+        require(action, kInputGradients, false, "comes after the backward that needs it");
         done(action) |= kReceivedGradients;
         return;
       case Op::SendBackward:
         return require(action, kInputGradients, true,
-                       "stands before the backward that makes the data");
+                       "comes before the backward that makes the data");
       case Op::SyncGradients:
         return sync(action);
       case Op::NormGradients:
@@ -131,10 +130,10 @@ class OrderWalk {
   }
 
   void recompute(const Action& action) {
-    require(action, kForward, true, "stands before its forward");
-    require(action, kInputGradients, false, "stands after the backward that needs it");
+    require(action, kForward, true, "comes before its forward");
+    require(action, kInputGradients, false, "comes after the backward that needs it");
     if ((done(action) & kInputGradients) == 0)
-      require(action, kReceivedGradients, false, "stands after a receive of its gradients");
+      require(action, kReceivedGradients, false, "comes after a receive of its gradients");
   }
 
   /// B and W add to the gradients.
@@ -143,7 +142,7 @@ class OrderWalk {
     const Counts& counts = held_[action.stage];
     const int64_t t = action.mini_batch.value;
     if (t < counts.steps || t < norms_ || t < counts.syncs) {
-      report_.add("order", worker_, action, "stands after the {} of its mini-batch {}",
+      report_.add("order", worker_, action, "comes after the {} of its mini-batch {}",
                   t < counts.steps ? "step"
                   : t < norms_     ? "norm"
                                    : "sync",
@@ -160,8 +159,7 @@ class OrderWalk {
     const int64_t t = action.mini_batch.value;
     if (t != syncs)
       report_.add("order", worker_, action, "expected the sync of mini-batch {} next", syncs);
-    if (t < norms_)
-      report_.add("order", worker_, action, "stands after the norm of its mini-batch");
+    if (t < norms_) report_.add("order", worker_, action, "comes after the norm of its mini-batch");
     ++syncs;
   }
 
@@ -173,10 +171,10 @@ class OrderWalk {
     }
     ++counts.steps;
     if (facts_.table.replicas(action.stage) > 1 && counts.syncs != counts.steps) {
-      report_.add("order", worker_, action, "the sync of its mini-batch does not stand before it");
+      report_.add("order", worker_, action, "the sync of its mini-batch does not come before it");
     }
     if (facts_.schedule.shape.global_norm && norms_ != counts.steps) {
-      report_.add("order", worker_, action, "the norm of its mini-batch does not stand before it");
+      report_.add("order", worker_, action, "the norm of its mini-batch does not come before it");
     }
   }
 

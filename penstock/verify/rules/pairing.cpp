@@ -109,7 +109,8 @@ class PairingCheck {
     local_steps_ += facts_.micro_batches;
     if (local_steps_ > most_local_steps_) {
       report_.add("pairing", WorkerId{-1},
-                  "too many links leave out micro-batches to judge why; the first not judged leads "
+                  "too many links leave out micro-batches to check all of them; the first one not "
+                  "checked leads "
                   "from stage {} to {}",
                   from.value, to.value);
       return;
@@ -137,7 +138,7 @@ class PairingCheck {
                          .micro_batch = b,
                          .mini_batch = facts_.schedule.shape.mini_batch_of(b),
                          .peer = from};
-    // Micro-batches that the stage leaves out altogether are no matter of messages.
+    // Micro-batches that the stage leaves out completely are not checked here.
     const bool needed = (computed_[facts_.cell(to, b)] & (from < to ? kForward : kBackward)) != 0;
     if (!needed || facts_.owner(from, b) == receiver) return;
     const size_t message = index_.find(receive);
@@ -148,7 +149,7 @@ class PairingCheck {
   }
 
   /// Stages that neither send nor receive, nor run a micro-batch on the same worker as another
-  /// stage: what passes between those two leaves no trace, and which layers they hold is not known
+  /// stage: what these two exchange does not appear in the schedule, and their layers are not known
   /// here.
   void check_isolation() {
     if (facts_.num_stages == 1 || facts_.micro_batches == 0) return;
