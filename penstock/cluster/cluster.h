@@ -78,8 +78,9 @@ Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s);
 /// order or name workers that do not exist, CPU machines without bandwidth.
 void validate(const Cluster& cluster);
 
-/// Reads the TOML form (docs/formats.md). Device groups may come in any order. The result is valid.
-/// Throws ParseError(place, line, ...) with what was found and expected; unknown keys are refused.
+/// Reads the TOML form (docs/formats.md). Device groups may come in any order. The result is
+/// valid. Throws ParseError(place, line, ...) with what was found and expected; unknown keys are
+/// refused.
 Cluster parse_cluster(std::string_view text, std::string_view place);
 /// Throws ConfigError if the file cannot be read, ParseError as parse_cluster.
 Cluster load_cluster(const std::filesystem::path& path);

@@ -25,7 +25,8 @@ struct WorkerRange {
   bool operator==(const WorkerRange&) const = default;
 };
 
-/// What a message passes between two workers whose smallest common unit is one of some level.
+/// What a message passes between two workers whose smallest common unit is one of some level: its
+/// bandwidth and latency.
 struct Path {
   int64_t bandwidth_bytes_per_s = 1;  ///< the slowest level passed
   int64_t latency_ns = 0;             ///< one way, all levels passed together

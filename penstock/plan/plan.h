@@ -126,9 +126,8 @@ std::vector<std::vector<int>> workers_by_stage(const Plan& plan);
 /// Throws ConfigError: no stage, an empty stage, replicas < 1, sizes or times negative,
 /// backward_weight_ns above backward_ns, shares or rates that are not finite, links out of range or
 /// backwards, only some stages placed, places that overlap or lie outside the cluster, a
-/// worker_of_replica that does not have one entry per replica, leaves out a worker, puts two
-/// replicas of a stage on one worker, or comes with a weight policy other than flush; an unknown
-/// gradient synchronisation.
+/// worker_of_replica without one entry per replica, that leaves out a worker, has two replicas of a
+/// stage on one, or has another weight policy than flush, an unknown gradient synchronisation.
 void validate(const Plan& plan);
 
 /// Throws as validate: what is written can be read.

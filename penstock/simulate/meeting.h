@@ -14,8 +14,7 @@ struct Meeting {
   int64_t latest_ns = 0;
   MiniBatchId mini_batch;
 
-  /// False when the workers that are here already are at another mini-batch: then they wait for
-  /// ever.
+  /// False when the workers that are here are at another mini-batch: then they wait for ever.
   bool arrive(MiniBatchId wanted, int64_t now_ns) {
     if (arrived > 0 && mini_batch != wanted) return false;
     mini_batch = wanted;

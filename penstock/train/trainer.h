@@ -55,8 +55,7 @@ struct TrainResult {
   /// Mean of every mini-batch, over its real number of samples, in order.
   std::vector<double> losses;
   std::vector<double> learning_rates;  ///< as losses
-  /// As losses, before clipping; empty unless norms are computed (max_grad_norm, or stages share
-  /// weights).
+  /// As losses, before clipping; empty without norms (see max_grad_norm; or stages share weights).
   std::vector<double> grad_norms;
   std::vector<EpochSummary> epochs;
   double final_loss = 0;         ///< mean over the last (at most) 50 mini-batches of this run

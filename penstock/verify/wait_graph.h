@@ -1,10 +1,9 @@
 // Which worker blocks which, after an execution that got stuck.
 //
 // Most blocked workers wait for one other, so they form trees and simple cycles that are followed
-// in linear time. A worker at a SYNC or NORM waits for all workers that have not arrived. All
-// workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
-// graph stays linear in the workers, and shortest cycles through barriers are paths between these
-// few nodes.
+// in linear time. A worker at a SYNC or NORM waits for all that are missing. All workers at one
+// barrier wait for the same ones, so the barrier becomes a node of its own: the graph stays linear
+// in the workers, and shortest cycles through barriers are paths between these few nodes.
 #pragma once
 
 #include <cstdint>
