@@ -93,7 +93,7 @@ std::string page_title(const plan::Plan& plan) {
                      shortened(plan.strategy, 16), short_config(plan.config(), 40));
 }
 
-class Figures {
+class KeyNumbers {
  public:
   /// `aside` follows the value in small print.
   void add(std::string_view value, std::string_view name, std::string_view aside = "") {
@@ -129,23 +129,23 @@ std::string_view slowest_name(const Bottleneck& bottleneck) {
                                                       : "slowest worker";
 }
 
-std::string figures_section(const ReportInput& input, const PlanView& view) {
-  Figures figures;
+std::string key_numbers_section(const ReportInput& input, const PlanView& view) {
+  KeyNumbers numbers;
   const double predicted = predicted_throughput(input);
   const double measured = measured_throughput(input);
-  if (predicted > 0) figures.add(format_rate(predicted), "samples/s, predicted");
+  if (predicted > 0) numbers.add(format_rate(predicted), "samples/s, predicted");
   if (measured > 0) {
-    figures.add(format_rate(measured), "samples/s, measured",
+    numbers.add(format_rate(measured), "samples/s, measured",
                 predicted > 0 ? signed_percent(measured / predicted - 1) : "");
   }
   for (const Timeline& timeline : input.timelines) {
-    figures.add(percent_text(timeline.idle_share()), "idle, " + timeline.source);
+    numbers.add(percent_text(timeline.idle_share()), "idle, " + timeline.source);
   }
   if (input.timelines.empty() && input.plan.idle_share > 0) {
-    figures.add(percent_text(input.plan.idle_share), "idle, predicted");
+    numbers.add(percent_text(input.plan.idle_share), "idle, predicted");
   }
   for (const Timeline& timeline : input.timelines) {
-    figures.add(duration_text(static_cast<double>(timeline.makespan_ns())),
+    numbers.add(duration_text(static_cast<double>(timeline.makespan_ns())),
                 "duration, " + timeline.source);
   }
   int64_t peak_bytes = 0;
@@ -156,13 +156,13 @@ std::string figures_section(const ReportInput& input, const PlanView& view) {
   }
   if (peak_bytes > 0) {
     const int64_t limit = view.least_memory_limit_bytes;
-    figures.add(format_bytes(peak_bytes),
+    numbers.add(format_bytes(peak_bytes),
                 limit > 0 ? "memory, of " + format_bytes(limit) : std::string("peak memory"));
   }
   if (view.bottleneck.time_ns > 0) {
-    figures.add(duration_text(view.bottleneck.time_ns), slowest_name(view.bottleneck));
+    numbers.add(duration_text(view.bottleneck.time_ns), slowest_name(view.bottleneck));
   }
-  return figures.to_string();
+  return numbers.to_string();
 }
 
 Json page_data(const ReportInput& input, const PlanView& view, LaneData& data) {
@@ -248,7 +248,7 @@ std::string timeline_section(const ReportInput& input) {
          legend(input) +
          "</span></div>\n<canvas id=\"timeline\" tabindex=\"0\" role=\"img\" aria-label=\"Timeline "
          "of all workers; the tables below have "
-         "its figures\">"
+         "its numbers\">"
          "</canvas>\n<p class=\"muted\">Wheel zooms, drag pans, Shift+wheel pans, Alt+wheel "
          "changes the rows' height, a click selects the "
          "worker "
@@ -463,7 +463,7 @@ std::string html_report(const ReportInput& input) {
   for (const std::string& note : input.notes) page += html_paragraph("accent", note);
   if (const std::string note = history_note(input); !note.empty())
     page += html_paragraph("accent", note);
-  page += figures_section(input, view) + timeline_section(input) + memory_section(input) +
+  page += key_numbers_section(input, view) + timeline_section(input) + memory_section(input) +
           differences_section(input) + history_section(input);
   page += "<h2>Plan</h2>\n<div class=\"scroll picture\">\n" + plan_svg(plan) + "</div>\n";
   page += strategies_section(view) + notes_section(plan);

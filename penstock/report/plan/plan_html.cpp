@@ -53,33 +53,31 @@ std::string more_rows(size_t total) {
 std::string time_or_dash(double ns) { return ns > 0 ? duration_text(ns) : "-"; }
 std::string size_or_dash(int64_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; }
 
-std::string figures(const PlanView& view) {
+std::string key_numbers(const PlanView& view) {
   const plan::Plan& plan = view.plan;
   std::string text = "<div class=\"figures\">\n";
-  const auto figure = [&](std::string_view value, std::string_view name) {
+  const auto add = [&](std::string_view value, std::string_view name) {
     text += fmt::format("<div class=\"figure\"><b>{}</b><span>{}</span></div>\n", escaped(value),
                         escaped(name));
   };
-  figure(format_rate(plan.throughput_samples_per_s), "samples/s, predicted");
-  figure(short_config(plan.config(), 24),
-         fmt::format("{} on {}", plan.strategy, plural(plan.num_workers(), "worker")));
+  add(format_rate(plan.throughput_samples_per_s), "samples/s, predicted");
+  add(short_config(plan.config(), 24),
+      fmt::format("{} on {}", plan.strategy, plural(plan.num_workers(), "worker")));
   if (view.bottleneck.time_ns > 0) {
-    figure(duration_text(view.bottleneck.time_ns),
-           fmt::format("per micro-batch in the slowest {}", view.bottleneck.noun()));
+    add(duration_text(view.bottleneck.time_ns),
+        fmt::format("per micro-batch in the slowest {}", view.bottleneck.noun()));
   }
-  if (plan.latency_ns > 0) figure(format_duration(plan.latency_ns), "from first forward to step");
-  if (plan.idle_share > 0) figure(percent_text(plan.idle_share), "of the workers' time idle");
+  if (plan.latency_ns > 0) add(format_duration(plan.latency_ns), "from first forward to step");
+  if (plan.idle_share > 0) add(percent_text(plan.idle_share), "of the workers' time idle");
   int64_t memory_bytes = 0;
   for (const plan::Stage& stage : plan.stages)
     memory_bytes = std::max(memory_bytes, stage.memory_bytes);
   if (memory_bytes > 0) {
     const int64_t limit = view.least_memory_limit_bytes;
-    figure(format_bytes(memory_bytes), limit > 0
-                                           ? fmt::format("of {} per worker", format_bytes(limit))
-                                           : std::string("per worker, at most"));
+    add(format_bytes(memory_bytes), limit > 0 ? fmt::format("of {} per worker", format_bytes(limit))
+                                              : std::string("per worker, at most"));
   }
-  if (plan.optimality_gap > 0)
-    figure(percent_text(plan.optimality_gap), "at most above the optimum");
+  if (plan.optimality_gap > 0) add(percent_text(plan.optimality_gap), "at most above the optimum");
   return text + "</div>\n";
 }
 
@@ -259,7 +257,7 @@ std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIfResu
                                           plan.sync, plan.cost_model));
   if (view.bottleneck.time_ns > 0)
     page += html_paragraph("accent", "Slowest part: " + view.bottleneck_name());
-  page += figures(view);
+  page += key_numbers(view);
   page += "<div class=\"scroll picture\">\n" + plan_svg(plan, memory_limit_bytes) + "</div>\n";
   page += families_section(view) + what_if_section(changes) + workers_section(view) +
           stages_section(view) + links_section(view) + notes_section(plan);
