@@ -168,7 +168,7 @@ TEST(Failures, MoreWorkersFailMoreOften) {
 TEST(Failures, AJobThatNeverReachesACheckpointIsRefused) {
   Options options;
   options.failures = {.worker_mtbf_ns = 1, .restart_ns = 10, .checkpoint_every = 5};
-  EXPECT_THAT(failure(options), HasSubstr("does not get from one checkpoint to the next"));
+  EXPECT_THAT(failure(options), HasSubstr("never gets from one checkpoint to the next"));
 }
 
 TEST(Failures, CostIsWorkersTimesTimeTimesPrice) {

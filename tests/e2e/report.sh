@@ -29,13 +29,13 @@ for part in 'Largest differences, measured against predicted' 'samples/s, measur
   grep -q "$part" both.html || fail "the page with a trace and a history lacks $part"
 done
 # The history says 1f1b, the plan 1f1b-flush; nothing is said of one that fits, or does not say.
-note='The history is of another run than this plan&#39;s: strategy 1f1b instead of 1f1b-flush.<'
+note='The history belongs to another run: strategy 1f1b instead of 1f1b-flush.<'
 grep -q "$note" both.html ||
   fail "the page does not say that the history is another plan's"
 for strategy in 1f1b-flush ''; do
   sed "s/\"strategy\": \"1f1b\"/\"strategy\": \"$strategy\"/" run.json >fits.json
   run 0 report --plan plan.json --history fits.json -o fits.html
-  grep -q 'The history is of another run' fits.html &&
+  grep -q 'The history belongs to another run' fits.html &&
     fail "the page finds a history of '$strategy' another plan's"
 done
 grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg ||

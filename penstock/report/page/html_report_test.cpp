@@ -49,7 +49,7 @@ TEST(ReportPage, OfAPlanAloneHasNoTimeline) {
 
 TEST(ReportPage, SaysWhereTheHistoryIsOfAnotherRun) {
   ReportInput input = full_input();
-  const std::string words = "The history is of another run";
+  const std::string words = "The history belongs to another run";
   EXPECT_EQ(html_report(input).find(words), std::string::npos);
   input.history->strategy = "gpipe";
   EXPECT_NE(
