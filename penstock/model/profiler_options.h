@@ -14,11 +14,11 @@ namespace penstock::model {
 struct ProfilerOptions {
   int64_t batch_size = 64;  ///< samples per micro-batch
   int warmup = 2;           ///< untimed passes
-  /// Timed passes; their mean is reported. Half as many again time the gradients of inputs and
-  /// weights apart.
+  /// Timed passes; their mean is reported. Half as many additional passes time the gradients of
+  /// inputs and of weights separately.
   int samples = 10;
-  /// Of a fast model more samples are timed, until about this much time has gone by (a machine's
-  /// speed wavers by tens of per cent within fractions of a second) or there are `most_samples`;
+  /// Of a fast model more samples are timed, until about this much time has passed (a machine's
+  /// speed varies by tens of per cent within fractions of a second) or there are `most_samples`;
   /// judged by the last pass of the warm-up, or the first sample. At least `samples` in any case.
   /// 0: as many as `samples` says.
   std::chrono::milliseconds least_time{0};
@@ -30,7 +30,7 @@ struct ProfilerOptions {
   uint64_t seed = 1;
   OptimizerSpec optimizer = {};
   /// Called after each pass with (done, total); from the calling thread. The total grows when
-  /// `least_time` asks for more samples.
+  /// `least_time` requires more samples.
   std::function<void(int, int)> progress = {};
 };
 

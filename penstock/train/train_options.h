@@ -32,9 +32,9 @@ struct TrainOptions {
   double max_grad_norm = 0;
   /// Steps over which the learning rate's schedule extends; 0: those of this run.
   int64_t learning_rate_steps = 0;
-  /// Under flush gradients are added up in so many groups of micro-batches, whatever the number of
-  /// replicas, so that runs on different numbers of workers agree bit for bit; a multiple of every
-  /// stage's replicas. 0: the fewest.
+  /// Under flush, gradients are accumulated in this many groups of micro-batches, whatever the
+  /// number of replicas, so that runs on different numbers of workers agree bit for bit; a multiple
+  /// of every stage's replicas. 0: the fewest.
   int64_t gradient_groups = 0;
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
