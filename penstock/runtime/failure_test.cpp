@@ -164,7 +164,10 @@ TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
     std::atomic<bool> stop{false};
     const auto schedule = make_schedule(setup, batches, pipeline);
     RunOptions options{.learning_rate = [](int64_t) { return 0.05; }, .stop = &stop};
-    options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) { stop = t.value >= 7; };
+    options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) {
+      stop = t.value >= 7;
+      return true;
+    };
     const RunResult result = pipeline.run(schedule, batches, options);
     EXPECT_GE(result.mini_batches.size(), 8u);
     EXPECT_LT(result.mini_batches.size(), 20u);
@@ -187,7 +190,7 @@ TEST(EarlyStop, SplitSchedulesWithNormsEndTogether) {
     RunOptions options{.learning_rate = [](int64_t) { return 0.05; },
                        .stop = &stop,
                        .credits = verify::min_credits(schedule) + 4};
-    options.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats&) { stop = t.value >= 7; };
+    options.on_mini_batch = [](MiniBatchId t, const MiniBatchStats&) { return t.value < 7; };
     const RunResult result = pipeline.run(schedule, batches, options);
     EXPECT_GE(result.mini_batches.size(), 8u);
     EXPECT_LT(result.mini_batches.size(), 20u);

@@ -18,17 +18,10 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/runtime/fabric/partials.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::runtime {
-
-/// Sum over the micro-batches of one group.
-struct GroupGradients {
-  int64_t group = 0;
-  model::Tensors sums;  ///< undefined where nothing was added
-};
-/// Ascending by group.
-using Partials = std::vector<GroupGradients>;
 
 /// Which micro-batches come, and how they are grouped.
 struct Grouping {

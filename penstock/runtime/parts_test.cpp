@@ -1,20 +1,13 @@
-// The runtime's parts on their own: weight store, order of gradients, exchange, stage module.
-#include <thread>
-
+// The runtime's parts on their own: weight store, order of gradients, stage module.
 #include "penstock/runtime/gradient_order.h"
 #include "penstock/runtime/ordered_sum.h"
 #include "penstock/runtime/stage_module.h"
-#include "penstock/runtime/tensor_exchange.h"
 #include "penstock/runtime/test_support.h"
 #include "penstock/runtime/weight_store.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
 namespace {
-
-CondVar::Deadline soon(int ms = 5000) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
 
 class WeightStoreTest : public ::testing::Test {
  protected:
@@ -130,45 +123,6 @@ TEST(GradientOrderTest, StagesAddUpOnlyWhatTheCanonicalSumBeginsWith) {
   EXPECT_EQ(gradient_parts(ids({5, 6}), stages, home, true),
             (Parts{{home, {}}, {StageId{2}, ids({6})}, {StageId{2}, ids({5})}}));
   EXPECT_EQ(gradient_parts({}, stages, home, true), (Parts{{home, {}}}));
-}
-
-schedule::Schedule two_stage_schedule() {
-  return lower(generate(schedule::Kind::OneFOneB, {.replicas = {1, 1},
-                                                   .micro_batches = 4,
-                                                   .accumulate = 1,
-                                                   .policy = schedule::WeightPolicy::Stash}),
-               schedule::chain_links(2));
-}
-
-TEST(TensorExchangeTest, MessagesAreFoundByNameNotByOrder) {
-  TensorExchange exchange(two_stage_schedule(), 3);
-  for (const int b : {0, 1, 2}) {
-    EXPECT_EQ(exchange.send(WorkerId{0}, WorkerId{1}, false,
-                            {StageId{0}, StageId{1}, MicroBatchId{b}}, {at::full({1}, b)}, soon()),
-              WaitResult::Ready);
-  }
-  model::Tensors tensors;
-  for (const int b : {2, 0, 1}) {
-    ASSERT_EQ(exchange.receive(WorkerId{0}, WorkerId{1}, false,
-                               {StageId{0}, StageId{1}, MicroBatchId{b}}, tensors, soon()),
-              WaitResult::Ready);
-    EXPECT_EQ(tensors[0].item<float>(), static_cast<float>(b));
-  }
-}
-
-TEST(TensorExchangeTest, AFullChannelMakesTheSenderWaitAndCloseWakesIt) {
-  TensorExchange exchange(two_stage_schedule(), 1);
-  const auto send = [&](int b, int ms) {
-    return exchange.send(WorkerId{0}, WorkerId{1}, false, {StageId{0}, StageId{1}, MicroBatchId{b}},
-                         {at::ones({1})}, soon(ms));
-  };
-  EXPECT_EQ(send(0, 1000), WaitResult::Ready);
-  EXPECT_EQ(send(1, 20), WaitResult::TimedOut);
-  WaitResult blocked = WaitResult::Ready;
-  std::thread sender([&]() { blocked = send(1, 20000); });
-  exchange.close();
-  sender.join();
-  EXPECT_EQ(blocked, WaitResult::Closed);
 }
 
 TEST(StageModuleTest, StagesInARowEqualTheWholeModel) {

@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/run_context.h"
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
 #include "penstock/util/check.h"
@@ -18,11 +20,12 @@ namespace penstock::runtime {
 
 using schedule::Schedule;
 
-/// Modules and ties are shared among a stage's replicas.
+/// Every rank has the modules of all stages (they hold no weights) and the replicas of its own
+/// workers.
 struct Pipeline::Stages {
   std::vector<std::unique_ptr<StageModule>> modules;
   TiedWeights ties;
-  std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage
+  std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage: those of this rank
   std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
 };
 
@@ -88,6 +91,15 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
   schedule::validate(shape);
   gradient_groups_ = choose_groups(replicas_, options.gradient_groups);
   const schedule::WorkerTable table(shape);
+  world_ = options.world;
+  if (world_ == nullptr) {
+    own_world_ = make_local_world(table.num_workers());
+    world_ = own_world_.get();
+  }
+  if (world_->site().num_workers() != table.num_workers()) {
+    throw ConfigError(fmt::format("the pipeline has {} workers, its ranks have {}",
+                                  table.num_workers(), world_->site().num_workers()));
+  }
   stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
@@ -102,6 +114,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     auto& stage = stages_->replicas.emplace_back();
     for (int r = 0; r < replicas_[s]; ++r) {
       const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      if (!world_->site().holds(worker)) continue;
       stage.push_back(std::make_unique<Replica>(
           Replica{worker, r, modules[s], &stages_->ties.stages[s],
                   WeightStore(initial_weights(model, *modules[s], options.seed), optimizer),
@@ -113,8 +126,8 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
 
 Pipeline::~Pipeline() = default;
 
-Replica& Pipeline::replica(size_t stage, int number) const {
-  return *stages_->replicas[stage][static_cast<size_t>(number)];
+bool Pipeline::holds(LayerId layer) const {
+  return !stages_->replicas[stage_of_layer_[layer.index()].index()].empty();
 }
 
 std::vector<schedule::StageLink> Pipeline::links() const {
@@ -124,7 +137,7 @@ std::vector<schedule::StageLink> Pipeline::links() const {
   return {links.begin(), links.end()};
 }
 
-bool Pipeline::needs_norm() const { return !stages_->ties.copies.empty(); }
+bool Pipeline::needs_norm() const { return !stages_->ties.groups.empty(); }
 
 void Pipeline::check(const Schedule& schedule, const RunOptions& options) const {
   const schedule::ScheduleShape& shape = schedule.shape;
@@ -157,78 +170,117 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
   }
 }
 
-RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
-                        const RunOptions& options) {
-  check(schedule, options);
-  std::vector<size_t> weights_of_stage;
+std::vector<TensorLayout> Pipeline::layout_of(const Message& message, int64_t samples) const {
+  // Gradients go back along the values that the sender has read.
+  const StageModule& reader =
+      *stages_->modules[(message.backward ? message.from : message.to).index()];
+  std::vector<TensorLayout> layout;
+  for (const size_t i : reader.inputs_from(message.backward ? message.to : message.from)) {
+    const graph::ValueRef value = reader.inputs()[i];
+    TensorLayout tensor{.sizes = {samples}};
+    const model::Shape& shape =
+        model_->output_shapes(value.layer).at(static_cast<size_t>(value.output));
+    tensor.sizes.insert(tensor.sizes.end(), shape.begin(), shape.end());
+    layout.insert(layout.end(), message.backward ? reader.parts_sent(i).size() : 1, tensor);
+  }
+  return layout;
+}
+
+RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
+                            const RunOptions& options) const {
+  RunSetup setup{.schedule = schedule, .weights_of_stage = {}};
   for (const auto& module : stages_->modules)
-    weights_of_stage.push_back(module->weight_offsets().back());
-  RunState state(schedule, source, options, weights_of_stage);
-  state.training = trains(schedule);
-  state.gradient_groups = gradient_groups_;
-  if (schedule.shape.global_norm) {
-    state.global = std::make_unique<GlobalGradients>(static_cast<int>(schedule.workers.size()),
-                                                     stages_->ties.copies,
-                                                     stages_->modules.front()->num_model_weights());
-  }
-
-  std::vector<std::unique_ptr<StageWorker>> workers;
-  for (size_t w = 0; w < stages_->held_by.size(); ++w) {
-    for (Replica* held : stages_->held_by[w]) held->weights.begin_run();
-    workers.push_back(std::make_unique<StageWorker>(WorkerId{static_cast<int32_t>(w)},
-                                                    stages_->held_by[w], state, options_, steps_));
-  }
-  const auto start = std::chrono::steady_clock::now();
-  {
-    std::vector<std::jthread> threads;
-    threads.reserve(workers.size());
-    try {
-      for (const auto& worker : workers) threads.emplace_back([&worker]() { worker->run(); });
-    } catch (const std::system_error& error) {
-      state.fail(std::make_exception_ptr(RuntimeError(fmt::format(
-          "cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
-    }
-  }
-  const auto end = std::chrono::steady_clock::now();
-  if (state.training) steps_ += replica(0, 0).weights.latest().value;
-  state.rethrow_failure();
-
-  RunResult result;
-  result.wall_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
-  result.mini_batches = state.losses.take(state.gate.last_started() + 1);
-  result.timeline.source = "measured";
-  const int64_t origin =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(start.time_since_epoch()).count();
-  for (const auto& worker : workers) {
-    auto& events = result.timeline.workers.emplace_back(worker->take_events());
-    for (auto& event : events) {
-      event.start_ns -= origin;
-      event.end_ns -= origin;
-    }
-    result.waiting_ns += worker->waiting_ns();
-    result.peak_versions.push_back(worker->peak_versions());
-  }
-  return result;
+    setup.weights_of_stage.push_back(module->weight_offsets().back());
+  setup.ties = stages_->ties.groups;
+  setup.num_model_weights = stages_->modules.front()->num_model_weights();
+  setup.layout = [this, &source](const Message& message) {
+    return layout_of(message, source.samples(message.micro_batch));
+  };
+  setup.mini_batch_samples = [&source](MiniBatchId mini_batch) {
+    return source.mini_batch_samples(mini_batch);
+  };
+  setup.on_mini_batch = options.on_mini_batch;
+  setup.stop = options.stop;
+  setup.credits = options.credits;
+  return setup;
 }
 
 namespace {
 
-/// Buffer `b` averaged over the replicas of a stage.
-at::Tensor mean_buffer(const std::vector<std::unique_ptr<Replica>>& replicas, size_t b) {
-  if (replicas.size() == 1) return replicas.front()->buffers[b];
-  at::Tensor sum = replicas.front()->buffers[b].clone();
-  for (size_t r = 1; r < replicas.size(); ++r) sum += replicas[r]->buffers[b];
-  return sum / static_cast<double>(replicas.size());
+/// Runs every worker in a thread of its own and waits for all of them.
+void run_workers(const std::vector<std::unique_ptr<StageWorker>>& workers, Fabric& fabric) {
+  std::vector<std::jthread> threads;
+  threads.reserve(workers.size());
+  try {
+    for (const auto& worker : workers) threads.emplace_back([&worker]() { worker->run(); });
+  } catch (const std::system_error& error) {
+    fabric.fail(std::make_exception_ptr(RuntimeError(fmt::format(
+        "cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
+  }
 }
 
 }  // namespace
 
+RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
+                        const RunOptions& options) {
+  check(schedule, options);
+  Wait opening = wait_for(options_.deadline);
+  const RunSetup setup = setup_of(schedule, source, options);
+  const std::unique_ptr<Fabric> fabric = world_->open(setup, opening);
+  RunContext context(schedule, source, options, *fabric);
+  context.gradient_groups = gradient_groups_;
+  context.steps_before = steps_;
+
+  std::vector<std::unique_ptr<StageWorker>> workers;
+  for (const WorkerId worker : world_->site().own_workers()) {
+    const std::vector<Replica*>& held = stages_->held_by[worker.index()];
+    for (Replica* replica : held) replica->weights.begin_run();
+    workers.push_back(std::make_unique<StageWorker>(
+        worker, held, context,
+        WorkerOptions{.threads = options_.threads_per_worker, .deadline = options_.deadline}));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  run_workers(workers, *fabric);
+  const auto end = std::chrono::steady_clock::now();
+  Wait closing = wait_for(options_.deadline);
+  RunOutcome outcome = fabric->finish(closing);
+  // A mini-batch is an optimiser step at every stage.
+  if (context.training) steps_ += static_cast<int64_t>(outcome.mini_batches.size());
+
+  RunResult result;
+  result.wall_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
+  result.mini_batches = std::move(outcome.mini_batches);
+  result.timeline.source = "measured";
+  result.timeline.workers.resize(schedule.workers.size());
+  result.peak_versions.resize(schedule.workers.size());
+  for (const auto& worker : workers) {
+    auto& events = result.timeline.workers[worker->id().index()] = worker->take_events();
+    for (auto& event : events) {
+      event.start_ns -= fabric->origin_ns();
+      event.end_ns -= fabric->origin_ns();
+    }
+    result.waiting_ns += worker->waiting_ns();
+    result.peak_versions[worker->id().index()] = worker->peak_versions();
+  }
+  return result;
+}
+
+model::Tensors Pipeline::mean_buffers(size_t stage) const {
+  const auto& own = stages_->replicas[stage];
+  if (replicas_[stage] == 1) return own.empty() ? model::Tensors{} : own.front()->buffers;
+  std::map<int, model::Tensors> buffers;
+  for (const auto& replica : own) buffers[replica->replica] = replica->buffers;
+  Wait wait = wait_for(options_.deadline);
+  return world_->average(replicas_[stage], buffers, wait);
+}
+
 void Pipeline::average_buffers() {
   const at::NoGradGuard no_grad;
-  for (const auto& replicas : stages_->replicas) {
-    for (size_t b = 0; replicas.size() > 1 && b < replicas.front()->buffers.size(); ++b) {
-      const at::Tensor mean = mean_buffer(replicas, b);
-      for (const auto& replica : replicas) replica->buffers[b].copy_(mean);
+  for (size_t s = 0; s < stages_->replicas.size(); ++s) {
+    if (replicas_[s] == 1) continue;
+    const model::Tensors means = mean_buffers(s);
+    for (const auto& replica : stages_->replicas[s]) {
+      for (size_t b = 0; b < means.size(); ++b) replica->buffers[b].copy_(means[b]);
     }
   }
 }
@@ -236,11 +288,16 @@ void Pipeline::average_buffers() {
 std::vector<LayerSnapshot> Pipeline::snapshot() const {
   const at::NoGradGuard no_grad;
   std::vector<LayerSnapshot> layers(stage_of_layer_.size());
-  for (const auto& replicas : stages_->replicas) {
-    const StageModule& module = *replicas.front()->module;
-    const WeightStore& store = replicas.front()->weights;
+  for (LayerSnapshot& layer : layers) layer.here = false;
+  for (size_t stage = 0; stage < stages_->replicas.size(); ++stage) {
+    const model::Tensors buffers = mean_buffers(stage);
+    const auto& own = stages_->replicas[stage];
+    if (own.empty() || own.front()->replica != 0) continue;
+    const StageModule& module = *own.front()->module;
+    const WeightStore& store = own.front()->weights;
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot& layer = layers[module.layers()[i].index()];
+      layer.here = true;
       layer.optimizer_state.resize(store.state().size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
         layer.weights.push_back(store.newest()[w].detach());
@@ -248,7 +305,7 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
           layer.optimizer_state[s].push_back(store.state()[s][w]);
       }
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
-        layer.buffers.push_back(mean_buffer(replicas, b));
+        layer.buffers.push_back(buffers[b]);
     }
   }
   return layers;
@@ -257,11 +314,12 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
 void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
   PENSTOCK_CHECK(layers.size() == stage_of_layer_.size(), layers.size(), stage_of_layer_.size());
   const size_t num_states = optimizer_->state_names().size();
-  for (const auto& replicas : stages_->replicas) {
+  for (const auto& own : stages_->replicas) {
+    if (own.empty()) continue;
     model::Tensors weights;
     model::Tensors buffers;
     std::vector<model::Tensors> state(num_states);
-    for (const LayerId id : replicas.front()->module->layers()) {
+    for (const LayerId id : own.front()->module->layers()) {
       const LayerSnapshot& layer = layers[id.index()];
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
       buffers.insert(buffers.end(), layer.buffers.begin(), layer.buffers.end());
@@ -271,7 +329,7 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
         state[s].insert(state[s].end(), layer.optimizer_state[s].begin(),
                         layer.optimizer_state[s].end());
     }
-    for (const auto& replica : replicas) {
+    for (const auto& replica : own) {
       replica->weights.load(weights, state);
       PENSTOCK_CHECK(buffers.size() == replica->buffers.size(), buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) replica->buffers[b].copy_(buffers[b]);

@@ -1,5 +1,7 @@
-// The executor: trains a model by walking a schedule, one thread per worker, tensors by reference
-// (docs/threads.md).
+// The executor: trains a model by walking a schedule, one thread per worker. What crosses workers
+// goes through the fabric of the pipeline's world (fabric/world.h): threads of one process unless
+// told otherwise. With several ranks every rank makes the same pipeline and the same calls, and
+// holds only the replicas of its own workers (docs/threads.md, docs/fabrics.md).
 //
 //   Pipeline pipeline(model, stage_of_layer, {1, 1}, *optimizer, {.seed = 1});
 //   RunResult result = pipeline.run(schedule, source,
@@ -7,20 +9,20 @@
 //   double loss = result.mini_batches.back().mean_loss();
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/run_options.h"
 #include "penstock/schedule/schedule.h"
-#include "penstock/schedule/timeline.h"
 
 namespace penstock::runtime {
+
+class World;
 
 struct PipelineOptions {
   uint64_t seed = 1;                            ///< initial weights
@@ -36,55 +38,23 @@ struct PipelineOptions {
   /// has micro-batches; docs/weights.md says how many one of r = 1 keeps. Under other policies a
   /// stage with r replicas has r groups.
   int64_t gradient_groups = 0;
-};
-
-/// Sums over the samples of one mini-batch.
-struct MiniBatchStats {
-  double loss_sum = 0;
-  int64_t correct = 0;
-  int64_t samples = 0;
-  /// L2 norm of the mini-batch's gradient over all weights, before clipping; 0 where the schedule
-  /// has no NORM. Not known yet in RunOptions::on_mini_batch.
-  double gradient_norm = 0;
-  double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
-};
-
-struct RunOptions {
-  /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the
-  /// schedule is forward-only. Called from worker threads.
-  std::function<double(int64_t step)> learning_rate = {};
-  /// Gradients whose norm over the whole model is larger are scaled down to it; 0: no clipping.
-  /// Otherwise the schedule must have NORM (ScheduleShape::global_norm).
-  double max_grad_norm = 0;
-  /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones
-  /// are left out.
-  const std::atomic<bool>* stop = nullptr;
-  /// Called when all samples of a mini-batch have gone through the loss; from a worker thread, one
-  /// call at a time.
-  std::function<void(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
-  /// Messages per channel before a send waits; at least what verify::min_credits() says for the
-  /// schedule.
-  int64_t credits = 4;
-  /// Keep the timeline of at most this many actions per worker; 0: none.
-  int64_t max_timeline_events = 1'000'000;
-};
-
-struct RunResult {
-  schedule::Timeline timeline;               ///< measured
-  std::vector<MiniBatchStats> mini_batches;  ///< those that were run, in order
-  int64_t wall_ns = 0;
-  int64_t waiting_ns = 0;              ///< over all workers
-  std::vector<int64_t> peak_versions;  ///< per worker
+  /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
+  World* world = nullptr;
 };
 
 /// State of one layer for checkpoints: weights, buffers, optimiser state (one list per state name).
 struct LayerSnapshot {
-  model::Tensors weights;
-  model::Tensors buffers;
-  std::vector<model::Tensors> optimizer_state;
+  /// Whether this rank keeps the layer (that of the first replica does); otherwise the rest is
+  /// empty.
+  bool here = true;
+  model::Tensors weights = {};
+  model::Tensors buffers = {};
+  std::vector<model::Tensors> optimizer_state = {};
 };
 
-struct Replica;
+struct Message;
+struct RunSetup;
+struct TensorLayout;
 
 class Pipeline {
  public:
@@ -106,10 +76,10 @@ class Pipeline {
   /// The number in use under flush (PipelineOptions::gradient_groups).
   int64_t gradient_groups() const { return gradient_groups_; }
 
-  /// Runs the whole schedule and returns when all workers are done. A schedule with backwards
-  /// trains; one without evaluates (no dropout, no gradient). The schedule must be lowered,
-  /// verified and of this pipeline's shape: its stages, replicas and worker_of_replica, with
-  /// messages exactly where tensors cross from worker to worker, and NORM where it is needed;
+  /// Runs the whole schedule and returns when all workers of all ranks are done. A schedule with
+  /// backwards trains; one without evaluates (no dropout, no gradient). The schedule must be
+  /// lowered, verified and of this pipeline's shape: its stages, replicas and worker_of_replica,
+  /// with messages exactly where tensors cross from worker to worker, and NORM where it is needed;
   /// ConfigError says what does not fit. On the first failure all workers stop and that failure is
   /// thrown: RuntimeError naming stage, micro-batch and action; TimeoutError with who waits for
   /// what. Stages may then have taken different numbers of steps: load() a checkpoint before
@@ -117,22 +87,34 @@ class Pipeline {
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source,
                 const RunOptions& options);
 
-  /// Optimiser steps taken so far.
+  /// Optimiser steps taken so far, the same on every rank.
   int64_t steps() const { return steps_; }
+
+  World& world() const { return *world_; }
+  /// Whether this rank has a replica of the stage that makes the layer's values.
+  bool holds(LayerId layer) const;
+
+  // Collective: every rank calls them.
 
   /// Every layer's state, in graph order; buffers averaged over replicas. Refers to the pipeline's
   /// own tensors where it can: copy what has to outlast the next run.
   std::vector<LayerSnapshot> snapshot() const;
-  /// Continues from this state.
-  void load(const std::vector<LayerSnapshot>& layers, int64_t steps);
   /// Makes the buffers (running statistics) of all replicas equal to their average.
   void average_buffers();
+
+  /// Continues from this state. Layers that the rank does not hold are not looked at. Not
+  /// collective.
+  void load(const std::vector<LayerSnapshot>& layers, int64_t steps);
 
  private:
   struct Stages;
   /// Refuses a schedule that does not fit.
   void check(const schedule::Schedule& schedule, const RunOptions& options) const;
-  Replica& replica(size_t stage, int number) const;
+  RunSetup setup_of(const schedule::Schedule& schedule, const BatchSource& source,
+                    const RunOptions& options) const;
+  std::vector<TensorLayout> layout_of(const Message& message, int64_t samples) const;
+  /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
+  model::Tensors mean_buffers(size_t stage) const;
 
   const model::Model* model_;
   const model::Optimizer* optimizer_;
@@ -140,6 +122,8 @@ class Pipeline {
   std::vector<StageId> stage_of_layer_;
   std::vector<int> replicas_;
   int64_t gradient_groups_ = 1;
+  std::unique_ptr<World> own_world_;  ///< where none was given
+  World* world_ = nullptr;
   std::unique_ptr<Stages> stages_;
   int64_t steps_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/ordered_sum.h"
 #include "penstock/util/check.h"
 
@@ -15,7 +16,7 @@ using schedule::Action;
 
 namespace {
 
-Grouping grouping_of(const Replica& replica, const RunState& run) {
+Grouping grouping_of(const Replica& replica, const RunContext& run) {
   const schedule::ScheduleShape& shape = run.schedule.shape;
   const int replicas = run.table.replicas(replica.module->stage());
   // Other policies promise no bits: no more groups than there must be.
@@ -28,10 +29,9 @@ Grouping grouping_of(const Replica& replica, const RunState& run) {
 
 }  // namespace
 
-StageRun::StageRun(Replica& replica, RunState& run, int64_t steps_before)
+StageRun::StageRun(Replica& replica, const RunContext& run)
     : replica_(replica),
       run_(run),
-      steps_before_(steps_before),
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
       num_sources_(replica.module->source_stages().size()),
       num_targets_(replica.module->target_stages().size()),
@@ -145,10 +145,10 @@ void StageRun::forward(const Action& action) {
     if (makes_output()) loss = loss_without_tape(action, record);
   }
   if (makes_output())
-    run_.losses.add(action.mini_batch, action.micro_batch,
-                    {.loss_sum = loss.loss_sum,
-                     .correct = loss.correct,
-                     .samples = run_.source.samples(action.micro_batch)});
+    run_.fabric.report(action.mini_batch, action.micro_batch,
+                       {.loss_sum = loss.loss_sum,
+                        .correct = loss.correct,
+                        .samples = run_.source.samples(action.micro_batch)});
   if (num_targets_ == 0) record.outputs.clear();
   if (!run_.training) {
     record.inputs.clear();
@@ -196,11 +196,10 @@ void StageRun::backward_weights(const Action& action) {
   drop_if_done(action.micro_batch);
 }
 
-WaitResult StageRun::sync(const Action& action, CondVar::Deadline deadline, int64_t& waiting_ns) {
-  SharedReduce& reduce = *run_.reduces[stage().index()];
+WaitResult StageRun::sync(const Action& action, Wait& wait) {
   model::Tensors sums;
-  const WaitResult result = reduce.run(
-      replica_.replica, gradients_.take_exclusive(action.mini_batch), sums, deadline, waiting_ns);
+  const WaitResult result = run_.fabric.sum(
+      stage(), replica_.replica, gradients_.take_exclusive(action.mini_batch), sums, wait);
   if (result != WaitResult::Ready) return result;
   ready_ = std::move(sums);
   add_inner_ties();
@@ -225,26 +224,13 @@ void StageRun::add_inner_ties() {
   }
 }
 
-void StageRun::put_ties(MiniBatchId mini_batch) {
+void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
   make_ready(mini_batch);
-  if (replica_.replica != 0) return;
-  for (const StageTies::Copy& copy : replica_.ties->across)
-    run_.global->put(copy.group, copy.copy, (*ready_)[copy.weight]);
-}
-
-void StageRun::take_tied_sums() {
-  for (const StageTies::Copy& copy : replica_.ties->across)
-    (*ready_)[copy.weight] = run_.global->tied_sum(copy.group);
-}
-
-void StageRun::drop_ties() {
-  if (replica_.replica != 0) return;
-  for (const StageTies::Copy& copy : replica_.ties->across)
-    run_.global->drop(copy.group, copy.copy);
-}
-
-void StageRun::put_squares(MiniBatchId mini_batch) {
-  make_ready(mini_batch);
+  for (const StageTies::Copy& copy : replica_.ties->across) {
+    if (replica_.replica == 0)
+      share.tied.push_back({copy.group, copy.copy, (*ready_)[copy.weight]});
+    share.wanted.push_back(copy.group);
+  }
   const auto replicas = static_cast<size_t>(run_.table.replicas(stage()));
   const std::vector<size_t>& offsets = module().weight_offsets();
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
@@ -252,10 +238,15 @@ void StageRun::put_squares(MiniBatchId mini_batch) {
       // The replicas have the same gradients and share the work.
       if (w % replicas != static_cast<size_t>(replica_.replica) || !replica_.ties->counts[w])
         continue;
-      run_.global->put_squares(mini_batch.value, module().first_model_weight(i) + w - offsets[i],
-                               sum_of_squares((*ready_)[w]));
+      share.squares.push_back(
+          {module().first_model_weight(i) + w - offsets[i], sum_of_squares((*ready_)[w])});
     }
   }
+}
+
+void StageRun::take_tied_sums(const NormTotals& totals) {
+  for (const StageTies::Copy& copy : replica_.ties->across)
+    (*ready_)[copy.weight] = totals.tied_sums.at(copy.group);
 }
 
 void StageRun::scale_gradients(double factor) {
@@ -271,7 +262,7 @@ void StageRun::scale_gradients(double factor) {
 
 void StageRun::step(const Action& action) {
   make_ready(action.mini_batch);
-  const int64_t number = steps_before_ + action.version.value;
+  const int64_t number = run_.steps_before + action.version.value;
   replica_.weights.step(*ready_,
                         {.learning_rate = run_.options.learning_rate(number), .step = number + 1});
   ready_.reset();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "penstock/runtime/gradient_buffer.h"
-#include "penstock/runtime/run_state.h"
+#include "penstock/runtime/run_context.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/runtime/stage_tape.h"
 #include "penstock/runtime/tied_weights.h"
@@ -30,7 +30,7 @@ struct Replica {
 /// Not thread-safe: its worker owns it. Blocks only in sync().
 class StageRun {
  public:
-  StageRun(Replica& replica, RunState& run, int64_t steps_before);
+  StageRun(Replica& replica, const RunContext& run);
 
   StageId stage() const { return replica_.module->stage(); }
   const StageModule& module() const { return *replica_.module; }
@@ -50,15 +50,14 @@ class StageRun {
   void backward(const schedule::Action& action);
   void backward_inputs(const schedule::Action& action);
   void backward_weights(const schedule::Action& action);
-  WaitResult sync(const schedule::Action& action, CondVar::Deadline deadline, int64_t& waiting_ns);
+  WaitResult sync(const schedule::Action& action, Wait& wait);
   void step(const schedule::Action& action);
   void free_weights(const schedule::Action& action) { replica_.weights.release(action.version); }
 
-  // The stage's part of NORM, in this order (global_gradients.h).
-  void put_ties(MiniBatchId mini_batch);
-  void take_tied_sums();
-  void put_squares(MiniBatchId mini_batch);
-  void drop_ties();
+  // The stage's part of NORM.
+  /// Adds its tied gradients and its squares to the worker's share.
+  void contribute(MiniBatchId mini_batch, NormShare& share);
+  void take_tied_sums(const NormTotals& totals);
   /// Multiplies the gradients of the next step by this.
   void scale_gradients(double factor);
 
@@ -95,8 +94,7 @@ class StageRun {
   void add_inner_ties();
 
   Replica& replica_;
-  RunState& run_;
-  int64_t steps_before_;
+  const RunContext& run_;
   bool recomputes_;
   size_t num_sources_;  ///< stages whose outputs we read
   size_t num_targets_;  ///< stages that read our outputs

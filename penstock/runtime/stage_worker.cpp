@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 
+#include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
 
@@ -28,11 +29,10 @@ int64_t ns_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
-StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run,
-                         const PipelineOptions& options, int64_t steps_before)
-    : worker_(worker), run_(run), options_(options) {
-  for (Replica* replica : held)
-    stages_.push_back(std::make_unique<StageRun>(*replica, run, steps_before));
+StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
+                         const WorkerOptions& options)
+    : worker_(worker), run_(run), fabric_(run.fabric), options_(options) {
+  for (Replica* replica : held) stages_.push_back(std::make_unique<StageRun>(*replica, run));
 }
 
 int64_t StageWorker::peak_versions() const {
@@ -46,7 +46,7 @@ void StageWorker::run() noexcept {
   const auto describe = [&](const char* what) {
     const std::string place = current == nullptr ? "start" : schedule::to_text(*current);
     const StageId stage = current == nullptr ? stages_.front()->stage() : current->stage;
-    run_.board.set(worker_, StatusBoard::State::Failed);
+    fabric_.board().set(worker_, StatusBoard::State::Failed);
     return fmt::format("worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place,
                        what);
   };
@@ -54,7 +54,7 @@ void StageWorker::run() noexcept {
     // libtorch initialises each thread lazily, and would undo the next line at the first parallel
     // loop
     at::get_num_threads();
-    at::set_num_threads(options_.threads_per_worker);
+    at::set_num_threads(options_.threads);
     const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
     const auto max_events =
         static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
@@ -64,7 +64,7 @@ void StageWorker::run() noexcept {
       current = &action;
       waiting_ns_ = 0;
       const Clock::time_point start = Clock::now();
-      run_.board.set(worker_, StatusBoard::State::Computing, action);
+      fabric_.board().set(worker_, StatusBoard::State::Computing, action);
       execute(action);
       total_waiting_ns_ += waiting_ns_;
       if (events_.size() < max_events) {
@@ -72,27 +72,27 @@ void StageWorker::run() noexcept {
                            ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
       }
     }
-    run_.board.set(worker_, StatusBoard::State::Done);
+    fabric_.board().set(worker_, StatusBoard::State::Done);
   } catch (const Aborted&) {
-    run_.board.set(worker_, StatusBoard::State::Done);
+    fabric_.board().set(worker_, StatusBoard::State::Done);
   } catch (const TimeoutError&) {
-    run_.fail(std::current_exception());
+    fabric_.fail(std::current_exception());
   } catch (const InternalError&) {
-    run_.fail(std::current_exception());
+    fabric_.fail(std::current_exception());
   } catch (const c10::Error& error) {
-    run_.fail(std::make_exception_ptr(RuntimeError(describe(error.what_without_backtrace()))));
+    fabric_.fail(std::make_exception_ptr(RuntimeError(describe(error.what_without_backtrace()))));
   } catch (const std::bad_alloc&) {
-    run_.fail(std::make_exception_ptr(RuntimeError(describe("out of memory"))));
+    fabric_.fail(std::make_exception_ptr(RuntimeError(describe("out of memory"))));
   } catch (const std::exception& error) {
-    run_.fail(std::make_exception_ptr(RuntimeError(describe(error.what()))));
+    fabric_.fail(std::make_exception_ptr(RuntimeError(describe(error.what()))));
   } catch (...) {
-    run_.fail(std::make_exception_ptr(RuntimeError(describe("unknown exception"))));
+    fabric_.fail(std::make_exception_ptr(RuntimeError(describe("unknown exception"))));
   }
 }
 
 bool StageWorker::enter(MiniBatchId mini_batch) {
   if (mini_batch.value <= last_entered_) return true;
-  if (!run_.gate.enter(mini_batch)) return false;
+  if (!fabric_.begin(worker_, mini_batch)) return false;
   last_entered_ = mini_batch.value;
   return true;
 }
@@ -127,9 +127,7 @@ void StageWorker::execute(const Action& action) {
     case Op::RecvBackward:
       return receive(action);
     case Op::SyncGradients:
-      return wait(action, [&](CondVar::Deadline deadline) {
-        return held.sync(action, deadline, waiting_ns_);
-      });
+      return wait(action, [&](Wait& limits) { return held.sync(action, limits); });
     case Op::NormGradients:
       return norm(action);
     case Op::Step:
@@ -158,18 +156,20 @@ void StageWorker::hand_over_gradients(const Action& action, StageRun& from) {
   }
 }
 
-template <class Wait>
-void StageWorker::wait(const Action& action, Wait&& call) {
-  run_.board.set(worker_, StatusBoard::State::Waiting, action);
-  const WaitResult result = call(Clock::now() + options_.deadline);
+template <class Call>
+void StageWorker::wait(const Action& action, Call&& call) {
+  fabric_.board().set(worker_, StatusBoard::State::Waiting, action);
+  Wait limits = wait_for(options_.deadline);
+  const WaitResult result = call(limits);
+  waiting_ns_ += limits.waited_ns;
   if (result == WaitResult::Closed) throw Aborted{};
   if (result == WaitResult::TimedOut) {
     throw TimeoutError(
         fmt::format("worker {} waited longer than {:.1f} s in {}; the workers are:{}",
                     worker_.value, std::chrono::duration<double>(options_.deadline).count(),
-                    schedule::to_text(action), run_.board.report()));
+                    schedule::to_text(action), fabric_.who_waits()));
   }
-  run_.board.set(worker_, StatusBoard::State::Computing, action);
+  fabric_.board().set(worker_, StatusBoard::State::Computing, action);
 }
 
 void StageWorker::send(const Action& action) {
@@ -177,29 +177,15 @@ void StageWorker::send(const Action& action) {
   StageRun& from = stage(action.stage);
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
-  const WorkerId to = run_.table.worker_of(action.peer, action.micro_batch);
-  const MessageName name{action.stage, action.peer, action.micro_batch};
-  wait(action, [&](CondVar::Deadline deadline) {
-    const Clock::time_point start = Clock::now();
-    const WaitResult result =
-        run_.exchange.send(worker_, to, is_backward, name, std::move(tensors), deadline);
-    waiting_ns_ += ns_between(start, Clock::now());
-    return result;
-  });
+  const Message message{is_backward, action.stage, action.peer, action.micro_batch};
+  wait(action, [&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
 }
 
 void StageWorker::receive(const Action& action) {
   const bool is_backward = action.op == Op::RecvBackward;
-  const WorkerId from = run_.table.worker_of(action.peer, action.micro_batch);
-  const MessageName name{action.peer, action.stage, action.micro_batch};
+  const Message message{is_backward, action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
-  wait(action, [&](CondVar::Deadline deadline) {
-    const Clock::time_point start = Clock::now();
-    const WaitResult result =
-        run_.exchange.receive(from, worker_, is_backward, name, tensors, deadline);
-    waiting_ns_ += ns_between(start, Clock::now());
-    return result;
-  });
+  wait(action, [&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
   if (is_backward)
     stage(action.stage).take_gradients(action.micro_batch, action.peer, std::move(tensors));
   else
@@ -207,21 +193,13 @@ void StageWorker::receive(const Action& action) {
 }
 
 void StageWorker::norm(const Action& action) {
-  GlobalGradients& global = *run_.global;
-  const auto meet = [&] {
-    wait(action, [&](CondVar::Deadline deadline) { return global.meet(deadline, waiting_ns_); });
-  };
-  if (global.has_ties()) {
-    for (const auto& held : stages_) held->put_ties(action.mini_batch);
-    meet();
-    for (const auto& held : stages_) held->take_tied_sums();
-  }
-  for (const auto& held : stages_) held->put_squares(action.mini_batch);
-  meet();
-  for (const auto& held : stages_) held->drop_ties();
-  const double norm = global.norm(action.mini_batch.value);
-  if (worker_.value == 0) run_.losses.set_norm(action.mini_batch, norm);
-  const double factor = clip_factor(norm, run_.options.max_grad_norm);
+  NormShare share{.worker = worker_, .mini_batch = action.mini_batch};
+  for (const auto& held : stages_) held->contribute(action.mini_batch, share);
+  NormTotals totals;
+  wait(action, [&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
+  for (const auto& held : stages_) held->take_tied_sums(totals);
+  totals.tied_sums.clear();
+  const double factor = clip_factor(totals.norm, run_.options.max_grad_norm);
   if (factor == 1) return;
   for (const auto& held : stages_) held->scale_gradients(factor);
 }

@@ -10,16 +10,22 @@
 
 namespace penstock::runtime {
 
+struct WorkerOptions {
+  int threads = 1;                              ///< intra-op threads
+  std::chrono::milliseconds deadline{300'000};  ///< for every single wait
+};
+
 /// One run of one worker; lives in that worker's thread.
 class StageWorker {
  public:
   /// `held`: what the worker holds, ascending by stage.
-  StageWorker(WorkerId worker, const std::vector<Replica*>& held, RunState& run,
-              const PipelineOptions& options, int64_t steps_before);
+  StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
+              const WorkerOptions& options);
 
-  /// Carries out the whole list. Failures are reported to the RunState; never throws.
+  /// Carries out the whole list. Failures go to the fabric; never throws.
   void run() noexcept;
 
+  WorkerId id() const { return worker_; }
   std::vector<schedule::TimelineEvent> take_events() { return std::move(events_); }
   int64_t waiting_ns() const { return total_waiting_ns_; }
   int64_t peak_versions() const;
@@ -35,14 +41,15 @@ class StageWorker {
   void hand_over_gradients(const schedule::Action& action, StageRun& from);
 
   StageRun& stage(StageId id);
-  /// Runs a blocking call that books its own waiting time, and turns its result into an exception
-  /// where it must.
-  template <class Wait>
-  void wait(const schedule::Action& action, Wait&& call);
+  /// Runs a blocking call of the fabric, books its waiting time, and turns its result into an
+  /// exception where it must.
+  template <class Call>
+  void wait(const schedule::Action& action, Call&& call);
 
   WorkerId worker_;
-  RunState& run_;
-  const PipelineOptions& options_;
+  const RunContext& run_;
+  Fabric& fabric_;
+  WorkerOptions options_;
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   int64_t last_entered_ = -1;
   std::vector<schedule::TimelineEvent> events_;

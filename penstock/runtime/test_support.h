@@ -144,7 +144,9 @@ inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& 
   return full;
 }
 
-inline Trained train(const model::Model& model, const Case& setup) {
+/// `world`: null for this process alone.
+inline Trained train(const model::Model& model, const Case& setup, World* world = nullptr,
+                     std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
   const auto optimizer = model::make_optimizer(setup.optimizer);
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4, setup.sample);
   const auto stages = setup.stage_of_layer.empty()
@@ -152,9 +154,10 @@ inline Trained train(const model::Model& model, const Case& setup) {
                           : setup.stage_of_layer;
   Pipeline pipeline(model, stages, setup.replicas, *optimizer,
                     {.seed = 3,
-                     .deadline = std::chrono::seconds(30),
+                     .deadline = deadline,
                      .worker_of_replica = shape_of(setup, 1).worker_of_replica,
-                     .gradient_groups = setup.groups});
+                     .gradient_groups = setup.groups,
+                     .world = world});
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   trained.run = pipeline.run(schedule, batches,

@@ -11,12 +11,11 @@ TiedWeights find_tied_weights(const model::Model& model, const std::vector<Stage
     result.stages.push_back({.inside = {},
                              .across = {},
                              .counts = std::vector<bool>(stage->weight_offsets().back(), true)});
-  const auto weight_of = [&](const graph::ParameterRef& parameter) {
+  const auto layer_place = [&](const graph::ParameterRef& parameter) {
     const StageModule& stage = *stages[stage_of_layer[parameter.layer.index()].index()];
     const auto found =
         std::lower_bound(stage.layers().begin(), stage.layers().end(), parameter.layer);
-    return stage.weight_offsets()[static_cast<size_t>(found - stage.layers().begin())] +
-           static_cast<size_t>(parameter.parameter);
+    return static_cast<size_t>(found - stage.layers().begin());
   };
   for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
     const StageId home = stage_of_layer[group.front().layer.index()];
@@ -25,15 +24,20 @@ TiedWeights find_tied_weights(const model::Model& model, const std::vector<Stage
     });
     if (inside) result.stages[home.index()].inside.emplace_back();
     for (size_t copy = 0; copy < group.size(); ++copy) {
-      StageTies& stage = result.stages[stage_of_layer[group[copy].layer.index()].index()];
-      const size_t weight = weight_of(group[copy]);
-      if (copy > 0) stage.counts[weight] = false;
+      const StageId holder = stage_of_layer[group[copy].layer.index()];
+      StageTies& stage = result.stages[holder.index()];
+      const StageModule& module = *stages[holder.index()];
+      const size_t layer = layer_place(group[copy]);
+      const auto parameter = static_cast<size_t>(group[copy].parameter);
+      const size_t weight = module.weight_offsets()[layer] + parameter;
+      if (copy > 0 || !inside) stage.counts[weight] = false;
+      if (copy == 0 && !inside)
+        result.groups.push_back({group.size(), module.first_model_weight(layer) + parameter});
       if (inside)
         stage.inside.back().push_back(weight);
       else
-        stage.across.push_back({result.copies.size(), copy, weight});
+        stage.across.push_back({result.groups.size() - 1, copy, weight});
     }
-    if (!inside) result.copies.push_back(group.size());
   }
   return result;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/runtime/fabric/norm_exchange.h"
 #include "penstock/runtime/stage_module.h"
 
 namespace penstock::runtime {
@@ -21,13 +22,14 @@ struct StageTies {
     size_t weight = 0;
   };
   std::vector<Copy> across;
-  /// Per weight: not a copy of an earlier one, so that it counts in the norm.
+  /// Per weight: whether this stage counts it in the norm: neither a copy of an earlier one nor
+  /// shared with other stages, whose sum the fabric counts.
   std::vector<bool> counts;
 };
 
 struct TiedWeights {
   std::vector<StageTies> stages;
-  std::vector<size_t> copies;  ///< per group that lies in several stages
+  std::vector<TieGroup> groups;  ///< those that lie in several stages
 };
 
 TiedWeights find_tied_weights(const model::Model& model, const std::vector<StageId>& stage_of_layer,

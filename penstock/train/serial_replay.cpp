@@ -11,7 +11,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/model/optimizer.h"
-#include "penstock/runtime/global_gradients.h"
+#include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"

@@ -12,6 +12,10 @@
 #include "penstock/plan/plan.h"
 #include "penstock/train/learning_rate.h"
 
+namespace penstock::runtime {
+class World;
+}
+
 namespace penstock::train {
 
 class TrainObserver;
@@ -45,7 +49,10 @@ struct TrainOptions {
   /// Continue from the newest checkpoint in the folder, if there is one.
   bool resume = false;
   const std::atomic<bool>* stop = nullptr;
-  TrainObserver* observer = nullptr;
+  TrainObserver* observer = nullptr;  ///< on_mini_batch: on rank 0 only
+  /// The ranks that train together, each calling train() with the same options, and a checkpoint
+  /// folder that all of them share. Null: this process alone.
+  runtime::World* world = nullptr;
 };
 
 }  // namespace penstock::train

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "penstock/runtime/pipeline.h"
@@ -11,6 +12,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
+#include "penstock/train/ranks.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -24,6 +26,7 @@ using schedule::Schedule;
 namespace {
 
 constexpr size_t kFinalLosses = 50;
+constexpr int kKeptCheckpoints = 2;
 
 constexpr int64_t kMaxThreads = 1024;
 
@@ -60,6 +63,16 @@ void check_data(const model::Model& model, const DataSplit& data) {
   }
 }
 
+/// The timelines of this rank's workers; nothing where all are its own, which saves the copy.
+schedule::Timeline own_workers(const schedule::Timeline& timeline) {
+  const auto is_other = [](const auto& events) { return events.empty(); };
+  schedule::Timeline own;
+  if (std::none_of(timeline.workers.begin(), timeline.workers.end(), is_other)) return own;
+  std::remove_copy_if(timeline.workers.begin(), timeline.workers.end(),
+                      std::back_inserter(own.workers), is_other);
+  return own;
+}
+
 double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
 }
@@ -79,7 +92,8 @@ class Run {
                    .threads_per_worker = options.threads_per_worker,
                    .deadline = options.deadline,
                    .worker_of_replica = options.plan.worker_of_replica,
-                   .gradient_groups = options.gradient_groups}),
+                   .gradient_groups = options.gradient_groups,
+                   .world = options.world}),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
   TrainResult run();
@@ -100,6 +114,9 @@ class Run {
   bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
   void resume();
   void count_steps();
+  Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
+  /// All ranks must go on from the same checkpoint.
+  void check_same_position(const Checkpoint& checkpoint) const;
   runtime::LayerSnapshot snapshot_of(const LayerState& state) const;
   void run_epoch();
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
@@ -132,7 +149,8 @@ class Run {
 
 void Run::resume() {
   if (!has_checkpoint(options_.checkpoint)) return;
-  const Checkpoint checkpoint = load_checkpoint(options_.checkpoint, model_);
+  const Checkpoint checkpoint = load_checkpoint(
+      options_.checkpoint, model_, [this](LayerId layer) { return pipeline_.holds(layer); });
   if (checkpoint.optimizer != options_.optimizer.name) {
     throw ConfigError(fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
                                   checkpoint.optimizer, options_.optimizer.name));
@@ -149,6 +167,7 @@ void Run::resume() {
                     "{}: resume with the same data",
                     checkpoint.train_samples, data_.train->size()));
   }
+  check_same_position(checkpoint);
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers) layers.push_back(snapshot_of(state));
   pipeline_.load(layers, checkpoint.step);
@@ -162,8 +181,23 @@ void Run::resume() {
   seed_ = checkpoint.seed;
 }
 
+void Run::check_same_position(const Checkpoint& checkpoint) const {
+  const std::vector<std::string> positions = together(ranks(), [&] {
+    return fmt::format("step {}, epoch {}, mini-batch {}", checkpoint.step, checkpoint.epoch,
+                       checkpoint.next_mini_batch);
+  });
+  for (size_t r = 1; r < positions.size(); ++r) {
+    if (positions[r] == positions[0]) continue;
+    throw RuntimeError(
+        fmt::format("the ranks resume from different checkpoints: rank 0 from {}, rank "
+                    "{} from {}; expected one folder that all ranks share",
+                    positions[0], r, positions[r]));
+  }
+}
+
 runtime::LayerSnapshot Run::snapshot_of(const LayerState& state) const {
-  runtime::LayerSnapshot layer{state.weights, state.buffers, {}};
+  runtime::LayerSnapshot layer{
+      .here = state.here, .weights = state.weights, .buffers = state.buffers};
   const std::vector<std::string> names = optimizer_->state_names();
   if (!state.weights.empty() && state.optimizer.size() != names.size()) {
     throw ConfigError(
@@ -205,18 +239,27 @@ void Run::save() {
                         {}};
   const auto names = optimizer_->state_names();
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) {
-    LayerState& state = checkpoint.layers.emplace_back(
-        LayerState{std::move(layer.weights), std::move(layer.buffers), {}});
-    for (size_t s = 0; s < names.size(); ++s)
+    LayerState& state =
+        checkpoint.layers.emplace_back(LayerState{.here = layer.here,
+                                                  .weights = std::move(layer.weights),
+                                                  .buffers = std::move(layer.buffers)});
+    for (size_t s = 0; layer.here && s < names.size(); ++s)
       state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
   }
-  log_info("checkpoint: " + save_checkpoint(options_.checkpoint, model_, checkpoint).string());
+  const std::filesystem::path folder =
+      save_checkpoint(options_.checkpoint, model_, checkpoint, kKeptCheckpoints, ranks());
+  if (ranks().is_first()) log_info("checkpoint: " + folder.string());
 }
 
 TrainResult Run::run() {
   warmup_left_ = options_.warmup_steps;
   // better now than after the first epoch
-  if (!options_.checkpoint.empty()) make_checkpoint_directory(options_.checkpoint);
+  if (!options_.checkpoint.empty()) {
+    together(ranks(), [&]() -> std::string {
+      if (ranks().is_first()) make_checkpoint_directory(options_.checkpoint);
+      return "";
+    });
+  }
   if (options_.resume) resume();
   count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
@@ -294,8 +337,6 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const int64_t credits = check_schedule(schedule);
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
 
-  std::atomic<bool> diverged{false};
-  std::atomic<bool> halt{false};
   const auto start = std::chrono::steady_clock::now();
   int64_t done_samples = 0;
   int64_t done = 0;
@@ -304,14 +345,13 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   run_options.credits = credits;
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
-  run_options.stop = &halt;
+  run_options.stop = options_.stop;
   run_options.on_mini_batch = [&](MiniBatchId, const runtime::MiniBatchStats& stats) {
     done_samples += stats.samples;
     correct += stats.correct;
     ++done;
-    if (!std::isfinite(stats.loss_sum)) diverged = true;
-    if (diverged || (options_.stop != nullptr && options_.stop->load())) halt = true;
-    if (options_.observer == nullptr) return;
+    const bool goes_on = std::isfinite(stats.loss_sum);
+    if (options_.observer == nullptr) return goes_on;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     options_.observer->on_mini_batch(
@@ -324,11 +364,13 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
          .accuracy =
              static_cast<double>(correct) / static_cast<double>(epoch_samples_ + done_samples),
          .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
+    return goes_on;
   };
-  if (options_.stop != nullptr && options_.stop->load()) halt = true;
   reset_peak_memory();
   runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
-  if (diverged) {
+  // What every rank knows, so that all of them throw.
+  if (std::any_of(run.mini_batches.begin(), run.mini_batches.end(),
+                  [](const auto& stats) { return !std::isfinite(stats.loss_sum); })) {
     throw RuntimeError(
         fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
                     "learning rate, may help",
@@ -368,9 +410,11 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
   if (!measured) return;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
-  const double span = static_cast<double>(run.timeline.makespan_ns()) *
-                      static_cast<double>(run.timeline.workers.size());
-  idle_ns_ += run.timeline.idle_share() * span;
+  schedule::Timeline own = own_workers(run.timeline);
+  const schedule::Timeline& timeline = own.workers.empty() ? run.timeline : own;
+  const double span =
+      static_cast<double>(timeline.makespan_ns()) * static_cast<double>(timeline.workers.size());
+  idle_ns_ += timeline.idle_share() * span;
   worker_ns_ += span;
 }
 

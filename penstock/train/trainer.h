@@ -69,10 +69,11 @@ struct TrainResult {
   /// Samples of each segment that counts for throughput: one that was trained without draining the
   /// pipeline in between.
   std::vector<int64_t> segments;
-  schedule::Timeline timeline;         ///< measured; of the longest segment
+  /// Measured; of the longest segment. Workers of other ranks have no events.
+  schedule::Timeline timeline;
   schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
   std::vector<int64_t> peak_versions;  ///< per worker
-  /// Per layer, at the end; empty unless TrainOptions::keep_weights.
+  /// Per layer, at the end; empty unless TrainOptions::keep_weights, and for layers of other ranks.
   std::vector<model::Tensors> weights;
 };
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <system_error>
 
 #include "penstock/train/checkpoint/checkpoint_folders.h"
@@ -15,30 +18,96 @@
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
+#include "penstock/util/json.h"
 
 namespace penstock::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-void write_contents(const fs::path& folder, const model::Model& model,
-                    const Checkpoint& checkpoint) {
-  Manifest manifest;
-  manifest.position = checkpoint;
-  manifest.graph = graph_hash(model);
+/// Writes the files of the layers that are here; what the manifest has to say of them, by layer.
+std::map<int, ManifestLayer> write_layers(const fs::path& folder, const model::Model& model,
+                                          const Checkpoint& checkpoint) {
+  std::map<int, ManifestLayer> written;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
+    const LayerState& whole = checkpoint.layers[static_cast<size_t>(i)];
+    if (!whole.here) continue;
     const graph::LayerNode& node = model.graph().layer(LayerId{i});
-    const LayerState state =
-        own_state(model, LayerId{i}, checkpoint.layers[static_cast<size_t>(i)]);
+    const LayerState state = own_state(model, LayerId{i}, whole);
     ManifestLayer layer{.name = node.name, .kind = node.kind, .file = {}, .optimizer_states = {}};
     for (const auto& [name, tensors] : state.optimizer) layer.optimizer_states.push_back(name);
     if (!state.weights.empty() || !state.buffers.empty()) {
       layer.file = write_layer_file(folder, layer_file_name(i, node.name),
                                     own_specs(model, LayerId{i}), state);
     }
-    manifest.layers.push_back(std::move(layer));
+    written.emplace(i, std::move(layer));
   }
-  manifest.state_dict = write_state_dict(folder, "weights.pt", model, checkpoint.layers);
+  return written;
+}
+
+// How a rank tells rank 0 what it has written.
+
+std::string records_text(const std::map<int, ManifestLayer>& written) {
+  Json records = Json::array();
+  for (const auto& [index, layer] : written) {
+    records.push_back({{"layer", index},
+                       {"file", layer.file.name},
+                       {"bytes", layer.file.bytes},
+                       {"crc32", layer.file.crc32},
+                       {"optimizer_states", layer.optimizer_states}});
+  }
+  return records.dump();
+}
+
+void add_records(const std::string& text, const model::Model& model,
+                 std::map<int, ManifestLayer>& written) {
+  for (const Json& record : parse_json(text, "the record of another rank")) {
+    const int index = record.at("layer").get<int>();
+    const graph::LayerNode& node = model.graph().layer(LayerId{index});
+    written[index] = {
+        .name = node.name,
+        .kind = node.kind,
+        .file = {.name = record.at("file").get<std::string>(),
+                 .bytes = record.at("bytes").get<int64_t>(),
+                 .crc32 = record.at("crc32").get<uint32_t>()},
+        .optimizer_states = record.at("optimizer_states").get<std::vector<std::string>>()};
+  }
+}
+
+LayerState read_layer(const fs::path& folder, const model::Model& model, int index,
+                      const ManifestLayer& layer) {
+  if (layer.file.name.empty()) return {};
+  return read_layer_file(folder, layer.file, own_specs(model, LayerId{index}),
+                         layer.optimizer_states);
+}
+
+/// Every layer's state on this rank: the others' from the files that they have just written.
+std::vector<LayerState> gathered(const fs::path& folder, const model::Model& model,
+                                 const Checkpoint& checkpoint,
+                                 const std::map<int, ManifestLayer>& written) {
+  std::vector<LayerState> layers = checkpoint.layers;
+  if (std::all_of(layers.begin(), layers.end(), [](const LayerState& l) { return l.here; }))
+    return layers;
+  for (const auto& [index, layer] : written) {
+    LayerState& state = layers[static_cast<size_t>(index)];
+    state = state.here ? own_state(model, LayerId{index}, state)
+                       : read_layer(folder, model, index, layer);
+  }
+  restore_ties(model, layers);
+  return layers;
+}
+
+/// Rank 0's part, when all layers' files are there.
+void write_manifest(const fs::path& folder, const model::Model& model, const Checkpoint& checkpoint,
+                    const std::map<int, ManifestLayer>& written) {
+  Manifest manifest;
+  manifest.position = checkpoint;
+  manifest.graph = graph_hash(model);
+  for (const auto& [index, layer] : written) manifest.layers.push_back(layer);
+  PENSTOCK_CHECK(static_cast<int>(manifest.layers.size()) == model.graph().num_layers(),
+                 manifest.layers.size());
+  manifest.state_dict =
+      write_state_dict(folder, "weights.pt", model, gathered(folder, model, checkpoint, written));
   const std::string text = manifest_text(manifest);
   FileWriter file(folder / "manifest.json");
   file.write(text.data(), text.size());
@@ -75,19 +144,31 @@ void check_optimizer_states(const fs::path& folder, const model::Model& model,
   }
 }
 
-Checkpoint load_folder(const fs::path& folder, const model::Model& model) {
+/// The layers to be read: those that are wanted and the owners of what they share.
+std::vector<bool> layers_to_read(const model::Model& model,
+                                 const std::function<bool(LayerId)>& wanted) {
+  std::vector<bool> read(static_cast<size_t>(model.graph().num_layers()), true);
+  if (!wanted) return read;
+  for (size_t i = 0; i < read.size(); ++i) read[i] = wanted(LayerId{static_cast<int32_t>(i)});
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!wanted(LayerId{static_cast<int32_t>(i)})) continue;
+    for (const graph::WeightTie& tie : model.graph().layers()[i].ties)
+      read[tie.owner.layer.index()] = true;
+  }
+  return read;
+}
+
+Checkpoint load_folder(const fs::path& folder, const model::Model& model,
+                       const std::function<bool(LayerId)>& wanted = {}) {
   try {
     Manifest manifest = read_manifest(folder, model);
     check_optimizer_states(folder, model, manifest);
     Checkpoint checkpoint{std::move(manifest.position), {}};
+    const std::vector<bool> read = layers_to_read(model, wanted);
     for (size_t i = 0; i < manifest.layers.size(); ++i) {
-      const ManifestLayer& layer = manifest.layers[i];
-      const bool has_state = !layer.file.name.empty();
       checkpoint.layers.push_back(
-          has_state ? read_layer_file(folder, layer.file,
-                                      own_specs(model, LayerId{static_cast<int32_t>(i)}),
-                                      layer.optimizer_states)
-                    : LayerState{});
+          read[i] ? read_layer(folder, model, static_cast<int>(i), manifest.layers[i])
+                  : LayerState{.here = false});
     }
     if (manifest.graph != graph_hash(model)) {
       throw CheckpointError(
@@ -128,40 +209,54 @@ std::string advice(const fs::path& directory, const fs::path& broken, const mode
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
-                         const Checkpoint& checkpoint, int keep) {
+                         const Checkpoint& checkpoint, int keep, const Ranks& ranks) {
   if (keep < 1)
     throw ConfigError(fmt::format("expected at least 1 checkpoint to keep, found {}", keep));
   PENSTOCK_CHECK(static_cast<int>(checkpoint.layers.size()) == model.graph().num_layers(),
                  checkpoint.layers.size());
   PENSTOCK_CHECK(checkpoint.model == model.name() && checkpoint.step >= 0, checkpoint.model,
                  checkpoint.step);
-  make_checkpoint_directory(directory);
-  const SaveLock lock(directory);
-  remove_leftovers(directory);
-  const fs::path final_path = directory / checkpoint_folder_name(checkpoint.step);
-  const fs::path temporary =
-      make_temporary_folder(directory, checkpoint_folder_name(checkpoint.step));
+  const std::string name = checkpoint_folder_name(checkpoint.step);
+  std::optional<SaveLock> lock;
+  const std::string temporary = together(ranks, [&]() -> std::string {
+                                  if (!ranks.is_first()) return "";
+                                  make_checkpoint_directory(directory);
+                                  lock.emplace(directory);
+                                  remove_leftovers(directory);
+                                  return make_temporary_folder(directory, name).string();
+                                }).front();
   try {
-    write_contents(temporary, model, checkpoint);
-    publish(temporary, final_path);
+    std::map<int, ManifestLayer> written;
+    const std::vector<std::string> records = together(ranks, [&]() -> std::string {
+      written = write_layers(temporary, model, checkpoint);
+      return ranks.world == nullptr ? "" : records_text(written);
+    });
+    together(ranks, [&]() -> std::string {
+      if (!ranks.is_first()) return "";
+      for (size_t r = 1; r < records.size(); ++r) add_records(records[r], model, written);
+      write_manifest(temporary, model, checkpoint, written);
+      publish(temporary, directory / name);
+      return "";
+    });
   } catch (...) {
     std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    if (ranks.is_first()) fs::remove_all(temporary, ignored);
     throw;
   }
-  remove_old_checkpoints(directory, final_path, keep);
-  return final_path;
+  if (ranks.is_first()) remove_old_checkpoints(directory, directory / name, keep);
+  return directory / name;
 }
 
-Checkpoint load_checkpoint(const fs::path& directory, const model::Model& model) {
+Checkpoint load_checkpoint(const fs::path& directory, const model::Model& model,
+                           const std::function<bool(LayerId)>& wanted) {
   std::error_code error;
   if (!fs::is_directory(directory, error))
     throw CheckpointError(fmt::format("there is no checkpoint folder '{}'", directory.string()));
-  if (fs::exists(directory / "manifest.json", error)) return load_folder(directory, model);
+  if (fs::exists(directory / "manifest.json", error)) return load_folder(directory, model, wanted);
   fs::path folder;
   try {
     folder = latest_checkpoint(directory);
-    return load_folder(folder, model);
+    return load_folder(folder, model, wanted);
   } catch (const CheckpointError& failure) {
     throw CheckpointError(failure.what() + advice(directory, folder, model));
   }

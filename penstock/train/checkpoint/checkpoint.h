@@ -18,13 +18,15 @@
 //
 // Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is
 // replaced atomically; then all but the newest `keep` are removed. A crash at any moment leaves the
-// previous checkpoint usable.
+// previous checkpoint usable. With several ranks, which need one shared folder, each writes the
+// files of its own layers; rank 0 makes the folder, writes manifest and weights.pt and renames.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,31 +34,37 @@
 
 #include "penstock/model/model.h"
 #include "penstock/train/checkpoint/manifest.h"
+#include "penstock/train/ranks.h"
 
 namespace penstock::train {
 
 struct LayerState {
+  /// Whether this rank has the layer's state; otherwise the rest is empty.
+  bool here = true;
   /// In the order of Layer::parameters().
-  std::vector<at::Tensor> weights;
-  std::vector<at::Tensor> buffers;                           ///< in the order of Layer::buffers()
-  std::map<std::string, std::vector<at::Tensor>> optimizer;  ///< state name -> one per weight
+  std::vector<at::Tensor> weights = {};
+  std::vector<at::Tensor> buffers = {};  ///< in the order of Layer::buffers()
+  std::map<std::string, std::vector<at::Tensor>> optimizer = {};  ///< state name -> one per weight
 };
 
 struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
 };
 
-/// Returns the folder written. Throws ConfigError when `directory` cannot be made, RuntimeError
-/// when writing fails (nothing is lost then).
+/// Returns the folder written. With several ranks it is collective, each layer is here on exactly
+/// one of them, and when one rank fails all throw. Throws ConfigError when `directory` cannot be
+/// made, RuntimeError when writing fails (nothing is lost then), TimeoutError.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       const model::Model& model, const Checkpoint& checkpoint,
-                                      int keep = 2);
+                                      int keep = 2, const Ranks& ranks = {});
 
-/// The newest checkpoint in `directory` (or the checkpoint folder itself). Every size, shape, name,
-/// type and checksum is verified before anything is used. Throws CheckpointError naming the file,
-/// what was found and what was expected; when the newest is damaged it says which older one is
-/// intact.
-Checkpoint load_checkpoint(const std::filesystem::path& directory, const model::Model& model);
+/// The newest checkpoint in `directory` (or the checkpoint folder itself); with `wanted`, only the
+/// state of these layers (and of those whose weights they share), the others are not here. Every
+/// size, shape, name, type and checksum of what is read is verified before anything is used. Throws
+/// CheckpointError naming the file, what was found and what was expected; when the newest is
+/// damaged it says which older one is intact.
+Checkpoint load_checkpoint(const std::filesystem::path& directory, const model::Model& model,
+                           const std::function<bool(LayerId)>& wanted = {});
 
 /// Whether `directory` holds a checkpoint at all.
 bool has_checkpoint(const std::filesystem::path& directory);

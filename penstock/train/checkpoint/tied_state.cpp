@@ -34,7 +34,7 @@ OwnSpecs own_specs(const model::Model& model, LayerId layer) {
 LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state) {
   const graph::LayerNode& node = model.graph().layer(layer);
   if (node.ties.empty()) return state;
-  LayerState result{own(node, state.weights), state.buffers, {}};
+  LayerState result{.weights = own(node, state.weights), .buffers = state.buffers};
   for (const auto& [name, tensors] : state.optimizer) result.optimizer[name] = own(node, tensors);
   return result;
 }
@@ -42,6 +42,7 @@ LayerState own_state(const model::Model& model, LayerId layer, const LayerState&
 void restore_ties(const model::Model& model, std::vector<LayerState>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerState& state = layers[i];
+    if (!state.here) continue;
     // Ascending, and owners come first in the graph: every insertion lands where the parameter
     // belongs and finds its owner complete.
     for (const graph::WeightTie& tie : model.graph().layers()[i].ties) {

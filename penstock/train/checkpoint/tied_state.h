@@ -21,7 +21,8 @@ OwnSpecs own_specs(const model::Model& model, LayerId layer);
 /// tied ones. Shares tensors.
 LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state);
 
-/// Given every layer's own state: puts the owners' tensors where they are tied to. Shares tensors.
+/// Given the own state of the layers that are here, owners included: puts the owners' tensors where
+/// they are tied to. Shares tensors.
 /// Throws CheckpointError when a layer lacks a state of the optimiser that an owner has.
 void restore_ties(const model::Model& model, std::vector<LayerState>& layers);
 

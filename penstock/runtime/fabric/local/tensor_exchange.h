@@ -10,18 +10,13 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
-#include "penstock/runtime/barrier.h"
+#include "penstock/runtime/fabric/message.h"
+#include "penstock/runtime/fabric/wait.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
-
-struct MessageName {
-  StageId from;
-  StageId to;
-  MicroBatchId micro_batch;
-  auto operator<=>(const MessageName&) const = default;
-};
 
 /// Thread-safe. Set up before the workers start.
 class TensorExchange {
@@ -30,13 +25,9 @@ class TensorExchange {
   /// least 1).
   TensorExchange(const schedule::Schedule& schedule, int64_t credits);
 
-  /// Blocks while the channel is full. On Ready the exchange holds the tensors until they are
-  /// received.
-  WaitResult send(WorkerId from, WorkerId to, bool backward, const MessageName& name,
-                  model::Tensors tensors, CondVar::Deadline deadline);
-  /// Blocks until the message is there.
-  WaitResult receive(WorkerId from, WorkerId to, bool backward, const MessageName& name,
-                     model::Tensors& tensors, CondVar::Deadline deadline);
+  /// Fabric::send() and receive(). On Ready the exchange holds the tensors until they are received.
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait);
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait);
   /// Wakes everybody; all later calls return Closed.
   void close();
 
@@ -44,7 +35,7 @@ class TensorExchange {
   struct Channel {
     Mutex mutex;
     CondVar changed;
-    std::map<MessageName, model::Tensors> messages GUARDED_BY(mutex);
+    std::map<Message, model::Tensors> messages GUARDED_BY(mutex);
     bool closed GUARDED_BY(mutex) = false;
   };
   struct Key {
@@ -53,8 +44,10 @@ class TensorExchange {
     bool backward;
     auto operator<=>(const Key&) const = default;
   };
-  Channel& channel(const Key& key) const;
+  Key key_of(const Message& message) const;
+  Channel& channel(const Message& message) const;
 
+  schedule::WorkerTable table_;
   size_t credits_;
   std::map<Key, std::unique_ptr<Channel>> channels_;
 };

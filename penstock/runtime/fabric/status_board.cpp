@@ -1,8 +1,9 @@
-#include "penstock/runtime/status_board.h"
+#include "penstock/runtime/fabric/status_board.h"
 
 #include <fmt/format.h>
 
 #include "penstock/schedule/formats/text_format.h"
+#include "penstock/schedule/worker_table.h"
 
 namespace penstock::runtime {
 
@@ -23,6 +24,18 @@ std::string describe_wait(const Action& action) {
 }
 
 }  // namespace
+
+std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape) {
+  const schedule::WorkerTable table(shape);
+  std::vector<std::string> labels;
+  for (int32_t w = 0; w < table.num_workers(); ++w) {
+    std::string label;
+    for (const auto& held : table.held_by(WorkerId{w}))
+      label += fmt::format("{}{}", label.empty() ? "" : ", ", held.stage.value);
+    labels.push_back((table.held_by(WorkerId{w}).size() > 1 ? "stages " : "stage ") + label);
+  }
+  return labels;
+}
 
 StatusBoard::StatusBoard(std::vector<std::string> labels)
     : labels_(std::move(labels)), entries_(labels_.size()) {}

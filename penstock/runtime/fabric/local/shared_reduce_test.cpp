@@ -1,6 +1,6 @@
 // Sums over the replicas of a stage, and what happens when a replica leaves while others are still
 // at work.
-#include "penstock/runtime/shared_reduce.h"
+#include "penstock/runtime/fabric/local/shared_reduce.h"
 
 #include <ATen/Functions.h>
 #include <ATen/record_function.h>
@@ -11,12 +11,12 @@
 #include <string>
 #include <thread>
 
+#include "penstock/runtime/gradient_buffer.h"
+
 namespace penstock::runtime::testing {
 namespace {
 
-CondVar::Deadline soon(int ms = 5000) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
+Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
   constexpr int kReplicas = 3;
@@ -27,10 +27,9 @@ TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
     threads.emplace_back([&, r]() {
       Partials partials = {
           {r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
-      int64_t waiting_ns = 0;
-      EXPECT_EQ(
-          reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], soon(), waiting_ns),
-          WaitResult::Ready);
+      Wait wait = soon();
+      EXPECT_EQ(reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], wait),
+                WaitResult::Ready);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -55,10 +54,9 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
     std::vector<std::thread> threads;
     for (int r = 0; r < replicas; ++r) {
       threads.emplace_back([&, r]() {
-        int64_t waiting_ns = 0;
+        Wait wait = soon();
         model::Tensors sums;
-        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, soon(), waiting_ns),
-                  WaitResult::Ready);
+        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, wait), WaitResult::Ready);
         EXPECT_TRUE(sums.at(0).equal(expected));
       });
     }
@@ -69,24 +67,24 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
 TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
   SharedReduce reduce(2, 1);
   model::Tensors sums;
-  int64_t waiting_ns = 0;
-  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, soon(20), waiting_ns),
-            WaitResult::TimedOut);
-  EXPECT_GT(waiting_ns, 0);
+  Wait wait = soon(20);
+  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, wait), WaitResult::TimedOut);
+  EXPECT_GT(wait.waited_ns, 0);
 }
 
 TEST(BarrierTest, WhoeverLeavesAtTheDeadlineClosesIt) {
   Barrier barrier(2);
-  int64_t waiting_ns = 0;
-  EXPECT_EQ(barrier.wait(soon(20), waiting_ns), WaitResult::TimedOut);
-  EXPECT_EQ(barrier.wait(soon(), waiting_ns), WaitResult::Closed);
+  Wait wait = soon(20);
+  EXPECT_EQ(barrier.wait(wait), WaitResult::TimedOut);
+  EXPECT_EQ(barrier.wait(wait), WaitResult::Closed);
 
   Barrier three(3);
   std::thread other([&three]() {
-    int64_t other_ns = 0;
-    EXPECT_EQ(three.wait(soon(20'000), other_ns), WaitResult::Closed);
+    Wait long_wait = soon(20'000);
+    EXPECT_EQ(three.wait(long_wait), WaitResult::Closed);
   });
-  EXPECT_EQ(three.wait(soon(50), waiting_ns), WaitResult::TimedOut);
+  Wait short_wait = soon(50);
+  EXPECT_EQ(three.wait(short_wait), WaitResult::TimedOut);
   other.join();
 }
 
@@ -96,23 +94,22 @@ WeakStorage weak(const at::Tensor& tensor) { return tensor.storage().getWeakStor
 TEST(SharedReduceTest, WhoComesAfterATimeoutFindsItClosed) {
   SharedReduce reduce(2, 1);
   model::Tensors sums;
-  int64_t waiting_ns = 0;
+  Wait wait = soon(20);
   at::Tensor part = at::ones({2});
   const WeakStorage memory = weak(part);
-  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(20), waiting_ns),
-            WaitResult::TimedOut);
+  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, wait), WaitResult::TimedOut);
   EXPECT_FALSE(memory.expired());
-  EXPECT_EQ(reduce.run(1, {{1, {at::ones({2})}}}, sums, soon(), waiting_ns), WaitResult::Closed);
+  EXPECT_EQ(reduce.run(1, {{1, {at::ones({2})}}}, sums, wait), WaitResult::Closed);
   EXPECT_TRUE(sums.empty());
 }
 
 TEST(SharedReduceTest, NothingIsKeptAfterASum) {
   SharedReduce reduce(1, 1);
   model::Tensors sums;
-  int64_t waiting_ns = 0;
+  Wait wait = soon();
   at::Tensor part = at::ones({2});
   const WeakStorage memory = weak(part);
-  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, soon(), waiting_ns), WaitResult::Ready);
+  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, wait), WaitResult::Ready);
   EXPECT_FALSE(memory.expired());
   sums.clear();
   EXPECT_TRUE(memory.expired());
@@ -154,10 +151,9 @@ void leave_between_the_barriers(bool by_timeout) {
   std::thread slow([&]() {
     const Halt halt(halted, go);
     model::Tensors sums;
-    int64_t waiting_ns = 0;
+    Wait wait = soon(20'000);
     Partials partials = {{1, {at::ones({8}), at::ones({8}), at::ones({8})}}};
-    EXPECT_EQ(reduce.run(1, std::move(partials), sums, soon(20'000), waiting_ns),
-              WaitResult::Closed);
+    EXPECT_EQ(reduce.run(1, std::move(partials), sums, wait), WaitResult::Closed);
     EXPECT_TRUE(sums.empty());
   });
   at::Tensor part = at::ones({8});
@@ -165,9 +161,8 @@ void leave_between_the_barriers(bool by_timeout) {
   Partials partials = {{0, {at::ones({8}), at::ones({8}), std::move(part)}}};
   std::thread fast([&]() {
     model::Tensors sums;
-    int64_t waiting_ns = 0;
-    const WaitResult result =
-        reduce.run(0, std::move(partials), sums, soon(by_timeout ? 500 : 20'000), waiting_ns);
+    Wait wait = soon(by_timeout ? 500 : 20'000);
+    const WaitResult result = reduce.run(0, std::move(partials), sums, wait);
     EXPECT_EQ(result, by_timeout ? WaitResult::TimedOut : WaitResult::Closed);
   });
   halted.get_future().wait();

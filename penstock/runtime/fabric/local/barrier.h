@@ -3,22 +3,19 @@
 
 #include <cstdint>
 
+#include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
-
-/// Why a wait ended.
-enum class WaitResult : uint8_t { Ready, TimedOut, Closed };
 
 /// Thread-safe.
 class Barrier {
  public:
   explicit Barrier(int parties) : parties_(parties) {}
 
-  /// Blocks until all parties have called it; adds the time spent waiting to `waiting_ns`. Who
-  /// leaves at the deadline closes the barrier: it has been counted, so that the next to come would
-  /// find all there.
-  WaitResult wait(CondVar::Deadline deadline, int64_t& waiting_ns);
+  /// Blocks until all parties have called it. A party that times out closes the barrier, because it
+  /// was already counted: the next to come would find all parties there.
+  WaitResult wait(Wait& wait);
   /// Wakes everybody; all later calls return Closed.
   void close();
 

@@ -1,10 +1,10 @@
-#include "penstock/runtime/barrier.h"
+#include "penstock/runtime/fabric/local/barrier.h"
 
 #include <chrono>
 
 namespace penstock::runtime {
 
-WaitResult Barrier::wait(CondVar::Deadline deadline, int64_t& waiting_ns) {
+WaitResult Barrier::wait(Wait& wait) {
   const auto start = std::chrono::steady_clock::now();
   MutexLock lock(mutex_);
   if (closed_) return WaitResult::Closed;
@@ -15,9 +15,10 @@ WaitResult Barrier::wait(CondVar::Deadline deadline, int64_t& waiting_ns) {
     changed_.notify_all();
     return WaitResult::Ready;
   }
-  const bool ready = changed_.wait_until(
-      mutex_, deadline, [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
-  waiting_ns +=
+  const bool ready = changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return closed_ || generation_ != mine;
+  });
+  wait.waited_ns +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
           .count();
   if (generation_ != mine) return WaitResult::Ready;

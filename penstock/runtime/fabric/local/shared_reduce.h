@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "penstock/runtime/barrier.h"
-#include "penstock/runtime/gradient_buffer.h"
+#include "penstock/runtime/fabric/local/barrier.h"
+#include "penstock/runtime/fabric/partials.h"
 
 namespace penstock::runtime {
 
@@ -23,14 +23,10 @@ class SharedReduce {
         barrier_(replicas),
         contributions_(static_cast<size_t>(replicas)) {}
 
-  /// Sets `sums` to the sum over the groups of all replicas, ascending; undefined tensors count as
-  /// zero and stay undefined if undefined everywhere. `partials` must be exclusive to the caller
-  /// (GradientBuffer::take_exclusive) and is used up. The sum is shared between the replicas and
-  /// must not be written to. Blocks until all replicas are here; adds the time spent waiting for
-  /// them to `waiting_ns`. Unless it returns Ready, `partials` live on as long as this object:
-  /// others may be reading them. After a timeout the object is closed.
-  WaitResult run(int replica, Partials partials, model::Tensors& sums, CondVar::Deadline deadline,
-                 int64_t& waiting_ns);
+  /// Fabric::sum() of the stage. The sums are shared between the replicas. Unless it returns Ready,
+  /// `partials` live on as long as this object: others may be reading them. After a timeout the
+  /// object is closed.
+  WaitResult run(int replica, Partials partials, model::Tensors& sums, Wait& wait);
   void close() { barrier_.close(); }
 
  private:

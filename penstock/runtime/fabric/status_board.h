@@ -8,16 +8,20 @@
 #include <vector>
 
 #include "penstock/schedule/action.h"
+#include "penstock/schedule/schedule.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
+
+/// "stage 1", "stages 0, 3": what each worker holds.
+std::vector<std::string> worker_labels(const schedule::ScheduleShape& shape);
 
 /// Thread-safe. Each worker writes its own entry only; anyone may read.
 class StatusBoard {
  public:
   enum class State : uint8_t { Idle, Computing, Waiting, Done, Failed };
 
-  /// `labels`: what each worker holds, "stage 1".
+  /// `labels`: what each worker holds, worker_labels().
   explicit StatusBoard(std::vector<std::string> labels);
 
   void set(WorkerId worker, State state, const schedule::Action& action);

@@ -1,4 +1,4 @@
-#include "penstock/runtime/shared_reduce.h"
+#include "penstock/runtime/fabric/local/shared_reduce.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -7,12 +7,10 @@
 
 namespace penstock::runtime {
 
-WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums,
-                             CondVar::Deadline deadline, int64_t& waiting_ns) {
+WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums, Wait& wait) {
   const at::NoGradGuard no_grad;
   contributions_[static_cast<size_t>(replica)] = std::move(partials);
-  if (const WaitResult result = barrier_.wait(deadline, waiting_ns); result != WaitResult::Ready)
-    return result;
+  if (const WaitResult result = barrier_.wait(wait); result != WaitResult::Ready) return result;
 
   std::vector<const GroupGradients*> groups;
   for (const Partials& contribution : contributions_) {
@@ -38,7 +36,7 @@ WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sum
         result[i].view(-1).narrow(0, begin, length).add_(part.view(-1).narrow(0, begin, length));
     }
   }
-  const WaitResult waited = barrier_.wait(deadline, waiting_ns);
+  const WaitResult waited = barrier_.wait(wait);
   if (waited != WaitResult::Ready) return waited;
   contributions_[static_cast<size_t>(replica)].clear();
   sums = std::move(result);

@@ -1,0 +1,120 @@
+// The seam: everything that crosses workers during one run goes through a Fabric, whether the
+// workers are threads of one process, processes of one machine, or machines. Workers know schedules
+// and tensors; only a fabric knows transports.
+//
+//   std::unique_ptr<Fabric> fabric = world.open(setup);                      // on every rank
+//   if (fabric->begin(worker, mini_batch)) ...                               // the stop gate
+//   fabric->send({.from = StageId{0}, .to = StageId{1}, ...}, tensors, wait)     // SEND
+//   fabric->receive(message, tensors, wait)                                      // RECV
+//   fabric->sum(stage, replica, std::move(partials), sums, wait)                 // SYNC
+//   fabric->combine(share, totals, wait)                                         // NORM
+//   const RunOutcome outcome = fabric->finish(wait);                             // on every rank
+//
+// Ownership: a fabric holds a reference to every tensor that it was given until nobody on the other
+// side can still read it. So a tensor whose only reference is the caller's is the caller's alone
+// (is_exclusive()), whatever the transport: reference counts decide everywhere whether memory may
+// be written to.
+//
+// Failures: the first fail() on any rank closes the fabric: every blocked call returns Closed, all
+// later ones do at once, and finish() throws that first failure on every rank.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/model/layer.h"
+#include "penstock/runtime/fabric/message.h"
+#include "penstock/runtime/fabric/mini_batch_stats.h"
+#include "penstock/runtime/fabric/norm_exchange.h"
+#include "penstock/runtime/fabric/partials.h"
+#include "penstock/runtime/fabric/site.h"
+#include "penstock/runtime/fabric/status_board.h"
+#include "penstock/runtime/fabric/wait.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::runtime {
+
+/// What a fabric has to know of a run. Everything but `stop` and `on_mini_batch` is the same on
+/// every rank. References must outlive the fabric.
+struct RunSetup {
+  const schedule::Schedule& schedule;    ///< lowered and verified
+  std::vector<size_t> weights_of_stage;  ///< number of weight tensors of each stage
+  std::vector<TieGroup> ties = {};
+  size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers
+  MessageLayout layout = {};
+  std::function<int64_t(MiniBatchId)> mini_batch_samples = {};
+  /// Called on rank 0 when all samples of a mini-batch have gone through the loss, one call at a
+  /// time, from any thread. False ends the run early, on every rank. Empty: go on.
+  std::function<bool(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  /// Set to true, on whichever rank, it ends the run early. May be null.
+  const std::atomic<bool>* stop = nullptr;
+  int64_t credits = 4;  ///< messages per channel that are sent before a send may wait
+};
+
+/// How a run ended; the same on every rank.
+struct RunOutcome {
+  /// Those that were run, in order. All workers have finished the same ones.
+  std::vector<MiniBatchStats> mini_batches;
+};
+
+/// One run. Thread-safe: the workers of the rank call it at the same time; calls for one worker
+/// come from one thread. Blocking calls return TimedOut at the deadline; then the run cannot go on.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  Fabric() = default;
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  /// When the run began, on this rank's clock (steady_clock, ns): 0 of the timelines of all ranks.
+  virtual int64_t origin_ns() const = 0;
+
+  /// Hands a message over. Blocks while the channel (from worker to worker, per direction) is full.
+  /// The tensors must not be written to afterwards.
+  virtual WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) = 0;
+  /// Blocks until the message is there. The tensors must not be written to unless they are
+  /// exclusive. Order and number are those of send(); undefined tensors arrive undefined.
+  virtual WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) = 0;
+
+  /// Sets `sums` to the sum over the gradient groups of all replicas of the stage, ascending, so
+  /// that results depend neither on timing nor on the transport nor on the number of replicas;
+  /// undefined tensors count as zero and stay undefined if undefined everywhere. `partials` must be
+  /// exclusive to the caller (GradientBuffer::take_exclusive) and is used up. The sums must not be
+  /// written to unless they are exclusive. Blocks until all replicas have called it.
+  virtual WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                         Wait& wait) = 0;
+
+  /// Adds up tied gradients and the norm over all workers (norm_exchange.h). Blocks until every
+  /// worker of the job has called it. Between calls nothing of the share is kept.
+  virtual WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) = 0;
+
+  /// Whether the worker may begin the mini-batch. After an early stop no worker begins a later one
+  /// than any other has begun. Cheap; to be called when a worker meets a mini-batch for the first
+  /// time.
+  virtual bool begin(WorkerId worker, MiniBatchId mini_batch) = 0;
+
+  /// The loss of one micro-batch, from the stage that makes it. Those of a mini-batch are added up
+  /// in the order of its micro-batches.
+  virtual void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
+                      const MiniBatchStats& part) = 0;
+
+  /// Keeps the first failure and closes the fabric on every rank. Never throws.
+  virtual void fail(std::exception_ptr failure) noexcept = 0;
+
+  /// What this rank's workers are doing; they note it themselves.
+  virtual StatusBoard& board() = 0;
+  /// One line per worker, of all ranks that can be reached: who waits for what, or what else it
+  /// does.
+  virtual std::string who_waits() = 0;
+
+  /// Ends the run on this rank, when all of its workers are done or have failed; blocks until the
+  /// other ranks have. Throws the first failure; TimeoutError when a rank does not answer.
+  virtual RunOutcome finish(Wait& wait) = 0;
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,97 @@
+#include "penstock/runtime/fabric/local/local_fabric.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<const std::atomic<bool>*> stops_of(const std::vector<const RunSetup*>& setups) {
+  std::vector<const std::atomic<bool>*> stops;
+  for (const RunSetup* setup : setups) stops.push_back(setup->stop);
+  return stops;
+}
+
+}  // namespace
+
+LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
+    : origin_ns(now_ns()),
+      exchange(setups.front()->schedule, setups.front()->credits),
+      board(worker_labels(setups.front()->schedule.shape)),
+      gate(stops_of(setups)),
+      losses(setups.front()->schedule.shape.num_mini_batches(), setups.front()->mini_batch_samples,
+             [this, go_on = setups.front()->on_mini_batch](MiniBatchId mini_batch,
+                                                           const MiniBatchStats& stats) {
+               if (go_on && !go_on(mini_batch, stats)) gate.stop();
+             }),
+      end(static_cast<int>(setups.size())) {
+  const RunSetup& setup = *setups.front();
+  const schedule::ScheduleShape& shape = setup.schedule.shape;
+  for (size_t s = 0; s < setup.weights_of_stage.size(); ++s) {
+    const int replicas = shape.replicas[s];
+    reduces.push_back(replicas > 1
+                          ? std::make_unique<SharedReduce>(replicas, setup.weights_of_stage[s])
+                          : nullptr);
+  }
+  if (shape.global_norm) {
+    norms = std::make_unique<NormTable>(static_cast<int>(setup.schedule.workers.size()), setup.ties,
+                                        setup.num_model_weights);
+  }
+}
+
+void LocalRun::fail(std::exception_ptr failure) noexcept {
+  {
+    MutexLock lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  exchange.close();
+  for (const auto& reduce : reduces) {
+    if (reduce) reduce->close();
+  }
+  if (norms) norms->close();
+}
+
+void LocalRun::rethrow_failure() {
+  MutexLock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+WaitResult LocalFabric::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                            Wait& wait) {
+  SharedReduce* reduce = run_->reduces[stage.index()].get();
+  PENSTOCK_CHECK(reduce != nullptr, "stage", stage, "has one replica: there is nothing to sum");
+  return reduce->run(replica, std::move(partials), sums, wait);
+}
+
+WaitResult LocalFabric::combine(NormShare share, NormTotals& totals, Wait& wait) {
+  PENSTOCK_CHECK(run_->norms != nullptr, "the schedule has no NORM");
+  const WorkerId worker = share.worker;
+  const MiniBatchId mini_batch = share.mini_batch;
+  const WaitResult result = run_->norms->combine(std::move(share), totals, wait);
+  if (result == WaitResult::Ready && worker.value == 0)
+    run_->losses.set_norm(mini_batch, totals.norm);
+  return result;
+}
+
+RunOutcome LocalFabric::finish(Wait& wait) {
+  const WaitResult result = run_->end.wait(wait);
+  run_->rethrow_failure();
+  if (result != WaitResult::Ready) {
+    throw TimeoutError(
+        fmt::format("another rank has not finished its run; the workers are:{}", who_waits()));
+  }
+  return {.mini_batches = run_->losses.take(run_->gate.last_started() + 1)};
+}
+
+}  // namespace penstock::runtime

@@ -1,0 +1,73 @@
+// The fabric of workers in one process: tensors by reference, sums and tables in shared memory.
+// Messages and bytes on the wire: none. Internal to runtime.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/fabric/fabric.h"
+#include "penstock/runtime/fabric/local/loss_collector.h"
+#include "penstock/runtime/fabric/local/norm_table.h"
+#include "penstock/runtime/fabric/local/shared_reduce.h"
+#include "penstock/runtime/fabric/local/stop_gate.h"
+#include "penstock/runtime/fabric/local/tensor_exchange.h"
+
+namespace penstock::runtime {
+
+/// What the workers of one run share, whichever of the ranks in this process they belong to.
+/// Thread-safe.
+class LocalRun {
+ public:
+  /// `setups`: one per rank. What is the same on every rank is taken from rank 0's.
+  explicit LocalRun(const std::vector<const RunSetup*>& setups);
+
+  void fail(std::exception_ptr failure) noexcept;
+  void rethrow_failure();
+
+  const int64_t origin_ns;
+  TensorExchange exchange;
+  std::vector<std::unique_ptr<SharedReduce>> reduces;  ///< per stage; null without replicas
+  std::unique_ptr<NormTable> norms;                    ///< null unless the schedule has NORM
+  StatusBoard board;
+  StopGate gate;
+  LossCollector losses;
+  Barrier end;  ///< of the ranks
+
+ private:
+  Mutex mutex_;
+  std::exception_ptr failure_ GUARDED_BY(mutex_);
+};
+
+/// One rank's end of it.
+class LocalFabric : public Fabric {
+ public:
+  explicit LocalFabric(std::shared_ptr<LocalRun> run) : run_(std::move(run)) {}
+
+  int64_t origin_ns() const override { return run_->origin_ns; }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
+    return run_->exchange.send(message, std::move(tensors), wait);
+  }
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
+    return run_->exchange.receive(message, tensors, wait);
+  }
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                 Wait& wait) override;
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
+  bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }
+  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
+              const MiniBatchStats& part) override {
+    run_->losses.add(mini_batch, micro_batch, part);
+  }
+  void fail(std::exception_ptr failure) noexcept override { run_->fail(std::move(failure)); }
+  StatusBoard& board() override { return run_->board; }
+  std::string who_waits() override { return run_->board.report(); }
+  RunOutcome finish(Wait& wait) override;
+
+ private:
+  std::shared_ptr<LocalRun> run_;
+};
+
+}  // namespace penstock::runtime

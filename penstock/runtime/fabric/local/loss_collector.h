@@ -1,0 +1,42 @@
+// Collects losses from the workers of the output stage. Those of a mini-batch are added up in the
+// order of its micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "penstock/runtime/fabric/mini_batch_stats.h"
+#include "penstock/util/ids.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::runtime {
+
+/// Thread-safe.
+class LossCollector {
+ public:
+  using Done = std::function<void(MiniBatchId, const MiniBatchStats&)>;
+  /// `done` is called, one call at a time, when all samples of a mini-batch are there.
+  LossCollector(int64_t mini_batches, std::function<int64_t(MiniBatchId)> samples_of, Done done);
+
+  void add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
+  void set_norm(MiniBatchId mini_batch, double norm);
+  /// The first `count` mini-batches.
+  std::vector<MiniBatchStats> take(int64_t count);
+
+ private:
+  struct Open {
+    std::map<MicroBatchId, MiniBatchStats> parts;
+    int64_t samples = 0;
+  };
+  void add_up(MiniBatchId mini_batch, const Open& open) REQUIRES(mutex_);
+
+  std::function<int64_t(MiniBatchId)> samples_of_;
+  Done done_;
+  Mutex mutex_;
+  std::vector<MiniBatchStats> stats_ GUARDED_BY(mutex_);
+  std::map<MiniBatchId, Open> open_ GUARDED_BY(mutex_);  ///< not all samples are there
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,97 @@
+#include "penstock/runtime/fabric/local/tensor_exchange.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+using schedule::Action;
+
+namespace {
+
+/// Adds the time that it lives to a wait.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Wait& wait) : wait_(wait), start_(std::chrono::steady_clock::now()) {}
+  ~Stopwatch() {
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    wait_.waited_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  Wait& wait_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace
+
+TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credits)
+    : table_(schedule.shape), credits_(static_cast<size_t>(std::max<int64_t>(credits, 1))) {
+  for (const std::vector<Action>& actions : schedule.workers) {
+    for (const Action& action : actions) {
+      if (!schedule::is_send(action.op)) continue;
+      auto& slot = channels_[key_of({.backward = action.op == schedule::Op::SendBackward,
+                                     .from = action.stage,
+                                     .to = action.peer,
+                                     .micro_batch = action.micro_batch})];
+      if (!slot) slot = std::make_unique<Channel>();
+    }
+  }
+}
+
+TensorExchange::Key TensorExchange::key_of(const Message& message) const {
+  return {table_.worker_of(message.from, message.micro_batch),
+          table_.worker_of(message.to, message.micro_batch), message.backward};
+}
+
+TensorExchange::Channel& TensorExchange::channel(const Message& message) const {
+  const auto found = channels_.find(key_of(message));
+  PENSTOCK_CHECK(found != channels_.end(), "no channel from stage", message.from, "to stage",
+                 message.to, "for micro-batch", message.micro_batch);
+  return *found->second;
+}
+
+WaitResult TensorExchange::send(const Message& message, model::Tensors tensors, Wait& wait) {
+  const Stopwatch stopwatch(wait);
+  Channel& c = channel(message);
+  MutexLock lock(c.mutex);
+  const bool ready = c.changed.wait_until(c.mutex, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return c.closed || c.messages.size() < credits_;
+  });
+  if (c.closed) return WaitResult::Closed;
+  if (!ready) return WaitResult::TimedOut;
+  const bool inserted = c.messages.emplace(message, std::move(tensors)).second;
+  PENSTOCK_CHECK(inserted, "message sent twice: stages", message.from, message.to, "micro-batch",
+                 message.micro_batch);
+  c.changed.notify_all();
+  return WaitResult::Ready;
+}
+
+WaitResult TensorExchange::receive(const Message& message, model::Tensors& tensors, Wait& wait) {
+  const Stopwatch stopwatch(wait);
+  Channel& c = channel(message);
+  MutexLock lock(c.mutex);
+  const bool ready = c.changed.wait_until(c.mutex, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return c.closed || c.messages.contains(message);
+  });
+  if (c.closed) return WaitResult::Closed;
+  if (!ready) return WaitResult::TimedOut;
+  auto node = c.messages.extract(message);
+  tensors = std::move(node.mapped());
+  c.changed.notify_all();
+  return WaitResult::Ready;
+}
+
+void TensorExchange::close() {
+  for (auto& [key, c] : channels_) {
+    MutexLock lock(c->mutex);
+    c->closed = true;
+    c->changed.notify_all();
+  }
+}
+
+}  // namespace penstock::runtime

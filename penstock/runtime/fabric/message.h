@@ -1,0 +1,36 @@
+// What travels between two stages for one micro-batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "penstock/util/ids.h"
+
+namespace penstock::runtime {
+
+/// The name of a message: a message is found by its name, never by its place in a queue. The stages
+/// and the micro-batch say which workers send and receive it (schedule::WorkerTable).
+struct Message {
+  bool backward = false;  ///< gradients, towards the input; otherwise activations
+  StageId from;
+  StageId to;
+  MicroBatchId micro_batch;
+  auto operator<=>(const Message&) const = default;
+};
+
+/// One tensor of a message.
+struct TensorLayout {
+  std::vector<int64_t> sizes;
+  at::ScalarType type = at::kFloat;
+  bool operator==(const TensorLayout&) const = default;
+};
+
+/// What a message holds, so that a receiver can provide the memory before anything arrives. A
+/// tensor may be undefined instead (a gradient that is zero). Pure; thread-safe.
+using MessageLayout = std::function<std::vector<TensorLayout>(const Message&)>;
+
+}  // namespace penstock::runtime

@@ -1,0 +1,56 @@
+#include "penstock/runtime/fabric/site.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+Site Site::one_rank(int workers) {
+  return {.rank = 0, .rank_of_worker = std::vector<int>(static_cast<size_t>(workers), 0)};
+}
+
+int Site::num_ranks() const {
+  if (rank_of_worker.empty()) return 0;
+  return *std::max_element(rank_of_worker.begin(), rank_of_worker.end()) + 1;
+}
+
+std::vector<WorkerId> Site::own_workers() const {
+  std::vector<WorkerId> workers;
+  for (int w = 0; w < num_workers(); ++w) {
+    if (holds(WorkerId{w})) workers.push_back(WorkerId{w});
+  }
+  return workers;
+}
+
+void validate(const Site& site) {
+  if (site.rank_of_worker.empty()) throw ConfigError("a job needs at least 1 worker, found none");
+  if (!site.device_of_worker.empty() &&
+      site.device_of_worker.size() != site.rank_of_worker.size()) {
+    throw ConfigError(fmt::format("expected a device for each of the {} workers, found {}",
+                                  site.rank_of_worker.size(), site.device_of_worker.size()));
+  }
+  const int workers = site.num_workers();
+  std::vector<bool> has_worker(static_cast<size_t>(workers), false);
+  for (int w = 0; w < workers; ++w) {
+    const int rank = site.rank_of_worker[static_cast<size_t>(w)];
+    // More ranks than workers would leave one without.
+    if (rank < 0 || rank >= workers) {
+      throw ConfigError(fmt::format("worker {} is on rank {}, expected a rank from 0 to {}", w,
+                                    rank, workers - 1));
+    }
+    has_worker[static_cast<size_t>(rank)] = true;
+  }
+  for (int rank = 0; rank < site.num_ranks(); ++rank) {
+    if (!has_worker[static_cast<size_t>(rank)])
+      throw ConfigError(fmt::format("rank {} of {} has no worker", rank, site.num_ranks()));
+  }
+  if (site.rank < 0 || site.rank >= site.num_ranks()) {
+    throw ConfigError(fmt::format("this process is rank {}, expected a rank from 0 to {}",
+                                  site.rank, site.num_ranks() - 1));
+  }
+}
+
+}  // namespace penstock::runtime

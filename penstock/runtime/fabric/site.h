@@ -1,0 +1,36 @@
+// Where the workers of a job are: which rank (process) runs each of them, on which device.
+//
+//   const Site site = Site::one_rank(4);          // four threads of this process
+//   Site{.rank = 1, .rank_of_worker = {0, 0, 1}}  // the second of two ranks, which holds worker 2
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "penstock/util/ids.h"
+
+namespace penstock::runtime {
+
+/// A plain value. The same on every rank except for `rank`.
+struct Site {
+  int rank = 0;                                   ///< this process
+  std::vector<int> rank_of_worker;                ///< per worker, from 0 without gaps
+  std::vector<at::Device> device_of_worker = {};  ///< per worker; empty: the CPU for all
+
+  /// All workers in this process.
+  static Site one_rank(int workers);
+
+  int num_workers() const { return static_cast<int>(rank_of_worker.size()); }
+  int num_ranks() const;
+  /// Whether this rank runs the worker.
+  bool holds(WorkerId worker) const { return rank_of_worker[worker.index()] == rank; }
+  /// The workers that this rank runs, ascending.
+  std::vector<WorkerId> own_workers() const;
+};
+
+/// Throws ConfigError when there is no worker, a rank has none, `rank` is not one of them, or the
+/// devices are not one per worker. O(workers).
+void validate(const Site& site);
+
+}  // namespace penstock::runtime

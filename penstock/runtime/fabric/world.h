@@ -1,0 +1,44 @@
+// The ranks of one job, of which this process is one: who they are, and what they decide together
+// between runs. Lives as long as the pipelines that use it.
+//
+//   const std::unique_ptr<World> world = make_local_world(4);   // four threads of this process
+//   Pipeline pipeline(model, ..., {.world = world.get()});
+//
+// Every call but site() is collective: all ranks make the same calls in the same order.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/fabric/fabric.h"
+
+namespace penstock::runtime {
+
+/// Not thread-safe: one thread of each rank calls it.
+class World {
+ public:
+  virtual ~World() = default;
+  World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  virtual const Site& site() const = 0;
+
+  /// The fabric of one run. Blocks until all ranks are there. Throws TimeoutError, and RuntimeError
+  /// when ranks do not fit together.
+  virtual std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) = 0;
+
+  /// Every rank's text, by rank; for small things that ranks agree on. Throws TimeoutError.
+  virtual std::vector<std::string> all_gather(const std::string& text, Wait& wait) = 0;
+
+  /// The mean of a list of tensors over the replicas of a stage, added in their order: `own` holds
+  /// those of the replicas on this rank, by replica. Returns nothing on a rank without one. What it
+  /// returns is shared with nobody. Throws TimeoutError.
+  virtual model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
+                                 Wait& wait) = 0;
+};
+
+}  // namespace penstock::runtime

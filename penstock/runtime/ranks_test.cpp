@@ -1,0 +1,250 @@
+// Several ranks train one model together: every rank makes the same calls and holds its own workers
+// only, and the result is that of one rank, bit for bit. The ranks are threads here
+// (make_local_ranks); what carries the messages is the conformance suite's subject.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "penstock/runtime/fabric/faulty/faulty_world.h"
+#include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/test_support.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using schedule::Kind;
+using schedule::WeightPolicy;
+using ::testing::HasSubstr;
+
+/// Calls body(world, rank) in a thread per rank and returns what each threw.
+template <class Body>
+std::vector<std::string> on_ranks(const std::vector<int>& rank_of_worker, Body body) {
+  const auto worlds = make_local_ranks(rank_of_worker);
+  std::vector<std::string> failures(worlds.size());
+  std::vector<std::jthread> threads;
+  for (size_t r = 0; r < worlds.size(); ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        body(*worlds[r], r);
+      } catch (const std::exception& error) {
+        failures[r] = error.what();
+      }
+    });
+  }
+  threads.clear();
+  return failures;
+}
+
+/// Puts together what the ranks have.
+Trained joined(const std::vector<Trained>& parts) {
+  Trained all = parts.front();
+  for (const Trained& part : parts) {
+    EXPECT_EQ(part.losses, all.losses);
+    for (size_t l = 0; l < part.layers.size(); ++l) {
+      if (!part.layers[l].here) {
+        EXPECT_TRUE(part.layers[l].weights.empty());
+        continue;
+      }
+      EXPECT_TRUE(&part == &parts.front() || !all.layers[l].here) << "layer " << l << " twice";
+      all.layers[l] = part.layers[l];
+    }
+  }
+  for (const LayerSnapshot& layer : all.layers) EXPECT_TRUE(layer.here);
+  return all;
+}
+
+struct RankCase {
+  Case setup;
+  std::vector<std::vector<int>> placements;
+};
+
+std::vector<RankCase> rank_cases() {
+  const std::vector<std::vector<int>> four = {{0, 1, 2, 3}, {0, 0, 1, 1}, {1, 0, 0, 1}};
+  return {
+      {{.kind = Kind::OneFOneB, .replicas = {2, 1, 1}, .policy = WeightPolicy::Stash, .parts = 2},
+       four},
+      {{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::VerticalSync},
+       {{0, 1}, {1, 0}}},
+      {{.kind = Kind::TwoBuffered,
+        .replicas = {1, 1, 1},
+        .policy = WeightPolicy::TwoBuffered,
+        .parts = 4},
+       {{0, 1, 2}, {0, 1, 0}}},
+      {{.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}, four},
+      {{.kind = Kind::GPipe, .replicas = {2, 2}, .parts = 4, .norm = true, .max_grad_norm = 0.5},
+       four},
+      {{.kind = Kind::ZbH1,
+        .replicas = {1, 1, 1, 1},
+        .parts = 4,
+        .recompute = {true, false, true, false}},
+       four},
+      {{.kind = Kind::ZbV, .replicas = {1, 1, 1, 1}, .parts = 4, .norm = true}, {{0, 1}}},
+      {{.kind = Kind::Chimera, .replicas = {2, 2, 2, 2}, .parts = 4}, four},
+  };
+}
+
+TEST(RanksTest, TrainAsOneRankBitForBit) {
+  const model::Model model = skip_model(0.1);
+  for (const RankCase& test : rank_cases()) {
+    const Trained expected = train(model, test.setup);
+    for (const std::vector<int>& ranks : test.placements) {
+      SCOPED_TRACE(fmt::format("{} on ranks {}", schedule::to_string(test.setup.kind),
+                               fmt::join(ranks, " ")));
+      std::vector<Trained> parts(Site{.rank_of_worker = ranks}.num_ranks());
+      const auto failures = on_ranks(ranks, [&](World& world, size_t rank) {
+        parts[rank] = train(model, test.setup, &world);
+      });
+      ASSERT_THAT(failures, ::testing::Each(""));
+      for (size_t w = 0; w < ranks.size(); ++w) {
+        for (size_t r = 0; r < parts.size(); ++r) {
+          const bool here = static_cast<size_t>(ranks[w]) == r;
+          EXPECT_EQ(parts[r].run.timeline.workers[w].empty(), !here);
+          EXPECT_EQ(parts[r].run.peak_versions[w] > 0, here);
+        }
+      }
+      expect_same_bits(joined(parts), expected);
+    }
+  }
+}
+
+/// Batch norm, whose statistics differ between replicas, and a weight that two stages share.
+model::Model tied_norm_model() {
+  model::ModelBuilder net("tied_norm");
+  model::Value x = net.input({8, 1, 1});
+  x = net.batch_norm2d(net.conv2d(x, {.channels = 8, .kernel = 1, .name = "first"}));
+  x = net.flatten(net.relu(x));
+  x = net.tanh(net.linear(x, {.features = 8, .name = "embed"}));
+  x = net.tanh(net.linear(x, {.features = 8, .name = "middle"}));
+  net.tie("middle", "weight", "embed", "weight");
+  return net.build(net.linear(x, {.features = 4, .name = "last"}));
+}
+
+TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
+  const model::Model model = tied_norm_model();
+  const Case setup{.kind = Kind::GPipe,
+                   .replicas = {3, 1},
+                   .parts = 6,
+                   .samples = 12 * 5,
+                   .norm = true,
+                   .sample = {8, 1, 1}};
+  const Trained expected = train(model, setup);
+  const std::vector<int> ranks = {0, 1, 2, 1};
+  std::vector<Trained> parts(3);
+  const auto failures = on_ranks(
+      ranks, [&](World& world, size_t rank) { parts[rank] = train(model, setup, &world); });
+  ASSERT_THAT(failures, ::testing::Each(""));
+  const Trained all = joined(parts);
+  expect_same_bits(all, expected);
+  for (size_t l = 0; l < all.layers.size(); ++l) {
+    for (size_t b = 0; b < all.layers[l].buffers.size(); ++b)
+      EXPECT_TRUE(all.layers[l].buffers[b].equal(expected.layers[l].buffers[b])) << l;
+  }
+  // The second stage is on rank 1 alone; replica 0 of the first, which snapshots it, on rank 0.
+  EXPECT_FALSE(parts[2].layers.front().here);
+  EXPECT_FALSE(parts[0].layers.back().here);
+}
+
+TEST(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
+  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  const auto failures = on_ranks({0, 1, 2}, [&](World& world, size_t) {
+    // A world that kills its own worker; the others' faults concern nobody.
+    struct Borrowed : World {
+      explicit Borrowed(World& w) : inner(w) {}
+      const Site& site() const override { return inner.site(); }
+      std::unique_ptr<Fabric> open(const RunSetup& s, Wait& w) override { return inner.open(s, w); }
+      std::vector<std::string> all_gather(const std::string& t, Wait& w) override {
+        return inner.all_gather(t, w);
+      }
+      model::Tensors average(int n, const std::map<int, model::Tensors>& o, Wait& w) override {
+        return inner.average(n, o, w);
+      }
+      World& inner;
+    };
+    const auto faulty = make_faulty_world(std::make_unique<Borrowed>(world),
+                                          {.kill = Faults::Kill{.worker = WorkerId{2}, .call = 5}});
+    train(skip_model(), setup, faulty.get());
+  });
+  for (const std::string& failure : failures)
+    EXPECT_THAT(failure, HasSubstr("worker 2 (stage 2) failed in"));
+}
+
+TEST(RanksTest, APipelineForOtherWorkersIsRefused) {
+  const auto world = make_local_world(3);
+  EXPECT_THROW(train(skip_model(), {.kind = Kind::GPipe, .replicas = {1, 1}}, world.get()),
+               ConfigError);
+}
+
+/// Checks every message against the layout that receivers are told beforehand.
+class LayoutFabric : public Fabric {
+ public:
+  LayoutFabric(std::unique_ptr<Fabric> inner, MessageLayout layout, std::atomic<int64_t>& messages)
+      : inner_(std::move(inner)), layout_(std::move(layout)), messages_(messages) {}
+  int64_t origin_ns() const override { return inner_->origin_ns(); }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
+    const std::vector<TensorLayout> layout = layout_(message);
+    EXPECT_EQ(layout.size(), tensors.size());
+    for (size_t i = 0; i < std::min(layout.size(), tensors.size()); ++i) {
+      if (!tensors[i].defined()) continue;
+      EXPECT_EQ(layout[i].sizes, tensors[i].sizes().vec());
+      EXPECT_EQ(layout[i].type, tensors[i].scalar_type());
+    }
+    ++messages_;
+    return inner_->send(message, std::move(tensors), wait);
+  }
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
+    return inner_->receive(message, tensors, wait);
+  }
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                 Wait& wait) override {
+    return inner_->sum(stage, replica, std::move(partials), sums, wait);
+  }
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
+    return inner_->combine(std::move(share), totals, wait);
+  }
+  bool begin(WorkerId worker, MiniBatchId t) override { return inner_->begin(worker, t); }
+  void report(MiniBatchId t, MicroBatchId b, const MiniBatchStats& part) override {
+    inner_->report(t, b, part);
+  }
+  void fail(std::exception_ptr failure) noexcept override { inner_->fail(std::move(failure)); }
+  StatusBoard& board() override { return inner_->board(); }
+  std::string who_waits() override { return inner_->who_waits(); }
+  RunOutcome finish(Wait& wait) override { return inner_->finish(wait); }
+
+ private:
+  std::unique_ptr<Fabric> inner_;
+  MessageLayout layout_;
+  std::atomic<int64_t>& messages_;
+};
+
+class LayoutWorld : public World {
+ public:
+  explicit LayoutWorld(int workers) : inner_(make_local_world(workers)) {}
+  const Site& site() const override { return inner_->site(); }
+  std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override {
+    return std::make_unique<LayoutFabric>(inner_->open(setup, wait), setup.layout, messages);
+  }
+  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
+    return inner_->all_gather(text, wait);
+  }
+  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
+                         Wait& wait) override {
+    return inner_->average(replicas, own, wait);
+  }
+  std::atomic<int64_t> messages = 0;
+
+ private:
+  std::unique_ptr<World> inner_;
+};
+
+TEST(MessageLayoutTest, IsKnownBeforeAnythingIsSent) {
+  for (const RankCase& test : rank_cases()) {
+    LayoutWorld world(shape_of(test.setup, 1).num_workers());
+    train(skip_model(0.1), test.setup, &world);
+    EXPECT_EQ(world.messages > 0, test.setup.kind != Kind::DataParallel);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

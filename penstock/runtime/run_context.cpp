@@ -1,0 +1,23 @@
+#include "penstock/runtime/run_context.h"
+
+#include "penstock/runtime/schedule_fit.h"
+
+namespace penstock::runtime {
+
+RunContext::RunContext(const schedule::Schedule& s, const BatchSource& batches,
+                       const RunOptions& run_options, Fabric& run_fabric)
+    : schedule(s),
+      table(s.shape),
+      source(batches),
+      options(run_options),
+      fabric(run_fabric),
+      training(trains(s)),
+      splits_backward(s.shape.replicas.size(), false) {
+  for (const auto& actions : s.workers) {
+    for (const schedule::Action& action : actions) {
+      if (action.op == schedule::Op::BackwardInput) splits_backward[action.stage.index()] = true;
+    }
+  }
+}
+
+}  // namespace penstock::runtime

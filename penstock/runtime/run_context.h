@@ -1,0 +1,30 @@
+// What the workers of one rank know of the run that they are in. Internal to runtime.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/fabric/fabric.h"
+#include "penstock/runtime/run_options.h"
+#include "penstock/schedule/worker_table.h"
+
+namespace penstock::runtime {
+
+/// Read by all workers, changed by nobody; what they share and change is behind the fabric.
+struct RunContext {
+  RunContext(const schedule::Schedule& schedule, const BatchSource& source,
+             const RunOptions& options, Fabric& fabric);
+
+  const schedule::Schedule& schedule;
+  const schedule::WorkerTable table;
+  const BatchSource& source;
+  const RunOptions& options;
+  Fabric& fabric;
+  bool training = true;
+  int64_t gradient_groups = 1;
+  int64_t steps_before = 0;           ///< optimiser steps before the run
+  std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,44 @@
+// What a run of a pipeline is given and what it gives back.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "penstock/runtime/fabric/mini_batch_stats.h"
+#include "penstock/schedule/timeline.h"
+#include "penstock/util/ids.h"
+
+namespace penstock::runtime {
+
+struct RunOptions {
+  /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the
+  /// schedule is forward-only. Called from worker threads.
+  std::function<double(int64_t step)> learning_rate = {};
+  /// Gradients whose norm over the whole model is larger are scaled down to it; 0: no clipping.
+  /// Otherwise the schedule must have NORM (ScheduleShape::global_norm).
+  double max_grad_norm = 0;
+  /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones
+  /// are left out.
+  const std::atomic<bool>* stop = nullptr;
+  /// Called when all samples of a mini-batch have gone through the loss; on rank 0, from a worker
+  /// thread, one call at a time. False ends the run early, as `stop` does.
+  std::function<bool(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  /// Messages per channel before a send waits; at least what verify::min_credits() says for the
+  /// schedule.
+  int64_t credits = 4;
+  /// Keep the timeline of at most this many actions per worker; 0: none.
+  int64_t max_timeline_events = 1'000'000;
+};
+
+struct RunResult {
+  /// Measured. With several ranks the other ranks' workers have no events.
+  schedule::Timeline timeline;
+  std::vector<MiniBatchStats> mini_batches;  ///< those that were run, in order; on every rank
+  int64_t wall_ns = 0;
+  int64_t waiting_ns = 0;              ///< over the rank's workers
+  std::vector<int64_t> peak_versions;  ///< per worker; 0 for those of other ranks
+};
+
+}  // namespace penstock::runtime

@@ -1,0 +1,43 @@
+#include "penstock/train/ranks.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "penstock/runtime/fabric/world.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+
+namespace {
+
+// The first character of what a rank tells the others.
+constexpr char kDone = '+';
+constexpr char kFailed = '-';
+
+}  // namespace
+
+bool Ranks::is_first() const { return world == nullptr || world->site().rank == 0; }
+
+std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& part) {
+  if (ranks.world == nullptr) return {part()};
+  std::exception_ptr failure;
+  std::string text;
+  try {
+    text = kDone + part();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    text = kFailed + std::string(error.what());
+  }
+  runtime::Wait wait = runtime::wait_for(ranks.deadline);
+  std::vector<std::string> texts = ranks.world->all_gather(text, wait);
+  if (failure) std::rethrow_exception(failure);
+  for (size_t r = 0; r < texts.size(); ++r) {
+    const bool done = !texts[r].empty() && texts[r].front() == kDone;
+    if (!texts[r].empty()) texts[r].erase(0, 1);
+    if (!done) throw RuntimeError(fmt::format("rank {}: {}", r, texts[r]));
+  }
+  return texts;
+}
+
+}  // namespace penstock::train
