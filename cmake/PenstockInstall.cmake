@@ -1,11 +1,14 @@
-# Installs the torch-free core as a CMake package, and the command-line tool:
+# Installs the libraries as a CMake package, and the command-line tool. Components: core (no
+# libtorch), train, tool.
 #
 #   # headers, libraries, penstock-config.cmake
 #   cmake --install build/core --prefix ~/penstock --component core
 #
 #   # in the CMakeLists.txt of the program that uses them
-#   find_package(penstock 0.1 REQUIRED)
+#   find_package(penstock 0.1 REQUIRED COMPONENTS core)
 #   target_link_libraries(app PRIVATE penstock::core)
+#
+# COMPONENTS train finds libtorch and gives penstock::train, which brings penstock::core.
 include(CMakePackageConfigHelpers)
 
 get_property(penstock_core_targets GLOBAL PROPERTY PENSTOCK_CORE_TARGETS)
@@ -20,14 +23,17 @@ install(TARGETS ${penstock_core_targets} penstock_core EXPORT penstockTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT core
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT core)
 
-install(FILES ${PROJECT_SOURCE_DIR}/penstock/penstock.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock COMPONENT core)
-foreach(target ${penstock_core_targets})
-  get_target_property(folder ${target} EXPORT_NAME)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/penstock/${folder}
-          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/penstock COMPONENT core
-          FILES_MATCHING PATTERN "*.h")
-endforeach()
+# penstock_install_headers(<component> <umbrella> [<left out>]): cmake/InstallPublicHeaders.cmake.
+function(penstock_install_headers component umbrella)
+  install(CODE "
+    set(SOURCE \"${PROJECT_SOURCE_DIR}\")
+    set(UMBRELLA ${umbrella})
+    set(LEFT_OUT \"${ARGN}\")
+    set(DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+    include(\"${PROJECT_SOURCE_DIR}/cmake/InstallPublicHeaders.cmake\")"
+    COMPONENT ${component})
+endfunction()
+penstock_install_headers(core penstock/penstock.h)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
 install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION ${package_folder} COMPONENT core)
@@ -39,6 +45,18 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/penstock-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/penstock-config.cmake
               ${PROJECT_BINARY_DIR}/penstock-config-version.cmake
         DESTINATION ${package_folder} COMPONENT core)
+
+if(PENSTOCK_WITH_TORCH)
+  get_property(penstock_train_targets GLOBAL PROPERTY PENSTOCK_TRAIN_TARGETS)
+  # Programs that train also plan.
+  target_link_libraries(penstock_train INTERFACE $<INSTALL_INTERFACE:penstock::core>)
+  install(TARGETS ${penstock_train_targets} EXPORT penstockTrainTargets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT train
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT train)
+  install(EXPORT penstockTrainTargets NAMESPACE penstock::
+          DESTINATION ${package_folder} COMPONENT train)
+  penstock_install_headers(train penstock/torch.h penstock/penstock.h)
+endif()
 
 install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
 if(TARGET penstock-train)

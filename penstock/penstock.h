@@ -1,5 +1,6 @@
 // Everything of the torch-free core: planning, schedules, verification, simulation. Needs no
-// libtorch; torch.h adds models and training.
+// libtorch; torch.h adds models and training. What these two include, and nothing else, is
+// installed.
 //
 //   const Profile profile = penstock::profile::load_profile("vgg16.profile.json");
 //   const auto result = penstock::planner::make_plan(profile,
@@ -10,13 +11,22 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/plan/plan.h"
 #include "penstock/planner/planner.h"
+#include "penstock/planner/what_if.h"
 #include "penstock/probe/probe.h"
+#include "penstock/profile/device_spec.h"
 #include "penstock/profile/profile.h"
+#include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
+#include "penstock/report/timeline/timeline_svg.h"
+#include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/formats/read_trace.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/schedule.h"
 #include "penstock/schedule/timeline.h"
+#include "penstock/schedule/timeline_difference.h"
+#include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"

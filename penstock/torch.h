@@ -6,6 +6,7 @@
 //       {.plan = plan});
 #pragma once
 
+#include "penstock/model/analytic_profile.h"
 #include "penstock/model/builder.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"
@@ -13,4 +14,5 @@
 #include "penstock/penstock.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
