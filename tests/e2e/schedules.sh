@@ -67,4 +67,12 @@ while IFS= read -r line; do
   esac
 done <"$here/../../docs/schedules.md"
 [ "$grids" -ge 9 ] || fail "docs/schedules.md shows $grids grids, expected at least 9"
+# A file that cannot be written is named at once; standard output by another name is itself.
+refused '--output: cannot write' schedule --kind 1f1b --stages 2 -o missing/s.txt
+run 0 schedule --kind 1f1b --stages 2
+cp out plain.txt
+run 0 schedule --kind 1f1b --stages 2 -o /dev/stdout
+cmp -s out plain.txt || fail "-o /dev/stdout is not what goes there anyway"
+run 0 schedule --kind 1f1b --stages 2 -o /dev/stdout --json
+json_keys kind text
 finish

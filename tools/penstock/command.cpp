@@ -15,25 +15,21 @@
 
 namespace penstock::tool {
 
-namespace {
-
-/// What is thrown away may be written to from both sides.
 bool is_standard_output(const std::string& path) {
   if (path == "-") return true;
   struct stat file {
   }, output{};
   if (stat(path.c_str(), &file) != 0 || fstat(STDOUT_FILENO, &output) != 0) return false;
+  // What is thrown away may be written to from both sides.
   if (S_ISCHR(output.st_mode) && isatty(STDOUT_FILENO) == 0) return false;
   return file.st_dev == output.st_dev && file.st_ino == output.st_ino;
 }
-
-}  // namespace
 
 void add_common(CLI::App& app, CommonOptions& options) {
   app.add_flag(
       "--json", options.json,
       "Print one JSON object on standard output; progress and messages go to standard error");
-  app.add_option("--seed", options.seed, "Seed of everything random")
+  app.add_option("--seed", options.seed, "Seed of all random numbers")
       ->capture_default_str()
       // the conversion to an unsigned number would wrap around
       ->check([](const std::string& text) {
@@ -46,10 +42,9 @@ void add_common(CLI::App& app, CommonOptions& options) {
 void check_output(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   if (is_standard_output(path))
-    throw ConfigError(
-        fmt::format("{} expected a file name, found '{}': standard output has the command's own "
-                    "result",
-                    option, path));
+    throw ConfigError(fmt::format(
+        "{} expected a file name, found '{}': standard output has the command's own result", option,
+        path));
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(status))

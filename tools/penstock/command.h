@@ -53,9 +53,13 @@ auto parse_option(const std::string& name, const std::string& text, Parse parse)
   }
 }
 
+/// Whether the path names what standard output goes to: "-", "/dev/stdout", the file that it was
+/// redirected to.
+bool is_standard_output(const std::string& path);
+
 /// Throws ConfigError when `path`, the output file of `option`, cannot be written or is standard
-/// output ("-", "/dev/stdout", the file that it goes to), which is the command's own: hours of work
-/// must not end in a complaint that was due at the start. An empty path passes.
+/// output, which is the command's own: hours of work must not end in a complaint that was due at
+/// the start. An empty path passes.
 void check_output(const std::string& option, const std::string& path);
 
 /// Writes `text` to the file, or to standard output when the path is empty or "-".

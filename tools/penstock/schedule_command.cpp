@@ -141,10 +141,11 @@ schedule::Schedule make_schedule(const Options& options) {
 }
 
 int run(const Options& options) {
+  const bool to_file = !options.output.empty() && !is_standard_output(options.output);
+  if (to_file) check_output("--output", options.output);
   const schedule::Schedule schedule = make_schedule(options);
   const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule)
                                                        : schedule::to_text(schedule);
-  const bool to_file = !options.output.empty() && options.output != "-";
   if (to_file) write_output(options.output, text);
   if (options.json) {
     Json document{{"kind", schedule.kind},
