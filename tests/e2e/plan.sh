@@ -118,8 +118,12 @@ refused 'expected --slack of at least 0' $plan --strategy eager-1f1b --slack -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused 'expected two files' $plan --svg same --html same
 refused '--svg expected a file name' $plan --svg -
-refused 'found --compare with it' $plan --price plan.json --compare
+refused 'cannot be combined with --compare' $plan --price plan.json --compare
 refused 'net.graph.txt' $plan --price net.graph.txt
+# Bytes that are no UTF-8, or steer a terminal, are not handed on; others are.
+refused "unknown strategy 'caf??'" $plan --strategy "$(printf 'caf\351\377')"
+refused "unknown strategy 'café'" $plan --strategy "$(printf 'caf\303\251')"
+refused 'caf?' "$(printf 'caf\351')"
 run 0 plan --help
 for option in --cost-model --sync --recompute --optimizer --mini-batch --compare --what-if --price \
   --svg --html; do

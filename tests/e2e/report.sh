@@ -48,7 +48,7 @@ run 0 report --plan plan.json --trace measured.json --mini-batches 1 -o other.ht
 grep -q '"source":"predicted"' out ||
   fail "no prediction beside a measured timeline alone: $(cat out)"
 run 0 report --plan plan.json --trace spread.json -o other.html
-refused '--mini-batches says what to predict, but spread.json brings a prediction already' report \
+refused '--mini-batches says what to predict, but spread.json already holds a prediction' report \
   --plan plan.json --trace spread.json --mini-batches 1 -o x.html
 run 0 schedule --kind gpipe --stages 4 -o gpipe.txt
 refused 'leave out --schedule' report --plan plan.json --trace spread.json --schedule gpipe.txt \

@@ -98,8 +98,8 @@ void check_price(const Options& options) {
   if (options.price.empty()) return;
   for (const CLI::Option* option : options.not_when_pricing) {
     if (option->count() == 0) continue;
-    throw ConfigError(
-        fmt::format("--price takes the plan as it is, found {} with it", option->get_name()));
+    throw ConfigError(fmt::format("--price takes the plan as it is and cannot be combined with {}",
+                                  option->get_name()));
   }
 }
 
@@ -239,46 +239,47 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--weights", options.plan.weights,
          "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   choice("--sync", options.plan.sync,
-         "How replicas add their gradients: ring, parameter-server, summation")
+         "How replicas sum their gradients: ring, parameter-server, summation")
       ->capture_default_str();
   choice("--recompute", options.plan.recompute,
-         "Run forward passes again instead of keeping activations: never, always, auto (where "
-         "memory asks for it)")
+         "Recompute activations instead of keeping them: never, always, auto (only if memory "
+         "requires it)")
       ->capture_default_str();
-  choice("--optimizer", options.optimizer, "sgd or adam: whose state takes memory")
+  choice("--optimizer", options.optimizer, "sgd or adam: the optimiser whose state takes memory")
       ->capture_default_str();
   choice("--micro-batches", options.plan.micro_batches,
          "Micro-batches per optimiser step (default: chosen)");
   choice("--mini-batch", options.plan.mini_batch,
-         "Most samples per optimiser step (default: free)");
+         "Maximum samples per optimiser step (default: no maximum)");
   choice("--chunks", options.chunks,
          "interleaved: stages per worker (default: chosen from 2, 3 and 4)");
   choice("--slack", options.slack,
-         "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind (default: chosen "
-         "from 1, 2, 4, 8)");
+         "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B (default: "
+         "chosen from 1, 2, 4, 8)");
   options.not_when_pricing.push_back(
       app.add_flag("--straight", options.plan.straight, "One worker per stage"));
   options.not_when_pricing.push_back(
-      app.add_flag("--all-workers", options.plan.use_all_workers, "No worker may idle"));
+      app.add_flag("--all-workers", options.plan.use_all_workers, "Use all workers"));
   app.add_flag("--norm", options.plan.global_norm,
-               "Wait for the norm of all gradients before each step (to clip them)");
+               "Wait for the global gradient norm before each step (for clipping)");
 }
 
 void add_explanation(CLI::App& app, Options& options) {
-  options.not_when_pricing.push_back(
-      app.add_flag("--compare", options.plan.compare,
-                   "All families of strategies in one table, with the winner and the reason"));
   options.not_when_pricing.push_back(app.add_flag(
-      "--what-if", options.what_if,
-      "What more workers, faster links, other memory would change; plans about ten times"));
+      "--compare", options.plan.compare,
+      "Compare all families of strategies in one table, with the winner and the reason"));
+  options.not_when_pricing.push_back(
+      app.add_flag("--what-if", options.what_if,
+                   "Show the effect of more workers, faster links and other memory sizes; runs the "
+                   "planner about ten times"));
   app.add_option("--price", options.price,
-                 "Do not look for a plan: price this one (JSON) with the profile, cluster "
-                 "(default: its own) and cost model");
+                 "Do not search: predict the cost of this plan (JSON) with the profile, cluster "
+                 "(default: the plan's own) and cost model");
   app.add_option("-o,--output", options.output, "File to write the plan to (JSON)");
   app.add_option("--svg", options.svg, "File to write a picture of the plan to");
   app.add_option(
       "--html", options.html,
-      "File to write a page about the plan to: picture, tables, notes; needs no network");
+      "File to write an HTML page about the plan to: picture, tables, notes; needs no network");
 }
 
 }  // namespace
@@ -292,8 +293,7 @@ Command plan_command(CLI::App& parent) {
   add_explanation(*app, *options);
   app->footer(
       "Exit codes: 0 a plan, 1 no plan fits (the reason is on standard error), 2 bad input, 3 "
-      "failure.\ndocs/plans.md says how to read a "
-      "plan.");
+      "failure.\ndocs/plans.md says how to read a plan.");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
 }

@@ -55,17 +55,17 @@ Command probe_command(CLI::App& parent) {
       "probe",
       "Measure this machine: links between workers, summation, compute; writes a cluster file");
   app->add_option("--workers", options->probe.workers,
-                  "Workers to describe and to measure at the same time (default: one per core)");
-  app->add_option(
-         "--transport", options->transport,
-         "threads: of one process, tensors by reference; tcp: processes joined over loopback")
+                  "Number of workers; all are measured at the same time (default: one per core)");
+  app->add_option("--transport", options->transport,
+                  "threads: workers are threads of one process and pass tensors by reference; tcp: "
+                  "workers are processes connected over loopback")
       ->capture_default_str();
   app->add_option("--size", options->size, "Size of the messages whose bandwidth is measured")
       ->capture_default_str();
   app->add_option("--seconds", options->probe.seconds, "Time for all measurements together")
       ->capture_default_str();
   app->add_option("-o,--output", options->output,
-                  "Cluster file to write (TOML); without it, it goes to standard output");
+                  "Cluster file to write (TOML; default: standard output)");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
 }

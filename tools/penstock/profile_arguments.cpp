@@ -42,17 +42,18 @@ void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI:
            profiler.samples = samples;
            profiler.least_time = {};
          },
-         "Timed passes; their mean is reported (default: at least 10, and for a second)")
+         "Timed passes, of which the mean is reported (default: at least 10, for at least a "
+         "second)")
       ->excludes(&analytic);
-  app.add_option("--warmup", profiler.warmup, "Untimed passes before them")
+  app.add_option("--warmup", profiler.warmup, "Untimed passes before the timed ones")
       ->capture_default_str()
       ->excludes(&analytic);
   app.add_option("--threads", profiler.threads, "Threads per worker")
       ->capture_default_str()
       ->excludes(&analytic);
   app.add_option("--concurrency", profiler.concurrency,
-                 "Workers that measure at the same time, so that shared memory bandwidth is "
-                 "charged as in a real run")
+                 "Workers that measure at the same time, to include contention for memory "
+                 "bandwidth as in a real run")
       ->capture_default_str()
       ->excludes(&analytic);
 }
@@ -66,11 +67,11 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
   app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
       ->capture_default_str();
   app->add_option("--optimizer", options.profiler.optimizer.name,
-                  "sgd or adam: whose step is charged")
+                  "sgd or adam: the optimiser whose step is measured")
       ->capture_default_str();
-  CLI::Option* const analytic = app->add_flag(
-      "--analytic", options.analytic,
-      "Estimate the times on --device from the model's operations instead of measuring here");
+  CLI::Option* const analytic = app->add_flag("--analytic", options.analytic,
+                                              "Estimate the times on --device from the model's "
+                                              "operations instead of measuring on this machine");
   app->add_option("--device", options.device,
                   "With --analytic: a name of --list-devices, or a TOML file (docs/profiles.md)")
       ->needs(analytic);
@@ -85,7 +86,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
         list_devices(options.json);
         throw CLI::Success();
       },
-      "Print the devices that are built in, and nothing else");
+      "List the built-in devices and exit");
   return app;
 }
 

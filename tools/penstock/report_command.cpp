@@ -115,9 +115,8 @@ void refuse_prediction_options(const ReportOptions& options) {
   const bool has_schedule = !options.schedule.empty();
   if (!has_schedule && options.mini_batches_option->empty()) return;
   throw ConfigError(
-      fmt::format("{} says what to predict, but {} brings a prediction already: leave out {}, or "
-                  "give a trace that holds the measured "
-                  "timeline alone",
+      fmt::format("{} says what to predict, but {} already holds a prediction: leave out {}, or "
+                  "give a trace with the measured timeline only",
                   has_schedule ? "--schedule" : "--mini-batches", options.trace,
                   has_schedule ? "--schedule" : "--mini-batches"));
 }
@@ -225,9 +224,9 @@ Command report_command(CLI::App& parent) {
                   "Losses, accuracies, learning rates of a run (penstock train --history)");
   app->add_option("--schedule", options->schedule,
                   "Predict this schedule (text form, or PyTorch's CSV) instead of the plan's own");
-  options->mini_batches_option =
-      app->add_option("--mini-batches", options->mini_batches,
-                      "Optimiser steps to predict; without, as many as show the pipeline at work");
+  options->mini_batches_option = app->add_option(
+      "--mini-batches", options->mini_batches,
+      "Optimiser steps to predict (default: enough to fill and drain the pipeline)");
   app->add_option("-o,--output", options->output, "File to write the page to")
       ->capture_default_str();
   app->add_option("--svg", options->svg, "File to write the timeline to as a picture for papers");

@@ -178,14 +178,14 @@ Command schedule_command(CLI::App& parent) {
   for (const schedule::Kind kind : schedule::all_kinds())
     kinds += (kinds.empty() ? "" : ", ") + std::string(schedule::to_string(kind));
   auto* kind = app->add_option("--kind", options->kind, "One of: " + kinds)->capture_default_str();
-  auto* stages =
-      app->add_option("--stages", options->stages,
-                      "Stages of the model (default: such that each copy has 4 workers)");
+  auto* stages = app->add_option("--stages", options->stages,
+                                 "Stages of the model (default: enough for 4 workers per copy)");
   auto* chunks = app->add_option("--chunks", options->chunks,
                                  "Stages per worker, for interleaved (default 2)");
   auto* slack =
-      app->add_option("--slack", options->slack,
-                      "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind")
+      app->add_option(
+             "--slack", options->slack,
+             "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B")
           ->capture_default_str();
   auto* replicas = app->add_option("--replicas", options->replicas,
                                    "Replicas of each stage, e.g. 3,1, or one number for all")
@@ -194,7 +194,7 @@ Command schedule_command(CLI::App& parent) {
   options->chunks_option = chunks;
   options->slack_option = slack;
   app->add_option("--plan", options->plan,
-                  "Take kind, stages, replicas, hosts and weights from a plan")
+                  "Take kind, stages, replicas, their workers and weight policy from a plan")
       ->excludes(stages)
       ->excludes(chunks)
       ->excludes(slack)
@@ -204,13 +204,13 @@ Command schedule_command(CLI::App& parent) {
                                                   "Micro-batches in the whole schedule")
                                       ->capture_default_str();
   app->add_option("--accumulate", options->accumulate,
-                  "Micro-batches per optimiser step (default: the kind's own)");
+                  "Micro-batches per optimiser step (default: depends on the kind)");
   app->add_option("--weights", options->weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--recompute", options->recompute,
-                  "Stages that keep only their inputs and run the forward again: all, or e.g. 0,2");
+                  "Stages that keep only their inputs and recompute activations: all, or e.g. 0,2");
   app->add_flag("--norm", options->norm,
-                "Wait for the norm of all gradients before each step (to clip them)");
+                "Wait for the global gradient norm before each step (for clipping)");
   app->add_flag("--compute-only", options->compute_only,
                 "Leave out messages, syncs, steps and frees");
   app->add_flag("--grid", options->grid, "Draw the compute actions in unit time instead");

@@ -25,19 +25,21 @@ struct Row {
 
 constexpr Row kRows[] = {
     {"--forward", &ScheduleCostOptions::forward,
-     "F and R: 1ms for all stages, or 1ms,2ms,1ms; 1ms when not given"},
-    {"--backward", &ScheduleCostOptions::backward, "B; when not given as long as I and W together"},
-    {"--backward-input", &ScheduleCostOptions::backward_input, "I; when not given as long as F"},
-    {"--backward-weight", &ScheduleCostOptions::backward_weight, "W; when not given as long as F"},
-    {"--step", &ScheduleCostOptions::step, "STEP; nothing when not given"},
-    {"--sync", &ScheduleCostOptions::sync, "SYNC; nothing when not given"},
-    {"--latency", &ScheduleCostOptions::latency, "Of each message, one way: 20us"},
+     "Time of F and R: 1ms for all stages, or one per stage: 1ms,2ms,1ms (default: 1ms)"},
+    {"--backward", &ScheduleCostOptions::backward, "Time of B (default: I and W together)"},
+    {"--backward-input", &ScheduleCostOptions::backward_input, "Time of I (default: that of F)"},
+    {"--backward-weight", &ScheduleCostOptions::backward_weight, "Time of W (default: that of F)"},
+    {"--step", &ScheduleCostOptions::step, "Time of STEP (default: 0)"},
+    {"--sync", &ScheduleCostOptions::sync, "Time of SYNC (default: 0)"},
+    {"--latency", &ScheduleCostOptions::latency, "Latency of each message, e.g. 20us (default: 0)"},
     {"--bandwidth", &ScheduleCostOptions::bandwidth,
-     "Of each worker's link, per direction: 10Gbps"},
-    {"--message-bytes", &ScheduleCostOptions::message_bytes, "Each message: 4MB"},
+     "Bandwidth of each worker's link per direction, e.g. 10Gbps (default: unlimited)"},
+    {"--message-bytes", &ScheduleCostOptions::message_bytes,
+     "Bytes of each message, e.g. 4MB (default: 0)"},
     {"--stash-bytes", &ScheduleCostOptions::stash_bytes,
-     "Kept from forward to backward for each micro-batch"},
-    {"--weight-bytes", &ScheduleCostOptions::weight_bytes, "One version of a stage's weights"},
+     "Bytes kept from forward to backward for each micro-batch (default: 0)"},
+    {"--weight-bytes", &ScheduleCostOptions::weight_bytes,
+     "Bytes of one version of a stage's weights (default: 0)"},
 };
 
 /// One value per stage; nothing when the option is not given.

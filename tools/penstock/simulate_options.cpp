@@ -66,8 +66,8 @@ void check_connected(const plan::Plan& plan) {
     if (root(s) == root(0)) continue;
     throw ConfigError(
         fmt::format("no link joins stage {} of the plan with stage 0: a plan of several stages "
-                    "must say which tensors go between them "
-                    "(\"links\"); give --profile if its model really falls apart there",
+                    "must say which tensors go between them (\"links\"); give --profile if its "
+                    "model really is disconnected there",
                     s));
   }
 }
@@ -84,22 +84,24 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")
       ->capture_default_str();
   app.add_option("--credits", options.credits,
-                 "Messages that fit into a channel before a send waits; 0: rendezvous; without, no "
-                 "send waits");
+                 "Messages that fit into a channel before a send waits; 0: rendezvous (default: no "
+                 "send waits)");
   app.add_option("--stragglers", options.stragglers,
-                 "Share of the workers that is slower, and how much: 5%x2");
+                 "Share of the workers that are slower, and by which factor: 5%x2");
   app.add_option("--compute-spread", options.compute_spread,
-                 "Lognormal spread of each computation's time: sigma of the logarithm");
-  app.add_option("--mtbf", options.mtbf,
-                 "Mean time between failures of one worker: 1000h. Each failure stops all");
+                 "Log-normal spread of each computation's time: sigma of the logarithm");
+  app.add_option(
+      "--mtbf", options.mtbf,
+      "Mean time between failures of one worker, e.g. 1000h; a failure stops all workers");
   app.add_option("--restart", options.restart,
-                 "Time from a failure until all workers run again: 5min");
+                 "Time from a failure until all workers run again, e.g. 5min");
   app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "Optimiser steps between checkpoints; without, a failure starts all over");
+                 "Optimiser steps between checkpoints (default: none, a failure restarts the run "
+                 "from the beginning)");
   app.add_option("--checkpoint-cost", options.checkpoint_cost,
-                 "Time each worker pauses for a checkpoint: 10s");
+                 "Time each worker pauses for a checkpoint, e.g. 10s");
   app.add_option("--price-per-worker-hour", options.price_per_worker_hour,
-                 "For the cost per sample, in any currency");
+                 "Price of one worker per hour, in any currency, for the cost per sample");
   app.add_option("--trace", options.trace,
                  "Write a Chrome/Perfetto trace to this file (up to a million actions)");
   app.add_option("--html", options.html,
@@ -112,7 +114,7 @@ void check_options(const SimulateOptions& options) {
   check_output("--trace", options.trace);
   check_output("--html", options.html);
   if (options.plan.empty() && options.schedule.empty())
-    throw ConfigError("give --plan or --schedule: what is to be simulated?");
+    throw ConfigError("expected --plan or --schedule: nothing to simulate");
   if (options.plan.empty() && !options.profile.empty())
     throw ConfigError("--profile checks a plan: it needs --plan");
   if (options.plan.empty() && !options.html.empty())

@@ -26,7 +26,7 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
       ->capture_default_str();
   app.add_option("--steps", options.train.max_steps, "Stop after this many optimiser steps");
   app.add_option("--warmup-steps", options.train.warmup_steps,
-                 "First steps that do not count for speed")
+                 "First steps, which do not count for throughput")
       ->capture_default_str();
   options.batch_size = app.add_option("--batch-size", options.train.mini_batch_size,
                                       "Samples per optimiser step, over all workers")
@@ -35,35 +35,37 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--lr", options.train.learning_rate.base, "Learning rate")->capture_default_str();
   app.add_option("--momentum", options.train.optimizer.momentum, "Momentum of sgd")
       ->capture_default_str();
-  app.add_option("--weight-decay", options.train.optimizer.weight_decay, "L2 penalty")
+  app.add_option("--weight-decay", options.train.optimizer.weight_decay,
+                 "Weight decay (L2 penalty)")
       ->capture_default_str();
   app.add_option("--lr-schedule", options.train.learning_rate.schedule,
                  "constant, step, cosine, linear")
       ->capture_default_str();
   app.add_option("--lr-warmup", options.train.learning_rate.warmup_steps,
-                 "Steps over which the rate rises from near zero")
+                 "Steps over which the learning rate rises from near zero")
       ->capture_default_str();
-  app.add_option("--lr-factor", options.train.learning_rate.factor, "step: multiply by this")
+  app.add_option("--lr-factor", options.train.learning_rate.factor,
+                 "step: multiply the learning rate by this")
       ->capture_default_str();
-  app.add_option("--lr-every", options.train.learning_rate.every, "step: every so many steps");
+  app.add_option("--lr-every", options.train.learning_rate.every,
+                 "step: multiply after this many steps");
   app.add_option("--clip-norm", options.train.max_grad_norm,
-                 "Scale the gradient of all weights together down to this norm where it is larger; "
-                 "inf: only record the norm");
-  app.add_option(
-      "--gradient-groups", options.train.gradient_groups,
-      "flush: sum gradients in so many groups of micro-batches, a multiple of every stage's "
-      "replicas; runs with the same number "
-      "agree bit for bit however many workers they have (default: as few as the replicas allow)");
+                 "Clip the global gradient norm to this value; inf: only record the norm");
+  app.add_option("--gradient-groups", options.train.gradient_groups,
+                 "flush: sum gradients in this many groups of micro-batches, a multiple of every "
+                 "stage's replicas; runs with the same number agree bit for bit, whatever their "
+                 "number of workers (default: the smallest number possible)");
   app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")
       ->capture_default_str();
-  app.add_option("--deadline", options.deadline_s, "Seconds that any wait may last")
+  app.add_option("--deadline", options.deadline_s,
+                 "Longest time that a worker may wait, in seconds")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted");
   app.add_flag("--resume", options.train.resume,
                "Continue from the newest checkpoint in the folder");
   auto* const check = app.add_flag("--check-against-serial", options.check_against_serial,
-                                   "Only compare: train a few steps by the plan and without it, "
+                                   "Only compare: train a few steps with the plan and without it, "
                                    "and say whether losses and weights are equal");
   app.add_option("--check-steps", options.check_steps, "Steps to compare")
       ->capture_default_str()
@@ -73,9 +75,9 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--history", options.history,
                  "Write loss, learning rate and gradient norm of every step to this file (JSON)")
       ->excludes(check);
-  app.add_option(
-         "--html", options.html,
-         "Write a page about the run to this file: timelines, memory, curves; needs no network")
+  app.add_option("--html", options.html,
+                 "Write an HTML page about the run to this file: timelines, memory, curves; needs "
+                 "no network")
       ->excludes(check);
   app.add_option("--trace", options.trace,
                  "Write predicted and measured timelines to this file (Chrome/Perfetto)")
@@ -141,9 +143,9 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--data-folder", options.data_folder,
                   "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
   app->add_option("--train-samples", options.train_samples,
-                  "Use the first so many training samples");
-  app->add_option("--test-samples", options.test_samples, "Use the first so many test samples");
-  auto* plan = app->add_option("--plan", options.plan_path, "Train by this plan");
+                  "Use only the first N training samples");
+  app->add_option("--test-samples", options.test_samples, "Use only the first N test samples");
+  auto* plan = app->add_option("--plan", options.plan_path, "Train with this plan (JSON)");
   app->add_option("--strategy", options.plan.strategy, "auto, or a kind: " + training_kinds())
       ->capture_default_str()
       ->excludes(plan);
@@ -156,7 +158,7 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--chunks", options.chunks, "interleaved: stages per worker (default: chosen)")
       ->excludes(plan);
   app->add_option("--slack", options.slack,
-                  "eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind "
+                  "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B "
                   "(default: chosen)")
       ->excludes(plan);
   app->add_option("--weights", options.plan.weights,

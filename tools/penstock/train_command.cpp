@@ -80,9 +80,8 @@ std::string advice(const plan::Plan& plan, int threads_per_worker) {
   std::string text;
   if (plan.weights == "latest") {
     text +=
-        "weights 'latest': backward runs on newer weights than forward did, so these are not the "
-        "gradients of the loss; training may not "
-        "converge\n";
+        "weights 'latest': backward uses newer weights than forward, so its gradients are not "
+        "those of the loss; training may not converge\n";
   }
   const int64_t threads = saturating_mul(plan.num_workers(), threads_per_worker);
   const int64_t cores = std::thread::hardware_concurrency();

@@ -214,11 +214,11 @@ Command verify_command(CLI::App& parent) {
       ->excludes(credits);
   app->add_option("--memory-limit", options->memory_limit, "Memory per worker, e.g. 16GB");
   app->add_option("--stash-bytes", options->stash,
-                  "Bytes a micro-batch keeps between forward and backward, per stage");
+                  "Bytes a stage keeps of each micro-batch between forward and backward");
   app->add_option("--weight-bytes", options->weight_bytes,
                   "Bytes of one version of a stage's weights");
   app->add_option("--input-bytes", options->input_bytes,
-                  "Bytes that a stage which recomputes keeps of a micro-batch until then");
+                  "Bytes of a micro-batch's inputs that a stage keeps until it recomputes");
   app->add_option("--gradient-bytes", options->gradient_bytes, "Bytes of a stage's gradients");
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
