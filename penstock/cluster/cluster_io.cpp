@@ -20,7 +20,7 @@ namespace {
 
 // A cluster file has a handful of levels.
 constexpr TomlBounds kBounds = {
-    .what = "a cluster file", .most_bytes = 64 * 1024, .most_nesting = 2'000};
+    .what = "a cluster file", .most_bytes = size_t{64} * 1024, .most_nesting = 2'000};
 
 Level read_level(const toml::table& table, std::string_view place, size_t position,
                  int64_t& workers) {

@@ -24,8 +24,8 @@ class WorkerTable {
     return worker_of_replica(stage, static_cast<int>(b.value % replicas(stage)));
   }
   WorkerId worker_of_replica(StageId stage, int replica) const {
-    return WorkerId{
-        workers_by_stage_[static_cast<size_t>(first_replica_[stage.index()] + replica)]};
+    const auto first = static_cast<size_t>(first_replica_[stage.index()]);
+    return WorkerId{workers_by_stage_[first + static_cast<size_t>(replica)]};
   }
   /// What a worker holds, ascending by stage: at least one.
   struct Held {

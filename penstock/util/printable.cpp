@@ -121,7 +121,7 @@ size_t display_width(std::string_view text) {
 }
 
 std::string shortened(std::string_view text, size_t most) {
-  const std::string safe = printable(text);
+  std::string safe = printable(text);
   if (display_width(safe) <= most) return safe;
   const size_t behind = (most - 2) / 2;
   return fmt::format("{}..{}", head(safe, most - 2 - behind), tail(safe, behind));

@@ -345,7 +345,7 @@ bool CutLattice::list(const Filter& filter, Limits limits, LayerSets& sets) cons
       });
 }
 
-std::vector<uint64_t> CutLattice::cheapest(Filter filter, int64_t steps) const {
+std::vector<uint64_t> CutLattice::cheapest(const Filter& filter, int64_t steps) const {
   std::vector<uint64_t> best;
   walk(filter, steps,
        [&](const std::vector<uint64_t>& bits, int64_t bytes, int64_t /*most_bytes*/) {

@@ -57,7 +57,7 @@ class CutLattice {
 
   /// The downset with the fewest bytes across its cut among those that pass the filter, as far as
   /// `steps` let it look; empty if it saw none.
-  std::vector<uint64_t> cheapest(Filter filter, int64_t steps) const;
+  std::vector<uint64_t> cheapest(const Filter& filter, int64_t steps) const;
 
  private:
   struct Node {

@@ -25,10 +25,10 @@ class CurveChart {
   /// is left out.
   void add(std::string name, const std::vector<double>& xs, const std::vector<double>& ys);
   size_t num_curves() const { return curves_.size(); }
-  /// A <figure> with a <g> per curve, named in data-name, with "x,y x,y" of all points drawn in
-  /// data-points; in it one <polyline class="curve"> per unbroken stretch, or a mark where that is
-  /// a single point. The figure's data-reach is how far in x two curves' points of the same stretch
-  /// may lie apart; 0 when every point is drawn.
+  /// A `<figure>` with a `<g>` per curve, named in data-name, with "x,y x,y" of all points drawn in
+  /// data-points; in it one `<polyline class="curve">` per unbroken stretch, or a mark where that
+  /// is a single point. The figure's data-reach is how far in x two curves' points of the same
+  /// stretch may lie apart; 0 when every point is drawn.
   std::string to_string() const;
 
  private:

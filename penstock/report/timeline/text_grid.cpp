@@ -12,7 +12,6 @@
 
 namespace penstock::report {
 
-using schedule::Action;
 using schedule::Op;
 using schedule::Schedule;
 using schedule::Timeline;

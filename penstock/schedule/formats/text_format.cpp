@@ -7,7 +7,7 @@ namespace penstock::schedule {
 namespace {
 
 void append_number(std::string& text, int64_t number) {
-  std::array<char, 24> buffer;
+  std::array<char, 24> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
   text.append(buffer.data(), end);
 }

@@ -9,11 +9,11 @@
 //   0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,...
 //   1RECV_F0,1F0@0,1B0@0,1SEND_B0,...
 //
-// An action is <stage><OP><micro-batch>; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
+// An action is `<stage><OP><micro-batch>`; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
 // the weight version; a message to or from a stage that is not the neighbour says which:
-// 0SEND_F3>2, 2RECV_F3<0. FREE is <stage>FREE<mini-batch>@<version>. After the header every line is
-// a worker, an empty one too; lines that begin with # are comments. "lowered" may be missing: then
-// it is yes if anything but F, B, I and W without versions occurs. These keys are written only
+// 0SEND_F3>2, 2RECV_F3<0. FREE is `<stage>FREE<mini-batch>@<version>`. After the header every line
+// is a worker, an empty one too; lines that begin with # are comments. "lowered" may be missing:
+// then it is yes if anything but F, B, I and W without versions occurs. These keys are written only
 // where they say something:
 //
 //   # worker_of_replica: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica,

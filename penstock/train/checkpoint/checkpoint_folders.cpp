@@ -78,7 +78,7 @@ std::string latest_text(const std::string& name) {
 }
 
 std::string parse_latest(std::string_view text, std::string_view place) {
-  const std::string name(text.substr(0, text.find('\n')));
+  std::string name(text.substr(0, text.find('\n')));
   if (!is_checkpoint_name(name) || text != latest_text(name)) {
     throw CheckpointError(fmt::format(
         "{}: the file is damaged: expected the name of a checkpoint and its checksum", place));
@@ -98,6 +98,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<fs::path> result;
+  result.reserve(found.size());
   for (const auto& [time, length, name] : found) result.push_back(directory / name);
   return result;
 }
@@ -155,7 +156,7 @@ void remove_leftovers(const fs::path& directory) {
 }
 
 fs::path make_temporary_folder(const fs::path& directory, const std::string& name) {
-  const fs::path path = directory / fmt::format("{}{}-{}", kTemporaryPrefix, name, ::getpid());
+  fs::path path = directory / fmt::format("{}{}-{}", kTemporaryPrefix, name, ::getpid());
   std::error_code error;
   if (fs::create_directory(path, error)) return path;
   throw ConfigError(fmt::format("cannot write into the checkpoint folder '{}': {}",
