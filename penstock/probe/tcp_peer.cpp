@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() is POSIX
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,7 +145,7 @@ double TcpPeer::exchange_ns(size_t bytes) {
   return time_ns([&] {
     if (!send_all(connection_.fd(), message_.data(), bytes))
       fail("cannot send to the second process");
-    std::byte answer;
+    std::byte answer{};
     if (!receive_all(connection_.fd(), &answer, 1)) {
       if (errno == 0) errno = ECONNRESET;
       fail("no answer from the second process");

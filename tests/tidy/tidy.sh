@@ -145,7 +145,8 @@ written_files() {
 }
 
 # A line may be longer where breaking it would change it: an address; in documents a row of a table
-# and what a program printed (a block marked ```text, up to 160 columns, without its commands).
+# and what a program printed (a block marked ```text, or an indented one after its command), up to
+# 160 columns.
 check_columns() {
   local files
   mapfile -t files < <(written_files)
@@ -159,9 +160,14 @@ check_columns() {
         in_fence = !in_fence
         output = text ~ /^ *```text$/
       }
+      # An indented block that begins with a command shows what it printed.
+      if (text !~ /^    /) printed = 0
+      if (text ~ /^    \$ /) printed = 1
+      command = text ~ /^ *\$ / || continued
+      continued = command && text ~ /\\$/
       limit = 100
       if (document && !in_fence && text ~ /^ *\|/) limit = 160
-      if (document && in_fence && output && text !~ /^ *\$ /) limit = 160
+      if (document && (in_fence ? output : printed) && !command) limit = 160
       if (length(text) <= limit || index($0, "tidy: allow(columns)")) next
       gsub(/https?:\/\/[^ )>"]*/, "", text)
       if (length(text) <= limit) next

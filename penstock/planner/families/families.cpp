@@ -15,7 +15,6 @@ namespace penstock::planner {
 
 using plan::Plan;
 using schedule::Kind;
-using schedule::WeightPolicy;
 
 namespace {
 
@@ -228,6 +227,7 @@ PlanResult Families::hybrid() {
 std::vector<FamilyRow> Families::rows(const std::vector<std::string>& strategies,
                                       const Plan& winner) {
   std::vector<FamilyRow> rows;
+  rows.reserve(strategies.size());
   for (const std::string& strategy : strategies) rows.push_back(row(strategy, winner));
   return rows;
 }

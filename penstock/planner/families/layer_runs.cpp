@@ -10,8 +10,10 @@ namespace penstock::planner {
 namespace {
 
 std::vector<LayerId> own_order(const Context& context) {
+  const int32_t layers = context.profile.graph.num_layers();
   std::vector<LayerId> order;
-  for (int32_t l = 0; l < context.profile.graph.num_layers(); ++l) order.push_back(LayerId{l});
+  order.reserve(static_cast<size_t>(layers));
+  for (int32_t l = 0; l < layers; ++l) order.push_back(LayerId{l});
   return order;
 }
 
