@@ -99,6 +99,7 @@ std::vector<simulate::LinkCost> links_of(const schedule::Schedule& schedule, int
     }
   }
   std::vector<simulate::LinkCost> links;
+  links.reserve(pairs.size());
   for (const auto& [from, to] : pairs) links.push_back({from, to, bytes});
   return links;
 }

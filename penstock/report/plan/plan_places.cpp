@@ -94,8 +94,9 @@ class Places {
     }
     const double gap = level == 1 ? kCellGap : kFrameGap;
     for (int k = 0; k < size.children; ++k) {
-      draw_unit(level - 1, unit * size.children + k, x + (k % size.columns) * (child.width + gap),
-                y + (k / size.columns) * (child.height + gap));
+      const int column = k % size.columns, row = k / size.columns;
+      draw_unit(level - 1, unit * size.children + k, x + column * (child.width + gap),
+                y + row * (child.height + gap));
     }
   }
 
