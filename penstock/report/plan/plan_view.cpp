@@ -116,7 +116,7 @@ void PlanView::add_workers(int64_t memory_limit_bytes) {
   const auto outside = [&](int worker) { return worker < 0 || worker >= most; };
   const bool complete = workers_by_stage_.size() == plan.stages.size() &&
                         std::none_of(workers_by_stage_.begin(), workers_by_stage_.end(),
-                                     [](const auto& workers) { return workers.empty(); });
+                                     [](const auto& of_stage) { return of_stage.empty(); });
   if (!complete ||
       std::any_of(plan.worker_of_replica.begin(), plan.worker_of_replica.end(), outside))
     return workers_by_stage_.clear();
