@@ -19,7 +19,7 @@ and how long it took. Exit code 1 if a part failed, 0 otherwise, 2 for a wrong o
   clang-tidy  the checks of .clang-tidy over the torch-free part
   core-clang  the torch-free part by clang, warnings are errors, and its tests
   asan        everything with address and undefined-behaviour sanitizers, and its tests
-  tsan        everything with the thread sanitizer, and the tests that start threads
+  tsan        everything with the thread sanitizer, and its unit tests
   fuzz        each parser under libFuzzer
 
   --only, --skip    which parts; default: all
