@@ -245,6 +245,7 @@ std::vector<TieGroup> tie_groups(const ModelGraph& graph) {
     }
   }
   std::vector<TieGroup> groups;
+  groups.reserve(by_owner.size());
   for (auto& [owner, group] : by_owner) groups.push_back(std::move(group));
   return groups;
 }

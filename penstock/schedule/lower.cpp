@@ -20,6 +20,7 @@ namespace {
 /// The workers by their first stage.
 std::vector<WorkerId> by_stage(const WorkerTable& table) {
   std::vector<WorkerId> workers;
+  workers.reserve(static_cast<size_t>(table.num_workers()));
   for (int32_t w = 0; w < table.num_workers(); ++w) workers.push_back(WorkerId{w});
   std::stable_sort(workers.begin(), workers.end(), [&](WorkerId a, WorkerId b) {
     return table.first_stage_of(a) < table.first_stage_of(b);

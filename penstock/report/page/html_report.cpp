@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "penstock/report/page/curve_chart.h"
 #include "penstock/report/page/page_assets.h"
@@ -383,7 +384,7 @@ std::string strategies_section(const PlanView& view) {
                    {"idle", ""},
                    {"", "wide"}});
   const auto if_known = [](bool known, std::string text) {
-    return known ? text : std::string("-");
+    return known ? std::move(text) : std::string("-");
   };
   for (size_t f = 0; f < std::min(families.size(), kMostRows); ++f) {
     const plan::Alternative& numbers = families[f].numbers;
