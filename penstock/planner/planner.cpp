@@ -271,6 +271,11 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   return result;
 }
 
+int64_t usual_micro_batches(Kind kind, int workers) {
+  if (kind == Kind::DataParallel) return chosen_micro_batches(kind, {workers});
+  return chosen_micro_batches(kind, std::vector<int>(static_cast<size_t>(workers), 1));
+}
+
 Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                 const std::vector<plan::Stage>& stages, const PlanOptions& options) {
   return price_placed_plan(profile, cluster, stages, {}, options);

@@ -3,6 +3,8 @@
 #
 #   includes   each folder of penstock/ includes only what tests/tidy/include_table.txt allows, and
 #              links only that
+#   rooms      inside a folder, arrows run only from the rooms of tests/tidy/rooms.txt to those
+#              before them, and no header includes itself by way of others
 #   torch      nothing above the line includes torch, ATen, c10 or caffe2
 #   printing   the library never prints
 #   exits      the library never ends the process
@@ -112,6 +114,61 @@ check_includes() {
   return "$status"
 }
 
+# Lines "FILE LINE INCLUDED" for all of penstock/, as paths below it.
+inclusions() {
+  mapfile -t files < <(sources)
+  awk '/tidy: allow\(rooms\)/ { next }
+    match($0, /^[ \t]*#[ \t]*include[ \t]*["<]penstock\/[^">]*/) {
+      included = substr($0, RSTART, RLENGTH); sub(/.*["<]penstock\//, "", included)
+      file = FILENAME; sub(/^penstock\//, "", file)
+      print file, FNR, included
+    }' "${files[@]}"
+}
+
+check_rooms() {
+  local status=0 cycle
+  inclusions | awk '
+    # The rank of a path inside its folder, and which room of that rank it lies in.
+    function find(folder, path, parts, stem) {
+      room = "."
+      if (split(path, parts, "/") > 1) room = parts[1] "/"
+      else { stem = path; sub(/[.][a-z]+$/, "", stem); if ((folder, stem) in rank) room = stem }
+      return (folder, room) in rank
+    }
+    FNR == NR {
+      if ($0 ~ /^#/ || NF == 0) next
+      folder = $1; sub(":", "", folder); known[folder] = 1
+      for (i = 2; i <= NF; i++) {
+        if ($i == "<") position[folder]++; else rank[folder, $i] = position[folder] + 0
+      }
+      next
+    }
+    {
+      folder = $1; sub("/.*", "", folder)
+      if (!(folder in known)) next
+      path = substr($1, length(folder) + 2)
+      if (!find(folder, path)) {
+        printf "penstock/%s:1: tests/tidy/rooms.txt has no room for it\n", $1
+        bad = 1
+        next
+      }
+      if (index($3, folder "/") != 1) next
+      from = room; target = substr($3, length(folder) + 2)
+      if (!find(folder, target)) next
+      if (room == from || rank[folder, room] < rank[folder, from]) next
+      printf "penstock/%s:%s: %s may not include %s, of room %s\n", $1, $2, from, $3, room
+      bad = 1
+    }
+    END { exit bad }' "$root/tests/tidy/rooms.txt" - || status=1
+  # Headers in a circle.
+  if ! cycle="$(inclusions | awk '$1 ~ /[.]h$/ { print $1, $3 }' | tsort 2>&1 >/dev/null)"; then
+    sed -nE 's,^tsort: (-: input contains a loop:)?,,
+             s,^ ?([a-z_/]+[.]h)$,penstock/\1:1: includes itself by way of others,p' <<<"$cycle"
+    status=1
+  fi
+  return "$status"
+}
+
 check_torch() {
   local folder files status=0
   for folder in $(folders_of_core); do
@@ -180,6 +237,7 @@ check_columns() {
 readonly start='(^|[^A-Za-z0-9_.>])'
 case "$check" in
   includes) check_includes ;;
+  rooms) check_rooms ;;
   torch) check_torch ;;
   headers) check_headers ;;
   columns) check_columns ;;

@@ -11,7 +11,7 @@ mkdir -p "$tree/tests/tidy"
 for folder in $(sed -n 's/^\([a-z_/]*\):.*/\1/p' "$table"); do
   mkdir -p "$tree/penstock/$folder"
 done
-cp "$table" "$tree/tests/tidy/"
+cp "$table" "$(dirname "$table")/rooms.txt" "$tree/tests/tidy/"
 echo '#pragma once' >"$tree/penstock/util/clean.h"
 
 failures=0
@@ -57,6 +57,24 @@ rmdir "$tree/penstock/stray"
 expect clean includes tests/tidy/include_table.txt "$(cat "$table")"
 expect offence includes tests/tidy/include_table.txt \
   "$(cat "$table")\nmissing: util\n  what it holds"
+
+mkdir -p "$tree/penstock/"{planner,report}"/"{cost,cuts,text,plan,timeline,page}
+expect clean rooms penstock/planner/cuts/a.h \
+  '#include "penstock/planner/cost/a.h"\n#include "penstock/planner/plan_options.h"'
+expect clean rooms penstock/planner/a.cpp \
+  '#include "penstock/planner/cuts/a.h"\n#include "penstock/planner/b.h"'
+expect offence rooms penstock/planner/cost/a.h '#include "penstock/planner/cuts/a.h"'
+expect offence rooms penstock/planner/cuts/a.cpp '#include "penstock/planner/planner.h"'
+expect offence rooms penstock/planner/plan_options.h '#include "penstock/planner/planner.h"'
+expect offence rooms penstock/report/plan/a.cpp '#include "penstock/report/timeline/a.h"'
+expect clean rooms penstock/report/page/a.cpp '#include "penstock/report/plan/a.h"'
+expect clean rooms penstock/planner/cost/a_test.cpp '#include "penstock/planner/planner.h"'
+mkdir "$tree/penstock/planner/attic"
+expect offence rooms penstock/planner/attic/a.cpp '#include "penstock/planner/planner.h"'
+rmdir "$tree/penstock/planner/attic"
+echo '#include "penstock/util/b.h"' >"$tree/penstock/util/c.h"
+expect offence rooms penstock/util/b.h '#include "penstock/util/c.h"'
+rm "$tree/penstock/util/c.h"
 
 expect offence torch penstock/graph/a.h '#include <ATen/core/Tensor.h>'
 expect offence torch penstock/graph/a_test.cpp '#include <torch/torch.h>'

@@ -12,9 +12,9 @@
 #include <optional>
 #include <vector>
 
-#include "penstock/planner/cuts/cut_bounds.h"
 #include "penstock/planner/cuts/cut_lattice.h"
 #include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/cuts/usable_cuts.h"
 
 namespace penstock::planner {
 

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "penstock/planner/cuts/cut_cursor.h"
-#include "penstock/planner/planner.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"

@@ -18,31 +18,12 @@
 
 #include "penstock/graph/model_graph.h"
 #include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/layer_cost.h"
+#include "penstock/planner/cost/memory_model.h"
 
 namespace penstock::planner {
 
-/// What the planner needs of one layer, for a device of speed 1.
-struct PlannedLayer {
-  int64_t forward_ns = 0;
-  int64_t compute_ns = 0;  ///< forward and backward
-  int64_t step_ns = 0;
-  int64_t weight_bytes = 0;
-  int64_t stash_bytes = 0;
-  std::vector<int64_t> output_bytes;
-  /// The part of the backward pass that makes the weights' gradients.
-  int64_t backward_weight_ns = 0;
-  /// Known to the simulator only: the partition is chosen without it.
-  int64_t accumulate_ns = 0;
-};
-
-/// Sums over a set of layers.
-struct LayerSums {
-  int64_t forward_ns = 0;
-  int64_t compute_ns = 0;
-  int64_t step_ns = 0;
-  int64_t weight_bytes = 0;
-  int64_t stash_bytes = 0;
-};
+inline constexpr int64_t kMaxCutStates = 20'000;
 
 /// Throws ConfigError when the times or the sizes of all layers add up to more than 2^62.
 void check_totals(const graph::ModelGraph& graph, const std::vector<PlannedLayer>& layers);
@@ -137,5 +118,12 @@ class CutStates {
   std::vector<LayerSums> sums_;
   std::vector<int64_t> cut_bytes_;
 };
+
+/// The layers between two nested states. Values that only pass the stage by are counted as if they
+/// entered and left it.
+inline StageMemory stage_memory(const CutStates& states, int small, int large, bool recompute) {
+  return {states.between(small, large), states.cut_bytes(small), states.cut_bytes(large),
+          recompute};
+}
 
 }  // namespace penstock::planner

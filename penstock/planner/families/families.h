@@ -8,6 +8,7 @@
 
 #include "penstock/planner/families/candidates.h"
 #include "penstock/planner/families/split_finder.h"
+#include "penstock/planner/plan_result.h"
 
 namespace penstock::planner {
 

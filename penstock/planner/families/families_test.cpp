@@ -8,6 +8,7 @@
 
 #include "penstock/planner/families/hybrid.h"
 #include "penstock/planner/families/layer_runs.h"
+#include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 #include "penstock/schedule/placement.h"
 #include "penstock/simulate/simulate_plan.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/planner/partition/cut_bounds.h"
 #include "penstock/planner/partition/partition_search.h"
 #include "penstock/util/check.h"
 

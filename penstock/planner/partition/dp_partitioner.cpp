@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "penstock/planner/partition/paper_table.h"
 #include "penstock/planner/partition/partition_search.h"
@@ -102,18 +101,6 @@ class Bottleneck {
 };
 
 }  // namespace
-
-int Partition::num_workers() const {
-  return std::accumulate(
-      places.begin(), places.end(), 0,
-      [](int sum, const cluster::WorkerRange& place) { return sum + place.count; });
-}
-
-std::vector<int> Partition::replicas() const {
-  std::vector<int> result;
-  for (const cluster::WorkerRange& place : places) result.push_back(place.count);
-  return result;
-}
 
 bool single_layers(const PartitionProblem& problem) {
   return problem.straight && problem.workers > problem.states.num_layers();

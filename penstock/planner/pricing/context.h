@@ -6,10 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "penstock/cluster/cluster.h"
 #include "penstock/planner/cost/cost_model.h"
-#include "penstock/planner/cuts/cut_states.h"
-#include "penstock/planner/partition/memory_model.h"
-#include "penstock/planner/planner.h"
+#include "penstock/planner/cost/layer_cost.h"
+#include "penstock/planner/cost/memory_model.h"
+#include "penstock/planner/plan_options.h"
+#include "penstock/profile/profile.h"
 
 namespace penstock::planner {
 

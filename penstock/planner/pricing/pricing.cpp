@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "penstock/planner/planner.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
@@ -182,11 +181,6 @@ int64_t chosen_micro_batches(Kind kind, const std::vector<int>& replicas) {
       return unit;
   }
   return unit;
-}
-
-int64_t usual_micro_batches(Kind kind, int workers) {
-  if (kind == Kind::DataParallel) return chosen_micro_batches(kind, {workers});
-  return chosen_micro_batches(kind, std::vector<int>(static_cast<size_t>(workers), 1));
 }
 
 int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vector<int>& replicas) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "penstock/plan/plan.h"
 #include "penstock/planner/pricing/context.h"
 #include "penstock/schedule/generate.h"
 

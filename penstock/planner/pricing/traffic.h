@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/plan/plan.h"
 #include "penstock/planner/pricing/context.h"
 
 namespace penstock::planner {

@@ -9,8 +9,7 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cuts/cut_states.h"
-#include "penstock/planner/partition/dp_partitioner.h"
-#include "penstock/planner/partition/memory_model.h"
+#include "penstock/planner/partition.h"
 
 namespace penstock::planner {
 

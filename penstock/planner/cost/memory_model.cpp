@@ -1,4 +1,4 @@
-#include "penstock/planner/partition/memory_model.h"
+#include "penstock/planner/cost/memory_model.h"
 
 #include <algorithm>
 

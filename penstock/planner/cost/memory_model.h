@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/cost/layer_cost.h"
 #include "penstock/schedule/generate.h"
 
 namespace penstock::planner {
@@ -20,13 +20,6 @@ struct StageMemory {
   /// Keeps the inputs of each micro-batch in flight, and all activations of one at a time.
   bool recompute = false;
 };
-
-/// The layers between two nested states. Values that only pass the stage by are counted as if they
-/// entered and left it.
-inline StageMemory stage_memory(const CutStates& states, int small, int large, bool recompute) {
-  return {states.between(small, large), states.cut_bytes(small), states.cut_bytes(large),
-          recompute};
-}
 
 /// Whether stages may, must or must not run their forward pass again instead of keeping its
 /// activations.

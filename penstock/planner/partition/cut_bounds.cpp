@@ -1,4 +1,4 @@
-#include "penstock/planner/cuts/cut_bounds.h"
+#include "penstock/planner/partition/cut_bounds.h"
 
 #include <algorithm>
 #include <cmath>
@@ -65,12 +65,6 @@ double CutBounds::slowest_layer_ns() const {
   return slowest_ns;
 }
 
-bool UsableCuts::passes(int64_t compute_ns, int64_t bytes) const {
-  if (tiers_.empty() || bytes > tiers_.back().most_bytes) return false;
-  return meets(tiers_.back().promising, compute_ns, compute_ns) &&
-         may_split(compute_ns, compute_ns);
-}
-
 // -1 when not even an empty cut keeps the time.
 int64_t CutBounds::most_bytes_within(double limit_ns, int level) const {
   constexpr int64_t kMost = int64_t{1} << 62;  // no cut is larger (check_totals)
@@ -118,12 +112,6 @@ UsableCuts CutBounds::within(double limit_ns) const {
                                per_worker_ns * (speed_before_.back() - before));
   }
   return usable;
-}
-
-bool UsableCuts::may_split(int64_t least_ns, int64_t most_ns) const {
-  const auto m = std::lower_bound(most_ns_.begin(), most_ns_.end(), static_cast<double>(least_ns));
-  return m != most_ns_.end() &&
-         least_ns_[static_cast<size_t>(m - most_ns_.begin())] <= static_cast<double>(most_ns);
 }
 
 int CutBounds::num_levels() const {

@@ -1,0 +1,32 @@
+// What layers cost, one by one and added up: what splits are made of, before any stage is known.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace penstock::planner {
+
+/// What the planner needs of one layer, for a device of speed 1.
+struct PlannedLayer {
+  int64_t forward_ns = 0;
+  int64_t compute_ns = 0;  ///< forward and backward
+  int64_t step_ns = 0;
+  int64_t weight_bytes = 0;
+  int64_t stash_bytes = 0;
+  std::vector<int64_t> output_bytes;
+  /// The part of the backward pass that makes the weights' gradients.
+  int64_t backward_weight_ns = 0;
+  /// Known to the simulator only: the partition is chosen without it.
+  int64_t accumulate_ns = 0;
+};
+
+/// Sums over a set of layers.
+struct LayerSums {
+  int64_t forward_ns = 0;
+  int64_t compute_ns = 0;
+  int64_t step_ns = 0;
+  int64_t weight_bytes = 0;
+  int64_t stash_bytes = 0;
+};
+
+}  // namespace penstock::planner

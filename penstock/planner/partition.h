@@ -1,0 +1,49 @@
+// What the partitioner is asked, and what it answers.
+//
+//   const auto best = best_partition({.states = states, .model = *model, .memory = memory,
+//       .cluster = cluster, .workers = 16});
+#pragma once
+
+#include <vector>
+
+#include "penstock/cluster/cluster.h"
+#include "penstock/cluster/topology.h"
+#include "penstock/planner/cost/cost_model.h"
+#include "penstock/planner/cost/memory_model.h"
+#include "penstock/planner/cuts/cut_states.h"
+
+namespace penstock::planner {
+
+struct PartitionProblem {
+  const CutStates& states;
+  const CostModel& model;
+  MemoryModel memory;
+  Recompute recompute = Recompute::Never;
+  const cluster::Cluster& cluster;
+  int workers = 1;                   ///< the first that many of the cluster's workers may be used
+  bool straight = false;             ///< one worker per stage, exactly min(workers, layers) stages
+  bool at_least_two_stages = false;  ///< ignored with one worker or one layer
+  /// No worker may idle (PipeDream's released optimiser); without effect on straight partitions.
+  bool use_all_workers = false;
+  // These two only save time.
+  double at_least_ns = 0;  ///< no partition has a smaller bottleneck
+  /// Some partition is expected to have a bottleneck no larger; 0: not known.
+  double expected_ns = 0;
+};
+
+/// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full
+/// state. Its replicas are the workers of places[k].
+struct Partition {
+  std::vector<int> ends;
+  /// Ascending and disjoint, in the order of the stages; workers between them idle.
+  std::vector<cluster::WorkerRange> places;
+  std::vector<bool> recompute;
+  /// The slowest stage or cut, with the problem's micro-batches per step.
+  double bottleneck_ns = 0;
+
+  int num_workers() const;
+  std::vector<int> replicas() const;
+  bool operator==(const Partition&) const = default;
+};
+
+}  // namespace penstock::planner

@@ -1,0 +1,53 @@
+// What a user may ask of the planner: a value without behaviour, known to every room of the
+// planner.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace penstock::planner {
+
+struct PlanOptions {
+  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best;
+  /// 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it by serial,
+  /// dp, another 1f1b, or a synchronous pipeline where the simulator finds that more than 0.5 %
+  /// faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step
+  /// together; those whose stages have replicas only where the step is given (`mini_batch` or
+  /// `micro_batches`), since longer steps flatter them. It never picks 2bw. Where layers share
+  /// weights it keeps to the kinds that flush, unless `weights` says otherwise. Otherwise a
+  /// schedule kind by name, for which the best partition of that family is found: one stage for
+  /// serial and dp, one worker per stage for mp and gpipe, several stages per worker for
+  /// interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of any replicas)
+  /// for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose
+  /// strategy is 1f1b-flush.
+  std::string strategy = "auto";
+  std::string weights;                  ///< weight policy by name; empty: the kind's default
+  std::string cost_model = "penstock";  ///< cost_model_names()
+  /// "ring", "parameter-server", "summation" (GradientSync).
+  std::string sync = "ring";
+  /// "never", "always", "auto": only where the memory limit asks for it.
+  std::string recompute = "auto";
+  /// One worker per stage, as many stages as workers (or layers, if fewer).
+  bool straight = false;
+  int64_t micro_batches = 0;                ///< per mini-batch; 0: chosen
+  int64_t mini_batch = 0;                   ///< most samples per optimiser step; 0: free
+  int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
+  double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
+  bool use_all_workers = false;             ///< no worker may idle; always so under "released"
+  /// Stages per worker of interleaved; 0: 2, 3 or 4, chosen.
+  int chunks = 0;
+  int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
+  /// Whether "auto" may pick them, with the many micro-batches per step that they want.
+  bool synchronous_pipelines = true;
+  /// All workers meet before each step (NORM), as where gradients are clipped by their norm.
+  bool global_norm = false;
+  /// Alternatives for every family, with more of them and the best micro-batch counts.
+  bool compare = false;
+};
+
+inline constexpr int kMaxPlannedWorkers = 1'000'000;
+inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
+inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved would be 1f1b-flush
+inline constexpr int kMaxChunks = 1'000;
+
+}  // namespace penstock::planner
