@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string_view>
 
 #include "penstock/probe/probe.h"
 #include "penstock/util/json.h"
+#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::probe {
@@ -16,7 +16,7 @@ namespace {
 int64_t rounded(double value, int64_t least) {
   if (!(value >= 1)) return least;
   if (value >= 0x1p62) return int64_t{1} << 62;
-  const auto whole = static_cast<int64_t>(std::llround(value));
+  const auto whole = nearest(value);
   int64_t unit = 1;
   while (whole / unit >= 1000) unit *= 10;
   return std::max(least, (whole + unit / 2) / unit * unit);

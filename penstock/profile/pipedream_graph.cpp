@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/quoted.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::profile {
 
@@ -62,7 +62,7 @@ int64_t read_number(std::string_view text, double scale, std::string_view key, c
       !(value * scale <= kLargest)) {
     at.fail(fmt::format("{}: expected a number of at least 0, found {}", key, quoted(digits)));
   }
-  return std::llround(value * scale);
+  return nearest(value * scale);
 }
 
 /// "123.0" or "[6291456.0; 131072.0]".

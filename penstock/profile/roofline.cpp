@@ -1,10 +1,9 @@
 #include "penstock/profile/roofline.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::profile {
 
@@ -78,19 +77,11 @@ double exact_ns(const Operation& operation, const DeviceSpec& device) {
   return roofline(efficiency.matmul, efficiency.memory);
 }
 
-/// Rounded up, so that rounding never undercuts a roof.
-int64_t rounded(double value) {
-  constexpr auto kMost = static_cast<double>(std::numeric_limits<int64_t>::max());
-  if (value >= kMost) return std::numeric_limits<int64_t>::max();
-  // a layer may report absurd counts
-  if (value <= -kMost) return std::numeric_limits<int64_t>::min();
-  return static_cast<int64_t>(std::ceil(value));
-}
-
 }  // namespace
 
+// Rounded up, so that rounding never undercuts a roof.
 int64_t operation_ns(const Operation& operation, const DeviceSpec& device) {
-  return rounded(exact_ns(operation, device));
+  return rounded_up(exact_ns(operation, device));
 }
 
 int64_t operations_ns(std::span<const Operation> operations, const DeviceSpec& device) {

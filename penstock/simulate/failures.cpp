@@ -8,6 +8,7 @@
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
+#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::simulate::detail {
@@ -27,7 +28,7 @@ class FailureTimes {
   /// After `from_ns`; the process has no memory.
   int64_t next(int64_t from_ns) {
     const double wait_ns = -std::log(1 - rng_.uniform()) * mean_ns_;
-    return wait_ns >= 9.2e18 ? INT64_MAX : saturating_add(from_ns, static_cast<int64_t>(wait_ns));
+    return saturating_add(from_ns, rounded_down(wait_ns));
   }
 
  private:

@@ -7,6 +7,7 @@
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::simulate::detail {
 
@@ -34,9 +35,9 @@ class MemoryMeter {
     trains_ = trains_ || trains;
     now_ = saturating_add(now_, stage.weight_bytes);
     if (trains) {
-      const double state = static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight;
       now_ = saturating_add(now_, stage.weight_bytes);
-      now_ = saturating_add(now_, state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state));
+      now_ = saturating_add(now_, rounded_down(static_cast<double>(stage.weight_bytes) *
+                                               optimizer_state_per_weight));
     }
     peak_ = now_;
   }

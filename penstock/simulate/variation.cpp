@@ -8,6 +8,7 @@
 
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::simulate::detail {
 
@@ -25,7 +26,7 @@ double normal(Rng& rng) {
 std::vector<double> straggler_factors(const Stragglers& stragglers, uint64_t seed,
                                       int32_t num_workers) {
   std::vector<double> factors(static_cast<size_t>(num_workers), 1.0);
-  const auto slow = static_cast<size_t>(std::llround(stragglers.share * num_workers));
+  const auto slow = static_cast<size_t>(nearest(stragglers.share * num_workers));
   if (slow == 0) return factors;
   std::vector<int32_t> workers(factors.size());
   std::iota(workers.begin(), workers.end(), 0);
@@ -66,7 +67,7 @@ int64_t Variation::varied_ns(int32_t worker, const schedule::Action& action,
     Rng rng(derive_seed(seed_, worker, action.stage.value, static_cast<int>(action.op), number));
     ns *= std::exp(spread_ * normal(rng) - spread_ * spread_ / 2);
   }
-  return ns >= 9.2e18 ? INT64_MAX : std::llround(ns);
+  return nearest(ns);
 }
 
 }  // namespace penstock::simulate::detail

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "penstock/util/error.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock {
 
@@ -203,7 +204,7 @@ std::string format_duration(int64_t ns) {
   const double seconds = std::fabs(static_cast<double>(ns)) / 1e9;
   if (seconds < 59.95) return format_scaled(ns, kUnits);
   const std::string_view sign = ns < 0 ? "-" : "";
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const auto whole = nearest(seconds);
   if (whole < 3600) return fmt::format("{}{} min {:02} s", sign, whole / 60, whole % 60);
   return fmt::format("{}{} h {:02} min", sign, whole / 3600, whole % 3600 / 60);
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <thread>
 
 #include "penstock/model/optimizer.h"
@@ -12,6 +11,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rounding.h"
 #include "tools/penstock/progress.h"
 
 namespace penstock::tool {
@@ -99,7 +99,7 @@ plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size) {
   if (wanted == plan.micro_batch_size) return plan;
   const double factor = static_cast<double>(wanted) / static_cast<double>(plan.micro_batch_size);
   const auto scale = [factor](int64_t& value) {
-    value = static_cast<int64_t>(std::llround(static_cast<double>(value) * factor));
+    value = nearest(static_cast<double>(value) * factor);
   };
   for (plan::Stage& stage : plan.stages) {
     scale(stage.forward_ns);

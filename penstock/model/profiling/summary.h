@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/util/rounding.h"
+
 namespace penstock::model::detail {
 
 struct Summary {
@@ -23,7 +25,7 @@ inline Summary summarize(std::vector<int64_t> samples) {
   const int64_t most = kMostMedians * samples[samples.size() / 2];
   double sum = 0;
   for (const int64_t sample : samples) sum += static_cast<double>(std::min(sample, most));
-  return {static_cast<int64_t>(sum / static_cast<double>(samples.size()) + 0.5),
+  return {nearest(sum / static_cast<double>(samples.size())),
           samples[(samples.size() - 1) * 3 / 4] - samples[(samples.size() - 1) / 4]};
 }
 

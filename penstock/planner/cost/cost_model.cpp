@@ -4,17 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "penstock/planner/cost/cost_models.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
 namespace {
-
-constexpr double kLargestNs = 9.2e18;
 
 // Bytes times 2(m-1)/m, at a bandwidth, rounded up. 128 bits hold every product of these ranges.
 int64_t exact_ring_ns(int64_t weight_bytes, int replicas, int64_t bandwidth_bytes_per_s) {
@@ -28,8 +26,7 @@ int64_t exact_ring_ns(int64_t weight_bytes, int replicas, int64_t bandwidth_byte
 
 int64_t on_device_ns(int64_t ns, double speed) {
   if (speed == 1.0) return ns;
-  const double scaled = std::ceil(static_cast<double>(ns) / speed);
-  return scaled >= kLargestNs ? INT64_MAX : static_cast<int64_t>(scaled);
+  return rounded_up(static_cast<double>(ns) / speed);
 }
 
 SegmentCost on_device(const SegmentCost& segment, double speed) {
@@ -119,8 +116,7 @@ int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const 
     return saturating_add(exact_ring_ns(weight_bytes, replicas, path.bandwidth_bytes_per_s),
                           path.latency_ns);
   }
-  const double ns = std::ceil(sync_time_ns(static_cast<double>(weight_bytes), replicas, level, 1));
-  return ns >= kLargestNs ? INT64_MAX : static_cast<int64_t>(ns);
+  return rounded_up(sync_time_ns(static_cast<double>(weight_bytes), replicas, level, 1));
 }
 
 const std::vector<std::string>& cost_model_names() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
@@ -65,8 +66,8 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
 }
 
 int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions) const {
-  const double state = static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight;
-  const int64_t state_bytes = state >= 9.2e18 ? INT64_MAX : static_cast<int64_t>(state);
+  const int64_t state_bytes =
+      rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
   const int64_t weights = saturating_mul(versions + 1, stage.sums.weight_bytes);
   return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
 }

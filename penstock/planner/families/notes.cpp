@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::planner {
@@ -30,7 +30,7 @@ std::string listed(const std::vector<size_t>& numbers) {
 std::string slowest_part(const Context& context, const Plan& plan) {
   if (plan.shares_workers()) {
     const BusiestWorker busiest = busiest_worker(context, plan);
-    if (std::llround(std::min(busiest.ns, 9e18)) < plan.bottleneck_ns) {
+    if (nearest(busiest.ns) < plan.bottleneck_ns) {
       return fmt::format("The slowest part is a link between workers: {} per micro-batch.",
                          format_duration(plan.bottleneck_ns));
     }
@@ -43,7 +43,7 @@ std::string slowest_part(const Context& context, const Plan& plan) {
     if (stage_ns(context, plan, s) > stage_ns(context, plan, slowest)) slowest = s;
   }
   const Stage& stage = plan.stages[slowest];
-  if (std::llround(std::min(stage_ns(context, plan, slowest), 9e18)) < plan.bottleneck_ns) {
+  if (nearest(stage_ns(context, plan, slowest)) < plan.bottleneck_ns) {
     return fmt::format("The slowest part is a link between stages: {} per micro-batch.",
                        format_duration(plan.bottleneck_ns));
   }

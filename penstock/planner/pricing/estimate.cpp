@@ -1,10 +1,10 @@
 #include "penstock/planner/pricing/estimate.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "penstock/schedule/generate.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
@@ -146,7 +146,7 @@ void estimate(const Context& context, const Split& split, const std::vector<Stag
               Plan& plan) {
   const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
-  plan.latency_ns = rounded_ns(estimated_latency_ns(plan, split.kind, micro_batch_ns));
+  plan.latency_ns = nearest(estimated_latency_ns(plan, split.kind, micro_batch_ns));
   const MemoryModel model =
       memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
   if (plan.shares_workers()) {

@@ -1,7 +1,6 @@
 #include "penstock/planner/pricing/prediction.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "penstock/planner/pricing/estimate.h"
 #include "penstock/schedule/plan_shape.h"
@@ -9,6 +8,7 @@
 #include "penstock/schedule/worker_table.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
@@ -76,7 +76,7 @@ int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape&
     total_ns += static_cast<double>(counts[s]) * step_end_ns[s] - begin_sum_ns[s];
     count += counts[s];
   }
-  return count == 0 ? 0 : rounded_ns(std::max(total_ns, 0.0) / static_cast<double>(count));
+  return count == 0 ? 0 : nearest(std::max(total_ns, 0.0) / static_cast<double>(count));
 }
 
 // The plan's own schedule and costs.

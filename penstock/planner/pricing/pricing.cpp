@@ -11,6 +11,7 @@
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/common_multiple.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
@@ -97,7 +98,7 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
 int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& plan,
                       const std::vector<int64_t>& cut_bytes) {
   if (!split.worker_of_replica.empty()) {
-    return rounded_ns(std::max(busiest_worker(context, plan).ns,
+    return nearest(std::max(busiest_worker(context, plan).ns,
                                slowest_shared_cut_ns(context, split, cut_bytes)));
   }
   double slowest = 0;
@@ -107,12 +108,10 @@ int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& pl
     slowest = std::max(
         slowest, context.model->cut_ns(cut_bytes[s], cut_level(context.topology(), split.places[s],
                                                                split.places[s + 1])));
-  return rounded_ns(slowest);
+  return nearest(slowest);
 }
 
 }  // namespace
-
-int64_t rounded_ns(double ns) { return ns >= 9.2e18 ? INT64_MAX : std::llround(ns); }
 
 std::vector<int> Split::replicas() const {
   std::vector<int> counts;

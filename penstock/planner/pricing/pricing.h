@@ -30,9 +30,6 @@ struct Split {
   std::span<const int> workers_of(size_t stage) const;
 };
 
-/// The nearest integer, at most 2^63 - 1.
-int64_t rounded_ns(double ns);
-
 /// Of the slowest of a stage's workers, and what the one with the least memory may use.
 double stage_speed(const Context& context, const Split& split, size_t stage);
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);

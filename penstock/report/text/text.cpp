@@ -6,17 +6,14 @@
 #include <cmath>
 
 #include "penstock/util/printable.h"
+#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::report {
 
 namespace {
 
-// To a reader, numbers beyond int64 are the same as its largest.
-int64_t rounded(double value) {
-  if (!(value > 0)) return 0;
-  return value < 9.2e18 ? static_cast<int64_t>(std::llround(value)) : INT64_MAX;
-}
+int64_t rounded(double value) { return value > 0 ? nearest(value) : 0; }
 
 }  // namespace
 std::string layers_text(const std::vector<std::string>& layers, size_t most) {

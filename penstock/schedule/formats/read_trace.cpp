@@ -12,6 +12,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::schedule {
 
@@ -176,7 +177,7 @@ class TraceBuilder {
       fail(fmt::format("expected microseconds from {} to {} in \"{}\", found {}", least,
                        kMaxMicroseconds, name_of(key), value));
     }
-    return std::llround(value * 1000);
+    return nearest(value * 1000);
   }
 
   std::string_view place_;
