@@ -1,6 +1,10 @@
 // Where to cut when a worker holds several stages ("chunks"): what counts is the sum over each
 // worker's chunks. Internal to the planner.
 //
+// Problem: boundaries of chunks along one order so that the slowest worker, all its chunks
+// together, is as fast as possible. Chosen: for interleaved (improved()) and for zb-v, dualpipe-v
+// and chimera (best_fold() as well). A local optimum, or exact along the order; O() at each.
+//
 // Chunks are runs of one topological order. `worker_of[c]` is the worker of chunk c, `speeds[w]`
 // its speed.
 #pragma once

@@ -4,6 +4,10 @@
 //   stage 0, replicas 0..r-1   F0 F1 F2 .            .  B0 B1 B2 SYNC STEP
 //   stage 1, one worker               F0 F1 F2 B0 B1 B2          STEP
 //
+// Problem: where to cut the model's own order, and how many workers take the rest. Chosen: for
+// strategy "hybrid" and its row of the comparison. Every cut is estimated, and the caller simulates
+// the best: no optimum is promised.
+//
 // A step has as many micro-batches as stage 0 has replicas, so each replica runs one, and no
 // micro-batch of the next step starts before all weights are new: synchronous SGD without
 // pipelining over steps. It runs as 1f1b-flush. Source: A. Krizhevsky, "One weird trick for

@@ -13,14 +13,6 @@ namespace penstock::planner {
 
 namespace {
 
-double slowest_speed(const cluster::Cluster& cluster, const cluster::WorkerRange& place) {
-  double speed = cluster.device_of(place.first).speed;
-  for (int worker = place.first + 1; worker < place.end() && !cluster.groups.empty(); ++worker) {
-    speed = std::min(speed, cluster.device_of(worker).speed);
-  }
-  return speed;
-}
-
 PartitionProblem normalised(const PartitionProblem& problem) {
   const int most = problem.model.topology().num_workers();
   if (problem.workers < 1 || problem.workers > most || problem.cluster.num_workers() != most) {
@@ -99,66 +91,6 @@ class Bottleneck {
   double low_ = 0;
   double high_ = kNoTimeLimit;
 };
-
-}  // namespace
-
-bool single_layers(const PartitionProblem& problem) {
-  return problem.straight && problem.workers > problem.states.num_layers();
-}
-
-std::vector<int> layer_counts(const CutStates& states) {
-  std::vector<int> counts;
-  for (int state = 0; state < states.size(); ++state) {
-    int count = 0;
-    for (int layer = 0; layer < states.num_layers(); ++layer)
-      count += states.contains(state, LayerId{layer}) ? 1 : 0;
-    counts.push_back(count);
-  }
-  return counts;
-}
-
-double slowest_ns(const PartitionProblem& problem, const Partition& partition) {
-  const cluster::Topology& topology = problem.model.topology();
-  double slowest = 0;
-  int begin = 0;
-  for (size_t k = 0; k < partition.ends.size(); ++k) {
-    const cluster::WorkerRange& place = partition.places[k];
-    const SegmentCost cost =
-        on_device(problem.states.segment(begin, partition.ends[k], partition.recompute[k]),
-                  slowest_speed(problem.cluster, place));
-    slowest = std::max(slowest, problem.model.stage_ns(cost, place.count, topology.level_of(place),
-                                                       problem.memory.micro_batches));
-    begin = partition.ends[k];
-    if (k + 1 == partition.ends.size()) break;
-    const int level = topology.level_between(place.first, partition.places[k + 1].end() - 1);
-    slowest = std::max(slowest, problem.model.cut_ns(problem.states.cut_bytes(begin), level));
-  }
-  return slowest;
-}
-
-int64_t needed_bytes(const PartitionProblem& problem, const Partition& partition) {
-  int64_t most = 0;
-  int begin = 0;
-  int workers_from_here = partition.num_workers();
-  for (size_t k = 0; k < partition.ends.size(); ++k) {
-    const StageMemory kept =
-        stage_memory(problem.states, begin, partition.ends[k], partition.recompute[k]);
-    most = std::max(most,
-                    problem.memory.stage_bytes(kept, partition.places[k].count, workers_from_here));
-    workers_from_here -= partition.places[k].count;
-    begin = partition.ends[k];
-  }
-  return most;
-}
-
-std::unique_ptr<PartitionSearch> make_search(const PartitionProblem& problem) {
-  if (problem.straight && !single_layers(problem)) return make_straight_search(problem);
-  if ((problem.use_all_workers && !problem.straight) || !problem.cluster.uniform())
-    return make_table_search(problem);
-  return make_label_search(problem);
-}
-
-namespace {
 
 std::optional<Partition> least_bottleneck(const PartitionProblem& problem, Wanted wanted) {
   const auto search = make_search(problem);

@@ -1,4 +1,7 @@
 // The dynamic programme as SOSP 2019 prints it, all workers used. Internal to the planner.
+//
+// Chosen: where all workers must be used and it reaches the optimum, so that ties are settled as in
+// the paper (dp_partitioner.cpp).
 #pragma once
 
 #include <optional>

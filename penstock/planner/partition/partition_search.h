@@ -10,7 +10,8 @@
 #include <memory>
 #include <optional>
 
-#include "penstock/planner/partition/dp_partitioner.h"
+#include "penstock/planner/partition.h"
+#include "penstock/planner/partition/placement_units.h"
 
 namespace penstock::planner {
 
@@ -27,17 +28,10 @@ class PartitionSearch {
   virtual std::optional<Partition> within(double limit_ns, Wanted wanted) = 0;
 };
 
-/// The problem must outlive the search. Throws ConfigError when the problem is too large for a
+/// The search that suits the problem: straight_search.h, table_search.h or label_search.h. The
+/// problem must outlive it. Throws ConfigError when the problem is too large for a
 /// search that has no short cut.
 std::unique_ptr<PartitionSearch> make_search(const PartitionProblem& problem);
-
-/// Equal devices: labels per cut state (label_search.cpp).
-std::unique_ptr<PartitionSearch> make_label_search(const PartitionProblem& problem);
-/// One worker per stage and no worker to spare (straight_search.cpp).
-std::unique_ptr<PartitionSearch> make_straight_search(const PartitionProblem& problem);
-/// Unequal devices, or all workers to be used: a table over cut states and workers
-/// (table_search.cpp).
-std::unique_ptr<PartitionSearch> make_table_search(const PartitionProblem& problem);
 
 /// Whether every stage must be a single layer on a single worker: straight, with workers to spare.
 bool single_layers(const PartitionProblem& problem);
@@ -46,6 +40,9 @@ std::vector<int> layer_counts(const CutStates& states);
 
 /// The slowest stage or cut, with the problem's micro-batches per step.
 double slowest_ns(const PartitionProblem& problem, const Partition& partition);
+/// Built from the output end, a partition leaves idle workers in front: moves it forward by whole
+/// units where it costs nothing, since they are better left at the end.
+void move_forward(const PartitionProblem& problem, const Units& units, Partition& partition);
 /// The most that a worker needs.
 int64_t needed_bytes(const PartitionProblem& problem, const Partition& partition);
 

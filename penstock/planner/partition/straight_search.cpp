@@ -1,13 +1,11 @@
-// One worker per stage and as many stages as workers: the place of a stage follows from the number
-// of stages after it. For every cut state the set of stage counts that can cover the layers after
-// it, as a bit set.
+#include "penstock/planner/partition/straight_search.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
 
 #include "penstock/planner/cuts/nesting.h"
-#include "penstock/planner/partition/partition_search.h"
 #include "penstock/planner/partition/placement_units.h"
 
 namespace penstock::planner {

@@ -1,21 +1,17 @@
-// Unequal devices, or all workers to be used: then the free workers alone do not say what can be
-// put on them, and a table has for every cut state and every worker the best cover of the layers
-// after the state whose first stage begins at that worker. A stage that may leave a gap still takes
-// the fewest replicas from its last worker on: it is no slower for losing a worker that it does not
-// need, and what comes before may stay where it is. O(states^2 * workers * (levels + groups of
-// devices)); with all workers to be used O(states^2 * workers^2).
+#include "penstock/planner/partition/table_search.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 #include <climits>
 #include <cmath>
-#include <tuple>
 
 #include "penstock/planner/cuts/nesting.h"
 #include "penstock/planner/partition/load_bound.h"
-#include "penstock/planner/partition/partition_search.h"
 #include "penstock/planner/partition/placement_units.h"
+#include "penstock/planner/partition/table_cell.h"
+#include "penstock/planner/partition/table_pieces.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -27,28 +23,6 @@ namespace {
 // bounds helped nothing.
 constexpr double kMostStagePlaces = 2e8;
 constexpr double kMostCells = 4e6;
-
-struct Cell {
-  int workers = -1;
-  int stages = 0;
-  int64_t cut_bytes = 0;
-  int end = -1;       ///< state that ends the first stage
-  int place_end = 0;  ///< one past its last worker
-  int next = 0;       ///< first worker of the next stage
-  bool recompute = false;
-
-  bool exists() const { return workers >= 0; }
-  auto cost() const { return std::tie(workers, stages, cut_bytes); }
-};
-
-// Stages of up to `most` replicas, and more than the piece before allows, span this level and are
-// as slow and as small as this.
-struct Piece {
-  int most = 0;
-  int kind = 0;
-  double speed = 1;
-  int64_t memory = 0;
-};
 
 class TableSearch final : public PartitionSearch {
  public:
@@ -77,7 +51,9 @@ class TableSearch final : public PartitionSearch {
   std::optional<Partition> within(double limit_ns, Wanted wanted) override {
     limit_ns_ = limit_ns;
     wanted_ = wanted;
-    list_pieces();
+    // The memory limit may have changed since the last time.
+    pieces_ = list_pieces(problem_, units_);
+    limited_ = any_limited(pieces_);
     std::fill(cells_.begin(), cells_.end(), Cell{});
     std::fill(most_free_.begin(), most_free_.end(), -1);
     covered_.assign(nesting_.num_words(), 0);
@@ -120,38 +96,6 @@ class TableSearch final : public PartitionSearch {
   Cell& cell(int state, int free) {
     return cells_[static_cast<size_t>(state) * static_cast<size_t>(workers_ + 1) +
                   static_cast<size_t>(free)];
-  }
-
-  // For every last worker, what stages of how many replicas get. The memory limit may have changed
-  // since the last time.
-  void list_pieces() {
-    pieces_.assign(static_cast<size_t>(workers_) + 1, {});
-    limited_ = false;
-    for (int end = 1; end <= workers_; ++end) {
-      std::vector<Piece>& pieces = pieces_[static_cast<size_t>(end)];
-      double speed = problem_.cluster.device_of(end - 1).speed;
-      int64_t memory = chooser_.memory_limit(problem_.cluster.device_of(end - 1));
-      int kind = 0;
-      for (int count = 1; count <= end; ++count) {
-        if (problem_.cluster.groups.empty()) {
-          // Nothing changes but at the borders of units.
-          while (kind < units_.top() && count > units_.upto(end, kind)) ++kind;
-          count = kind == units_.top() ? end : std::min(end, units_.upto(end, kind));
-        } else {
-          const cluster::Device& device = problem_.cluster.device_of(end - count);
-          speed = std::min(speed, device.speed);
-          const int64_t limit = chooser_.memory_limit(device);
-          if (limit > 0 && (memory <= 0 || limit < memory)) memory = limit;
-          while (kind < units_.top() && count > units_.upto(end, kind)) ++kind;
-        }
-        if (pieces.empty() || pieces.back().kind != kind || pieces.back().speed != speed ||
-            pieces.back().memory != memory) {
-          pieces.push_back({count, kind, speed, memory});
-        }
-        pieces.back().most = count;
-      }
-      limited_ = limited_ || (!pieces.empty() && pieces.back().memory > 0);
-    }
   }
 
   int largest_unit(int state) const {
@@ -241,44 +185,61 @@ class TableSearch final : public PartitionSearch {
   }
 
   void place(int i, int j, int begin_after, int end, int least, int most) {
-    const Cell after = cell(j, begin_after);
-    Cell made{.workers = 0,
-              .stages = after.stages + 1,
-              .cut_bytes =
-                  j == states_.full() ? 0 : saturating_add(after.cut_bytes, states_.cut_bytes(j)),
-              .end = j,
-              .place_end = end,
-              .next = begin_after};
+    const Cell& after = cell(j, begin_after);
+    const Cell made{.workers = after.workers,
+                    .stages = after.stages + 1,
+                    .cut_bytes = j == states_.full()
+                                     ? 0
+                                     : saturating_add(after.cut_bytes, states_.cut_bytes(j)),
+                    .end = j,
+                    .place_end = end,
+                    .next = begin_after};
     int below = 0;
     for (const Piece& piece : pieces_[static_cast<size_t>(end)]) {
       const int from = std::max(least, below + 1);
       const int upto = std::min(most, piece.most);
       below = piece.most;
-      for (int replicas = from; replicas <= upto; ++replicas) {
-        made.workers = after.workers + replicas;
-        // A cell that is as good already needs no price. Without a gap every count matters,
-        // otherwise the fewest replicas alone.
-        if (all_workers_ && as_good(cell(i, end - replicas), made)) continue;
-        const StageChoice choice = chooser_.fewest(
-            i, j, after.workers, limit_ns_, replicas, all_workers_ ? replicas : upto,
-            units_.level(piece.kind), piece.speed, piece.memory);
-        if (choice.replicas == 0) {
-          if (all_workers_) continue;
-          break;
-        }
-        made.workers = after.workers + choice.replicas;
-        made.recompute = choice.recompute;
-        Cell& target = cell(i, end - choice.replicas);
-        if (!as_good(target, made)) {
-          target = made;
-          note(i, end - choice.replicas);
-        }
-        most_free_[static_cast<size_t>(i)] =
-            std::max(most_free_[static_cast<size_t>(i)], end - choice.replicas);
-        if (!all_workers_) return;
+      if (all_workers_) {
+        for (int replicas = from; replicas <= upto; ++replicas)
+          place_exactly(i, made, piece, replicas);
+      } else if (from <= upto && place_fewest(i, made, piece, from, upto)) {
+        return;
       }
       if (upto == most) return;
     }
+  }
+
+  // Without a gap every count matters. `made` lacks the stage's own replicas.
+  void place_exactly(int i, Cell made, const Piece& piece, int replicas) {
+    const int workers_after = made.workers;
+    made.workers += replicas;
+    const int begin = made.place_end - replicas;
+    // A cell that is as good already needs no price.
+    if (as_good(cell(i, begin), made)) return;
+    const StageChoice choice =
+        chooser_.fewest(i, made.end, workers_after, limit_ns_, replicas, replicas,
+                        units_.level(piece.kind), piece.speed, piece.memory);
+    if (choice.replicas > 0) keep(i, begin, made, choice);
+  }
+
+  // Where gaps may be left, the fewest replicas alone matter. Whether there are any.
+  bool place_fewest(int i, Cell made, const Piece& piece, int from, int upto) {
+    const StageChoice choice = chooser_.fewest(i, made.end, made.workers, limit_ns_, from, upto,
+                                               units_.level(piece.kind), piece.speed, piece.memory);
+    if (choice.replicas == 0) return false;
+    made.workers += choice.replicas;
+    keep(i, made.place_end - choice.replicas, made, choice);
+    return true;
+  }
+
+  void keep(int i, int begin, Cell& made, const StageChoice& choice) {
+    made.recompute = choice.recompute;
+    Cell& target = cell(i, begin);
+    if (!as_good(target, made)) {
+      target = made;
+      note(i, begin);
+    }
+    most_free_[static_cast<size_t>(i)] = std::max(most_free_[static_cast<size_t>(i)], begin);
   }
 
   void note(int state, int free) {
