@@ -33,7 +33,11 @@ struct PlanOptions {
   int64_t mini_batch = 0;                   ///< most samples per optimiser step; 0: free
   int64_t memory_limit_bytes = 0;           ///< per worker; 0: that of its device, or none
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
-  bool use_all_workers = false;             ///< no worker may idle; always so under "released"
+  /// Groups in which plans that flush sum their gradients apart, at least: a worker keeps a set of
+  /// gradients for each that it holds (docs/weights.md, "What results depend on"). A run needs a
+  /// multiple of all replicas. 0: one set on every worker is counted.
+  int64_t gradient_groups = 0;
+  bool use_all_workers = false;  ///< no worker may idle; always so under "released"
   /// Stages per worker of interleaved; 0: 2, 3 or 4, chosen.
   int chunks = 0;
   int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
@@ -47,6 +51,7 @@ struct PlanOptions {
 
 inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
+inline constexpr int64_t kMaxGradientGroups = 1'000'000;
 inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved would be 1f1b-flush
 inline constexpr int kMaxChunks = 1'000;
 

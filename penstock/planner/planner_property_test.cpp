@@ -117,6 +117,37 @@ int64_t named_bytes(const std::string& reason) {
   return std::stoll(reason.substr(reason.rfind('(', end) + 1));
 }
 
+// 60 is a multiple of all replica counts that occur.
+TEST(PlannerProperty, MemoryLimitsHoldWithGradientGroups) {
+  int fitting = 0;
+  int heavier = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
+    const cluster::Cluster cluster = random_cluster(rng, 5);
+    PlanOptions options = random_options(rng);
+    options.strategy = rng.below(2) == 0 ? "1f1b-flush" : "1f1b";
+    options.micro_batches = between(rng, 1, 80);
+    options.memory_limit_bytes = between(rng, 50, 900);
+    const PlanResult counted_once = make_plan(profile, cluster, options);
+    options.gradient_groups = 60;
+    const PlanResult result = make_plan(profile, cluster, options);
+    if (!result.plan) {
+      heavier += counted_once.plan ? 1 : 0;
+      options.memory_limit_bytes = named_bytes(result.reason);
+      ASSERT_TRUE(make_plan(profile, cluster, options).plan) << "seed " << seed << result.reason;
+      continue;
+    }
+    ++fitting;
+    ASSERT_TRUE(counted_once.plan) << "seed " << seed;
+    EXPECT_GE(result.plan->bottleneck_ns, counted_once.plan->bottleneck_ns) << "seed " << seed;
+    for (const plan::Stage& stage : result.plan->stages)
+      EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes) << "seed " << seed;
+  }
+  EXPECT_GT(fitting, 100);
+  EXPECT_GT(heavier, 20);
+}
+
 TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
   int fitting = 0;
   int refused = 0;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 
+#include "penstock/schedule/gradient_sets.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
@@ -94,6 +95,30 @@ TEST(GradientBufferTest, OtherwiseThereIsOneSetPerGroup) {
   EXPECT_EQ(
       most_sets({.groups = 6, .accumulate = 2, .micro_batches = 18, .replica = 0, .replicas = 2}),
       1);
+}
+
+// What the planner and the simulator count.
+TEST(GradientBufferTest, KeepsNoMoreSetsThanArePlannedFor) {
+  for (const int replicas : {1, 2, 3, 5}) {
+    for (const int64_t own : {1, 2, 4}) {
+      for (int64_t accumulate = 1; accumulate <= 24; ++accumulate) {
+        const int64_t groups = own * replicas;
+        int64_t most = 1;
+        for (int replica = 0; replica < replicas; ++replica) {
+          most = std::max(most, most_sets({.groups = groups,
+                                           .accumulate = accumulate,
+                                           .micro_batches = 3 * accumulate,
+                                           .replica = replica,
+                                           .replicas = replicas}));
+        }
+        const int64_t planned = schedule::gradient_sets(groups, replicas, accumulate);
+        EXPECT_LE(most, planned) << groups << ' ' << replicas << ' ' << accumulate;
+        if (accumulate >= 2 * groups) {
+          EXPECT_EQ(most, planned) << groups << ' ' << replicas << ' ' << accumulate;
+        }
+      }
+    }
+  }
 }
 
 RC_GTEST_PROP(GradientBufferProperty, FoldsGroupsFromTheLeftOverAllReplicas, ()) {

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "penstock/schedule/gradient_sets.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::simulate {
 
-Costs costs_of(const plan::Plan& plan) {
+Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
   Costs costs;
   costs.stages.reserve(plan.stages.size());
   for (const plan::Stage& stage : plan.stages) {
@@ -21,6 +22,8 @@ Costs costs_of(const plan::Plan& plan) {
                             .sync_ns = stage.sync_ns,
                             .stash_bytes = stage.stash_bytes,
                             .weight_bytes = stage.weight_bytes,
+                            .gradient_sets = schedule::gradient_sets(
+                                gradient_groups, stage.replicas, plan.micro_batches),
                             .first_worker = stage.first_worker});
   }
   costs.links.reserve(plan.links.size());
@@ -50,7 +53,7 @@ void check_costs(const Costs& costs, int num_stages) {
     const StageCost& stage = costs.stages[s];
     if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns,
                   stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
-                  stage.weight_bytes, stage.input_bytes}) < 0) {
+                  stage.weight_bytes, stage.gradient_sets, stage.input_bytes}) < 0) {
       throw ConfigError(fmt::format("the costs of stage {} contain a negative time or size", s));
     }
     if (stage.backward_weight_ns > stage.backward_ns) {

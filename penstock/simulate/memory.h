@@ -23,7 +23,7 @@ struct StageMemory {
   int64_t weight_bytes;
 };
 
-/// The largest sum, at any moment of a worker's list, of: weight versions held, one gradient buffer
+/// The largest sum, at any moment of a worker's list, of: weight versions held, gradients
 /// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
 /// their B or W. A worker without any B or W keeps weights alone. It does not depend on times.
 /// Saturates.
@@ -35,9 +35,9 @@ class MemoryMeter {
     trains_ = trains_ || trains;
     now_ = saturating_add(now_, stage.weight_bytes);
     if (trains) {
-      now_ = saturating_add(now_, stage.weight_bytes);
-      now_ = saturating_add(now_, rounded_down(static_cast<double>(stage.weight_bytes) *
-                                               optimizer_state_per_weight));
+      now_ = saturating_add(now_, saturating_mul(stage.gradient_sets, stage.weight_bytes));
+      now_ = saturating_add(
+          now_, rounded_down(static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight));
     }
     peak_ = now_;
   }

@@ -38,6 +38,7 @@ struct StageCost {
   int64_t sync_ns = 0;
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
+  int64_t gradient_sets = 1;  ///< that a worker which trains keeps (schedule/gradient_sets.h)
   /// Kept from F to B or W where the schedule recomputes the stage: F then keeps these alone, R the
   /// stash.
   int64_t input_bytes = 0;
@@ -68,10 +69,11 @@ struct Costs {
   double optimizer_state_per_weight = 1.0;
 };
 
-/// The costs of the plan's stages and links, with its places and its cluster. Throws ConfigError
-/// for a link to a stage that does not exist; simulate() refuses stages that do not fit on the
-/// cluster or share a worker.
-Costs costs_of(const plan::Plan& plan);
+/// The costs of the plan's stages and links, with its places and its cluster, and with gradients
+/// summed in this many groups (schedule/gradient_sets.h; 0: one per replica of each stage). Throws
+/// ConfigError for a link to a stage that does not exist; simulate() refuses stages that do not fit
+/// on the cluster or share a worker.
+Costs costs_of(const plan::Plan& plan, int64_t gradient_groups = 0);
 
 /// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn
 /// by the seed.

@@ -257,7 +257,7 @@ TEST(Simulator, StashKeepsOneVersionPerMicroBatchInFlight) {
                                   (1 + 1 + 1) * 1000 + 1}));
 }
 
-TEST(Simulator, GPipeKeepsOneVersionAndEveryStash) {
+TEST(Simulator, GPipeKeepsOneVersionEveryStashAndItsSetsOfGradients) {
   Costs costs = uniform_costs(2, 1, 1);
   for (StageCost& stage : costs.stages) {
     stage.weight_bytes = 1000;
@@ -266,6 +266,9 @@ TEST(Simulator, GPipeKeepsOneVersionAndEveryStash) {
   costs.optimizer_state_per_weight = 2;
   const Result result = simulate(lowered(Kind::GPipe, {1, 1}, 16, 8), costs);
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{4008, 4008}));
+  costs.stages[1].gradient_sets = 5;
+  EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 16, 8), costs).peak_memory_bytes,
+            (std::vector<int64_t>{4008, 8008}));
 }
 
 TEST(Simulator, EvaluationKeepsTheWeightsAlone) {

@@ -92,6 +92,7 @@ done
 run 0 $plan --strategy interleaved --chunks 2 --micro-batches 8 --json
 run 0 $plan --strategy eager-1f1b --slack 3 --json
 grep -q '"slack":3' out || fail "--slack 3 is not in the plan: $(cat out)"
+run 0 $plan --strategy 1f1b-flush --gradient-groups 12 --micro-batches 24 --json
 run 0 $plan --all-workers --json
 run 0 $plan --optimizer adam --mini-batch 64 --json
 grep -q '"optimizer_state_per_weight":2' out || fail "adam's state is not in the plan: $(cat out)"
@@ -115,6 +116,7 @@ refused 'expected --chunks of 2' $plan --strategy interleaved --chunks 0
 refused 'expected --chunks of 2' $plan --strategy interleaved --chunks 1
 refused 'only strategy interleaved' $plan --strategy zb-v --chunks 3
 refused 'expected --slack of at least 0' $plan --strategy eager-1f1b --slack -1
+refused 'expected gradient groups' $plan --gradient-groups -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused 'expected two files' $plan --svg same --html same
 refused '--svg expected a file name' $plan --svg -

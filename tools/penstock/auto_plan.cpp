@@ -73,6 +73,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.global_norm = request.global_norm;
+  options.gradient_groups = request.gradient_groups;
   options.optimizer_state_per_weight =
       static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   const auto cluster = [&]() {

@@ -14,11 +14,12 @@ struct AutoPlanRequest {
   int workers = 1;
   int threads_per_worker = 1;
   int64_t mini_batch_size = 64;
-  int64_t micro_batches = 0;  ///< per mini-batch; 0: chosen
-  int chunks = 0;             ///< stages per worker of interleaved; 0: chosen
-  int64_t slack = -1;         ///< of eager-1f1b; -1: chosen
-  bool global_norm = false;   ///< all workers wait for the norm of all gradients before each step
-  std::string profile_path;   ///< measured before; empty: measure now
+  int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
+  int chunks = 0;               ///< stages per worker of interleaved; 0: chosen
+  int64_t slack = -1;           ///< of eager-1f1b; -1: chosen
+  int64_t gradient_groups = 0;  ///< planner::PlanOptions
+  bool global_norm = false;     ///< all workers wait for the norm of all gradients before each step
+  std::string profile_path;     ///< measured before; empty: measure now
   int profile_samples = 5;
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
   /// less than about a tenth of the training.

@@ -256,6 +256,9 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--slack", options.slack,
          "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B (default: "
          "chosen from 1, 2, 4, 8)");
+  choice("--gradient-groups", options.plan.gradient_groups,
+         "Groups in which plans that flush sum gradients, at least (train has the same option): "
+         "each takes memory (default: one per replica is counted)");
   options.not_when_pricing.push_back(
       app.add_flag("--straight", options.plan.straight, "One worker per stage"));
   options.not_when_pricing.push_back(

@@ -71,6 +71,7 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
   options.plan.mini_batch_size = options.train.mini_batch_size;
   options.plan.seed = options.seed;
   options.plan.global_norm = options.train.max_grad_norm > 0;
+  options.plan.gradient_groups = options.train.gradient_groups;
   options.plan.optimizer = options.train.optimizer;
   return auto_plan(model, options.plan);
 }

@@ -31,7 +31,7 @@ int64_t on_device_ns(int64_t ns, double speed) {
 
 SegmentCost on_device(const SegmentCost& segment, double speed) {
   return {on_device_ns(segment.compute_ns, speed), on_device_ns(segment.step_ns, speed),
-          segment.weight_bytes};
+          segment.weight_bytes, on_device_ns(segment.accumulate_ns, speed)};
 }
 
 GradientSync parse_gradient_sync(std::string_view name) {

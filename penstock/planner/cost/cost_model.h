@@ -26,6 +26,9 @@ struct SegmentCost {
   int64_t compute_ns = 0;
   int64_t step_ns = 0;
   int64_t weight_bytes = 0;
+  /// For each micro-batch of a step but the first that a replica has: adding its gradients to the
+  /// sum.
+  int64_t accumulate_ns = 0;
 };
 
 /// The same work on a device `speed` times as fast as the one that was measured, rounded up;

@@ -61,6 +61,21 @@ TEST(CostModel, PenstockAddsWhatAWorkerDoesInTurn) {
   EXPECT_DOUBLE_EQ(model->cut_ns(70, 1), 2 * 70 + 50);
 }
 
+// A replica adds the gradients of all its micro-batches of a step but the first.
+TEST(CostModel, PenstockCountsTheAddingOfGradients) {
+  const auto model =
+      make_cost_model("penstock", flat_cluster(4, 1'000'000'000, 50), GradientSync::Ring);
+  SegmentCost segment = kSegment;
+  segment.accumulate_ns = 30;
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 1, 0, 0), 640);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 1, 0, 1), 640);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 1, 0, 4), (4 * 600 + 3 * 30 + 40) / 4.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 4), (2 * 600 + 30 + 200 + 50 + 40) / 4.0);
+  // A layer that does nothing but add, where messages cost nothing.
+  const auto fast = make_cost_model("penstock", flat_cluster(4, 1'000'000'000), GradientSync::Ring);
+  EXPECT_EQ(fast->fewest_replicas({.accumulate_ns = 30}, 0, 1, 4, 1, 2), 2);
+}
+
 TEST(CostModel, EachLevelHasItsLinks) {
   const auto model = make_cost_model("penstock", two_levels(), GradientSync::Ring);
   EXPECT_DOUBLE_EQ(model->stage_ns(kSegment, 2, 1, 0), (600 + 200 + 50 + 40) / 2.0);
@@ -141,7 +156,8 @@ Drawn draw(Rng& rng) {
                             .bandwidth_bytes_per_s = between(rng, 1, 20) * 100'000'000};
   }
   return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(3)]),
-          {between(rng, 0, 200), between(rng, 0, 20), between(rng, 0, 100)},
+          {between(rng, 0, 200), between(rng, 0, 20), between(rng, 0, 100),
+           rng.below(2) == 0 ? 0 : between(rng, 0, 50)},
           rng.below(2) == 0 ? 0 : between(rng, 1, 20)};
 }
 

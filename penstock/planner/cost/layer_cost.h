@@ -16,7 +16,7 @@ struct PlannedLayer {
   std::vector<int64_t> output_bytes;
   /// The part of the backward pass that makes the weights' gradients.
   int64_t backward_weight_ns = 0;
-  /// Known to the simulator only: the partition is chosen without it.
+  /// Adding the weights' gradients of a micro-batch to those before it in the same step.
   int64_t accumulate_ns = 0;
 };
 
@@ -27,6 +27,16 @@ struct LayerSums {
   int64_t step_ns = 0;
   int64_t weight_bytes = 0;
   int64_t stash_bytes = 0;
+  int64_t accumulate_ns = 0;
+
+  void add(const PlannedLayer& layer, int sign = 1) {
+    forward_ns += sign * layer.forward_ns;
+    compute_ns += sign * layer.compute_ns;
+    step_ns += sign * layer.step_ns;
+    weight_bytes += sign * layer.weight_bytes;
+    stash_bytes += sign * layer.stash_bytes;
+    accumulate_ns += sign * layer.accumulate_ns;
+  }
 };
 
 }  // namespace penstock::planner

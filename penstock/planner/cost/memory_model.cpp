@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/schedule/gradient_sets.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
@@ -65,10 +66,19 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
   return ceil_div(in_flight(replicas, workers_from_here) - 1, share) + 1;
 }
 
-int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions) const {
+int64_t MemoryModel::gradient_sets(int replicas) const {
+  if (policy != WeightPolicy::Flush) return 1;
+  // Nothing is known of the step before a round of the replicas.
+  return schedule::gradient_sets(gradient_groups, replicas,
+                                 micro_batches > 0 ? micro_batches : replicas);
+}
+
+int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions,
+                                 int64_t gradient_sets) const {
   const int64_t state_bytes =
       rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
-  const int64_t weights = saturating_mul(versions + 1, stage.sums.weight_bytes);
+  const int64_t weights =
+      saturating_mul(saturating_add(versions, gradient_sets), stage.sums.weight_bytes);
   return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
 }
 
@@ -79,7 +89,7 @@ int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) con
     stashes =
         saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
-  return saturating_add(fixed_bytes(stage, held.versions), stashes);
+  return saturating_add(fixed_bytes(stage, held.versions, held.gradient_sets), stashes);
 }
 
 int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {

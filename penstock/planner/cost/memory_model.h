@@ -29,6 +29,7 @@ enum class Recompute : uint8_t { Never, Always, Auto };
 struct Held {
   int64_t in_flight = 0;  ///< micro-batches
   int64_t versions = 1;   ///< of its weights
+  int64_t gradient_sets = 1;
 };
 
 struct MemoryModel {
@@ -40,6 +41,8 @@ struct MemoryModel {
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
+  /// Summed apart under flush; 0: one per replica of the stage.
+  int64_t gradient_groups = 0;
 
   /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers
   /// at and after the stage; for eager-1f1b, zb-h1 and zb-h2 on replicated stages an upper bound.
@@ -50,20 +53,24 @@ struct MemoryModel {
   /// before.
   int64_t versions(int replicas, int64_t workers_from_here) const;
 
+  /// Sets of gradients held at once (schedule/gradient_sets.h).
+  int64_t gradient_sets(int replicas) const;
+
   Held held(int replicas, int64_t workers_from_here) const {
-    return {in_flight(replicas, workers_from_here), versions(replicas, workers_from_here)};
+    return {in_flight(replicas, workers_from_here), versions(replicas, workers_from_here),
+            gradient_sets(replicas)};
   }
 
-  /// Versions, gradient, optimiser state, stashes and communication buffers of one worker. Never
+  /// Versions, gradients, optimiser state, stashes and communication buffers of one worker. Never
   /// rises when `workers_from_here` falls. Saturates.
   int64_t stage_bytes(const StageMemory& stage, int replicas, int64_t workers_from_here) const {
     return stage_bytes(stage, held(replicas, workers_from_here));
   }
   int64_t stage_bytes(const StageMemory& stage, const Held& held) const;
 
-  /// That many versions, gradient, optimiser state and communication buffers of one worker.
-  /// Saturates.
-  int64_t fixed_bytes(const StageMemory& stage, int64_t versions) const;
+  /// That many versions and sets of gradients, optimiser state and communication buffers of one
+  /// worker. Saturates.
+  int64_t fixed_bytes(const StageMemory& stage, int64_t versions, int64_t gradient_sets) const;
 
   /// Stashed activations of `in_flight` micro-batches; with recomputation their inputs, and the
   /// activations of the one that is run again.

@@ -32,6 +32,27 @@ TEST(MemoryModel, CountsVersionsGradientStateStashesAndMessages) {
   EXPECT_EQ(model.stage_bytes(stage(100, 10), 2, 6), (3 + 1) * 100 + 250 + 3 * 10);
 }
 
+TEST(MemoryModel, CountsASetOfGradientsForEachGroupThatFillsUpBesideOthers) {
+  MemoryModel model{.kind = Kind::OneFOneBFlush,
+                    .policy = WeightPolicy::Flush,
+                    .micro_batches = 30,
+                    .gradient_groups = 15};
+  const auto sets = [&](int replicas) { return model.gradient_sets(replicas); };
+  EXPECT_EQ(sets(1), 15);
+  EXPECT_EQ(sets(3), 5);
+  EXPECT_EQ(sets(15), 1);
+  EXPECT_EQ(model.stage_bytes(stage(100, 0), 3, 3), (1 + 5 + 1) * 100);
+  model.micro_batches = 15;  // one micro-batch per group
+  EXPECT_EQ(sets(1), 1);
+  EXPECT_EQ(sets(3), 5);
+  model.micro_batches = 6;
+  EXPECT_EQ(sets(3), 2);
+  model.micro_batches = 0;  // a round of the stage's replicas
+  EXPECT_EQ(sets(3), 1);
+  model = {.micro_batches = 30, .gradient_groups = 15};  // stash has no groups but the replicas
+  EXPECT_EQ(sets(1), 1);
+}
+
 TEST(MemoryModel, RecomputationKeepsInputsAndOneMicroBatch) {
   const MemoryModel model;
   EXPECT_EQ(model.stage_bytes(stage(0, 50, 3, 0, true), 1, 4), 4 * 3 + 50 + 2 * 3);

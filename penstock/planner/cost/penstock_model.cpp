@@ -18,7 +18,8 @@ class Penstock final : public CostModel {
                   int64_t micro_batches) const override {
     if (micro_batches <= 0) return round_ns(segment, replicas, level);
     const double share = to_double(ceil_div(micro_batches, replicas));
-    return (share * to_double(segment.compute_ns) + once_per_step_ns(segment, replicas, level)) /
+    return (share * to_double(segment.compute_ns) + (share - 1) * to_double(segment.accumulate_ns) +
+            once_per_step_ns(segment, replicas, level)) /
            to_double(micro_batches);
   }
 
@@ -76,6 +77,7 @@ class Penstock final : public CostModel {
   int fewest_for_step(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t step_size) const {
     const double compute_ns = to_double(segment.compute_ns);
+    const double accumulate_ns = to_double(segment.accumulate_ns);
     int64_t m = compute_bound(compute_ns, limit_ns, least, most);
     while (m <= most) {
       if (stage_ns(segment, static_cast<int>(m), level, step_size) <= limit_ns)
@@ -83,9 +85,9 @@ class Penstock final : public CostModel {
       const int64_t share = ceil_div(step_size, m);
       if (share <= 1) return 0;
       // One more than what fits, against rounding.
-      const double fitting = (limit_ns * to_double(step_size) -
+      const double fitting = (limit_ns * to_double(step_size) + accumulate_ns -
                               once_per_step_ns(segment, static_cast<int>(m), level)) /
-                                 compute_ns +
+                                 (compute_ns + accumulate_ns) +
                              1;
       if (!(fitting >= 1)) return 0;
       const int64_t next_share =

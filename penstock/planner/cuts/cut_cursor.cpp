@@ -52,11 +52,7 @@ void CutCursor::change(int layer, int sign) {
   const PlannedLayer& cost = layers_[l];
   bits_[l / 64] ^= uint64_t{1} << (l % 64);
   count_ += sign;
-  sums_.forward_ns += sign * cost.forward_ns;
-  sums_.compute_ns += sign * cost.compute_ns;
-  sums_.step_ns += sign * cost.step_ns;
-  sums_.weight_bytes += sign * cost.weight_bytes;
-  sums_.stash_bytes += sign * cost.stash_bytes;
+  sums_.add(cost, sign);
   for (size_t o = 0; o < cost.output_bytes.size(); ++o) {
     if (readers_left_[l][o] > 0) cut_bytes_ += sign * cost.output_bytes[o];
   }

@@ -28,8 +28,8 @@ void check_totals(const graph::ModelGraph& graph, const std::vector<PlannedLayer
   for (size_t l = 0; l < layers.size(); ++l) {
     // A stage that recomputes runs its forward pass twice.
     time_ns = saturating_add(
-        time_ns, saturating_add(layers[l].forward_ns,
-                                saturating_add(layers[l].compute_ns, layers[l].step_ns)));
+        time_ns, saturating_add(saturating_add(layers[l].forward_ns, layers[l].compute_ns),
+                                saturating_add(layers[l].accumulate_ns, layers[l].step_ns)));
     bytes = saturating_add(bytes, saturating_add(layers[l].weight_bytes, layers[l].stash_bytes));
     for (const int64_t output : layers[l].output_bytes) bytes = saturating_add(bytes, output);
     if (time_ns > kLargestTotal || bytes > kLargestTotal) {
@@ -303,14 +303,16 @@ LayerSums CutStates::between(int small, int large) const {
           .compute_ns = b.compute_ns - a.compute_ns,
           .step_ns = b.step_ns - a.step_ns,
           .weight_bytes = b.weight_bytes - a.weight_bytes,
-          .stash_bytes = b.stash_bytes - a.stash_bytes};
+          .stash_bytes = b.stash_bytes - a.stash_bytes,
+          .accumulate_ns = b.accumulate_ns - a.accumulate_ns};
 }
 
 SegmentCost CutStates::segment(int small, int large, bool recompute) const {
   const LayerSums sums = between(small, large);
   return {.compute_ns = sums.compute_ns + (recompute ? sums.forward_ns : 0),
           .step_ns = sums.step_ns,
-          .weight_bytes = sums.weight_bytes};
+          .weight_bytes = sums.weight_bytes,
+          .accumulate_ns = sums.accumulate_ns};
 }
 
 }  // namespace penstock::planner

@@ -72,8 +72,9 @@ void name_single_stage(Split& split) {
 
 SplitFinder::SplitFinder(const Context& context)
     : context_(context), space_(context.profile.graph, context.layers) {
-  steps_cost_time_ = std::any_of(context.layers.begin(), context.layers.end(),
-                                 [](const PlannedLayer& layer) { return layer.step_ns > 0; });
+  steps_cost_time_ = std::any_of(
+      context.layers.begin(), context.layers.end(),
+      [](const PlannedLayer& layer) { return layer.step_ns > 0 || layer.accumulate_ns > 0; });
 }
 
 std::optional<FoundSplit> SplitFinder::best(const Family& family) {
@@ -128,12 +129,17 @@ int64_t SplitFinder::search_micro_batches(const Family& family) const {
   return most < context_.workers ? most : 0;
 }
 
+MemoryModel SplitFinder::memory_model_of(const Family& family, int64_t micro_batches) const {
+  return memory_model(context_, family.kind, family.policy, micro_batches, family.slack,
+                      context_.options.gradient_groups);
+}
+
 PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluster::Cluster& cluster,
                                            const Family& family, int64_t micro_batches) const {
   const bool all_workers = context_.options.use_all_workers || context_.model->name() == "released";
   return {.states = states,
           .model = *context_.model,
-          .memory = memory_model(context_, family.kind, family.policy, micro_batches, family.slack),
+          .memory = memory_model_of(family, micro_batches),
           .recompute = context_.recompute,
           .cluster = cluster,
           .workers = context_.workers,
@@ -179,6 +185,9 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
 
 // Of the families that need no more memory on any worker, the nearest whose optimum is known.
 const BoundedPartition* SplitFinder::known_lighter(Family family, int64_t micro_batches) const {
+  // Gradients in groups weigh more than those of kinds that do not flush.
+  if (context_.options.gradient_groups > 0 && family.policy != schedule::WeightPolicy::Flush)
+    return nullptr;
   for (auto lighter = lighter_than(family, micro_batches); lighter;
        lighter = lighter_than(*lighter, micro_batches)) {
     if (const BoundedPartition* known = known_limited(*lighter, micro_batches)) return known;
@@ -199,7 +208,8 @@ const BoundedPartition* SplitFinder::known_limited(Family family, int64_t micro_
 }
 
 const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {
-  // With one worker per stage the step only enters through the optimiser's time.
+  // With one worker per stage the step only enters through the time of the optimiser and of adding
+  // gradients.
   const bool step_matters =
       !family.straight || (steps_cost_time_ && context_.model->name() == "penstock");
   const int64_t distinct = step_matters ? micro_batches : 1;
@@ -238,8 +248,7 @@ bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutSta
 std::vector<int64_t> SplitFinder::needs_of(const Family& family, int64_t micro_batches,
                                            const CutStates& states,
                                            const Partition& partition) const {
-  const MemoryModel memory =
-      memory_model(context_, family.kind, family.policy, micro_batches, family.slack);
+  const MemoryModel memory = memory_model_of(family, micro_batches);
   std::vector<int64_t> needs;
   int workers_from_here = partition.num_workers();
   int begin = 0;
@@ -353,7 +362,7 @@ Split SplitFinder::single_stage(const Family& family) const {
   for (size_t l = 0; l < context_.layers.size(); ++l)
     split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
   if (family.kind == Kind::Serial) {
-    const MemoryModel memory = memory_model(context_, family.kind, family.policy, 1);
+    const MemoryModel memory = memory_model_of(family, 1);
     const StageMemory stage = stage_memory(context_, split.stages[0], 0, 0, false);
     split.places[0] = {best_single_worker(context_, memory.stage_bytes(stage, 1, 1)), 1};
   }

@@ -1,6 +1,12 @@
 // Finds the best split of a family of plans, and remembers partitions that several families share.
 // Internal to the planner.
 //
+// Problem: of all splits that a kind and policy can run within the memory, the one with the least
+// bottleneck. Chosen: for every family with one stage per worker (families.h); chunks.h begins with
+// its straight splits. Method: the best partition without a memory limit first (bounded_search.h),
+// found once for all kinds; where it does not fit, a search under the limit, bounded by what
+// lighter kinds have proven. One to a few such searches per family.
+//
 //   SplitFinder finder(context);
 //   const auto found = finder.best(
 //       {.kind = schedule::Kind::GPipe, .policy = schedule::WeightPolicy::Flush, .straight =
@@ -78,6 +84,7 @@ class SplitFinder {
 
   bool may_shorten_steps(const Family& family) const;
   int64_t search_micro_batches(const Family& family) const;
+  MemoryModel memory_model_of(const Family& family, int64_t micro_batches) const;
   PartitionProblem problem_over(const CutStates& states, const cluster::Cluster& cluster,
                                 const Family& family, int64_t micro_batches) const;
   std::vector<std::vector<LayerId>> stages_of(const CutStates& states,

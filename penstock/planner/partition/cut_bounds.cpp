@@ -52,7 +52,7 @@ double CutBounds::slowest_layer_ns() const {
   for (const PlannedLayer& layer : layers_) {
     const int64_t compute_ns = compute_of(problem_, layer.compute_ns, layer.forward_ns);
     const SegmentCost segment =
-        on_device({compute_ns, layer.step_ns, layer.weight_bytes}, fastest_);
+        on_device({compute_ns, layer.step_ns, layer.weight_bytes, layer.accumulate_ns}, fastest_);
     double best_ns = problem_.model.stage_ns(segment, 1, 0, problem_.memory.micro_batches);
     for (int replicas = 2;
          replicas <= problem_.workers && !problem_.straight && best_ns > slowest_ns; ++replicas) {
@@ -132,7 +132,7 @@ int64_t CutBounds::replicas_for(double compute_ns, double limit_ns) const {
 bool CutBounds::single_stage_within(double limit_ns) const {
   const int64_t compute_ns = compute_of(problem_, total_.compute_ns, total_.forward_ns);
   const SegmentCost segment =
-      on_device({compute_ns, total_.step_ns, total_.weight_bytes}, fastest_);
+      on_device({compute_ns, total_.step_ns, total_.weight_bytes, total_.accumulate_ns}, fastest_);
   const auto& topology = problem_.model.topology();
   for (int replicas = 1; replicas <= (problem_.straight ? 1 : problem_.workers); ++replicas) {
     const double ns = problem_.model.stage_ns(segment, replicas, level_for(topology, replicas),
@@ -179,9 +179,12 @@ bool CutBounds::cannot_fit() const {
     largest = std::max(largest, limit);
     together = saturating_add(together, limit);
   }
-  // Every weight has its versions, gradient and optimiser state on some worker.
+  // Every weight has its versions, gradient and optimiser state on some worker; with more replicas
+  // than one perhaps a single set of gradients.
   const StageMemory weights{.sums = {.weight_bytes = total_.weight_bytes}};
-  if (problem_.memory.stage_bytes(weights, 1, 1) - problem_.workers > together) return true;
+  Held held = problem_.memory.held(1, 1);
+  held.gradient_sets = 1;
+  if (problem_.memory.stage_bytes(weights, held) - problem_.workers > together) return true;
   return std::any_of(layers_.begin(), layers_.end(),
                      [&](const PlannedLayer& layer) { return layer_cannot_fit(layer, largest); });
 }

@@ -23,6 +23,7 @@ void check_range(const char* what, int64_t value, int64_t most) {
 void check_options(const PlanOptions& options) {
   check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
   check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
+  check_range("gradient groups", options.gradient_groups, kMaxGradientGroups);
   if (options.chunks != 0 && (options.chunks < kMinChunks || options.chunks > kMaxChunks)) {
     throw ConfigError(fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}",
                                   kMinChunks, kMaxChunks, options.chunks));

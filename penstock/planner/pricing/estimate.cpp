@@ -16,12 +16,13 @@ namespace {
 // Copies of a pipeline whose workers hold several stages each.
 struct Copies {
   int64_t count = 1;
+  int64_t replicas = 1;       ///< of each stage, in all copies
   int64_t workers = 1;        ///< of one copy
   int64_t chunks = 1;         ///< stages of one worker
   int64_t micro_batches = 1;  ///< of one copy and step, at most
 
   Copies(Kind kind, const Plan& plan) {
-    const int64_t replicas = plan.stages.front().replicas;
+    replicas = plan.stages.front().replicas;
     count = kind == Kind::Chimera ? std::max<int64_t>(replicas / 2, 1) : replicas;
     workers = std::max<int64_t>(plan.num_workers() / count, 1);
     chunks = std::max<int64_t>(
@@ -100,7 +101,9 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
   int64_t remade = 0;   // what R makes, where it does not wait for W
   for (const size_t s : stages) {
     const StageMemory& memory = memories[s];
-    bytes = saturating_add(bytes, model.fixed_bytes(memory, 1));
+    bytes = saturating_add(
+        bytes,
+        model.fixed_bytes(memory, 1, model.gradient_sets(static_cast<int>(copies.replicas))));
     int64_t kept = memory.sums.stash_bytes;
     if (memory.recompute && splits_backward) kept = saturating_add(kept, memory.input_bytes);
     if (memory.recompute && !splits_backward) {
@@ -147,8 +150,8 @@ void estimate(const Context& context, const Split& split, const std::vector<Stag
   const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
   plan.latency_ns = nearest(estimated_latency_ns(plan, split.kind, micro_batch_ns));
-  const MemoryModel model =
-      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
+  const MemoryModel model = memory_model(context, split.kind, split.policy, plan.micro_batches,
+                                         split.slack, gradient_groups(context, split));
   if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);
   } else {

@@ -81,9 +81,9 @@ int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape&
 
 // The plan's own schedule and costs.
 struct Simulated {
-  Simulated(const Context& context, const Plan& plan)
+  Simulated(const Context& context, const Split& split, const Plan& plan)
       : shape(schedule::shape_of(plan, 1)),
-        costs(simulate::costs_of(plan)),
+        costs(simulate::costs_of(plan, gradient_groups(context, split))),
         kind(schedule::kind_of(plan)) {
     shape.global_norm = context.options.global_norm;
     for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
@@ -189,7 +189,7 @@ int64_t actions_per_step(const Plan& plan) {
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes,
              Plan& plan) {
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
-  const Simulated simulation(context, plan);
+  const Simulated simulation(context, split, plan);
   schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) {
@@ -205,7 +205,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
 
 void predict_roughly(const Context& context, const Split& split,
                      const std::vector<int64_t>& cut_bytes, Plan& plan) {
-  const Simulated simulation(context, plan);
+  const Simulated simulation(context, split, plan);
   schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());

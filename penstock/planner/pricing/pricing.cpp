@@ -47,23 +47,21 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.recompute = split.recompute[index];
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
-  int64_t accumulate_ns = 0;
   for (const LayerId layer : split.stages[index]) {
     stage.layers.push_back(context.profile.graph.layer(layer).name);
     backward_weight_ns += context.layers[layer.index()].backward_weight_ns;
-    accumulate_ns += context.layers[layer.index()].accumulate_ns;
   }
   const double speed = stage_speed(context, split, index);
   const SegmentCost segment =
       on_device({saturating_add(sums.compute_ns, stage.recompute ? sums.forward_ns : 0),
-                 sums.step_ns, sums.weight_bytes},
+                 sums.step_ns, sums.weight_bytes, sums.accumulate_ns},
                 speed);
   stage.forward_ns = on_device_ns(sums.forward_ns, speed);
   // Rounded so that all passes together take what the partitioner counted.
   stage.backward_ns =
       std::max<int64_t>(0, segment.compute_ns - (stage.recompute ? 2 : 1) * stage.forward_ns);
   stage.backward_weight_ns = std::min(on_device_ns(backward_weight_ns, speed), stage.backward_ns);
-  stage.accumulate_ns = on_device_ns(accumulate_ns, speed);
+  stage.accumulate_ns = segment.accumulate_ns;
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
@@ -99,7 +97,7 @@ int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& pl
                       const std::vector<int64_t>& cut_bytes) {
   if (!split.worker_of_replica.empty()) {
     return nearest(std::max(busiest_worker(context, plan).ns,
-                               slowest_shared_cut_ns(context, split, cut_bytes)));
+                            slowest_shared_cut_ns(context, split, cut_bytes)));
   }
   double slowest = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s)
@@ -202,28 +200,29 @@ int64_t chosen_micro_batches(const Context& context, const Split& split) {
 }
 
 MemoryModel memory_model(const Context& context, Kind kind, schedule::WeightPolicy policy,
-                         int64_t micro_batches, int64_t slack) {
+                         int64_t micro_batches, int64_t slack, int64_t gradient_groups) {
   return {.kind = kind,
           .policy = policy,
           .limit_bytes = context.options.memory_limit_bytes,
           .micro_batches = micro_batches,
           .max_workers = context.workers,
           .optimizer_state_per_weight = context.options.optimizer_state_per_weight,
-          .slack = slack};
+          .slack = slack,
+          .gradient_groups = gradient_groups};
+}
+
+int64_t gradient_groups(const Context& context, const Split& split) {
+  const int64_t least = context.options.gradient_groups;
+  if (least == 0 || split.policy != schedule::WeightPolicy::Flush) return 0;
+  const int64_t common = common_multiple(split.replicas()).value_or(INT64_MAX);
+  return common < least ? round_up(least, common) : common;
 }
 
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,
                          int64_t input_bytes, int64_t output_bytes, bool recompute) {
   StageMemory memory{
       .sums = {}, .input_bytes = input_bytes, .output_bytes = output_bytes, .recompute = recompute};
-  for (const LayerId id : layers) {
-    const PlannedLayer& layer = context.layers[id.index()];
-    memory.sums.forward_ns += layer.forward_ns;
-    memory.sums.compute_ns += layer.compute_ns;
-    memory.sums.step_ns += layer.step_ns;
-    memory.sums.weight_bytes += layer.weight_bytes;
-    memory.sums.stash_bytes += layer.stash_bytes;
-  }
+  for (const LayerId id : layers) memory.sums.add(context.layers[id.index()]);
   return memory;
 }
 
@@ -260,7 +259,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   }
   // Of a worker that holds several stages, those of the pipeline that its first one begins.
   MemoryModel memory =
-      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack);
+      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack, 0);
   memory.max_workers = plan.num_workers();
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
@@ -283,8 +282,9 @@ double stage_ns(const Context& context, const Plan& plan, size_t index,
   const int level = worker_of_replica.empty()
                         ? topology.level_of({stage.first_worker, stage.replicas})
                         : level_of_all(topology, worker_of_replica);
-  return context.model->stage_ns({stage.work_ns(), stage.step_ns, stage.weight_bytes},
-                                 stage.replicas, level, plan.micro_batches);
+  return context.model->stage_ns(
+      {stage.work_ns(), stage.step_ns, stage.weight_bytes, stage.accumulate_ns}, stage.replicas,
+      level, plan.micro_batches);
 }
 
 BusiestWorker busiest_worker(const Context& context, const Plan& plan) {

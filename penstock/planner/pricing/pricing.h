@@ -48,9 +48,14 @@ int64_t chosen_micro_batches(const Context& context, schedule::Kind kind,
 /// pipeline, as for stages with one worker each.
 int64_t chosen_micro_batches(const Context& context, const Split& split);
 
-/// The memory model that a search for plans of this kind uses.
+/// The memory model that a search for plans of this kind uses. `gradient_groups` as
+/// MemoryModel::gradient_groups.
 MemoryModel memory_model(const Context& context, schedule::Kind kind, schedule::WeightPolicy policy,
-                         int64_t micro_batches, int64_t slack = 0);
+                         int64_t micro_batches, int64_t slack, int64_t gradient_groups);
+
+/// The groups that gradients are counted in: at least the user's, as many as suit all replicas; 0:
+/// one per replica of each stage.
+int64_t gradient_groups(const Context& context, const Split& split);
 
 /// What a stage keeps that holds these layers, between boundaries crossed by this many bytes.
 StageMemory stage_memory(const Context& context, const std::vector<LayerId>& layers,

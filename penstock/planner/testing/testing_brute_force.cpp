@@ -91,7 +91,7 @@ class Enumeration {
         return;
     }
     const SegmentCost segment{sums.compute_ns + (stage.recompute ? sums.forward_ns : 0),
-                              sums.step_ns, sums.weight_bytes};
+                              sums.step_ns, sums.weight_bytes, sums.accumulate_ns};
     const cluster::Topology& topology = problem_.model.topology();
     slowest_ns =
         std::max(slowest_ns, problem_.model.stage_ns(on_device(segment, speed), stage.place.count,
@@ -112,11 +112,7 @@ class Enumeration {
     LayerSums sums;
     for (size_t l = 0; l < layers_.size(); ++l) {
       if ((set >> l & 1) == 0) continue;
-      sums.forward_ns += layers_[l].forward_ns;
-      sums.compute_ns += layers_[l].compute_ns;
-      sums.step_ns += layers_[l].step_ns;
-      sums.weight_bytes += layers_[l].weight_bytes;
-      sums.stash_bytes += layers_[l].stash_bytes;
+      sums.add(layers_[l]);
     }
     return sums;
   }

@@ -43,6 +43,8 @@ inline profile::Profile random_profile(Rng& rng, int num_layers, double extra_ed
     cost.step_ns = rng.uniform() < 0.5 ? 0 : between(rng, 1, 10);
     cost.weight_bytes = rng.uniform() < 0.3 ? 0 : between(rng, 1, 60);
     cost.stash_bytes = between(rng, 0, 30);
+    // Without a draw of its own: the same models as ever but for this.
+    cost.accumulate_ns = cost.weight_bytes % 3 == 1 ? cost.weight_bytes / 4 : 0;
     for (int o = 0; o < node.num_outputs; ++o) cost.output_bytes.push_back(between(rng, 0, 40));
     profile.costs.push_back(cost);
     nodes.push_back(std::move(node));
@@ -62,7 +64,8 @@ inline std::vector<PlannedLayer> planned_layers(const profile::Profile& profile)
                       .step_ns = cost.step_ns,
                       .weight_bytes = cost.weight_bytes,
                       .stash_bytes = cost.stash_bytes,
-                      .output_bytes = cost.output_bytes});
+                      .output_bytes = cost.output_bytes,
+                      .accumulate_ns = cost.accumulate_ns});
   }
   return layers;
 }
