@@ -42,15 +42,18 @@ profile::Profile branched() {
 }
 
 /// The search for one partition, the model's cuts prepared anew each time.
-void search(benchmark::State& state, const profile::Profile& profile) {
-  const cluster::Cluster cluster = sixteen(static_cast<int>(state.range(0)), state.range(1));
+void search(benchmark::State& state, const profile::Profile& profile,
+            const cluster::Cluster& cluster, const planner::SearchLimits& limits = {}) {
   const auto layers = planner::testing_graphs::planned_layers(profile);
   const auto model = planner::make_cost_model("penstock", cluster, planner::GradientSync::Ring);
   for (auto _ : state) {
-    const planner::CutSpace space(profile.graph, layers);
+    const planner::CutSpace space(profile.graph, layers, limits);
     const auto best = planner::best_partition(space, [&](const planner::CutStates& states) {
-      return planner::PartitionProblem{
-          .states = states, .model = *model, .memory = {}, .cluster = cluster, .workers = 16};
+      return planner::PartitionProblem{.states = states,
+                                       .model = *model,
+                                       .memory = {},
+                                       .cluster = cluster,
+                                       .workers = cluster.num_workers()};
     });
     state.counters["gap_percent"] = 100 * best.gap();
     state.counters["stages"] = static_cast<double>(best.partition->ends.size());
@@ -69,10 +72,24 @@ void plan(benchmark::State& state, const profile::Profile& profile) {
   }
 }
 
-void SearchInception(benchmark::State& state) {
-  search(state, planner::testing_models::inception_v3(64));
+cluster::Cluster sixteen(const benchmark::State& state) {
+  return sixteen(static_cast<int>(state.range(0)), state.range(1));
 }
-void SearchBranched(benchmark::State& state) { search(state, branched()); }
+
+void SearchInception(benchmark::State& state) {
+  search(state, planner::testing_models::inception_v3(64), sixteen(state));
+}
+void SearchBranched(benchmark::State& state) { search(state, branched(), sixteen(state)); }
+
+// Prefixes of topological orders alone, without the diagram of all downsets.
+void SearchInceptionByOrders(benchmark::State& state) {
+  search(state, planner::testing_models::inception_v3(64), sixteen(state),
+         {.lattice_nodes = 0, .rounds = 0});
+}
+// With the diagram, without a second selection around the best partition.
+void SearchInceptionOneRound(benchmark::State& state) {
+  search(state, planner::testing_models::inception_v3(64), sixteen(state), {.rounds = 0});
+}
 void PlanInception(benchmark::State& state) {
   plan(state, planner::testing_models::inception_v3(64));
 }
@@ -87,6 +104,8 @@ void clusters(benchmark::internal::Benchmark* benchmark) {
 
 BENCHMARK(SearchInception)->Apply(clusters);
 BENCHMARK(SearchBranched)->Apply(clusters);
+BENCHMARK(SearchInceptionByOrders)->Apply(clusters);
+BENCHMARK(SearchInceptionOneRound)->Apply(clusters);
 BENCHMARK(PlanInception)->Apply(clusters);
 BENCHMARK(PlanBranched)->Apply(clusters);
 
@@ -100,14 +119,22 @@ void plan_file(benchmark::State& state, const std::filesystem::path& profile_pat
   }
 }
 
+void search_file(benchmark::State& state, const std::filesystem::path& profile_path,
+                 const std::filesystem::path& cluster_path) {
+  search(state, profile::load_profile(profile_path), cluster::load_cluster(cluster_path));
+}
+
 void register_files(const std::vector<std::filesystem::path>& paths) {
   for (const auto& profile : paths) {
     if (profile.extension() == ".toml") continue;
     for (const auto& cluster : paths) {
       if (cluster.extension() != ".toml") continue;
-      const std::string name =
-          "PlanFile/" + profile.filename().string() + "/" + cluster.filename().string();
-      benchmark::RegisterBenchmark(name.c_str(), plan_file, profile, cluster)
+      const std::string files =
+          "File/" + profile.filename().string() + "/" + cluster.filename().string();
+      benchmark::RegisterBenchmark(("Search" + files).c_str(), search_file, profile, cluster)
+          ->Unit(benchmark::kMillisecond)
+          ->MinTime(0.01);
+      benchmark::RegisterBenchmark(("Plan" + files).c_str(), plan_file, profile, cluster)
           ->Unit(benchmark::kMillisecond)
           ->MinTime(1);
     }
