@@ -3,7 +3,7 @@
 // cluster.
 //
 //   build/release/benchmarks/planner_large_bench
-//   build/release/benchmarks/planner_large_bench --benchmark_filter=PlanFile vgg16.graph.txt
+//   build/release/benchmarks/planner_large_bench --benchmark_filter=File vgg16.graph.txt
 //     examples/clusters/cluster-a.toml
 #include <benchmark/benchmark.h>
 
