@@ -21,11 +21,11 @@ using namespace penstock;
 constexpr int64_t kMicroBatches = 256;
 
 schedule::Schedule compute_schedule(int stages) {
-  constexpr auto kKind = schedule::Kind::OneFOneB;
+  constexpr auto kKind = plan::Strategy::OneFOneB;
   return schedule::generate(kKind, {.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
                                     .micro_batches = kMicroBatches,
                                     .accumulate = 1,
-                                    .policy = schedule::default_policy(kKind)});
+                                    .policy = plan::default_policy(kKind)});
 }
 
 schedule::Schedule full_schedule(int stages) {
@@ -72,16 +72,16 @@ void ParseText(benchmark::State& state) {
 }
 
 // Millions of actions: 64 stages, on 8 workers for interleaved, 32 for zb-v, otherwise one each.
-void Verify(benchmark::State& state, schedule::Kind kind) {
+void Verify(benchmark::State& state, plan::Strategy kind) {
   constexpr int kStages = 64;
   constexpr int64_t kActionsPerCell = 7;
   schedule::ScheduleShape shape{
-      .replicas = std::vector<int>(kStages, kind == schedule::Kind::Chimera ? 2 : 1),
+      .replicas = std::vector<int>(kStages, kind == plan::Strategy::Chimera ? 2 : 1),
       .micro_batches = state.range(0) * 1'000'000 / (kStages * kActionsPerCell),
       .accumulate = 64,
-      .policy = schedule::default_policy(kind)};
-  shape = schedule::with_placement(
-      kind, shape, kind == schedule::Kind::Interleaved ? 8 : schedule::default_chunks(kind));
+      .policy = plan::default_policy(kind)};
+  shape = schedule::with_placement(kind, shape,
+                                   kind == plan::Strategy::Interleaved ? 8 : traits(kind).chunks);
   const schedule::Schedule full =
       schedule::lower(schedule::generate(kind, shape), schedule::chain_links(kStages));
   for (auto _ : state) {
@@ -96,7 +96,7 @@ void Verify(benchmark::State& state, schedule::Kind kind) {
 void VerifyDeadlock(benchmark::State& state) {
   constexpr int kStages = 100'000;
   schedule::Schedule bad = schedule::generate(
-      schedule::Kind::GPipe,
+      plan::Strategy::GPipe,
       {.replicas = std::vector<int>(kStages, 1), .micro_batches = 14, .accumulate = 14});
   bad = schedule::lower(bad, schedule::chain_links(kStages));
   auto& list = bad.workers[kStages / 2];
@@ -162,31 +162,31 @@ void Partition(benchmark::State& state) {
 
 BENCHMARK(Lower)->Arg(4)->Arg(64);
 BENCHMARK(ParseText)->Arg(4)->Arg(64);
-BENCHMARK_CAPTURE(Verify, 1f1b, schedule::Kind::OneFOneB)
+BENCHMARK_CAPTURE(Verify, 1f1b, plan::Strategy::OneFOneB)
     ->ArgName("M")
     ->Arg(1)
     ->Arg(10)
     ->Arg(40)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(Verify, zb_h1, schedule::Kind::ZbH1)
+BENCHMARK_CAPTURE(Verify, zb_h1, plan::Strategy::ZbH1)
     ->ArgName("M")
     ->Arg(1)
     ->Arg(10)
     ->Arg(40)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(Verify, interleaved, schedule::Kind::Interleaved)
+BENCHMARK_CAPTURE(Verify, interleaved, plan::Strategy::Interleaved)
     ->ArgName("M")
     ->Arg(1)
     ->Arg(10)
     ->Arg(40)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(Verify, zb_v, schedule::Kind::ZbV)
+BENCHMARK_CAPTURE(Verify, zb_v, plan::Strategy::ZbV)
     ->ArgName("M")
     ->Arg(1)
     ->Arg(10)
     ->Arg(40)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(Verify, chimera, schedule::Kind::Chimera)
+BENCHMARK_CAPTURE(Verify, chimera, plan::Strategy::Chimera)
     ->ArgName("M")
     ->Arg(1)
     ->Arg(10)

@@ -18,7 +18,7 @@
 namespace {
 
 using namespace penstock;
-using schedule::Kind;
+using plan::Strategy;
 
 constexpr int64_t kMessageBytes = 100'000;
 
@@ -57,8 +57,9 @@ double peak_rss_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1000;
 }
 
-void simulate_streaming(benchmark::State& state, Kind kind, const schedule::ScheduleShape& shape,
-                        const simulate::Options& options, int64_t message_bytes = kMessageBytes) {
+void simulate_streaming(benchmark::State& state, Strategy kind,
+                        const schedule::ScheduleShape& shape, const simulate::Options& options,
+                        int64_t message_bytes = kMessageBytes) {
   const schedule::LazySchedule lazy(kind, shape, schedule::chain_links(shape.num_stages()));
   const simulate::Costs costs = costs_of(shape, message_bytes);
   for (auto _ : state)
@@ -67,7 +68,8 @@ void simulate_streaming(benchmark::State& state, Kind kind, const schedule::Sche
   state.counters["peak_rss_MB"] = peak_rss_mb();
 }
 
-schedule::ScheduleShape straight(int stages, int64_t micro_batches, int64_t accumulate, Kind kind) {
+schedule::ScheduleShape straight(int stages, int64_t micro_batches, int64_t accumulate,
+                                 Strategy kind) {
   return {.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
           .micro_batches = micro_batches,
           .accumulate = accumulate,
@@ -76,21 +78,21 @@ schedule::ScheduleShape straight(int stages, int64_t micro_batches, int64_t accu
 
 void Straight1F1B(benchmark::State& state) {
   const auto stages = static_cast<int>(state.range(0));
-  simulate_streaming(state, Kind::OneFOneB,
-                     straight(stages, 4'000'000 / 8 / stages, 1, Kind::OneFOneB), {});
+  simulate_streaming(state, Strategy::OneFOneB,
+                     straight(stages, 4'000'000 / 8 / stages, 1, Strategy::OneFOneB), {});
 }
 
 void StraightGPipe(benchmark::State& state) {
   const auto stages = static_cast<int>(state.range(0));
-  simulate_streaming(state, Kind::GPipe, straight(stages, 4'000'000 / 6 / stages, 64, Kind::GPipe),
-                     {});
+  simulate_streaming(state, Strategy::GPipe,
+                     straight(stages, 4'000'000 / 6 / stages, 64, Strategy::GPipe), {});
 }
 
 /// Kinds that are written down before they are simulated; the time is that of simulating alone.
-void InMemory(benchmark::State& state, Kind kind) {
+void InMemory(benchmark::State& state, Strategy kind) {
   const auto stages = static_cast<int>(state.range(0));
-  const schedule::ScheduleShape shape = with_placement(
-      kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), schedule::default_chunks(kind));
+  const schedule::ScheduleShape shape =
+      with_placement(kind, straight(stages, 4'000'000 / 7 / stages, 64, kind), traits(kind).chunks);
   const schedule::Schedule full = lower(generate(kind, shape), schedule::chain_links(stages));
   simulate::Costs costs = costs_of(shape, kMessageBytes);
   for (simulate::StageCost& stage : costs.stages) stage.backward_weight_ns = 1'000'000;
@@ -104,7 +106,7 @@ void ManyMessagesAtOneLink(benchmark::State& state) {
   constexpr int kReplicas = 80'000;
   const schedule::ScheduleShape shape{
       .replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
-  simulate_streaming(state, Kind::OneFOneBFlush, shape, {});
+  simulate_streaming(state, Strategy::OneFOneBFlush, shape, {});
 }
 
 /// Replicated stages that share the links of their servers; messages of the given size.
@@ -112,20 +114,21 @@ void Replicated1F1B(benchmark::State& state) {
   const schedule::ScheduleShape shape{.replicas = std::vector<int>(16, 16),
                                       .micro_batches = 40'000,
                                       .accumulate = 256,
-                                      .policy = default_policy(Kind::OneFOneB)};
-  simulate_streaming(state, Kind::OneFOneB, shape, {}, state.range(0));
+                                      .policy = default_policy(Strategy::OneFOneB)};
+  simulate_streaming(state, Strategy::OneFOneB, shape, {}, state.range(0));
 }
 
 void StragglersAndSpread(benchmark::State& state) {
   simulate::Options options;
   options.stragglers = {.share = 0.05, .factor = 2};
   options.compute_spread = 0.1;
-  simulate_streaming(state, Kind::OneFOneB, straight(64, 8'000, 1, Kind::OneFOneB), options);
+  simulate_streaming(state, Strategy::OneFOneB, straight(64, 8'000, 1, Strategy::OneFOneB),
+                     options);
 }
 
 /// 16,384 stages of one worker, 1,000 micro-batches, a step after each.
 void SixteenThousandWorkers(benchmark::State& state) {
-  simulate_streaming(state, Kind::OneFOneB, straight(16'384, 1'000, 1, Kind::OneFOneB), {});
+  simulate_streaming(state, Strategy::OneFOneB, straight(16'384, 1'000, 1, Strategy::OneFOneB), {});
 }
 
 /// 1,024 stages of 16 replicas, 16,000 micro-batches: 1,000 for each worker.
@@ -133,8 +136,8 @@ void SixteenThousandReplicatedWorkers(benchmark::State& state) {
   const schedule::ScheduleShape shape{.replicas = std::vector<int>(1'024, 16),
                                       .micro_batches = 16'000,
                                       .accumulate = 160,
-                                      .policy = default_policy(Kind::OneFOneB)};
-  simulate_streaming(state, Kind::OneFOneB, shape, {}, state.range(0));
+                                      .policy = default_policy(Strategy::OneFOneB)};
+  simulate_streaming(state, Strategy::OneFOneB, shape, {}, state.range(0));
 }
 
 BENCHMARK(Straight1F1B)->Arg(4)->Arg(64)->Arg(1024)->Unit(benchmark::kMillisecond);
@@ -143,9 +146,11 @@ BENCHMARK(Replicated1F1B)
     ->Arg(kMessageBytes)
     ->Arg(10 * kMessageBytes)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(InMemory, ZbH1, Kind::ZbH1)->Arg(64)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(InMemory, ZbV, Kind::ZbV)->Arg(64)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(InMemory, Interleaved, Kind::Interleaved)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, ZbH1, Strategy::ZbH1)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, ZbV, Strategy::ZbV)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(InMemory, Interleaved, Strategy::Interleaved)
+    ->Arg(64)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(ManyMessagesAtOneLink)->Unit(benchmark::kMillisecond);
 BENCHMARK(StragglersAndSpread)->Unit(benchmark::kMillisecond);
 BENCHMARK(SixteenThousandWorkers)->Unit(benchmark::kSecond)->Iterations(1);

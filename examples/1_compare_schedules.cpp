@@ -19,11 +19,12 @@ int main() {
   costs.bandwidth_bytes_per_s = 10'000'000'000;
   costs.latency_ns = 20'000;
 
-  using schedule::Kind;
-  for (const Kind kind : {Kind::ModelParallel, Kind::GPipe, Kind::OneFOneBFlush, Kind::OneFOneB}) {
+  using plan::Strategy;
+  for (const Strategy kind :
+       {Strategy::ModelParallel, Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::OneFOneB}) {
     schedule::ScheduleShape shape{.replicas = std::vector<int>(kStages, 1),
                                   .micro_batches = kMicroBatches};
-    shape.policy = schedule::default_policy(kind);
+    shape.policy = plan::default_policy(kind);
     shape.accumulate = schedule::default_accumulate(kind, shape);
     const schedule::Schedule compute = schedule::generate(kind, shape);
     const schedule::Schedule lowered = schedule::lower(compute, schedule::chain_links(kStages));
@@ -34,7 +35,7 @@ int main() {
     }
     const simulate::Result result = simulate::simulate(lowered, costs);
     const auto peaks = verify::peaks(lowered);
-    std::cout << schedule::to_string(kind) << ": " << static_cast<double>(result.makespan_ns) / 1e6
+    std::cout << to_string(kind) << ": " << static_cast<double>(result.makespan_ns) / 1e6
               << " ms, idle " << std::lround(100 * result.idle_share) << " %, first worker keeps "
               << peaks[0].stashed_micro_batches << " micro-batches and " << peaks[0].versions
               << " version(s)\n"

@@ -43,7 +43,7 @@ int main() {
   const cluster::Cluster two_threads =
       cluster::local_cluster(2, std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
   planner::PlanOptions plan_options;
-  plan_options.strategy = "1f1b";
+  plan_options.strategy = plan::Strategy::OneFOneB;
   const planner::PlanResult planned = planner::make_plan(profile, two_threads, plan_options);
   if (!planned.plan) throw RuntimeError(planned.reason);
   train::DataSpec spec;

@@ -182,10 +182,9 @@ std::string Plan::config() const {
   if (shares_workers()) {
     const auto workers = static_cast<size_t>(std::max(num_workers(), 1));
     const size_t chunks = worker_of_replica.size() / workers;
-    // In chimera both directions of a pipeline pass the same workers.
-    const size_t per_copy = chunks == 0             ? 0
-                            : strategy == "chimera" ? stages.size()
-                                                    : stages.size() / chunks;
+    // Where two directions of a pipeline pass the same workers, all stages are within one copy.
+    const auto directions = static_cast<size_t>(traits(strategy).replicas_per_copy());
+    const size_t per_copy = chunks == 0 ? 0 : stages.size() * directions / chunks;
     if (per_copy == 0 || worker_of_replica.size() % workers != 0 || workers % per_copy != 0) {
       return fmt::format("{} workers, {} stages", workers, stages.size());
     }
@@ -280,7 +279,7 @@ void validate(const Plan& plan) {
   validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());
   for (const Alternative& alternative : plan.alternatives) {
-    const std::string where = fmt::format("alternative '{}'", alternative.strategy);
+    const std::string where = fmt::format("alternative '{}'", to_string(alternative.strategy));
     validate_promise(where, alternative, plan.cluster.levels.size());
     refuse_negative(where, "micro_batches", alternative.micro_batches);
     refuse_negative(where, "memory_bytes", alternative.memory_bytes);

@@ -12,6 +12,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/graph/model_graph.h"
+#include "penstock/plan/strategy.h"
 
 namespace penstock::plan {
 
@@ -57,8 +58,8 @@ struct Link {
 };
 
 struct Alternative {
-  std::string strategy;  ///< "serial", "dp", "mp", "gpipe", "1f1b", ...
-  std::string config;    ///< "2", "1-1"
+  Strategy strategy = Strategy::Serial;
+  std::string config;  ///< "2", "1-1"
   double throughput_samples_per_s = 0;
   std::string weights = {};  ///< weight policy by name; empty in files of version 1
   int64_t micro_batches = 0;
@@ -73,9 +74,9 @@ struct Alternative {
 
 struct Plan {
   std::string model;
-  std::string strategy;    ///< a schedule kind by name
-  std::string weights;     ///< a weight policy by name
-  std::string cost_model;  ///< the cost model that chose it
+  Strategy strategy = Strategy::Serial;  ///< one that has a schedule of its own
+  std::string weights;                   ///< a weight policy by name
+  std::string cost_model;                ///< the cost model that chose it
   int64_t micro_batch_size = 1;
   int64_t micro_batches = 1;  ///< per mini-batch (optimiser step)
   int64_t depth = 1;          ///< micro-batches in flight per replica of the input stage
@@ -133,8 +134,8 @@ void validate(const Plan& plan);
 /// Throws as validate: what is written can be read.
 std::string to_json(const Plan& plan);
 /// Reads versions 1 to 3; times of stages that recompute are converted from version 2. Throws
-/// ParseError naming place and key, also when a derived key (config, compute_ns) disagrees with
-/// what it is derived from.
+/// ParseError naming place and key, also for an unknown strategy and when a derived key (config,
+/// compute_ns) disagrees with what it is derived from.
 Plan parse_plan(std::string_view json, std::string_view place);
 Plan load_plan(const std::filesystem::path& path);
 

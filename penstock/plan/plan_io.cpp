@@ -40,7 +40,7 @@ Json write_link(const Link& link) {
 }
 
 Json write_alternative(const Alternative& alternative) {
-  return {{"strategy", alternative.strategy},
+  return {{"strategy", to_string(alternative.strategy)},
           {"config", alternative.config},
           {"weights", alternative.weights},
           {"throughput_samples_per_s", alternative.throughput_samples_per_s},
@@ -128,9 +128,17 @@ Link read_link(const JsonReader& reader) {
   return {stage("from"), stage("to"), reader.at("bytes").integer(0)};
 }
 
+Strategy read_strategy(const JsonReader& reader, std::span<const Strategy> known) {
+  const std::string name = reader.text();
+  const auto found = find_strategy(name);
+  if (found && std::find(known.begin(), known.end(), *found) != known.end()) return *found;
+  reader.fail(fmt::format("unknown strategy '{}', expected one of {}", name.substr(0, 40),
+                          names_of(known)));
+}
+
 Alternative read_alternative(const JsonReader& reader) {
   Alternative alternative;
-  alternative.strategy = reader.at("strategy").text();
+  alternative.strategy = read_strategy(reader.at("strategy"), training_strategies());
   alternative.config = reader.text_or("config", "");
   alternative.throughput_samples_per_s = reader.at("throughput_samples_per_s").number();
   alternative.weights = reader.text_or("weights", "");
@@ -212,7 +220,7 @@ void convert_recompute(Plan& plan) {
 Plan read_plan(const JsonReader& root) {
   Plan plan;
   plan.model = root.text_or("model", "");
-  plan.strategy = root.at("strategy").text();
+  plan.strategy = read_strategy(root.at("strategy"), scheduled_strategies());
   plan.weights = root.at("weights").text();
   plan.cost_model = root.text_or("cost_model", "");
   plan.micro_batch_size = root.at("micro_batch_size").integer(1);
@@ -256,7 +264,7 @@ std::string to_json(const Plan& plan) {
                          {"version", kVersion},
                          {"model", plan.model},
                          {"config", plan.config()},
-                         {"strategy", plan.strategy},
+                         {"strategy", to_string(plan.strategy)},
                          {"weights", plan.weights},
                          {"cost_model", plan.cost_model},
                          {"throughput_samples_per_s", plan.throughput_samples_per_s},

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 Plan sample_plan() {
   Plan plan;
   plan.model = "vgg16";
-  plan.strategy = "1f1b";
+  plan.strategy = plan::Strategy::OneFOneB;
   plan.weights = "stash";
   plan.cost_model = "penstock";
   plan.micro_batch_size = 64;
@@ -41,8 +41,9 @@ Plan sample_plan() {
   plan.idle_share = 0.125;
   plan.bytes_per_sample = {0.5, 1e18};
   plan.optimality_gap = 0.03;
-  plan.alternatives = {{"dp", "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
-                       {"serial", "1", 1e-300}};
+  plan.alternatives = {
+      {plan::Strategy::DataParallel, "8", 0.1, "flush", 8, 55, 66, 0.25, {1.5, 2.5}, "why not"},
+      {plan::Strategy::Serial, "1", 1e-300}};
   plan.notes = {"a note", "\"quoted\"\nsecond line"};
   return plan;
 }
@@ -50,7 +51,7 @@ Plan sample_plan() {
 /// Four stages on two workers, each of which holds two.
 Plan chunked_plan() {
   Plan plan = sample_plan();
-  plan.strategy = "zb-v";
+  plan.strategy = plan::Strategy::ZbV;
   plan.weights = "flush";
   plan.stages.assign(4, plan.stages[1]);
   for (size_t s = 0; s < 4; ++s) {
@@ -124,7 +125,8 @@ TEST(ParsePlan, ReadsVersion1) {
   EXPECT_EQ(plan.optimizer_state_per_weight, 1.0);
   EXPECT_TRUE(plan.bytes_per_sample.empty());
   EXPECT_TRUE(plan.cluster.groups.empty());
-  EXPECT_EQ(plan.alternatives, (std::vector<Alternative>{{"dp", "3", 1.5}}));
+  EXPECT_EQ(plan.alternatives,
+            (std::vector<Alternative>{{plan::Strategy::DataParallel, "3", 1.5}}));
   EXPECT_EQ(parse_plan(to_json(plan), "again.json"), plan);
 }
 
@@ -132,6 +134,22 @@ TEST(PlanToJson, KeepsWhoHoldsWhichStages) {
   const Plan plan = chunked_plan();
   EXPECT_EQ(parse_json(to_json(plan), "plan.json")["hosts"], Json::array({0, 1, 1, 0}));
   EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+}
+
+TEST(ParsePlan, NamesAnUnknownStrategyAndThoseItKnows) {
+  for (const std::string name : {"nope", "hybrid", ""}) {
+    std::string text = to_json(sample_plan());
+    const std::string found = "\"strategy\": \"1f1b\"";
+    text.replace(text.find(found), found.size(), "\"strategy\": \"" + name + "\"");
+    try {
+      parse_plan(text, "plan.json");
+      FAIL() << name;
+    } catch (const ParseError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("plan.json"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("strategy: unknown strategy '" + name +
+                                                     "', expected one of serial, dp, mp, gpipe"));
+    }
+  }
 }
 
 // Until version 2 the backward time of a stage that recomputes contained the forward time.

@@ -66,7 +66,7 @@ TEST(Plan, WorkersThatHoldSeveralStagesAreCountedOnce) {
   for (Stage& stage : plan.stages) stage.replicas = 2;
   plan.worker_of_replica = {0, 2, 1, 3, 1, 3, 0, 2};
   EXPECT_EQ(plan.config(), "2x(2x2 chunks)");
-  plan.strategy = "chimera";
+  plan.strategy = plan::Strategy::Chimera;
   plan.worker_of_replica = {0, 3, 1, 2, 2, 1, 3, 0};
   EXPECT_EQ(plan.config(), "4x2 chunks");
   EXPECT_EQ(workers_by_stage(plan)[1], (std::vector<int>{1, 2}));
@@ -140,7 +140,10 @@ TEST(ValidatePlan, RefusesBadCounts) {
   EXPECT_THAT(refusal([](Plan& p) { p.bottleneck_ns = -1; }), HasSubstr("bottleneck_ns"));
   EXPECT_THAT(refusal([](Plan& p) { p.throughput_samples_per_s = std::nan(""); }),
               HasSubstr("throughput"));
-  EXPECT_THAT(refusal([](Plan& p) { p.alternatives = {{"dp", "8", -1}}; }), HasSubstr("'dp'"));
+  EXPECT_THAT(refusal([](Plan& p) {
+                p.alternatives = {{plan::Strategy::DataParallel, "8", -1}};
+              }),
+              HasSubstr("'dp'"));
   EXPECT_THAT(refusal([](Plan& p) { p.cluster.levels.clear(); }), HasSubstr("no level"));
 }
 

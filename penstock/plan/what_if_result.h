@@ -5,13 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include "penstock/plan/strategy.h"
+
 namespace penstock::plan {
 
 struct WhatIfResult {
   std::string change = {};  ///< for people: "one more worker", "twice the bandwidth of level rack"
   bool feasible = true;     ///< whether there is a plan then
   std::string reason = {};  ///< why there is none; empty otherwise
-  std::string strategy = {};
+  Strategy strategy = Strategy::Serial;  ///< of the new plan
   std::string config = {};
   double throughput_samples_per_s = 0;
   /// Throughput divided by that of the original plan; 0 when that is not known.

@@ -3,24 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "penstock/plan/strategy.h"
 
 namespace penstock::planner {
 
 struct PlanOptions {
-  /// "auto" takes the partitioner's own choice (1f1b, or dp / serial when a single stage is best;
-  /// 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it by serial,
-  /// dp, another 1f1b, or a synchronous pipeline where the simulator finds that more than 0.5 %
-  /// faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation and step
-  /// together; those whose stages have replicas only where the step is given (`mini_batch` or
-  /// `micro_batches`), since longer steps flatter them. It never picks 2bw. Where layers share
-  /// weights it keeps to the kinds that flush, unless `weights` says otherwise. Otherwise a
-  /// schedule kind by name, for which the best partition of that family is found: one stage for
-  /// serial and dp, one worker per stage for mp and gpipe, several stages per worker for
-  /// interleaved, zb-v, dualpipe-v and chimera (chunks.h), at least two stages (of any replicas)
-  /// for the others where workers and layers allow it. "hybrid" (hybrid.h) gives a plan whose
-  /// strategy is 1f1b-flush.
-  std::string strategy = "auto";
+  /// Nothing ("auto") takes the partitioner's own choice (1f1b, or dp / serial when a single stage
+  /// is best; 1f1b-flush under weights "flush") and, under the "penstock" cost model, replaces it
+  /// by serial, dp, another 1f1b, or a synchronous pipeline where the simulator finds that more
+  /// than 0.5 % faster. Of the synchronous kinds it picks schedule, chunks, slack, recomputation
+  /// and step together; those whose stages have replicas only where the step is given (`mini_batch`
+  /// or `micro_batches`), since longer steps flatter them. It never picks 2bw. Where layers share
+  /// weights it keeps to the kinds that flush, unless `weights` says otherwise. With a
+  /// strategy the best partition of that family is found: one stage for serial and dp, one worker
+  /// per stage for mp and gpipe, several stages per worker for placements of several (chunks.h), at
+  /// least two stages (of any replicas) for the others where workers and layers allow it. Hybrid
+  /// (hybrid.h) gives a plan whose strategy is 1f1b-flush.
+  std::optional<plan::Strategy> strategy;
   std::string weights;                  ///< weight policy by name; empty: the kind's default
   std::string cost_model = "penstock";  ///< cost_model_names()
   /// "ring", "parameter-server", "summation" (GradientSync).
@@ -52,7 +54,5 @@ struct PlanOptions {
 inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;
 inline constexpr int64_t kMaxGradientGroups = 1'000'000;
-inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved would be 1f1b-flush
-inline constexpr int kMaxChunks = 1'000;
 
 }  // namespace penstock::planner

@@ -16,77 +16,54 @@
 namespace penstock::planner {
 
 using plan::Plan;
-using schedule::Kind;
-using schedule::WeightPolicy;
+using plan::Strategy;
+using plan::WeightPolicy;
 
 namespace {
 
-bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
-bool is_straight(Kind kind) { return kind == Kind::ModelParallel || kind == Kind::GPipe; }
-bool is_synchronous_pipeline(const std::string& strategy) {
-  return std::find(synchronous_pipelines().begin(), synchronous_pipelines().end(), strategy) !=
-         synchronous_pipelines().end();
-}
-
-void check_supports(Kind kind, WeightPolicy policy) {
-  if (supports(kind, policy)) return;
+void check_supports(Strategy strategy, WeightPolicy policy) {
+  if (supports(strategy, policy)) return;
   throw ConfigError(fmt::format("strategy {} cannot run with weights {}; its default is {}",
-                                to_string(kind), to_string(policy),
-                                to_string(default_policy(kind))));
+                                to_string(strategy), to_string(policy),
+                                to_string(default_policy(strategy))));
 }
 
-Kind parse_strategy(const std::string& name) {
-  if (name != "forward-only") {
-    for (const Kind kind : schedule::all_kinds()) {
-      if (to_string(kind) == name) return kind;
-    }
-  }
-  throw ConfigError(fmt::format("unknown strategy '{}'; expected auto or one of {}",
-                                name.substr(0, 40), fmt::join(all_families(), ", ")));
+// The pipeline whose schedule can keep weights that way.
+Strategy pipeline_with(const std::string& weights) {
+  if (weights.empty()) return Strategy::OneFOneB;
+  const WeightPolicy policy = plan::parse_weight_policy(weights);
+  if (policy == WeightPolicy::Flush) return Strategy::OneFOneBFlush;
+  return policy == WeightPolicy::TwoBuffered ? Strategy::TwoBuffered : Strategy::OneFOneB;
 }
 
-// The pipeline kind whose schedule can keep weights that way.
-Kind pipeline_kind(const std::string& weights) {
-  if (weights.empty()) return Kind::OneFOneB;
-  const WeightPolicy policy = schedule::parse_weight_policy(weights);
-  if (policy == WeightPolicy::Flush) return Kind::OneFOneBFlush;
-  return policy == WeightPolicy::TwoBuffered ? Kind::TwoBuffered : Kind::OneFOneB;
-}
-
-// Options that only some kinds have.
-void check_kind_options(const PlanOptions& options) {
-  if (options.chunks > 0 && options.strategy != "interleaved" && options.strategy != "auto") {
-    throw ConfigError(
-        fmt::format("only strategy interleaved has a choice of chunks, found {} for {}",
-                    options.chunks, options.strategy));
-  }
-  if (options.slack >= 0 && options.strategy != "eager-1f1b" && options.strategy != "auto") {
-    throw ConfigError(fmt::format("only strategy eager-1f1b has slack, found {} for {}",
-                                  options.slack, options.strategy));
-  }
+// Options that only some strategies have.
+void check_schedule_options(const PlanOptions& options) {
+  plan::check_schedule_options(
+      options.strategy, options.chunks > 0 ? std::optional<int64_t>(options.chunks) : std::nullopt,
+      options.slack >= 0 ? std::optional<int64_t>(options.slack) : std::nullopt);
 }
 
 Family requested_family(const PlanOptions& options) {
-  const bool automatic = options.strategy == "auto";
   Family family;
-  family.kind = automatic ? pipeline_kind(options.weights) : parse_strategy(options.strategy);
-  family.policy = options.weights.empty() ? default_policy(family.kind)
-                                          : schedule::parse_weight_policy(options.weights);
-  check_supports(family.kind, family.policy);
-  if (options.straight && is_single_stage(family.kind)) {
-    throw ConfigError(
-        fmt::format("straight asks for one worker per stage; strategy {} has a single stage",
-                    options.strategy));
+  family.strategy = options.strategy.value_or(pipeline_with(options.weights));
+  family.policy = options.weights.empty() ? default_policy(family.strategy)
+                                          : plan::parse_weight_policy(options.weights);
+  check_supports(family.strategy, family.policy);
+  const plan::StrategyTraits& row = traits(family.strategy);
+  if (!row.trains) throw ConfigError(fmt::format("strategy {} does not train", row.name));
+  if (options.straight && row.extent != plan::Extent::Pipeline) {
+    throw ConfigError(fmt::format(
+        "straight asks for one worker per stage; strategy {} has a single stage", row.name));
   }
-  family.straight = options.straight || is_straight(family.kind);
+  family.straight = options.straight || row.one_worker_per_stage;
   family.slack = std::max<int64_t>(options.slack, 0);
-  family.may_be_single_stage = automatic;
+  family.may_be_single_stage = !options.strategy;
   return family;
 }
 
 bool may_be_replaced(const Context& context) {
   const PlanOptions& options = context.options;
-  return options.strategy == "auto" && options.cost_model == "penstock" &&
+  return !options.strategy && options.cost_model == "penstock" &&
          (options.weights.empty() || options.weights == "flush");
 }
 
@@ -99,9 +76,8 @@ std::optional<Plan> faster_standard(const Context& context, Families& families,
                                     double samples_per_s) {
   if (context.options.straight || context.options.use_all_workers) return std::nullopt;
   std::optional<Plan> best;
-  std::vector<std::string> strategies{"serial", "dp"};
-  strategies.emplace_back(context.options.weights.empty() ? "1f1b" : "1f1b-flush");
-  for (const std::string& strategy : strategies) {
+  for (const Strategy strategy :
+       {Strategy::Serial, Strategy::DataParallel, pipeline_with(context.options.weights)}) {
     const PlanResult& other = families.standard(strategy);
     if (!other.plan || other.plan->throughput_samples_per_s <= samples_per_s) continue;
     best = other.plan;
@@ -118,9 +94,9 @@ std::optional<Plan> faster_synchronous(const Context& context, Families& familie
   if (!options.synchronous_pipelines || options.use_all_workers) return std::nullopt;
   const bool one_copy = options.straight || (options.mini_batch == 0 && options.micro_batches == 0);
   std::optional<Plan> best;
-  for (const std::string& strategy : synchronous_pipelines()) {
-    // Its two directions are replicas.
-    if (one_copy && !options.straight && strategy == "chimera") continue;
+  for (const Strategy strategy : synchronous_pipelines()) {
+    // Two directions are replicas.
+    if (one_copy && !options.straight && traits(strategy).replicas_per_copy() > 1) continue;
     auto other = families.faster_synchronous(strategy, samples_per_s, one_copy);
     if (!other) continue;
     best = std::move(other);
@@ -147,7 +123,7 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
   better->notes.push_back(fmt::format(
       "The partitioner's optimum was {} {} ({} for its slowest part); simulated, this plan is "
       "{:.2f}x as fast.",
-      plan.strategy, short_config(plan), format_duration(plan.bottleneck_ns),
+      to_string(plan.strategy), short_config(plan), format_duration(plan.bottleneck_ns),
       better->throughput_samples_per_s / std::max(plan.throughput_samples_per_s, 1e-300)));
   return *std::move(better);
 }
@@ -155,8 +131,8 @@ Plan confirmed(const Context& context, Families& families, Plan plan) {
 // A hint for those whose weight stashes are too large: the same pipeline with a flush keeps one
 // version.
 std::string flushed_hint(Families& families, const PlanOptions& options) {
-  if (options.strategy != "auto" || !options.weights.empty() ||
-      !families.standard("1f1b-flush").plan)
+  if (options.strategy || !options.weights.empty() ||
+      !families.standard(Strategy::OneFOneBFlush).plan)
     return "";
   return "; a plan with --strategy 1f1b-flush, which keeps one version of the weights, would fit";
 }
@@ -171,7 +147,7 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
         fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
                     options.weights.substr(0, 40)));
   }
-  PlanResult result = families.standard("hybrid");
+  PlanResult result = families.standard(Strategy::Hybrid);
   if (result.plan)
     result.plan->notes.push_back(
         "Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and "
@@ -180,13 +156,12 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
 }
 
 PlanResult requested_plan(Families& families, const PlanOptions& options) {
-  if (options.strategy == "hybrid") return hybrid_plan(families, options);
+  if (options.strategy == Strategy::Hybrid) return hybrid_plan(families, options);
   const Family family = requested_family(options);
-  if (is_synchronous_pipeline(options.strategy) && !is_straight(family.kind) &&
-      family.kind != Kind::OneFOneBFlush) {
-    PlanResult result = families.standard(options.strategy);
+  if (options.strategy && traits(*options.strategy).split_by_simulation) {
+    PlanResult result = families.standard(*options.strategy);
     // Workers with one stage: what would do is known.
-    if (!result.plan && families.limited() && !is_chunked(family.kind)) {
+    if (!result.plan && families.limited() && !traits(*options.strategy).is_chunked()) {
       PlanResult known = families.plan(family, true);
       if (!known.plan) result.reason = std::move(known.reason);
     }
@@ -245,10 +220,10 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& given) {
   PlanOptions options = given;
-  const bool keeps_to_flush = options.strategy == "auto" && options.weights.empty() &&
-                              !graph::tie_groups(profile.graph).empty();
+  const bool keeps_to_flush =
+      !options.strategy && options.weights.empty() && !graph::tie_groups(profile.graph).empty();
   if (keeps_to_flush) options.weights = to_string(WeightPolicy::Flush);
-  check_kind_options(options);
+  check_schedule_options(options);
   const Context context(profile, cluster, options);
   SplitFinder finder(context);
   Families families(context, finder);
@@ -260,9 +235,9 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   if (keeps_to_flush)
     plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
   std::vector<FamilyRow> rows =
-      families.rows(options.compare ? all_families() : short_list(), plan);
+      families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);
-  for (std::string& note : notes_on_rows(plan, rows, options.strategy == "auto"))
+  for (std::string& note : notes_on_rows(plan, rows, !options.strategy))
     plan.notes.push_back(std::move(note));
   for (FamilyRow& row : rows) {
     if (options.compare || row.entry.throughput_samples_per_s > 0)
@@ -271,9 +246,10 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   return result;
 }
 
-int64_t usual_micro_batches(Kind kind, int workers) {
-  if (kind == Kind::DataParallel) return chosen_micro_batches(kind, {workers});
-  return chosen_micro_batches(kind, std::vector<int>(static_cast<size_t>(workers), 1));
+int64_t usual_micro_batches(Strategy strategy, int workers) {
+  if (traits(strategy).extent == plan::Extent::OneStage)
+    return chosen_micro_batches(strategy, {workers});
+  return chosen_micro_batches(strategy, std::vector<int>(static_cast<size_t>(workers), 1));
 }
 
 Plan price_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
@@ -287,7 +263,7 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   const Context context(profile, cluster, options);
   Split split = split_by_hand(context, stages, worker_of_replica);
   const Family family = requested_family(options);
-  split.kind = family.kind;
+  split.strategy = family.strategy;
   split.policy = family.policy;
   split.slack = family.slack;
   if (family.may_be_single_stage) name_single_stage(split);

@@ -24,7 +24,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
 
 /// Micro-batches per optimiser step that make_plan chooses for this kind when nothing is asked for
 /// and every stage has one worker (dp: one stage has them all).
-int64_t usual_micro_batches(schedule::Kind kind, int workers);
+int64_t usual_micro_batches(plan::Strategy strategy, int workers);
 
 /// A plan for a split given by hand: of each stage its layers, replicas, first worker (-1 for all:
 /// one after another) and recompute count. Prices it as make_plan does, without alternatives; a

@@ -47,10 +47,11 @@ PlanOptions random_options(Rng& rng) {
                                             "gpipe", "1f1b",   "1f1b-flush", "2bw"};
   const std::vector<std::string> recompute{"never", "always", "auto"};
   PlanOptions options;
-  options.strategy = strategies[rng.below(strategies.size())];
+  options.strategy = plan::parse_strategy_choice(strategies[rng.below(strategies.size())]);
   options.cost_model = cost_model_names()[rng.below(4)];
   options.recompute = recompute[rng.below(3)];
-  if (rng.below(4) == 0 && options.strategy != "2bw") options.micro_batches = between(rng, 1, 10);
+  if (rng.below(4) == 0 && options.strategy != plan::Strategy::TwoBuffered)
+    options.micro_batches = between(rng, 1, 10);
   if (rng.below(3) == 0) options.optimizer_state_per_weight = 2;
   return options;
 }
@@ -90,7 +91,7 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 4)), 0.2);
     const cluster::Cluster cluster = random_cluster(rng, 4);
     PlanOptions options = random_options(rng);
-    options.strategy = "1f1b";
+    options.strategy = plan::Strategy::OneFOneB;
     // "penstock" prices the finished plan with its real step; a given one is the same in the
     // search.
     if (options.cost_model == "penstock") options.micro_batches = between(rng, 1, 10);
@@ -198,7 +199,9 @@ TEST(PlannerProperty, NothingThatAutoMayPickIsFaster) {
     if (!result.plan) continue;
     for (const plan::Alternative& row : result.plan->alternatives) {
       EXPECT_FALSE(row.note.empty()) << "seed " << seed << ' ' << row.strategy;
-      if (row.strategy != "serial" && row.strategy != "dp" && row.strategy != "1f1b") continue;
+      if (row.strategy != plan::Strategy::Serial && row.strategy != plan::Strategy::DataParallel &&
+          row.strategy != plan::Strategy::OneFOneB)
+        continue;
       EXPECT_LE(row.throughput_samples_per_s, 1.005 * result.plan->throughput_samples_per_s)
           << "seed " << seed << ' ' << row.strategy;
       if (options.memory_limit_bytes > 0) {

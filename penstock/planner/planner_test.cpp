@@ -34,7 +34,7 @@ plan::Plan made(const profile::Profile& profile, const cluster::Cluster& cluster
 
 PlanOptions strategy(const std::string& name) {
   PlanOptions options;
-  options.strategy = name;
+  options.strategy = plan::parse_strategy_choice(name);
   return options;
 }
 
@@ -51,7 +51,7 @@ std::string failure(const profile::Profile& profile, const cluster::Cluster& clu
 TEST(Planner, SplitsOffTheHeavyWeightsOnASlowNetwork) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000));
   EXPECT_EQ(plan.config(), "3-1");
-  EXPECT_EQ(plan.strategy, "1f1b");
+  EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneB);
   EXPECT_EQ(plan.weights, "stash");
   EXPECT_EQ(plan.stages[1].layers, std::vector<std::string>{"l2"});
   EXPECT_EQ(plan.micro_batches, 3);
@@ -81,7 +81,7 @@ TEST(Planner, KeepsToTheFlushWhereLayersShareWeights) {
 
 TEST(Planner, ChoosesDataParallelWhenItIsBestAndSaysSo) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000'000));
-  EXPECT_EQ(plan.strategy, "dp");
+  EXPECT_EQ(plan.strategy, plan::Strategy::DataParallel);
   EXPECT_EQ(plan.config(), "4");
   EXPECT_EQ(plan.weights, "flush");
   EXPECT_THAT(plan.notes, Contains(HasSubstr(" % of its time is gradient synchronisation")));
@@ -90,7 +90,7 @@ TEST(Planner, ChoosesDataParallelWhenItIsBestAndSaysSo) {
 TEST(Planner, ChoosesOneWorkerWhenMoreDoNotHelp) {
   const plan::Plan plan =
       made(chain({10, 10}, {1'000'000, 1'000'000}, {1'000'000, 1}), flat_cluster(8, 1'000'000));
-  EXPECT_EQ(plan.strategy, "serial");
+  EXPECT_EQ(plan.strategy, plan::Strategy::Serial);
   EXPECT_EQ(plan.config(), "1");
   EXPECT_THAT(plan.notes, Contains(HasSubstr("1 of 8 workers")));
 }
@@ -99,7 +99,7 @@ TEST(Planner, ListsTheBestOfEveryFamily) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000));
   std::vector<std::string> names;
   for (const plan::Alternative& alternative : plan.alternatives)
-    names.push_back(alternative.strategy + " " + alternative.config);
+    names.push_back(std::string(to_string(alternative.strategy)) + " " + alternative.config);
   EXPECT_EQ(names, (std::vector<std::string>{"serial 1", "dp 4", "mp 1-1-1", "gpipe 1-1-1",
                                              "1f1b 3-1", "1f1b-flush 3-1"}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("Data parallelism over 4 workers would take")));
@@ -117,19 +117,21 @@ TEST(Planner, ThroughputIsThatOfTheBottleneckUpToFillingAndDraining) {
 TEST(Planner, EveryStrategyByNameGivesItsOwnFamily) {
   for (const std::string name : {"serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush", "2bw"}) {
     const plan::Plan plan = made(vgg_like(), flat_cluster(3, 1'000'000'000), strategy(name));
-    EXPECT_EQ(plan.strategy, name);
+    EXPECT_EQ(to_string(plan.strategy), name);
     const bool pipeline = name != "serial" && name != "dp";
     EXPECT_EQ(plan.stages.size() > 1, pipeline) << name;
   }
-  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("magic")),
-              HasSubstr("expected auto or one of serial"));
-  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), strategy("forward-only")),
-              HasSubstr("unknown strategy"));
+}
+
+TEST(Planner, RefusesWhatDoesNotTrain) {
+  PlanOptions options;
+  options.strategy = plan::Strategy::ForwardOnly;
+  EXPECT_THAT(failure(vgg_like(), flat_cluster(3, 1), options), HasSubstr("does not train"));
 }
 
 TEST(Planner, HybridRunsAsAFlushedPipelineAndInterleavedNotAtAll) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(8, 1'000'000'000), strategy("hybrid"));
-  EXPECT_EQ(plan.strategy, "1f1b-flush");
+  EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneBFlush);
   EXPECT_EQ(plan.config(), "7-1");
   EXPECT_EQ(plan.micro_batches, 7);
   EXPECT_THAT(plan.notes, Contains(HasSubstr("Hybrid parallelism")));
@@ -151,12 +153,13 @@ TEST(Planner, FlushedPipelinesTakeFourMicroBatchesPerStage) {
 TEST(Planner, WeightsChooseThePipelineThatCanKeepThem) {
   PlanOptions options;
   options.weights = "2bw";
-  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).strategy, "2bw");
+  EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).strategy,
+            plan::Strategy::TwoBuffered);
   options.weights = "flush";
   EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights, "flush");
   options.weights = "vertical-sync";
   EXPECT_EQ(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).weights, "vertical-sync");
-  options.strategy = "gpipe";
+  options.strategy = plan::Strategy::GPipe;
   EXPECT_THAT(failure(vgg_like(), flat_cluster(4, 1'000'000'000), options),
               HasSubstr("gpipe cannot run with weights vertical-sync"));
 }
@@ -166,7 +169,7 @@ TEST(Planner, StraightUsesOneWorkerPerStage) {
   options.straight = true;
   EXPECT_EQ(made(vgg_like(), flat_cluster(2, 1'000'000'000), options).config(), "1-1");
   EXPECT_EQ(made(vgg_like(), flat_cluster(8, 1'000'000'000), options).config(), "1-1-1");
-  options.strategy = "dp";
+  options.strategy = plan::Strategy::DataParallel;
   EXPECT_THAT(failure(vgg_like(), flat_cluster(2, 1), options), HasSubstr("single stage"));
 }
 
@@ -237,7 +240,7 @@ TEST(Planner, NoPartitionIsFoundAndThenTurnsOutTooLarge) {
     const std::string names[] = {"auto", "1f1b", "1f1b-flush", "2bw", "gpipe", "mp"};
     PlanOptions options = strategy(names[seed % 6]);
     options.memory_limit_bytes = testing_graphs::between(rng, 200, 900);
-    if (rng.below(3) == 0 && options.strategy != "2bw")
+    if (rng.below(3) == 0 && options.strategy != plan::Strategy::TwoBuffered)
       options.micro_batches = testing_graphs::between(rng, 1, 10);
     const PlanResult result = make_plan(
         profile, flat_cluster(static_cast<int>(1 + rng.below(5)), 1'000'000'000, 2), options);
@@ -309,8 +312,9 @@ TEST(Planner, AutoIsNeverSlowerThanWhatItMayPick) {
         made(profile, flat_cluster(static_cast<int>(2 + rng.below(5)), 2'000'000'000,
                                    testing_graphs::between(rng, 0, 20)));
     for (const plan::Alternative& alternative : plan.alternatives) {
-      if (alternative.strategy != "dp" && alternative.strategy != "serial" &&
-          alternative.strategy != "1f1b")
+      if (alternative.strategy != plan::Strategy::DataParallel &&
+          alternative.strategy != plan::Strategy::Serial &&
+          alternative.strategy != plan::Strategy::OneFOneB)
         continue;
       EXPECT_LE(alternative.throughput_samples_per_s, plan.throughput_samples_per_s)
           << "seed " << seed << ' ' << alternative.strategy;
@@ -426,12 +430,12 @@ TEST(Planner, AMiniBatchBoundsTheStep) {
   PlanOptions options = strategy("gpipe");
   options.mini_batch = 7;  // the profile's micro-batches have one sample
   EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 7);
-  options.strategy = "dp";
+  options.strategy = plan::Strategy::DataParallel;
   EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 6);
   options.mini_batch = 2;
   EXPECT_EQ(made(vgg_like(), flat_cluster(3, 1'000'000'000), options).micro_batches, 2);
   for (const std::string name : {"auto", "1f1b", "1f1b-flush", "serial", "mp"}) {
-    options.strategy = name;
+    options.strategy = plan::parse_strategy_choice(name);
     EXPECT_LE(made(vgg_like(), flat_cluster(4, 1'000'000'000), options).micro_batches, 2) << name;
   }
   profile::Profile profile = vgg_like();

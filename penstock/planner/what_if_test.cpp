@@ -70,7 +70,7 @@ std::vector<std::string> names(const std::vector<plan::WhatIfResult>& answers) {
 
 TEST(WhatIf, AsksOfAFlatClusterForWorkersBandwidthLatencyMemoryAndSpeed) {
   PlanOptions options;
-  options.strategy = "1f1b";
+  options.strategy = plan::Strategy::OneFOneB;
   std::vector<std::string> asked = names(answers(flat(3), options));
   ASSERT_EQ(asked.size(), 7u);
   int64_t used = 0;
@@ -134,7 +134,7 @@ TEST(WhatIf, MemoryChangesTheLimitOfWhoeverSetIt) {
 
 TEST(WhatIf, AnInfeasibleChangeSaysWhy) {
   PlanOptions options;
-  options.strategy = "serial";
+  options.strategy = plan::Strategy::Serial;
   const std::vector<plan::WhatIfResult> all = answers(flat(1), options);
   const auto half = std::find_if(all.begin(), all.end(), [](const plan::WhatIfResult& a) {
     return a.change.starts_with("half the memory");

@@ -10,7 +10,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 
 /// A layer made of a function.
 class Function : public model::Layer {
@@ -49,12 +49,12 @@ void expect_bits_of_serial(const model::Model& model, Case setup) {
   setup.samples = 12 * 3 + 5;
   setup.parts = 4;
   const Trained serial = train(model, setup);
-  for (const Kind kind :
-       {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1, Kind::Interleaved, Kind::ZbV}) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1,
+                              Strategy::Interleaved, Strategy::ZbV}) {
     for (const int stages : {2, 3, 4, 6}) {
-      if (stages % 2 != 0 && (kind == Kind::Interleaved || kind == Kind::ZbV)) continue;
+      if (stages % 2 != 0 && (kind == Strategy::Interleaved || kind == Strategy::ZbV)) continue;
       for (const bool recompute : {false, true}) {
-        SCOPED_TRACE(std::string(schedule::to_string(kind)) + " " + std::to_string(stages) +
+        SCOPED_TRACE(std::string(to_string(kind)) + " " + std::to_string(stages) +
                      (recompute ? " recomputing" : ""));
         Case cut_up = setup;
         cut_up.kind = kind;
@@ -161,8 +161,8 @@ TEST(AnyGraph, BatchesChangeTheirSizeAndShape) {
   const auto optimizer = model::make_optimizer({});
   const ChangingBatches batches(4);
   std::vector<Trained> results;
-  for (const auto& [kind, stages] : std::vector<std::pair<Kind, int>>{
-           {Kind::Serial, 1}, {Kind::OneFOneBFlush, 3}, {Kind::ZbV, 4}}) {
+  for (const auto& [kind, stages] : std::vector<std::pair<Strategy, int>>{
+           {Strategy::Serial, 1}, {Strategy::OneFOneBFlush, 3}, {Strategy::ZbV, 4}}) {
     const Case setup{
         .kind = kind, .replicas = std::vector<int>(static_cast<size_t>(stages), 1), .parts = 4};
     Pipeline pipeline(model, cut(model, stages), setup.replicas, *optimizer,
@@ -202,22 +202,24 @@ TEST(AnyGraph, TiedWeightsAreTrainedOnTheSumOfTheirGradientsWhereverTheyLie) {
   // Without a norm one stage needs nobody to add its own copies up.
   Case plain{.parts = 4, .samples = 12 * 3 + 5, .groups = 2};
   const Trained serial = train(model, plain);
-  plain.kind = Kind::GPipe;
+  plain.kind = Strategy::GPipe;
   plain.replicas = {2, 1, 2};
   plain.norm = true;
   const Trained cut_up = train(model, plain);
   EXPECT_EQ(serial.losses, cut_up.losses);
   EXPECT_EQ(weight_difference(serial.layers, cut_up.layers), 0.0);
-  plain.kind = Kind::Chimera;
+  plain.kind = Strategy::Chimera;
   plain.replicas = {2, 2, 2, 2};
   EXPECT_EQ(serial.losses, train(model, plain).losses);
 }
 
 TEST(AnyGraph, TiedWeightsAreOneWeight) {
   const model::Model model = tied_model();
-  const Trained trained = train(
-      model,
-      {.kind = Kind::GPipe, .replicas = {1, 1, 1}, .parts = 2, .norm = true, .max_grad_norm = 0.2});
+  const Trained trained = train(model, {.kind = Strategy::GPipe,
+                                        .replicas = {1, 1, 1},
+                                        .parts = 2,
+                                        .norm = true,
+                                        .max_grad_norm = 0.2});
   for (const graph::TieGroup& group : graph::tie_groups(model.graph())) {
     const LayerSnapshot& owner = trained.layers[group.front().layer.index()];
     for (const graph::ParameterRef& copy : group) {
@@ -267,16 +269,16 @@ TEST(AnyGraph, TiedStagesRefuseASchedulesWithoutNorm) {
   const RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
   schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 2};
   EXPECT_THROW(
-      pipeline.run(lower(generate(Kind::GPipe, shape), pipeline.links()), batches, options),
+      pipeline.run(lower(generate(Strategy::GPipe, shape), pipeline.links()), batches, options),
       ConfigError);
   shape.policy = schedule::WeightPolicy::Stash;
   shape.global_norm = true;
   EXPECT_THROW(
-      pipeline.run(lower(generate(Kind::OneFOneB, shape), pipeline.links()), batches, options),
+      pipeline.run(lower(generate(Strategy::OneFOneB, shape), pipeline.links()), batches, options),
       ConfigError);
   shape.policy = schedule::WeightPolicy::Flush;
   EXPECT_NO_THROW(
-      pipeline.run(lower(generate(Kind::GPipe, shape), pipeline.links()), batches, options));
+      pipeline.run(lower(generate(Strategy::GPipe, shape), pipeline.links()), batches, options));
 }
 
 }  // namespace

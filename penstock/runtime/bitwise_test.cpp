@@ -9,7 +9,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 
 /// Everything that might tell a cut apart: dropout, batch normalisation, residual and skip
 /// connections, a layer with two outputs, a value that six layers read, several of them next to
@@ -43,7 +43,7 @@ const Case kBase{
 
 Case serial_of(const Case& setup) {
   Case serial = setup;
-  serial.kind = Kind::Serial;
+  serial.kind = Strategy::Serial;
   serial.replicas = {1};
   serial.stage_of_layer = {};
   serial.recompute = {};
@@ -66,21 +66,21 @@ TEST(Bitwise, TheModelLearnsAndHasManyReaders) {
 
 TEST(Bitwise, EveryKindOnItsUsualWorkers) {
   struct Setup {
-    Kind kind;
+    Strategy kind;
     std::vector<int> replicas;
     int64_t slack = 0;
   };
   const std::vector<Setup> setups = {
-      {Kind::ModelParallel, {1, 1, 1}},  {Kind::GPipe, {1, 1, 1, 1}},
-      {Kind::OneFOneBFlush, {1, 1, 1}},  {Kind::EagerOneFOneB, {1, 1, 1}, 1},
-      {Kind::Interleaved, {1, 1, 1, 1}}, {Kind::Interleaved, {1, 1, 1, 1, 1, 1}},
-      {Kind::ZbH1, {1, 1, 1}},           {Kind::ZbH2, {1, 1, 1}},
-      {Kind::ZbV, {1, 1, 1, 1}},         {Kind::ZbV, {1, 1, 1, 1, 1, 1}},
-      {Kind::DualPipeV, {1, 1, 1, 1}},
+      {Strategy::ModelParallel, {1, 1, 1}},  {Strategy::GPipe, {1, 1, 1, 1}},
+      {Strategy::OneFOneBFlush, {1, 1, 1}},  {Strategy::EagerOneFOneB, {1, 1, 1}, 1},
+      {Strategy::Interleaved, {1, 1, 1, 1}}, {Strategy::Interleaved, {1, 1, 1, 1, 1, 1}},
+      {Strategy::ZbH1, {1, 1, 1}},           {Strategy::ZbH2, {1, 1, 1}},
+      {Strategy::ZbV, {1, 1, 1, 1}},         {Strategy::ZbV, {1, 1, 1, 1, 1, 1}},
+      {Strategy::DualPipeV, {1, 1, 1, 1}},
   };
   for (const Setup& chosen : setups) {
     for (const int64_t parts : {2, 6}) {
-      SCOPED_TRACE(std::string(schedule::to_string(chosen.kind)) + " " +
+      SCOPED_TRACE(std::string(to_string(chosen.kind)) + " " +
                    std::to_string(chosen.replicas.size()) + " stages " + std::to_string(parts));
       Case setup = kBase;
       setup.kind = chosen.kind;
@@ -96,7 +96,7 @@ TEST(Bitwise, ReplicasWithTheSameGradientGroups) {
   for (const std::vector<int>& replicas :
        std::vector<std::vector<int>>{{2}, {1, 2}, {2, 3, 1}, {4}}) {
     Case setup = kBase;
-    setup.kind = replicas.size() == 1 ? Kind::DataParallel : Kind::OneFOneBFlush;
+    setup.kind = replicas.size() == 1 ? Strategy::DataParallel : Strategy::OneFOneBFlush;
     setup.replicas = replicas;
     setup.parts = 6;
     setup.groups = 12;
@@ -107,7 +107,7 @@ TEST(Bitwise, ReplicasWithTheSameGradientGroups) {
 TEST(Bitwise, TheDefaultGroupsAreTheLeastCommonMultiple) {
   const model::Model model = winding_model();
   Case setup = kBase;
-  setup.kind = Kind::GPipe;
+  setup.kind = Strategy::GPipe;
   setup.replicas = {2, 3};
   setup.parts = 6;
   const Trained usual = train(model, setup);
@@ -118,7 +118,7 @@ TEST(Bitwise, TheDefaultGroupsAreTheLeastCommonMultiple) {
 TEST(Bitwise, ChimeraKeepsItsTwoCopiesEqual) {
   for (const int64_t parts : {2, 4, 6}) {
     Case setup = kBase;
-    setup.kind = Kind::Chimera;
+    setup.kind = Strategy::Chimera;
     setup.replicas = {2, 2, 2, 2};
     setup.parts = parts;
     setup.groups = 2;
@@ -138,13 +138,14 @@ TEST(Bitwise, TheNormOfTheGradientAndClippingByIt) {
   setup.groups = 2;
   const Trained clipped = train(model, serial_of(setup));
   EXPECT_GT(weight_difference(clipped.layers, unclipped.layers), 1e-3);
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1, Kind::Interleaved}) {
+  for (const Strategy kind :
+       {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1, Strategy::Interleaved}) {
     setup.kind = kind;
     setup.replicas =
-        kind == Kind::Interleaved ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 1, 2};
+        kind == Strategy::Interleaved ? std::vector<int>{1, 1, 1, 1} : std::vector<int>{2, 1, 2};
     expect_same_bits(clipped, train(model, setup));
   }
-  setup.kind = Kind::Chimera;
+  setup.kind = Strategy::Chimera;
   setup.replicas = {2, 2};
   expect_same_bits(clipped, train(model, setup));
 }
@@ -176,16 +177,15 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   setup.parts = *rc::gen::inRange(1, 7);
   setup.groups = 2;
   setup.norm = *rc::gen::arbitrary<bool>();
-  setup.kind =
-      *rc::gen::element(Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::Interleaved,
-                        Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera);
-  const bool even = setup.kind == Kind::Interleaved || setup.kind == Kind::ZbV ||
-                    setup.kind == Kind::DualPipeV || setup.kind == Kind::Chimera;
+  setup.kind = *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
+                                 Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2,
+                                 Strategy::ZbV, Strategy::DualPipeV, Strategy::Chimera);
+  const bool even = traits(setup.kind).is_chunked();
   const int stages = even ? 2 * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 6);
-  setup.slack = setup.kind == Kind::EagerOneFOneB ? 1 : 0;
+  setup.slack = setup.kind == Strategy::EagerOneFOneB ? 1 : 0;
   for (int s = 0; s < stages; ++s) {
     setup.replicas.resize(static_cast<size_t>(stages), 1);
-    if (setup.kind == Kind::Chimera)
+    if (setup.kind == Strategy::Chimera)
       setup.replicas[static_cast<size_t>(s)] = 2;
     else if (!even)
       setup.replicas[static_cast<size_t>(s)] = *rc::gen::inRange(1, 3);
@@ -193,8 +193,8 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   }
   // Batch normalisation wants more than one number per channel: with one sample it has four.
   setup.stage_of_layer = random_cut(model, stages);
-  RC_LOG() << schedule::to_string(setup.kind) << " stages " << stages << " samples "
-           << setup.samples << " parts " << setup.parts << '\n';
+  RC_LOG() << to_string(setup.kind) << " stages " << stages << " samples " << setup.samples
+           << " parts " << setup.parts << '\n';
   expect_same_bits(train(model, serial_of(setup)), train(model, setup));
   RC_ASSERT(!::testing::Test::HasFailure());
 }

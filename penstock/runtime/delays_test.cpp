@@ -10,7 +10,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 
 constexpr double kTolerance = 1e-5;
@@ -109,13 +109,13 @@ void expect_equals_reference(const Case& setup, const Delays& delays) {
 }
 
 TEST(Delays, ReferenceWithoutDelayIsSerialTraining) {
-  expect_equals_reference({.kind = Kind::Serial, .replicas = {1}}, {newest, newest});
+  expect_equals_reference({.kind = Strategy::Serial, .replicas = {1}}, {newest, newest});
 }
 
 TEST(Delays, StashEqualsSerialReplay) {
   for (const int stages : {1, 2, 3, 4}) {
     SCOPED_TRACE(stages);
-    expect_equals_reference({.kind = Kind::OneFOneB,
+    expect_equals_reference({.kind = Strategy::OneFOneB,
                              .replicas = std::vector<int>(static_cast<size_t>(stages), 1),
                              .policy = WeightPolicy::Stash},
                             {stashed, stashed});
@@ -123,7 +123,7 @@ TEST(Delays, StashEqualsSerialReplay) {
 }
 
 TEST(Delays, StashWithAdamEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::OneFOneB,
+  expect_equals_reference({.kind = Strategy::OneFOneB,
                            .replicas = {1, 1, 1},
                            .policy = WeightPolicy::Stash,
                            .optimizer = gentle_adam(),
@@ -133,20 +133,20 @@ TEST(Delays, StashWithAdamEqualsSerialReplay) {
 
 TEST(Delays, VerticalSyncEqualsSerialReplay) {
   expect_equals_reference(
-      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::VerticalSync},
+      {.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::VerticalSync},
       {vertical, vertical});
   expect_equals_reference(
-      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1, 1}, .policy = WeightPolicy::VerticalSync},
+      {.kind = Strategy::OneFOneB, .replicas = {1, 1, 1, 1}, .policy = WeightPolicy::VerticalSync},
       {vertical, vertical});
 }
 
 TEST(Delays, TwoBufferedEqualsSerialReplay) {
-  expect_equals_reference({.kind = Kind::TwoBuffered,
+  expect_equals_reference({.kind = Strategy::TwoBuffered,
                            .replicas = {1, 1, 1},
                            .policy = WeightPolicy::TwoBuffered,
                            .parts = 3},
                           {double_buffered, double_buffered});
-  expect_equals_reference({.kind = Kind::TwoBuffered,
+  expect_equals_reference({.kind = Strategy::TwoBuffered,
                            .replicas = {1, 1},
                            .policy = WeightPolicy::TwoBuffered,
                            .parts = 4,
@@ -156,13 +156,13 @@ TEST(Delays, TwoBufferedEqualsSerialReplay) {
 
 TEST(Delays, LatestEqualsSerialReplay) {
   expect_equals_reference(
-      {.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest},
+      {.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest},
       {stashed, newest});
 }
 
 TEST(Delays, LatestReallyDiffersFromStash) {
   // If it did not, the test above would prove nothing.
-  Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest};
+  Case setup{.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest};
   const Trained latest = train(skip_model(), setup);
   setup.policy = WeightPolicy::Stash;
   const Trained stash = train(skip_model(), setup);
@@ -173,7 +173,7 @@ TEST(Delays, LatestReallyDiffersFromStash) {
 }
 
 TEST(Delays, RecomputationUsesTheStashedVersion) {
-  Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  Case setup{.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
   const Trained kept = train(skip_model(0.3), setup);
   setup.recompute = {true, true, true};
   const Trained again = train(skip_model(0.3), setup);
@@ -182,13 +182,13 @@ TEST(Delays, RecomputationUsesTheStashedVersion) {
 }
 
 TEST(Delays, VersionsKeptMatchThePolicy) {
-  Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  Case setup{.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{3, 2, 1}));
   setup.policy = WeightPolicy::VerticalSync;
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{3, 3, 3}));
   setup.policy = WeightPolicy::Latest;
   EXPECT_EQ(train(skip_model(), setup).run.peak_versions, (std::vector<int64_t>{1, 1, 1}));
-  setup = {.kind = Kind::TwoBuffered,
+  setup = {.kind = Strategy::TwoBuffered,
            .replicas = {1, 1, 1},
            .policy = WeightPolicy::TwoBuffered,
            .parts = 3};
@@ -196,7 +196,7 @@ TEST(Delays, VersionsKeptMatchThePolicy) {
 }
 
 TEST(Delays, RoundRobinOverUnequalReplicasLearnsAndRepeats) {
-  const Case setup{.kind = Kind::OneFOneB,
+  const Case setup{.kind = Strategy::OneFOneB,
                    .replicas = {3, 2, 1},
                    .policy = WeightPolicy::Stash,
                    .mini_batch = 12,

@@ -7,7 +7,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 
 /// Passes its input through until call number `fail_at`; then it throws what `what` says, or
@@ -62,7 +62,8 @@ std::string failure_of(const model::Model& model, const Case& setup,
 }
 
 TEST(Failure, AFailingLayerEndsTheRunAndIsNamed) {
-  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  const Case setup{
+      .kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
   const std::string message = failure_of(trapped(Trap::What::Throw, 5), setup);
   EXPECT_NE(message.find("runtime: "), std::string::npos) << message;
   EXPECT_NE(message.find("F5@"), std::string::npos) << message;
@@ -71,22 +72,22 @@ TEST(Failure, AFailingLayerEndsTheRunAndIsNamed) {
 
 TEST(Failure, ATorchErrorNamesTheLayer) {
   const std::string message = failure_of(trapped(Trap::What::TorchError, 2),
-                                         {.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 4});
+                                         {.kind = Strategy::GPipe, .replicas = {1, 1}, .parts = 4});
   EXPECT_NE(message.find("layer 'trap' (trap)"), std::string::npos) << message;
   EXPECT_NE(message.find("F2@"), std::string::npos) << message;
 }
 
 TEST(Failure, AFailingReplicaWakesThoseWhoWaitForItsGradients) {
   EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3),
-                       {.kind = Kind::DataParallel, .replicas = {4}, .parts = 4})
+                       {.kind = Strategy::DataParallel, .replicas = {4}, .parts = 4})
                 .find("trap sprung"),
             std::string::npos);
 }
 
 TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
-  const std::string message =
-      failure_of(trapped(Trap::What::Sleep, 4), {.kind = Kind::ModelParallel, .replicas = {1, 1}},
-                 std::chrono::milliseconds(150));
+  const std::string message = failure_of(trapped(Trap::What::Sleep, 4),
+                                         {.kind = Strategy::ModelParallel, .replicas = {1, 1}},
+                                         std::chrono::milliseconds(150));
   EXPECT_NE(message.find("timeout: "), std::string::npos) << message;
   EXPECT_NE(message.find("waits"), std::string::npos) << message;
   EXPECT_NE(message.find("from stage"), std::string::npos) << message;
@@ -100,11 +101,11 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
   Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
   const RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
   const schedule::ScheduleShape two{.replicas = {1, 1}, .micro_batches = 2};
-  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, two), schedule::chain_links(2)),
+  EXPECT_THROW(pipeline.run(lower(generate(Strategy::ModelParallel, two), schedule::chain_links(2)),
                             batches, options),
                ConfigError);
   const schedule::ScheduleShape three{.replicas = {1, 1, 1}, .micro_batches = 2};
-  const auto compute = generate(Kind::ModelParallel, three);
+  const auto compute = generate(Strategy::ModelParallel, three);
   EXPECT_THROW(pipeline.run(compute, batches, options), ConfigError);
   EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options),
                ConfigError);
@@ -115,7 +116,7 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
                ConfigError);
   schedule::ScheduleShape elsewhere = three;
   elsewhere.worker_of_replica = {0, 2, 1};
-  EXPECT_THROW(pipeline.run(lower(generate(Kind::ModelParallel, elsewhere), pipeline.links()),
+  EXPECT_THROW(pipeline.run(lower(generate(Strategy::ModelParallel, elsewhere), pipeline.links()),
                             batches, options),
                ConfigError);
   schedule::Schedule damaged = lower(compute, pipeline.links());
@@ -153,10 +154,10 @@ TEST(Failure, AnImpossiblePipelineIsRefused) {
 TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
-  for (const Kind kind : {Kind::OneFOneB, Kind::GPipe, Kind::TwoBuffered}) {
+  for (const Strategy kind : {Strategy::OneFOneB, Strategy::GPipe, Strategy::TwoBuffered}) {
     Case setup{.kind = kind,
                .replicas = {2, 1, 1},
-               .policy = schedule::default_policy(kind),
+               .policy = plan::default_policy(kind),
                .parts = 4,
                .samples = 12 * 50};
     const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
@@ -179,7 +180,7 @@ TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
 TEST(EarlyStop, SplitSchedulesWithNormsEndTogether) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
-  for (const Kind kind : {Kind::ZbV, Kind::Interleaved, Kind::ZbH2}) {
+  for (const Strategy kind : {Strategy::ZbV, Strategy::Interleaved, Strategy::ZbH2}) {
     const Case setup{
         .kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 50, .norm = true};
     const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
@@ -205,7 +206,7 @@ TEST(EarlyStop, StoppedBeforeItBeginsDoesNothing) {
   const RandomBatches batches(48, 12, 1, 8, 4);
   Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {});
   const std::atomic<bool> stop{true};
-  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::Stash};
+  const Case setup{.kind = Strategy::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::Stash};
   const auto result = pipeline.run(make_schedule(setup, batches, pipeline), batches,
                                    {.learning_rate = [](int64_t) { return 0.1; }, .stop = &stop});
   EXPECT_TRUE(result.mini_batches.empty());
@@ -213,7 +214,7 @@ TEST(EarlyStop, StoppedBeforeItBeginsDoesNothing) {
 }
 
 TEST(Timeline, HoldsTheScheduleInOrder) {
-  const Trained trained = train(skip_model(), {.kind = Kind::OneFOneB,
+  const Trained trained = train(skip_model(), {.kind = Strategy::OneFOneB,
                                                .replicas = {1, 1, 1},
                                                .policy = WeightPolicy::Stash,
                                                .samples = 12 * 6});
@@ -222,7 +223,7 @@ TEST(Timeline, HoldsTheScheduleInOrder) {
   Pipeline pipeline(model, cut(model, 3), {1, 1, 1}, *optimizer, {});
   const schedule::ScheduleShape shape{
       .replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash};
-  const auto schedule = lower(generate(Kind::OneFOneB, shape), pipeline.links());
+  const auto schedule = lower(generate(Strategy::OneFOneB, shape), pipeline.links());
   ASSERT_EQ(trained.run.timeline.workers.size(), 3u);
   for (size_t w = 0; w < 3; ++w) {
     const auto& events = trained.run.timeline.workers[w];

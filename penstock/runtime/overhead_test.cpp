@@ -13,7 +13,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::Op;
 
 class Nothing : public model::Layer {
@@ -52,7 +52,7 @@ int64_t median(std::vector<int64_t> times) {
 
 /// Median time of each kind of action without waiting. The first stage and the last, which computes
 /// the loss, are left out.
-std::map<Op, int64_t> own_times(Kind kind, int stages, int chunks) {
+std::map<Op, int64_t> own_times(Strategy kind, int stages, int chunks) {
   model::ModelBuilder net("nothing");
   model::Value x = net.apply(std::make_shared<OneWeight>(), {net.input({8})}).front();
   for (int s = 1; s < stages; ++s) x = net.apply(std::make_shared<Nothing>(), {x}).front();
@@ -92,14 +92,14 @@ constexpr bool kOptimised =
 
 TEST(Overhead, AnActionTakesAtMostTwentyMicroseconds) {
   struct Setup {
-    Kind kind;
+    Strategy kind;
     int stages;
     int chunks;
     const char* what;
   };
-  for (const Setup& setup : {Setup{Kind::Interleaved, 6, 6, "one worker, six stages"},
-                             Setup{Kind::ZbH1, 3, 1, "three workers, split backward"},
-                             Setup{Kind::OneFOneBFlush, 3, 1, "three workers"}}) {
+  for (const Setup& setup : {Setup{Strategy::Interleaved, 6, 6, "one worker, six stages"},
+                             Setup{Strategy::ZbH1, 3, 1, "three workers, split backward"},
+                             Setup{Strategy::OneFOneBFlush, 3, 1, "three workers"}}) {
     std::string line;
     for (const auto& [op, ns] : own_times(setup.kind, setup.stages, setup.chunks)) {
       line += fmt::format(" {} {:.1f} us", schedule::to_string(op), static_cast<double>(ns) * 1e-3);

@@ -14,7 +14,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 using ::testing::HasSubstr;
 
@@ -63,25 +63,32 @@ struct RankCase {
 std::vector<RankCase> rank_cases() {
   const std::vector<std::vector<int>> four = {{0, 1, 2, 3}, {0, 0, 1, 1}, {1, 0, 0, 1}};
   return {
-      {{.kind = Kind::OneFOneB, .replicas = {2, 1, 1}, .policy = WeightPolicy::Stash, .parts = 2},
+      {{.kind = Strategy::OneFOneB,
+        .replicas = {2, 1, 1},
+        .policy = WeightPolicy::Stash,
+        .parts = 2},
        four},
-      {{.kind = Kind::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::VerticalSync},
+      {{.kind = Strategy::OneFOneB, .replicas = {1, 1}, .policy = WeightPolicy::VerticalSync},
        {{0, 1}, {1, 0}}},
-      {{.kind = Kind::TwoBuffered,
+      {{.kind = Strategy::TwoBuffered,
         .replicas = {1, 1, 1},
         .policy = WeightPolicy::TwoBuffered,
         .parts = 4},
        {{0, 1, 2}, {0, 1, 0}}},
-      {{.kind = Kind::DataParallel, .replicas = {4}, .parts = 4}, four},
-      {{.kind = Kind::GPipe, .replicas = {2, 2}, .parts = 4, .norm = true, .max_grad_norm = 0.5},
+      {{.kind = Strategy::DataParallel, .replicas = {4}, .parts = 4}, four},
+      {{.kind = Strategy::GPipe,
+        .replicas = {2, 2},
+        .parts = 4,
+        .norm = true,
+        .max_grad_norm = 0.5},
        four},
-      {{.kind = Kind::ZbH1,
+      {{.kind = Strategy::ZbH1,
         .replicas = {1, 1, 1, 1},
         .parts = 4,
         .recompute = {true, false, true, false}},
        four},
-      {{.kind = Kind::ZbV, .replicas = {1, 1, 1, 1}, .parts = 4, .norm = true}, {{0, 1}}},
-      {{.kind = Kind::Chimera, .replicas = {2, 2, 2, 2}, .parts = 4}, four},
+      {{.kind = Strategy::ZbV, .replicas = {1, 1, 1, 1}, .parts = 4, .norm = true}, {{0, 1}}},
+      {{.kind = Strategy::Chimera, .replicas = {2, 2, 2, 2}, .parts = 4}, four},
   };
 }
 
@@ -90,8 +97,8 @@ TEST(RanksTest, TrainAsOneRankBitForBit) {
   for (const RankCase& test : rank_cases()) {
     const Trained expected = train(model, test.setup);
     for (const std::vector<int>& ranks : test.placements) {
-      SCOPED_TRACE(fmt::format("{} on ranks {}", schedule::to_string(test.setup.kind),
-                               fmt::join(ranks, " ")));
+      SCOPED_TRACE(
+          fmt::format("{} on ranks {}", plan::to_string(test.setup.kind), fmt::join(ranks, " ")));
       std::vector<Trained> parts(Site{.rank_of_worker = ranks}.num_ranks());
       const auto failures = on_ranks(ranks, [&](World& world, size_t rank) {
         parts[rank] = train(model, test.setup, &world);
@@ -123,7 +130,7 @@ model::Model tied_norm_model() {
 
 TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
   const model::Model model = tied_norm_model();
-  const Case setup{.kind = Kind::GPipe,
+  const Case setup{.kind = Strategy::GPipe,
                    .replicas = {3, 1},
                    .parts = 6,
                    .samples = 12 * 5,
@@ -147,7 +154,8 @@ TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
 }
 
 TEST(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
-  const Case setup{.kind = Kind::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
+  const Case setup{
+      .kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
   const auto failures = on_ranks({0, 1, 2}, [&](World& world, size_t) {
     // A world that kills its own worker; the others' faults concern nobody.
     struct Borrowed : World {
@@ -172,7 +180,7 @@ TEST(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
 
 TEST(RanksTest, APipelineForOtherWorkersIsRefused) {
   const auto world = make_local_world(3);
-  EXPECT_THROW(train(skip_model(), {.kind = Kind::GPipe, .replicas = {1, 1}}, world.get()),
+  EXPECT_THROW(train(skip_model(), {.kind = Strategy::GPipe, .replicas = {1, 1}}, world.get()),
                ConfigError);
 }
 
@@ -242,7 +250,7 @@ TEST(MessageLayoutTest, IsKnownBeforeAnythingIsSent) {
   for (const RankCase& test : rank_cases()) {
     LayoutWorld world(shape_of(test.setup, 1).num_workers());
     train(skip_model(0.1), test.setup, &world);
-    EXPECT_EQ(world.messages > 0, test.setup.kind != Kind::DataParallel);
+    EXPECT_EQ(world.messages > 0, test.setup.kind != Strategy::DataParallel);
   }
 }
 

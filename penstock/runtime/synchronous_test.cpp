@@ -5,14 +5,14 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 
 constexpr double kTolerance = 1e-5;
 
 void expect_equals_serial(const model::Model& model, Case setup) {
   const Trained parallel = train(model, setup);
-  setup.kind = Kind::Serial;
+  setup.kind = Strategy::Serial;
   setup.replicas = {1};
   setup.policy = WeightPolicy::Flush;
   setup.parts = 1;
@@ -28,19 +28,19 @@ TEST(Synchronous, TheReferenceItselfLearns) {
 }
 
 TEST(Synchronous, ModelParallelEqualsSerial) {
-  expect_equals_serial(skip_model(), {.kind = Kind::ModelParallel, .replicas = {1, 1, 1}});
+  expect_equals_serial(skip_model(), {.kind = Strategy::ModelParallel, .replicas = {1, 1, 1}});
 }
 
 TEST(Synchronous, DataParallelEqualsSerial) {
-  expect_equals_serial(skip_model(), {.kind = Kind::DataParallel, .replicas = {2}, .parts = 2});
-  expect_equals_serial(skip_model(), {.kind = Kind::DataParallel, .replicas = {3}, .parts = 6});
+  expect_equals_serial(skip_model(), {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2});
+  expect_equals_serial(skip_model(), {.kind = Strategy::DataParallel, .replicas = {3}, .parts = 6});
 }
 
 TEST(Synchronous, GPipeEqualsSerialForAnyNumberOfMicroBatches) {
   for (const int64_t parts : {1, 2, 5, 12}) {
     SCOPED_TRACE(parts);
     expect_equals_serial(skip_model(),
-                         {.kind = Kind::GPipe, .replicas = {1, 1, 1, 1}, .parts = parts});
+                         {.kind = Strategy::GPipe, .replicas = {1, 1, 1, 1}, .parts = parts});
   }
 }
 
@@ -48,21 +48,21 @@ TEST(Synchronous, OneFOneBFlushEqualsSerial) {
   for (const int64_t parts : {1, 3, 8}) {
     SCOPED_TRACE(parts);
     expect_equals_serial(skip_model(),
-                         {.kind = Kind::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = parts});
+                         {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = parts});
   }
 }
 
 TEST(Synchronous, ReplicatedStagesEqualSerial) {
   expect_equals_serial(skip_model(),
-                       {.kind = Kind::OneFOneBFlush, .replicas = {2, 1, 3}, .parts = 6});
-  expect_equals_serial(skip_model(), {.kind = Kind::GPipe, .replicas = {3, 2}, .parts = 4});
+                       {.kind = Strategy::OneFOneBFlush, .replicas = {2, 1, 3}, .parts = 6});
+  expect_equals_serial(skip_model(), {.kind = Strategy::GPipe, .replicas = {3, 2}, .parts = 4});
 }
 
 TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
   // 7 samples are left over: fewer micro-batches than usual, some replicas get none.
   for (const int64_t samples : {12 * 5 + 7, 12 * 5 + 1, 5}) {
     SCOPED_TRACE(samples);
-    expect_equals_serial(skip_model(), {.kind = Kind::OneFOneBFlush,
+    expect_equals_serial(skip_model(), {.kind = Strategy::OneFOneBFlush,
                                         .replicas = {2, 1},
                                         .parts = 4,
                                         .samples = samples,
@@ -71,7 +71,7 @@ TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
 }
 
 TEST(Synchronous, AdamEqualsSerial) {
-  expect_equals_serial(skip_model(), {.kind = Kind::GPipe,
+  expect_equals_serial(skip_model(), {.kind = Strategy::GPipe,
                                       .replicas = {1, 2},
                                       .parts = 4,
                                       .optimizer = gentle_adam(),
@@ -79,12 +79,12 @@ TEST(Synchronous, AdamEqualsSerial) {
 }
 
 TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
-  Case setup{.kind = Kind::ModelParallel, .replicas = {1, 1, 1}};
+  Case setup{.kind = Strategy::ModelParallel, .replicas = {1, 1, 1}};
   const model::Model model = skip_model(0.3);
   const Trained three = train(model, setup);
   setup.replicas = {1, 1};
   const Trained two = train(model, setup);
-  setup.kind = Kind::Serial;
+  setup.kind = Strategy::Serial;
   setup.replicas = {1};
   const Trained one = train(model, setup);
   EXPECT_EQ(one.losses, two.losses);
@@ -94,7 +94,7 @@ TEST(Synchronous, DropoutDoesNotDependOnTheCut) {
 
 TEST(Synchronous, RecomputationChangesNothingButMemory) {
   const model::Model model = skip_model(0.3);
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush}) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush}) {
     Case setup{.kind = kind, .replicas = {1, 2, 1}, .parts = 4};
     const Trained kept = train(model, setup);
     for (const std::vector<bool>& recompute :
@@ -114,7 +114,7 @@ TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
   const model::Model model = net.build(net.linear(net.flatten(x), {.features = 4}));
   std::vector<std::vector<LayerSnapshot>> states;
   for (const bool recompute : {false, true}) {
-    states.push_back(train(model, {.kind = Kind::GPipe,
+    states.push_back(train(model, {.kind = Strategy::GPipe,
                                    .replicas = {1, 1},
                                    .parts = 3,
                                    .recompute = {recompute, recompute},
@@ -155,7 +155,7 @@ TEST(Synchronous, RecomputationReadsTheBuffersThatTheForwardRead) {
   x = net.apply(std::make_shared<Counting>(), {x}, "counting").front();
   x = net.tanh(net.linear(x, {.features = 8}));
   const model::Model model = net.build(net.linear(x, {.features = 4}));
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1}) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
     Case setup{.kind = kind, .replicas = {1, 1}, .parts = 6};
     setup.stage_of_layer = {StageId{0}, StageId{0}, StageId{0}, StageId{0}, StageId{1}, StageId{1}};
     const Trained kept = train(model, setup);
@@ -168,7 +168,7 @@ TEST(Synchronous, RecomputationReadsTheBuffersThatTheForwardRead) {
 }
 
 TEST(Synchronous, RunsAreRepeatableBitForBit) {
-  const Case setup{.kind = Kind::OneFOneBFlush, .replicas = {3, 2}, .parts = 6};
+  const Case setup{.kind = Strategy::OneFOneBFlush, .replicas = {3, 2}, .parts = 6};
   const Trained first = train(skip_model(), setup);
   const Trained second = train(skip_model(), setup);
   EXPECT_EQ(first.losses, second.losses);
@@ -178,7 +178,7 @@ TEST(Synchronous, RunsAreRepeatableBitForBit) {
 TEST(Synchronous, SeveralRunsContinueWhereTheLastEnded) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
-  const Case setup{.kind = Kind::GPipe, .replicas = {1, 1}, .parts = 3, .samples = 12 * 4};
+  const Case setup{.kind = Strategy::GPipe, .replicas = {1, 1}, .parts = 3, .samples = 12 * 4};
   const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
   Pipeline pipeline(model, cut(model, 2), {1, 1}, *optimizer, {.seed = 3});
   std::vector<int64_t> steps;

@@ -103,7 +103,7 @@ inline model::OptimizerSpec momentum_sgd() {
 inline model::OptimizerSpec gentle_adam() { return {.name = "adam", .epsilon = 1e-3}; }
 
 struct Case {
-  schedule::Kind kind = schedule::Kind::Serial;
+  plan::Strategy kind = plan::Strategy::Serial;
   std::vector<int> replicas = {1};
   schedule::WeightPolicy policy = schedule::WeightPolicy::Flush;
   int64_t mini_batch = 12;
@@ -130,8 +130,8 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                 .slack = setup.slack,
                                 .recompute = setup.recompute,
                                 .global_norm = setup.norm};
-  return schedule::with_placement(
-      setup.kind, shape, setup.chunks == 0 ? schedule::default_chunks(setup.kind) : setup.chunks);
+  return schedule::with_placement(setup.kind, shape,
+                                  setup.chunks == 0 ? traits(setup.kind).chunks : setup.chunks);
 }
 
 inline schedule::Schedule make_schedule(const Case& setup, const RandomBatches& batches,

@@ -11,70 +11,46 @@
 namespace penstock::schedule {
 namespace {
 
+using plan::InFlight;
+
 // Far above what anybody waits for, and far below where sums of micro-batch numbers would overflow.
 constexpr int64_t kMaxLazyActions = 1'000'000'000'000;
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
-bool has_pattern(Kind kind) {
-  switch (kind) {
-    case Kind::Serial:
-    case Kind::DataParallel:
-    case Kind::ModelParallel:
-    case Kind::GPipe:
-    case Kind::OneFOneB:
-    case Kind::OneFOneBFlush:
-    case Kind::TwoBuffered:
-    case Kind::EagerOneFOneB:
-    case Kind::ForwardOnly:
-      return true;
-    default:
-      return false;
-  }
+std::vector<int64_t> depths_of(Strategy strategy, const ScheduleShape& shape) {
+  const InFlight in_flight = traits(strategy).in_flight;
+  if (in_flight == InFlight::Warmup) return warmup_depths(shape);
+  return std::vector<int64_t>(shape.replicas.size(), in_flight == InFlight::All ? kUnbounded : 1);
 }
 
-std::vector<int64_t> depths_of(Kind kind, const ScheduleShape& shape) {
-  switch (kind) {
-    case Kind::OneFOneB:
-    case Kind::OneFOneBFlush:
-    case Kind::TwoBuffered:
-    case Kind::EagerOneFOneB:
-      return warmup_depths(shape);
-    case Kind::GPipe:
-    case Kind::ForwardOnly:
-      return std::vector<int64_t>(shape.replicas.size(), kUnbounded);
-    default:
-      return std::vector<int64_t>(shape.replicas.size(), 1);
-  }
-}
-
-void check_makes(Kind kind, const ScheduleShape& shape) {
-  check_runs(kind, shape, kMaxLazyActions);
-  if (LazySchedule::can_make(kind, shape)) return;
+void check_makes(Strategy strategy, const ScheduleShape& shape) {
+  check_runs(strategy, shape, kMaxLazyActions);
+  if (LazySchedule::can_make(strategy, shape)) return;
   throw ConfigError(fmt::format(
       "schedule {} {} cannot be made action by action while it runs: generate it and simulate it "
       "in memory",
-      to_string(kind),
-      has_pattern(kind) ? "with several stages on one worker" : "has no simple pattern and"));
+      to_string(strategy),
+      traits(strategy).in_flight != InFlight::NoRule ? "with several stages on one worker"
+                                                     : "has no simple pattern and"));
 }
 
 }  // namespace
 
-bool LazySchedule::can_make(Kind kind, const ScheduleShape& shape) {
-  return has_pattern(kind) &&
+bool LazySchedule::can_make(Strategy strategy, const ScheduleShape& shape) {
+  return traits(strategy).in_flight != InFlight::NoRule &&
          (shape.worker_of_replica.empty() ||
           static_cast<size_t>(shape.num_workers()) == shape.worker_of_replica.size());
 }
 
-LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape,
+LazySchedule::LazySchedule(Strategy strategy, const ScheduleShape& shape,
                            const std::vector<StageLink>& links)
-    : kind_(kind),
-      shape_((check_makes(kind, shape), shape)),
+    : strategy_(strategy),
+      shape_((check_makes(strategy, shape), shape)),
       table_(shape),
       neighbours_(neighbours_of(links, shape.num_stages())),
-      by_mini_batch_(kind == Kind::GPipe || kind == Kind::OneFOneBFlush ||
-                     kind == Kind::EagerOneFOneB),
-      num_steps_(kind == Kind::ForwardOnly ? 0 : shape.num_mini_batches()) {
-  const std::vector<int64_t> depths = depths_of(kind, shape);
+      by_mini_batch_(traits(strategy).flushes() && traits(strategy).trains),
+      num_steps_(traits(strategy).trains ? shape.num_mini_batches() : 0) {
+  const std::vector<int64_t> depths = depths_of(strategy, shape);
   // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many
   // micro-batches lie between the steps that have been made and the mini-batch of b.
   const auto in_flight = [&](size_t s) { return saturating_mul(depths[s] - 1, shape.replicas[s]); };
@@ -88,7 +64,7 @@ LazySchedule::LazySchedule(Kind kind, const ScheduleShape& shape,
     pattern.first_target = static_cast<uint32_t>(peers_.size());
     peers_.insert(peers_.end(), neighbours_.targets[s].begin(), neighbours_.targets[s].end());
     pattern.end_target = static_cast<uint32_t>(peers_.size());
-    if (kind == Kind::ForwardOnly) {
+    if (!traits(strategy).trains) {
       pattern.delays = {kUnbounded, kUnbounded};
     } else if (shape.policy == WeightPolicy::TwoBuffered) {
       pattern.delays = {shape.accumulate, shape.accumulate};

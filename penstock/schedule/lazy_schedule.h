@@ -1,18 +1,18 @@
 // A lowered schedule that is never written down: each worker's actions are made as they are read,
-// the same ones in the same order as lower(generate(kind, shape), links). For simulating what would
-// not fit into memory.
+// the same ones in the same order as lower(generate(strategy, shape), links). For simulating what
+// would not fit into memory.
 //
-//   LazySchedule lazy(Kind::OneFOneB, shape, chain_links(shape.num_stages()));
+//   LazySchedule lazy(Strategy::OneFOneB, shape, chain_links(shape.num_stages()));
 //   LazySchedule::Cursor cursor = lazy.cursor(WorkerId{0});
 //   Action action;
 //   while (lazy.next(cursor, action)) use(action);
 //
-// The kinds with one stage per worker and whole backwards are one pattern: a worker goes through
-// its micro-batches segment by segment (a mini-batch under flush, otherwise everything), runs a
-// forward while fewer than `depth` of them are in flight and a backward otherwise. The version that
-// micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the delay differs.
-// So nothing needs to be remembered but where the worker stands. The other kinds have no such rule:
-// can_make() says which they are.
+// Strategies with a rule for what is in flight (plan::InFlight) are one pattern: a worker goes
+// through its micro-batches segment by segment (a mini-batch under flush, otherwise everything),
+// runs a forward while fewer than `depth` of them are in flight and a backward otherwise. The
+// version that micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the
+// delay differs. So nothing needs to be remembered but where the worker stands. The others have no
+// such rule: can_make() says which they are.
 //
 // Immutable after construction, so thread-safe; cursors belong to their readers.
 #pragma once
@@ -31,13 +31,13 @@ namespace penstock::schedule {
 
 class LazySchedule {
  public:
-  /// Whether the kind has the pattern above, and no worker of the shape holds several stages.
+  /// Whether the strategy has the pattern above, and no worker of the shape holds several stages.
   /// O(replicas).
-  static bool can_make(Kind kind, const ScheduleShape& shape);
+  static bool can_make(Strategy strategy, const ScheduleShape& shape);
 
   /// Throws ConfigError as generate() and lower(), but knows no kMaxActions, and where can_make()
   /// is false. O(workers + links).
-  LazySchedule(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links);
+  LazySchedule(Strategy strategy, const ScheduleShape& shape, const std::vector<StageLink>& links);
 
   /// Where one worker stands in its list. Micro-batches are counted locally: number n of replica k
   /// of r is k + n r.
@@ -71,11 +71,11 @@ class LazySchedule {
   /// Reads the next action; false at the end of the list. O(1).
   bool next(Cursor& cursor, Action& action) const;
 
-  Kind kind() const { return kind_; }
+  Strategy strategy() const { return strategy_; }
   const ScheduleShape& shape() const { return shape_; }
   const WorkerTable& table() const { return table_; }
   const Neighbours& neighbours() const { return neighbours_; }
-  bool forward_only() const { return kind_ == Kind::ForwardOnly; }
+  bool forward_only() const { return !traits(strategy_).trains; }
   /// No worker is ever more forwards ahead of its backwards than that.
   int64_t most_in_flight() const { return most_in_flight_; }
   /// Of all workers together, saturating.
@@ -121,7 +121,7 @@ class LazySchedule {
   bool used_later(const Cursor& cursor, int64_t version) const;
   Action step_action(const Cursor& cursor, Op op, int64_t version) const;
 
-  Kind kind_;
+  Strategy strategy_;
   ScheduleShape shape_;
   WorkerTable table_;
   Neighbours neighbours_;

@@ -21,7 +21,7 @@ std::string text_of(const std::vector<Action>& actions) {
 }
 
 // Action for action, against the generator and the lowering pass.
-void expect_same(Kind kind, const ScheduleShape& shape, const std::vector<StageLink>& links) {
+void expect_same(Strategy kind, const ScheduleShape& shape, const std::vector<StageLink>& links) {
   const Schedule full = lower(generate(kind, shape), links);
   const LazySchedule lazy(kind, shape, links);
   std::string where = std::string(to_string(kind)) + " " + std::string(to_string(shape.policy)) +
@@ -40,7 +40,7 @@ void expect_same(Kind kind, const ScheduleShape& shape, const std::vector<StageL
   ASSERT_EQ(lazy.num_actions(), full.num_actions()) << where;
 }
 
-std::vector<WeightPolicy> policies_of(Kind kind) {
+std::vector<WeightPolicy> policies_of(Strategy kind) {
   std::vector<WeightPolicy> policies;
   for (const WeightPolicy policy :
        {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
@@ -50,9 +50,9 @@ std::vector<WeightPolicy> policies_of(Kind kind) {
   return policies;
 }
 
-std::vector<Kind> lazy_kinds() {
-  std::vector<Kind> kinds;
-  for (const Kind kind : all_kinds()) {
+std::vector<Strategy> lazy_kinds() {
+  std::vector<Strategy> kinds;
+  for (const Strategy kind : plan::scheduled_strategies()) {
     if (LazySchedule::can_make(kind, {.replicas = {1}})) kinds.push_back(kind);
   }
   return kinds;
@@ -77,11 +77,11 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringOverAGridOfShapes) {
   const std::vector<std::vector<int>> replicas = {
       {1}, {2}, {5}, {1, 1}, {2, 1}, {1, 3}, {3, 2}, {1, 1, 1, 1}, {2, 1, 2}, {1, 3, 1}, {4, 2, 1}};
   int64_t shapes = 0;
-  for (const Kind kind : lazy_kinds()) {
+  for (const Strategy kind : lazy_kinds()) {
     for (const WeightPolicy policy : policies_of(kind)) {
       for (const auto& counts : replicas) {
-        if (kind == Kind::Serial && (counts.size() > 1 || counts[0] > 1)) continue;
-        if (kind == Kind::DataParallel && counts.size() > 1) continue;
+        if (kind == Strategy::Serial && (counts.size() > 1 || counts[0] > 1)) continue;
+        if (kind == Strategy::DataParallel && counts.size() > 1) continue;
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 13, 24}) {
           for (const int64_t accumulate : {1, 2, 3, 4, 7, 100}) {
             const ScheduleShape shape{.replicas = counts,
@@ -103,10 +103,10 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
   for (uint64_t seed = 0; seed < 1'500; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Rng rng(seed);
-    const std::vector<Kind> kinds = lazy_kinds();
-    Kind kind = kinds[rng.below(kinds.size())];
-    if (kind == Kind::Serial) kind = Kind::OneFOneB;
-    const int stages = kind == Kind::DataParallel ? 1 : static_cast<int>(1 + rng.below(6));
+    const std::vector<Strategy> kinds = lazy_kinds();
+    Strategy kind = kinds[rng.below(kinds.size())];
+    if (kind == Strategy::Serial) kind = Strategy::OneFOneB;
+    const int stages = kind == Strategy::DataParallel ? 1 : static_cast<int>(1 + rng.below(6));
     ScheduleShape shape;
     for (int s = 0; s < stages; ++s) shape.replicas.push_back(static_cast<int>(1 + rng.below(7)));
     const auto policies = policies_of(kind);
@@ -114,7 +114,7 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
     shape.micro_batches = static_cast<int64_t>(rng.below(120));
     shape.accumulate = static_cast<int64_t>(1 + rng.below(30));
     if (shape.policy == WeightPolicy::TwoBuffered) shape.accumulate += pipeline_depth(shape);
-    if (kind == Kind::EagerOneFOneB) shape.slack = static_cast<int64_t>(rng.below(5));
+    if (kind == Strategy::EagerOneFOneB) shape.slack = static_cast<int64_t>(rng.below(5));
     shape.global_norm = rng.below(3) == 0;
     for (int s = 0; s < stages && seed % 2 == 0; ++s) shape.recompute.push_back(rng.below(2) == 0);
     if (seed % 4 == 0) shape.worker_of_replica = permuted_workers(shape, rng);
@@ -126,8 +126,8 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
 TEST(LazySchedule, HoldsMoreThanAScheduleInMemoryMay) {
   const ScheduleShape shape{
       .replicas = std::vector<int>(16'384, 1), .micro_batches = 10'000, .accumulate = 10'000};
-  EXPECT_THROW(generate(Kind::GPipe, shape), ConfigError);
-  const LazySchedule lazy(Kind::GPipe, shape, chain_links(shape.num_stages()));
+  EXPECT_THROW(generate(Strategy::GPipe, shape), ConfigError);
+  const LazySchedule lazy(Strategy::GPipe, shape, chain_links(shape.num_stages()));
   EXPECT_EQ(lazy.num_actions(), (2 * 16'384 + 4 * 16'383) * int64_t{10'000} + 2 * 16'384);
   LazySchedule::Cursor cursor = lazy.cursor(WorkerId{7});
   Action action;
@@ -136,44 +136,44 @@ TEST(LazySchedule, HoldsMoreThanAScheduleInMemoryMay) {
 }
 
 TEST(LazySchedule, RefusesWhatTheGeneratorsAndTheLoweringRefuse) {
-  EXPECT_THROW(LazySchedule(Kind::Serial, {.replicas = {2}}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::DataParallel, {.replicas = {1, 1}}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {}}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .accumulate = 0}, {}), ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .policy = WeightPolicy::Stash}, {}),
+  EXPECT_THROW(LazySchedule(Strategy::Serial, {.replicas = {2}}, {}), ConfigError);
+  EXPECT_THROW(LazySchedule(Strategy::DataParallel, {.replicas = {1, 1}}, {}), ConfigError);
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, {.replicas = {}}, {}), ConfigError);
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, {.replicas = {1}, .accumulate = 0}, {}), ConfigError);
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, {.replicas = {1}, .policy = WeightPolicy::Stash}, {}),
                ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1, 1}}, {{StageId{1}, StageId{0}}}),
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, {.replicas = {1, 1}}, {{StageId{1}, StageId{0}}}),
                ConfigError);
-  EXPECT_THROW(LazySchedule(Kind::GPipe, {.replicas = {1}, .micro_batches = INT64_MAX}, {}),
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, {.replicas = {1}, .micro_batches = INT64_MAX}, {}),
                ConfigError);
 }
 
 TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
-  for (const Kind kind :
-       {Kind::Interleaved, Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
+  for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV,
+                              Strategy::DualPipeV, Strategy::Chimera}) {
     EXPECT_FALSE(LazySchedule::can_make(kind, {.replicas = {1}})) << to_string(kind);
   }
   const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4};
   try {
-    LazySchedule(Kind::ZbH1, shape, chain_links(4));
+    LazySchedule(Strategy::ZbH1, shape, chain_links(4));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("simulate it in memory"));
   }
   ScheduleShape shared = shape;
   shared.worker_of_replica = {0, 1, 1, 0};
-  EXPECT_FALSE(LazySchedule::can_make(Kind::GPipe, shared));
-  EXPECT_THROW(LazySchedule(Kind::GPipe, shared, chain_links(4)), ConfigError);
+  EXPECT_FALSE(LazySchedule::can_make(Strategy::GPipe, shared));
+  EXPECT_THROW(LazySchedule(Strategy::GPipe, shared, chain_links(4)), ConfigError);
 }
 
 TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush, Kind::EagerOneFOneB,
-                          Kind::ModelParallel}) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneB, Strategy::OneFOneBFlush,
+                              Strategy::EagerOneFOneB, Strategy::ModelParallel}) {
     const ScheduleShape shape{.replicas = {2, 1, 3},
                               .micro_batches = 40,
                               .accumulate = 10,
                               .policy = default_policy(kind),
-                              .slack = kind == Kind::EagerOneFOneB};
+                              .slack = kind == Strategy::EagerOneFOneB};
     const LazySchedule lazy(kind, shape, chain_links(3));
     int64_t most = 0;
     for (int32_t w = 0; w < shape.num_workers(); ++w) {
@@ -184,7 +184,7 @@ TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
       }
     }
     EXPECT_LE(most, lazy.most_in_flight()) << to_string(kind);
-    EXPECT_EQ(kind == Kind::GPipe ? 10 : most, lazy.most_in_flight()) << to_string(kind);
+    EXPECT_EQ(kind == Strategy::GPipe ? 10 : most, lazy.most_in_flight()) << to_string(kind);
   }
 }
 
@@ -193,10 +193,10 @@ TEST(LazySchedule, EnormousNumbersOfAccumulatedMicroBatchesDoNotOverflow) {
                             .micro_batches = 5,
                             .accumulate = INT64_MAX,
                             .policy = WeightPolicy::Stash};
-  expect_same(Kind::OneFOneB, shape, chain_links(2));
+  expect_same(Strategy::OneFOneB, shape, chain_links(2));
   ScheduleShape flush = shape;
   flush.policy = WeightPolicy::Flush;
-  expect_same(Kind::OneFOneBFlush, flush, chain_links(2));
+  expect_same(Strategy::OneFOneBFlush, flush, chain_links(2));
 }
 
 }  // namespace penstock::schedule

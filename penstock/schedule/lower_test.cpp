@@ -21,7 +21,7 @@ std::vector<std::string> lists_of(const Schedule& schedule) {
   return lists;
 }
 
-std::vector<std::string> lowered(Kind kind, const ScheduleShape& shape) {
+std::vector<std::string> lowered(Strategy kind, const ScheduleShape& shape) {
   return lists_of(lower(generate(kind, shape), chain_links(shape.num_stages())));
 }
 
@@ -29,12 +29,12 @@ std::vector<std::string> lowered(Kind kind, const ScheduleShape& shape) {
 
 TEST(Lower, SerialUpdatesInPlace) {
   EXPECT_THAT(
-      lowered(Kind::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2}),
+      lowered(Strategy::Serial, {.replicas = {1}, .micro_batches = 3, .accumulate = 2}),
       ElementsAre("0F0@0,0B0@0,0F1@0,0B1@0,0FREE0@0,0STEP0@0,0F2@1,0B2@1,0FREE1@1,0STEP1@1"));
 }
 
 TEST(Lower, ReceivesStandBeforeAndSendsAfterTheCompute) {
-  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1}),
+  EXPECT_THAT(lowered(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1}),
               ElementsAre("0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0",
                           "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0"));
 }
@@ -42,7 +42,7 @@ TEST(Lower, ReceivesStandBeforeAndSendsAfterTheCompute) {
 TEST(Lower, StashFreesAVersionAfterTheBackwardThatUsesItLast) {
   EXPECT_THAT(
       lowered(
-          Kind::OneFOneB,
+          Strategy::OneFOneB,
           {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 1, .policy = WeightPolicy::Stash}),
       ElementsAre("0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0STEP0@0,0F2@1,0SEND_F2,0RECV_B1,"
                   "0B1@0,0FREE1@0,0STEP1@1,"
@@ -131,10 +131,10 @@ TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListSaysWhen) {
 }
 
 TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
-  const Schedule full = lower(generate(Kind::OneFOneB, {.replicas = {1, 1},
-                                                        .micro_batches = 4,
-                                                        .accumulate = 1,
-                                                        .policy = WeightPolicy::VerticalSync}),
+  const Schedule full = lower(generate(Strategy::OneFOneB, {.replicas = {1, 1},
+                                                            .micro_batches = 4,
+                                                            .accumulate = 1,
+                                                            .policy = WeightPolicy::VerticalSync}),
                               chain_links(2));
   std::vector<std::vector<int64_t>> versions(2, std::vector<int64_t>(4));
   for (size_t w = 0; w < 2; ++w) {
@@ -147,29 +147,30 @@ TEST(Lower, VerticalSyncUsesTheInputStagesVersionEverywhere) {
 }
 
 TEST(Lower, LatestMixesVersionsOfForwardAndBackward) {
-  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {1, 1},
-                                       .micro_batches = 2,
-                                       .accumulate = 1,
-                                       .policy = WeightPolicy::Latest})[0],
+  EXPECT_THAT(lowered(Strategy::OneFOneB, {.replicas = {1, 1},
+                                           .micro_batches = 2,
+                                           .accumulate = 1,
+                                           .policy = WeightPolicy::Latest})[0],
               "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0,0RECV_B1,0B1@1,"
               "0FREE1@1,0STEP1@1");
 }
 
 TEST(Lower, ReplicasSyncBeforeTheStepAlsoWithoutAMicroBatchOfTheMiniBatch) {
-  EXPECT_THAT(lowered(Kind::DataParallel, {.replicas = {2}, .micro_batches = 3, .accumulate = 1}),
-              ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@"
-                          "2,0SYNC2,0FREE2@2,0STEP2@2",
-                          "0SYNC0,0FREE0@0,0STEP0@0,0F1@1,0B1@1,0SYNC1,0FREE1@1,0STEP1@1,0SYNC2,"
-                          "0FREE2@2,0STEP2@2"));
+  EXPECT_THAT(
+      lowered(Strategy::DataParallel, {.replicas = {2}, .micro_batches = 3, .accumulate = 1}),
+      ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@"
+                  "2,0SYNC2,0FREE2@2,0STEP2@2",
+                  "0SYNC0,0FREE0@0,0STEP0@0,0F1@1,0B1@1,0SYNC1,0FREE1@1,0STEP1@1,0SYNC2,"
+                  "0FREE2@2,0STEP2@2"));
 }
 
 TEST(Lower, StepsBeforeTheFirstBackwardStandBeforeTheForwardThatLeadsToIt) {
   // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step stands before F3, which B1
   // follows directly.
-  EXPECT_THAT(lowered(Kind::OneFOneB, {.replicas = {2, 1},
-                                       .micro_batches = 4,
-                                       .accumulate = 1,
-                                       .policy = WeightPolicy::Stash})[1],
+  EXPECT_THAT(lowered(Strategy::OneFOneB, {.replicas = {2, 1},
+                                           .micro_batches = 4,
+                                           .accumulate = 1,
+                                           .policy = WeightPolicy::Stash})[1],
               "0F1@0,0SEND_F1,0SYNC0,0STEP0@0,0F3@1,0SEND_F3,0RECV_B1,0B1@0,0FREE1@0,0SYNC1,0STEP1@"
               "1,0SYNC2,0FREE2@2,0STEP2@2,"
               "0RECV_B3,0B3@1,0FREE3@1,0SYNC3,0FREE3@3,0STEP3@3");
@@ -177,7 +178,7 @@ TEST(Lower, StepsBeforeTheFirstBackwardStandBeforeTheForwardThatLeadsToIt) {
 
 TEST(Lower, SkipLinksNameTheOtherStage) {
   const Schedule full =
-      lower(generate(Kind::ForwardOnly, {.replicas = {1, 1, 1}, .micro_batches = 1}),
+      lower(generate(Strategy::ForwardOnly, {.replicas = {1, 1, 1}, .micro_batches = 1}),
             {{StageId{0}, StageId{2}},
              {StageId{0}, StageId{1}},
              {StageId{1}, StageId{2}},
@@ -187,18 +188,19 @@ TEST(Lower, SkipLinksNameTheOtherStage) {
 }
 
 TEST(Lower, ForwardOnlyHasNoStep) {
-  EXPECT_THAT(lowered(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 3, .accumulate = 1}),
-              ElementsAre("0F0@0,0F1@0,0F2@0"));
+  EXPECT_THAT(
+      lowered(Strategy::ForwardOnly, {.replicas = {1}, .micro_batches = 3, .accumulate = 1}),
+      ElementsAre("0F0@0,0F1@0,0F2@0"));
 }
 
 TEST(Lower, AnEmptyScheduleStaysEmpty) {
-  EXPECT_THAT(lowered(Kind::GPipe, {.replicas = {1, 2}, .micro_batches = 0}),
+  EXPECT_THAT(lowered(Strategy::GPipe, {.replicas = {1, 2}, .micro_batches = 0}),
               ElementsAre("", "", ""));
 }
 
 TEST(Lower, RefusesWhatItCannotComplete) {
   const Schedule compute =
-      generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+      generate(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   EXPECT_THROW(lower(lower(compute, chain_links(2)), chain_links(2)), ConfigError);
   EXPECT_THROW(lower(compute, {{StageId{1}, StageId{0}}}), ConfigError);
   EXPECT_THROW(lower(compute, {{StageId{1}, StageId{1}}}), ConfigError);

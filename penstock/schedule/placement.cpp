@@ -70,4 +70,18 @@ std::vector<int> bidirectional_placement(int stages, int copies) {
   });
 }
 
+std::vector<int> placed(plan::Placement placement, int stages, int chunks, int copies) {
+  switch (placement) {
+    case plan::Placement::OneStage:
+      break;
+    case plan::Placement::Loop:
+      return loop_placement(stages, stages / chunks, copies);
+    case plan::Placement::V:
+      return v_placement(stages, copies);
+    case plan::Placement::Bidirectional:
+      return bidirectional_placement(stages, copies);
+  }
+  return {};
+}
+
 }  // namespace penstock::schedule

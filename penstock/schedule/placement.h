@@ -11,6 +11,8 @@
 
 #include <vector>
 
+#include "penstock/plan/strategy.h"
+
 namespace penstock::schedule {
 
 /// Stage s on worker s mod p (Megatron-LM's interleaving, Narayanan et al., SC 2021, 2.2). Throws
@@ -24,5 +26,9 @@ std::vector<int> v_placement(int stages, int copies = 1);
 /// and Hoefler, SC 2021). With `copies` pairs: replicas 2k and 2k + 1 on workers k p .. `stages`
 /// must be even, so that no worker holds a stage twice.
 std::vector<int> bidirectional_placement(int stages, int copies = 1);
+
+/// Any of them: `chunks` stages per worker where that is a choice, `copies` pipelines (pairs of
+/// them where they run in both directions). Empty for one stage per worker.
+std::vector<int> placed(plan::Placement placement, int stages, int chunks, int copies);
 
 }  // namespace penstock::schedule

@@ -2,15 +2,12 @@
 #pragma once
 
 #include "penstock/plan/plan.h"
-#include "penstock/schedule/generate.h"
+#include "penstock/schedule/schedule.h"
 
 namespace penstock::schedule {
 
-/// The plan's strategy. Throws ConfigError for an unknown one.
-Kind kind_of(const plan::Plan& plan);
 /// Replicas, worker_of_replica, slack, recomputation, micro-batches and weight policy of the plan
-/// over `mini_batches` optimiser steps; saturates. Throws ConfigError for an unknown strategy or
-/// policy.
+/// over `mini_batches` optimiser steps; saturates. Throws ConfigError for an unknown policy.
 ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches);
 
 }  // namespace penstock::schedule

@@ -1,7 +1,7 @@
 // A schedule: who does what in which order, as data. Made by a generator (compute only) and
 // completed by lower().
 //
-//   Schedule compute = generate(Kind::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8,
+//   Schedule compute = generate(Strategy::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8,
 //       .policy = WeightPolicy::Stash});
 //   Schedule full = lower(compute, chain_links(2));
 //   std::string text = to_text(full);
@@ -12,11 +12,15 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/plan/strategy.h"
+#include "penstock/plan/weight_policy.h"
 #include "penstock/schedule/action.h"
-#include "penstock/schedule/policy.h"
 #include "penstock/util/arithmetic.h"
 
 namespace penstock::schedule {
+
+using plan::Strategy;
+using plan::WeightPolicy;
 
 /// The numbers a generator needs, and who runs what. Every stage steps exactly once per mini-batch,
 /// with the mean gradient over the mini-batch, however the model is split and however many replicas

@@ -12,9 +12,9 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Kind;
 using schedule::LazySchedule;
 using schedule::ScheduleShape;
+using schedule::Strategy;
 using testing::HasSubstr;
 
 /// One worker, `steps` steps of 100 ns.
@@ -22,11 +22,11 @@ Result serial(int64_t steps, const Options& options) {
   const ScheduleShape shape{.replicas = {1}, .micro_batches = steps, .accumulate = 1};
   Costs costs;
   costs.stages = {{.forward_ns = 30, .backward_ns = 60, .step_ns = 10}};
-  return simulate(LazySchedule(Kind::Serial, shape, {}), costs, options);
+  return simulate(LazySchedule(Strategy::Serial, shape, {}), costs, options);
 }
 
 LazySchedule wide(int workers, int64_t steps) {
-  return {Kind::DataParallel,
+  return {Strategy::DataParallel,
           {.replicas = {workers}, .micro_batches = workers * steps, .accumulate = workers},
           {}};
 }

@@ -7,9 +7,9 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Kind;
+using schedule::Strategy;
 
-std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate,
+std::vector<int64_t> peaks(Strategy kind, int64_t micro_batches, int64_t accumulate,
                            const std::vector<StageCost>& stages, bool recompute = false) {
   const schedule::ScheduleShape shape{.replicas = std::vector<int>(stages.size(), 1),
                                       .micro_batches = micro_batches,
@@ -29,14 +29,15 @@ std::vector<int64_t> peaks(Kind kind, int64_t micro_batches, int64_t accumulate,
 // that is being differentiated.
 TEST(Memory, RecomputingStagesKeepInputsAndOneStash) {
   const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 7};
-  EXPECT_EQ(peaks(Kind::GPipe, 16, 8, {stage, stage}, true),
+  EXPECT_EQ(peaks(Strategy::GPipe, 16, 8, {stage, stage}, true),
             (std::vector<int64_t>{3000 + 8 * 7 + 100, 3000 + 8 * 7 + 100}));
-  EXPECT_EQ(peaks(Kind::OneFOneBFlush, 16, 8, {stage, stage}, true),
+  EXPECT_EQ(peaks(Strategy::OneFOneBFlush, 16, 8, {stage, stage}, true),
             (std::vector<int64_t>{3000 + 2 * 7 + 100, 3000 + 7 + 100}));
 }
 
 TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {
-  for (const Kind kind : {Kind::Serial, Kind::GPipe, Kind::OneFOneB, Kind::OneFOneBFlush}) {
+  for (const Strategy kind :
+       {Strategy::Serial, Strategy::GPipe, Strategy::OneFOneB, Strategy::OneFOneBFlush}) {
     const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 0};
     EXPECT_LE(peaks(kind, 12, 6, {stage}, true)[0], peaks(kind, 12, 6, {stage})[0]);
   }
@@ -44,7 +45,8 @@ TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {
 
 TEST(Memory, Saturates) {
   const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
-  EXPECT_EQ(peaks(Kind::GPipe, 4, 4, {stage, stage}), (std::vector<int64_t>{INT64_MAX, INT64_MAX}));
+  EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage, stage}),
+            (std::vector<int64_t>{INT64_MAX, INT64_MAX}));
 }
 
 TEST(Memory, WorkersWithoutABackwardKeepTheirWeightsAlone) {
@@ -52,7 +54,8 @@ TEST(Memory, WorkersWithoutABackwardKeepTheirWeightsAlone) {
   const schedule::ScheduleShape shape{.replicas = {4}, .micro_batches = 3, .accumulate = 3};
   Costs costs;
   costs.stages = {{.stash_bytes = 10, .weight_bytes = 1000}};
-  const Result result = simulate(schedule::LazySchedule(Kind::DataParallel, shape, {}), costs, {});
+  const Result result =
+      simulate(schedule::LazySchedule(Strategy::DataParallel, shape, {}), costs, {});
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{3010, 3010, 3010, 1000}));
 }
 

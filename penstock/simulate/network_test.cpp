@@ -13,8 +13,8 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Kind;
 using schedule::Op;
+using schedule::Strategy;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -57,7 +57,7 @@ std::vector<int64_t> arrivals(const schedule::Schedule& schedule, const Costs& c
 schedule::Schedule forward_only(std::vector<int> replicas, int64_t micro_batches) {
   const schedule::ScheduleShape shape{
       .replicas = std::move(replicas), .micro_batches = micro_batches, .accumulate = micro_batches};
-  return lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(shape.num_stages()));
+  return lower(generate(Strategy::ForwardOnly, shape), schedule::chain_links(shape.num_stages()));
 }
 
 std::string failure(const Costs& costs, const std::vector<int>& replicas) {
@@ -217,7 +217,7 @@ TEST(Network, WithoutContentionAMessageTakesThePathsTime) {
         .micro_batches = 3,
         .accumulate = 1};
     const auto schedule =
-        lower(generate(Kind::ModelParallel, shape), schedule::chain_links(stages));
+        lower(generate(Strategy::ModelParallel, shape), schedule::chain_links(stages));
     ASSERT_EQ(simulate(schedule, costs).makespan_ns, 3 * expected_ns) << "seed " << seed;
   }
 }

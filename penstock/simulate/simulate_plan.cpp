@@ -7,11 +7,11 @@ namespace penstock::simulate {
 namespace {
 
 std::variant<schedule::LazySchedule, schedule::Schedule> made(
-    schedule::Kind kind, const schedule::ScheduleShape& shape,
+    plan::Strategy strategy, const schedule::ScheduleShape& shape,
     const std::vector<schedule::StageLink>& links) {
-  if (schedule::LazySchedule::can_make(kind, shape))
-    return schedule::LazySchedule(kind, shape, links);
-  return schedule::lower(schedule::generate(kind, shape), links);
+  if (schedule::LazySchedule::can_make(strategy, shape))
+    return schedule::LazySchedule(strategy, shape, links);
+  return schedule::lower(schedule::generate(strategy, shape), links);
 }
 
 std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
@@ -23,9 +23,9 @@ std::vector<schedule::StageLink> links_of(const plan::Plan& plan) {
 
 }  // namespace
 
-PlannedSchedule::PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape,
+PlannedSchedule::PlannedSchedule(plan::Strategy strategy, const schedule::ScheduleShape& shape,
                                  const std::vector<schedule::StageLink>& links)
-    : schedule_(made(kind, shape, links)) {}
+    : schedule_(made(strategy, shape, links)) {}
 
 const schedule::ScheduleShape& PlannedSchedule::shape() const {
   const auto* lazy = std::get_if<schedule::LazySchedule>(&schedule_);
@@ -43,7 +43,7 @@ Result PlannedSchedule::simulate(const Costs& costs, const Options& options) con
 }
 
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches) {
-  return {schedule::kind_of(plan), schedule::shape_of(plan, mini_batches), links_of(plan)};
+  return {plan.strategy, schedule::shape_of(plan, mini_batches), links_of(plan)};
 }
 
 Result simulate_plan(const plan::Plan& plan, int64_t mini_batches, const Options& options) {

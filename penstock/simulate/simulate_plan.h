@@ -21,7 +21,7 @@ class PlannedSchedule {
  public:
   /// Throws ConfigError when the kind cannot run the shape, and for more than kMaxActions actions
   /// where they have to be in memory.
-  PlannedSchedule(schedule::Kind kind, const schedule::ScheduleShape& shape,
+  PlannedSchedule(plan::Strategy strategy, const schedule::ScheduleShape& shape,
                   const std::vector<schedule::StageLink>& links);
 
   /// Whether all actions are in memory, 40 bytes each.

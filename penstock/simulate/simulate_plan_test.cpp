@@ -10,7 +10,7 @@ namespace {
 
 plan::Plan plan_of(const std::string& strategy, int stages) {
   plan::Plan plan;
-  plan.strategy = strategy;
+  plan.strategy = plan::parse_scheduled_strategy(strategy);
   plan.micro_batches = 8;
   plan.cluster = {.levels = {{.name = "server",
                               .count = 8,
@@ -39,9 +39,9 @@ TEST(SimulatePlan, BothWaysCountAndSimulateAlike) {
   for (const char* strategy : {"gpipe", "1f1b", "1f1b-flush", "eager-1f1b"}) {
     const plan::Plan plan = plan_of(strategy, 4);
     const PlannedSchedule planned = planned_schedule(plan, 3);
-    const schedule::Schedule full =
-        schedule::lower(schedule::generate(schedule::parse_kind(strategy), planned.shape()),
-                        schedule::chain_links(4));
+    const schedule::Schedule full = schedule::lower(
+        schedule::generate(plan::parse_scheduled_strategy(strategy), planned.shape()),
+        schedule::chain_links(4));
     EXPECT_EQ(planned.num_actions(), full.num_actions()) << strategy;
     EXPECT_EQ(simulate_plan(plan, 3, {.keep_timeline = true}).timeline,
               simulate(full, costs_of(plan)).timeline)
@@ -64,7 +64,7 @@ TEST(SimulatePlan, TakesKindsWithSplitBackwardsAndSharedWorkers) {
 TEST(SimulatePlan, RefusesWhatDoesNotFitIntoMemory) {
   plan::Plan plan = plan_of("zb-h1", 4);
   EXPECT_THROW(simulate_plan(plan, 100'000'000, {}), ConfigError);
-  plan.strategy = "unknown";
+  plan.weights = "unknown";
   EXPECT_THROW(simulate_plan(plan, 1, {}), ConfigError);
 }
 
@@ -74,7 +74,7 @@ TEST(SimulatePlan, ManyMessagesMayWaitAtOneLink) {
   constexpr int kReplicas = 200'000;
   const schedule::ScheduleShape shape{
       .replicas = {kReplicas, 1}, .micro_batches = kReplicas, .accumulate = kReplicas};
-  const PlannedSchedule wide(schedule::Kind::OneFOneBFlush, shape, schedule::chain_links(2));
+  const PlannedSchedule wide(schedule::Strategy::OneFOneBFlush, shape, schedule::chain_links(2));
   Costs costs;
   costs.stages.assign(2, {.forward_ns = 10, .backward_ns = 20});
   EXPECT_EQ(wide.simulate(costs, {}).makespan_ns, 10 + int64_t{kReplicas} * 30 + 20);

@@ -13,12 +13,13 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Kind;
 using schedule::Schedule;
 using schedule::ScheduleShape;
+using schedule::Strategy;
 using testing::HasSubstr;
 
-Schedule lowered(Kind kind, std::vector<int> replicas, int64_t micro_batches, int64_t accumulate) {
+Schedule lowered(Strategy kind, std::vector<int> replicas, int64_t micro_batches,
+                 int64_t accumulate) {
   const ScheduleShape shape{.replicas = std::move(replicas),
                             .micro_batches = micro_batches,
                             .accumulate = accumulate,
@@ -47,7 +48,7 @@ Schedule parsed(const std::string& text) { return schedule::parse_schedule(text,
 TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   Costs costs = uniform_costs(1, 10, 20);
   costs.stages[0].step_ns = 5;
-  const Result result = simulate(lowered(Kind::Serial, {1}, 4, 2), costs);
+  const Result result = simulate(lowered(Strategy::Serial, {1}, 4, 2), costs);
   EXPECT_EQ(result.makespan_ns, 4 * 30 + 2 * 5);
   EXPECT_DOUBLE_EQ(result.idle_share, 0);
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
@@ -58,16 +59,19 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
 TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
   Costs costs = uniform_costs(1, 10, 20);
   costs.stages[0].accumulate_ns = 3;
-  EXPECT_EQ(simulate(lowered(Kind::Serial, {1}, 6, 3), costs).makespan_ns, 6 * 30 + 2 * 2 * 3);
-  EXPECT_EQ(simulate(lowered(Kind::Serial, {1}, 4, 1), costs).makespan_ns, 4 * 30);
-  EXPECT_EQ(simulate(lowered(Kind::DataParallel, {2}, 6, 6), costs).makespan_ns, 3 * 30 + 2 * 3);
-  EXPECT_EQ(simulate(lowered(Kind::DataParallel, {2}, 6, 3), costs).makespan_ns, 2 * (2 * 30 + 3));
+  EXPECT_EQ(simulate(lowered(Strategy::Serial, {1}, 6, 3), costs).makespan_ns, 6 * 30 + 2 * 2 * 3);
+  EXPECT_EQ(simulate(lowered(Strategy::Serial, {1}, 4, 1), costs).makespan_ns, 4 * 30);
+  EXPECT_EQ(simulate(lowered(Strategy::DataParallel, {2}, 6, 6), costs).makespan_ns,
+            3 * 30 + 2 * 3);
+  EXPECT_EQ(simulate(lowered(Strategy::DataParallel, {2}, 6, 3), costs).makespan_ns,
+            2 * (2 * 30 + 3));
   Costs split = uniform_costs(2, 10, 20);
   for (StageCost& stage : split.stages) {
     stage.backward_weight_ns = 8;
     stage.accumulate_ns = 4;
   }
-  const Result result = simulate(lowered(Kind::ZbH1, {1, 1}, 4, 4), split, {.keep_timeline = true});
+  const Result result =
+      simulate(lowered(Strategy::ZbH1, {1, 1}, 4, 4), split, {.keep_timeline = true});
   for (const auto& worker : result.timeline.workers) {
     for (const auto& event : worker) {
       if (event.action.op == schedule::Op::BackwardInput)
@@ -91,7 +95,7 @@ TEST(Simulator, RefusesMoreWorkersThanItSimulates) {
 TEST(Simulator, GPipeWastesPMinusOneForwardsAndBackwards) {
   for (const int stages : {1, 2, 3, 5}) {
     const Result result =
-        simulate(lowered(Kind::GPipe, std::vector<int>(static_cast<size_t>(stages), 1), 8, 8),
+        simulate(lowered(Strategy::GPipe, std::vector<int>(static_cast<size_t>(stages), 1), 8, 8),
                  uniform_costs(stages, 10, 20));
     EXPECT_EQ(result.makespan_ns, (8 + stages - 1) * 30) << stages;
   }
@@ -101,21 +105,22 @@ TEST(Simulator, OneFOneBFlushTakesAsLongAsGPipe) {
   for (const int stages : {2, 3, 4}) {
     const auto replicas = std::vector<int>(static_cast<size_t>(stages), 1);
     EXPECT_EQ(
-        simulate(lowered(Kind::OneFOneBFlush, replicas, 8, 8), uniform_costs(stages, 10, 20))
+        simulate(lowered(Strategy::OneFOneBFlush, replicas, 8, 8), uniform_costs(stages, 10, 20))
             .makespan_ns,
-        simulate(lowered(Kind::GPipe, replicas, 8, 8), uniform_costs(stages, 10, 20)).makespan_ns);
+        simulate(lowered(Strategy::GPipe, replicas, 8, 8), uniform_costs(stages, 10, 20))
+            .makespan_ns);
   }
 }
 
 TEST(Simulator, OneFOneBIsIdleOnlyAtBothEnds) {
   const Result result =
-      simulate(lowered(Kind::OneFOneB, {1, 1, 1}, 100, 1), uniform_costs(3, 10, 20));
+      simulate(lowered(Strategy::OneFOneB, {1, 1, 1}, 100, 1), uniform_costs(3, 10, 20));
   EXPECT_EQ(result.makespan_ns, 100 * 30 + 2 * 30);
 }
 
 TEST(Simulator, ModelParallelTakesOneMicroBatchAtATime) {
   const Result result =
-      simulate(lowered(Kind::ModelParallel, {1, 1}, 10, 1), uniform_costs(2, 10, 20));
+      simulate(lowered(Strategy::ModelParallel, {1, 1}, 10, 1), uniform_costs(2, 10, 20));
   EXPECT_EQ(result.makespan_ns, 10 * 60);
 }
 
@@ -125,9 +130,11 @@ TEST(Simulator, MessagesCostTransferAndLatency) {
   costs.bandwidth_bytes_per_s = 1'000'000'000;
   costs.latency_ns = 7;
   // F0, 1000 + 7, F1 B1, 1000 + 7, B0.
-  EXPECT_EQ(simulate(lowered(Kind::ModelParallel, {1, 1}, 1, 1), costs).makespan_ns, 60 + 2 * 1007);
+  EXPECT_EQ(simulate(lowered(Strategy::ModelParallel, {1, 1}, 1, 1), costs).makespan_ns,
+            60 + 2 * 1007);
   costs.bandwidth_bytes_per_s = 0;
-  EXPECT_EQ(simulate(lowered(Kind::ModelParallel, {1, 1}, 1, 1), costs).makespan_ns, 60 + 2 * 7);
+  EXPECT_EQ(simulate(lowered(Strategy::ModelParallel, {1, 1}, 1, 1), costs).makespan_ns,
+            60 + 2 * 7);
 }
 
 TEST(Simulator, MessagesOfOneChannelFollowEachOther) {
@@ -136,7 +143,7 @@ TEST(Simulator, MessagesOfOneChannelFollowEachOther) {
   costs.bandwidth_bytes_per_s = 1'000'000'000;
   // The four activations follow each other over the link, then the four gradients do: F0, 4
   // transfers, F1, B1, 4 transfers, B0.
-  EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 4, 4), costs).makespan_ns,
+  EXPECT_EQ(simulate(lowered(Strategy::GPipe, {1, 1}, 4, 4), costs).makespan_ns,
             1 + 400 + 1 + 1 + 400 + 1);
 }
 
@@ -144,7 +151,7 @@ TEST(Simulator, SyncStartsWithTheLastReplicaAndIsChargedToAll) {
   Costs costs = uniform_costs(1, 10, 20);
   costs.stages[0].sync_ns = 100;
   costs.stages[0].step_ns = 3;
-  const Result result = simulate(lowered(Kind::DataParallel, {2}, 3, 3), costs);
+  const Result result = simulate(lowered(Strategy::DataParallel, {2}, 3, 3), costs);
   // Replica 0 has micro-batches 0 and 2, replica 1 has 1.
   EXPECT_EQ(result.makespan_ns, 2 * 30 + 100 + 3);
   for (const schedule::TimelineEvent& event : result.timeline.workers[1]) {
@@ -216,30 +223,30 @@ TEST(Simulator, ReplicasThatSynchroniseInDifferentOrdersDeadlock) {
 }
 
 TEST(Simulator, RefusesScheduleAndCostsThatDoNotFit) {
-  EXPECT_THAT(failure(generate(Kind::Serial, {.replicas = {1}, .micro_batches = 1}),
+  EXPECT_THAT(failure(schedule::generate(Strategy::Serial, {.replicas = {1}, .micro_batches = 1}),
                       uniform_costs(1, 1, 1)),
               HasSubstr("lower()"));
-  EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), uniform_costs(3, 1, 1)),
+  EXPECT_THAT(failure(lowered(Strategy::GPipe, {1, 1}, 2, 2), uniform_costs(3, 1, 1)),
               HasSubstr("3 stages"));
-  EXPECT_THAT(failure(lowered(Kind::Serial, {1}, 1, 1), uniform_costs(1, -1, 1)),
+  EXPECT_THAT(failure(lowered(Strategy::Serial, {1}, 1, 1), uniform_costs(1, -1, 1)),
               HasSubstr("negative"));
-  Schedule short_of_workers = lowered(Kind::GPipe, {1, 1}, 2, 2);
+  Schedule short_of_workers = lowered(Strategy::GPipe, {1, 1}, 2, 2);
   short_of_workers.workers.pop_back();
   EXPECT_THAT(failure(short_of_workers, uniform_costs(2, 1, 1)),
               HasSubstr("1 workers, its replicas are 2"));
   Costs costs = uniform_costs(2, 1, 1);
   costs.links = {{StageId{1}, StageId{0}, 5}};
-  EXPECT_THAT(failure(lowered(Kind::GPipe, {1, 1}, 2, 2), costs), HasSubstr("link 1 -> 0"));
+  EXPECT_THAT(failure(lowered(Strategy::GPipe, {1, 1}, 2, 2), costs), HasSubstr("link 1 -> 0"));
 }
 
 TEST(Simulator, EnormousTimesSaturate) {
-  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1}, 4, 1),
+  const Result result = simulate(lowered(Strategy::OneFOneB, {1, 1}, 4, 1),
                                  uniform_costs(2, INT64_MAX / 2, INT64_MAX / 2));
   EXPECT_EQ(result.makespan_ns, INT64_MAX);
 }
 
 TEST(Simulator, EmptyScheduleTakesNoTime) {
-  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1}, 0, 1), uniform_costs(2, 1, 1));
+  const Result result = simulate(lowered(Strategy::OneFOneB, {1, 1}, 0, 1), uniform_costs(2, 1, 1));
   EXPECT_EQ(result.makespan_ns, 0);
   EXPECT_EQ(result.throughput_samples_per_s, 0);
 }
@@ -251,7 +258,7 @@ TEST(Simulator, StashKeepsOneVersionPerMicroBatchInFlight) {
     stage.weight_bytes = 1000;
     stage.stash_bytes = 1;
   }
-  const Result result = simulate(lowered(Kind::OneFOneB, {1, 1, 1}, 20, 1), costs);
+  const Result result = simulate(lowered(Strategy::OneFOneB, {1, 1, 1}, 20, 1), costs);
   EXPECT_EQ(result.peak_memory_bytes,
             (std::vector<int64_t>{(3 + 1 + 1) * 1000 + 3, (2 + 1 + 1) * 1000 + 2,
                                   (1 + 1 + 1) * 1000 + 1}));
@@ -264,7 +271,7 @@ TEST(Simulator, GPipeKeepsOneVersionEveryStashAndItsSetsOfGradients) {
     stage.stash_bytes = 1;
   }
   costs.optimizer_state_per_weight = 2;
-  const Result result = simulate(lowered(Kind::GPipe, {1, 1}, 16, 8), costs);
+  const Result result = simulate(lowered(Strategy::GPipe, {1, 1}, 16, 8), costs);
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{4008, 4008}));
   costs.stages[1].gradient_sets = 5;
   EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 16, 8), costs).peak_memory_bytes,
@@ -277,7 +284,7 @@ TEST(Simulator, EvaluationKeepsTheWeightsAlone) {
     stage.weight_bytes = 1000;
     stage.stash_bytes = 1;
   }
-  EXPECT_EQ(simulate(lowered(Kind::ForwardOnly, {1, 1}, 8, 8), costs).peak_memory_bytes,
+  EXPECT_EQ(simulate(lowered(Strategy::ForwardOnly, {1, 1}, 8, 8), costs).peak_memory_bytes,
             (std::vector<int64_t>{1000, 1000}));
 }
 
@@ -300,7 +307,7 @@ TEST(Simulator, NeverFasterThanTheBusiestWorkerOrTheLongestMicroBatch) {
     costs.latency_ns = static_cast<int64_t>(rng.below(20));
     longest_ns += 2 * (stages - 1) * costs.latency_ns;
     const auto micro_batches = static_cast<int64_t>(1 + rng.below(30));
-    const Kind kind = rng.below(2) == 0 ? Kind::OneFOneB : Kind::OneFOneBFlush;
+    const Strategy kind = rng.below(2) == 0 ? Strategy::OneFOneB : Strategy::OneFOneBFlush;
     const ScheduleShape shape{.replicas = replicas,
                               .micro_batches = micro_batches,
                               .accumulate = static_cast<int64_t>(1 + rng.below(8)),
@@ -322,7 +329,7 @@ TEST(Simulator, NeverFasterThanTheBusiestWorkerOrTheLongestMicroBatch) {
 }
 
 TEST(Simulator, SimulatesAnEpochOfAMillionActions) {
-  const Schedule schedule = lowered(Kind::OneFOneB, {1, 1, 1, 1}, 30'000, 1);
+  const Schedule schedule = lowered(Strategy::OneFOneB, {1, 1, 1, 1}, 30'000, 1);
   EXPECT_GT(schedule.num_actions(), 500'000);
   EXPECT_EQ(simulate(schedule, uniform_costs(4, 10, 20)).makespan_ns, 30'003 * 30);
 }

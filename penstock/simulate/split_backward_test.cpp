@@ -10,10 +10,10 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Kind;
 using schedule::Op;
 using schedule::Schedule;
 using schedule::ScheduleShape;
+using schedule::Strategy;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -35,13 +35,12 @@ Costs uniform_costs(int num_stages, int64_t forward_ns, int64_t input_ns, int64_
   return costs;
 }
 
-Schedule lowered(Kind kind, int stages, int64_t micro_batches) {
+Schedule lowered(Strategy kind, int stages, int64_t micro_batches) {
   const ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages), 1),
                             .micro_batches = micro_batches,
                             .accumulate = micro_batches};
-  return schedule::lower(
-      generate(kind, with_placement(kind, shape, schedule::default_chunks(kind))),
-      schedule::chain_links(stages));
+  return schedule::lower(generate(kind, with_placement(kind, shape)),
+                         schedule::chain_links(stages));
 }
 
 int64_t end_of(const Result& result, Op op, int stage) {
@@ -100,7 +99,8 @@ TEST(SplitBackward, TheStashIsFreedByTheWeightsGradients) {
 // Idle time (p - 1)(F + B) per worker, however F, I and W differ.
 TEST(SplitBackward, WholeBackwardsKeepTheirClosedForms) {
   for (const int p : {2, 3, 5}) {
-    for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB}) {
+    for (const Strategy kind :
+         {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB}) {
       const Costs costs = uniform_costs(p, 11, 17, 5);
       EXPECT_EQ(simulate(lowered(kind, p, 16), costs).makespan_ns, (16 + p - 1) * 33)
           << to_string(kind) << " " << p;
@@ -113,7 +113,7 @@ TEST(SplitBackward, WholeBackwardsKeepTheirClosedForms) {
 TEST(SplitBackward, ZbH1WastesAThirdOf1F1B) {
   for (const int p : {2, 4, 6}) {
     const int64_t m = 3 * p;
-    EXPECT_EQ(simulate(lowered(Kind::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns,
+    EXPECT_EQ(simulate(lowered(Strategy::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns,
               30 * m + (p - 1) * 10)
         << p;
   }
@@ -127,7 +127,7 @@ TEST(Recompute, RunsTheForwardAgainWhileGradientsTravel) {
   costs.stages[0].input_bytes = 7;
   costs.latency_ns = 50;
   const Result result =
-      simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(2)), costs);
+      simulate(schedule::lower(generate(Strategy::GPipe, shape), schedule::chain_links(2)), costs);
   EXPECT_EQ(end_of(result, Op::Recompute, 0), 20);  // long before its gradient arrives
   EXPECT_EQ(result.makespan_ns, 10 + 50 + 10 + 10 + 50 + 10);
   EXPECT_EQ(result.peak_memory_bytes[0], 107);
@@ -139,11 +139,11 @@ TEST(Norm, StartsWithTheLastWorkerAndCostsTwoTreesOfLatency) {
   Costs costs = uniform_costs(3, 10, 7, 3);
   costs.latency_ns = 4;
   const Result with =
-      simulate(schedule::lower(generate(Kind::GPipe, shape), schedule::chain_links(3)), costs);
+      simulate(schedule::lower(generate(Strategy::GPipe, shape), schedule::chain_links(3)), costs);
   ScheduleShape plain = shape;
   plain.global_norm = false;
   const Result without =
-      simulate(schedule::lower(generate(Kind::GPipe, plain), schedule::chain_links(3)), costs);
+      simulate(schedule::lower(generate(Strategy::GPipe, plain), schedule::chain_links(3)), costs);
   EXPECT_EQ(with.makespan_ns, without.makespan_ns + 2 * 2 * 4);
   for (const auto& events : with.timeline.workers) {
     for (const auto& event : events) {
@@ -163,7 +163,7 @@ TEST(Norm, GoesThroughEveryLevelOfTheCluster) {
                  {.name = "alone", .count = 1, .bandwidth_bytes_per_s = 1, .latency_ns = 1'000},
                  {.name = "rack", .count = 9, .bandwidth_bytes_per_s = 1'000, .latency_ns = 20}},
       .device = {}};
-  const Schedule schedule = schedule::lower(generate(Kind::DataParallel, shape), {});
+  const Schedule schedule = schedule::lower(generate(Strategy::DataParallel, shape), {});
   // Four workers of server 0 and two of server 1: two rounds inside, one between the two servers in
   // use, and all of it back.
   EXPECT_EQ(simulate(schedule, costs).makespan_ns, 20 + 2 * (2 * 5 + 1 * 25));
@@ -190,7 +190,7 @@ TEST(Hosts, WorkersStandWhereTheScheduleNumbersThem) {
                             .accumulate = 1,
                             .worker_of_replica = {0, 2, 1, 3}};
   const Schedule schedule =
-      schedule::lower(generate(Kind::ForwardOnly, shape), schedule::chain_links(4));
+      schedule::lower(generate(Strategy::ForwardOnly, shape), schedule::chain_links(4));
   Costs costs = uniform_costs(4, 10, 7, 3);
   costs.links = {
       {StageId{0}, StageId{1}, 100}, {StageId{1}, StageId{2}, 100}, {StageId{2}, StageId{3}, 100}};

@@ -14,15 +14,15 @@ namespace penstock::simulate {
 namespace {
 
 using schedule::Action;
-using schedule::Kind;
 using schedule::LazySchedule;
 using schedule::Op;
 using schedule::Schedule;
 using schedule::ScheduleShape;
+using schedule::Strategy;
 using testing::HasSubstr;
 
 struct Case {
-  Kind kind = Kind::OneFOneB;
+  Strategy kind = Strategy::OneFOneB;
   ScheduleShape shape;
   std::vector<schedule::StageLink> links;
   Costs costs;
@@ -31,9 +31,10 @@ struct Case {
 Case random_case(uint64_t seed) {
   Rng rng(seed);
   Case result;
-  const std::vector<Kind> kinds = {Kind::ModelParallel, Kind::GPipe,       Kind::OneFOneB,
-                                   Kind::OneFOneBFlush, Kind::TwoBuffered, Kind::EagerOneFOneB,
-                                   Kind::ForwardOnly};
+  const std::vector<Strategy> kinds = {Strategy::ModelParallel, Strategy::GPipe,
+                                       Strategy::OneFOneB,      Strategy::OneFOneBFlush,
+                                       Strategy::TwoBuffered,   Strategy::EagerOneFOneB,
+                                       Strategy::ForwardOnly};
   result.kind = kinds[rng.below(kinds.size())];
   const auto stages = static_cast<int>(1 + rng.below(5));
   for (int s = 0; s < stages; ++s) {
@@ -47,12 +48,13 @@ Case random_case(uint64_t seed) {
                                    .input_bytes = static_cast<int64_t>(rng.below(50))});
     result.shape.recompute.push_back(rng.below(3) == 0);
   }
-  if (result.kind == Kind::EagerOneFOneB) result.shape.slack = static_cast<int64_t>(rng.below(4));
+  if (result.kind == Strategy::EagerOneFOneB)
+    result.shape.slack = static_cast<int64_t>(rng.below(4));
   result.shape.global_norm = rng.below(3) == 0;
   result.shape.policy = default_policy(result.kind);
   result.shape.micro_batches = static_cast<int64_t>(rng.below(60));
   result.shape.accumulate = static_cast<int64_t>(1 + rng.below(10));
-  if (result.kind == Kind::TwoBuffered) result.shape.accumulate += pipeline_depth(result.shape);
+  if (result.kind == Strategy::TwoBuffered) result.shape.accumulate += pipeline_depth(result.shape);
   result.links = schedule::chain_links(stages);
   if (stages > 2 && rng.below(2) == 0) result.links.push_back({StageId{0}, StageId{stages - 1}});
   for (const schedule::StageLink& link : result.links)
@@ -186,20 +188,21 @@ TEST(Streaming, WithoutContentionEveryActionEndsWhenItsLastPredecessorAllows) {
 
 // Every kind, with whatever it can be combined with.
 TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
-  std::map<Kind, int> runs;
+  std::map<Strategy, int> runs;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     Rng rng(seed);
-    const Kind kind = schedule::all_kinds()[rng.below(schedule::all_kinds().size())];
+    const Strategy kind =
+        plan::scheduled_strategies()[rng.below(plan::scheduled_strategies().size())];
     Case test = random_case(seed);
     ScheduleShape& shape = test.shape;
     shape.policy = default_policy(kind);
-    shape.slack = kind == Kind::EagerOneFOneB ? 1 : 0;
-    shape.replicas.assign(2 * (1 + rng.below(3)), kind == Kind::Chimera ? 2 : 1);
-    if (kind == Kind::Serial || kind == Kind::DataParallel)
-      shape.replicas = {kind == Kind::Serial ? 1 : 3};
-    if (kind == Kind::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;
+    shape.slack = kind == Strategy::EagerOneFOneB ? 1 : 0;
+    shape.replicas.assign(2 * (1 + rng.below(3)), kind == Strategy::Chimera ? 2 : 1);
+    if (kind == Strategy::Serial || kind == Strategy::DataParallel)
+      shape.replicas = {kind == Strategy::Serial ? 1 : 3};
+    if (kind == Strategy::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;
     shape.recompute.resize(shape.replicas.size());
-    shape = with_placement(kind, shape, schedule::default_chunks(kind));
+    shape = with_placement(kind, shape);
     test.costs.stages.resize(shape.replicas.size(), {.forward_ns = 13, .backward_ns = 31});
     for (StageCost& stage : test.costs.stages)
       stage.backward_weight_ns = static_cast<int64_t>(rng.below(32)) * stage.backward_ns / 31;
@@ -214,7 +217,7 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
     }
     ++runs[kind];
   }
-  EXPECT_EQ(runs.size(), schedule::all_kinds().size());
+  EXPECT_EQ(runs.size(), plan::scheduled_strategies().size());
 }
 
 TEST(Streaming, ContentionNeverMakesASerialChainOfMessagesFaster) {
@@ -245,7 +248,7 @@ TEST(Streaming, ADeepPipelineTakesItsClosedForm) {
                             .micro_batches = 256,
                             .accumulate = 1,
                             .policy = schedule::WeightPolicy::Stash};
-  const LazySchedule lazy(Kind::OneFOneB, shape, schedule::chain_links(kStages));
+  const LazySchedule lazy(Strategy::OneFOneB, shape, schedule::chain_links(kStages));
   Costs costs;
   costs.stages.assign(kStages, {.forward_ns = 10, .backward_ns = 20, .stash_bytes = 1});
   const Result result = simulate(lazy, costs, {});
@@ -260,7 +263,7 @@ TEST(Streaming, ReportsProgressUpToTheEnd) {
                             .micro_batches = 200'000,
                             .accumulate = 1,
                             .policy = schedule::WeightPolicy::Stash};
-  const LazySchedule lazy(Kind::OneFOneB, shape, schedule::chain_links(2));
+  const LazySchedule lazy(Strategy::OneFOneB, shape, schedule::chain_links(2));
   Costs costs;
   costs.stages.assign(2, {.forward_ns = 10, .backward_ns = 20});
   std::vector<int64_t> seen;
@@ -280,8 +283,8 @@ TEST(Streaming, RefusesWhatWouldNeverEndOrFit) {
     Costs costs;
     costs.stages.assign(shape.replicas.size(), {});
     try {
-      simulate(LazySchedule(Kind::GPipe, shape, schedule::chain_links(shape.num_stages())), costs,
-               {});
+      simulate(LazySchedule(Strategy::GPipe, shape, schedule::chain_links(shape.num_stages())),
+               costs, {});
     } catch (const ConfigError& error) {
       return error.what();
     }

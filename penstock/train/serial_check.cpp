@@ -62,7 +62,7 @@ void compare_weights(const model::Model& model, const std::vector<model::Tensors
 plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   plan::Plan serial;
   serial.model = plan.model;
-  serial.strategy = "serial";
+  serial.strategy = plan::Strategy::Serial;
   serial.weights = "flush";
   serial.micro_batch_size = plan.micro_batch_size;
   serial.micro_batches = plan.micro_batches;

@@ -51,10 +51,10 @@ inline DataSplit feature_data(int64_t samples = 200) {
 /// where workers hold several stages.
 inline plan::Plan plan_for(const model::Model& model, const std::string& strategy,
                            std::vector<int> replicas, int64_t micro_batches, int chunks = 1) {
-  const schedule::Kind kind = schedule::parse_kind(strategy);
+  const plan::Strategy kind = plan::parse_scheduled_strategy(strategy);
   plan::Plan plan;
-  plan.strategy = strategy;
-  plan.weights = std::string(schedule::to_string(schedule::default_policy(kind)));
+  plan.strategy = kind;
+  plan.weights = std::string(to_string(plan::default_policy(kind)));
   plan.micro_batches = micro_batches;
   plan.stages.resize(replicas.size());
   const int layers = model.graph().num_layers();

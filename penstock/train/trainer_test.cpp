@@ -26,9 +26,8 @@ model::Model small_model() {
 plan::Plan two_stages(const std::string& strategy, int64_t micro_batches = 1) {
   const model::Model model = small_model();
   plan::Plan plan;
-  plan.strategy = strategy;
-  plan.weights =
-      std::string(schedule::to_string(schedule::default_policy(schedule::parse_kind(strategy))));
+  plan.strategy = plan::parse_scheduled_strategy(strategy);
+  plan.weights = std::string(to_string(default_policy(plan.strategy)));
   plan.micro_batches = micro_batches;
   plan.stages.resize(strategy == "serial" ? 1 : 2);
   for (const auto& layer : model.graph().layers())

@@ -24,7 +24,9 @@ constexpr int64_t kLeastCredits = 4;
 schedule::Schedule wave_of_forwards(const schedule::ScheduleShape& shape) {
   schedule::validate(shape);
   const schedule::WorkerTable table(shape);
-  schedule::Schedule schedule{.kind = "forward-only", .shape = shape, .workers = {}};
+  schedule::Schedule schedule{.kind = std::string(to_string(schedule::Strategy::ForwardOnly)),
+                              .shape = shape,
+                              .workers = {}};
   schedule.workers.resize(static_cast<size_t>(table.num_workers()));
   for (int64_t wave = 0; wave < shape.micro_batches + shape.num_stages() - 1; ++wave) {
     for (int s = shape.num_stages() - 1; s >= 0; --s) {
@@ -58,8 +60,7 @@ schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
 schedule::Schedule training_schedule(const plan::Plan& plan,
                                      const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm) {
-  return lower(generate(schedule::kind_of(plan),
-                        training_shape(plan, samples, mini_batch_size, global_norm)),
+  return lower(generate(plan.strategy, training_shape(plan, samples, mini_batch_size, global_norm)),
                links);
 }
 
@@ -69,7 +70,7 @@ schedule::Schedule evaluation_schedule(const plan::Plan& plan,
   const schedule::ScheduleShape shape{.replicas = plan.replicas(),
                                       .micro_batches = micro_batches,
                                       .worker_of_replica = plan.worker_of_replica};
-  return lower(plan.worker_of_replica.empty() ? generate(schedule::Kind::ForwardOnly, shape)
+  return lower(plan.worker_of_replica.empty() ? generate(schedule::Strategy::ForwardOnly, shape)
                                               : wave_of_forwards(shape),
                links);
 }

@@ -13,7 +13,7 @@
 namespace penstock::verify::testing {
 namespace {
 
-ScheduleShape random_shape(Kind kind, WeightPolicy policy, std::mt19937& random) {
+ScheduleShape random_shape(Strategy kind, WeightPolicy policy, std::mt19937& random) {
   const auto up_to = [&](int most) { return std::uniform_int_distribution<int>(1, most)(random); };
   ScheduleShape shape{.replicas = {},
                       .micro_batches = up_to(6),
@@ -22,8 +22,7 @@ ScheduleShape random_shape(Kind kind, WeightPolicy policy, std::mt19937& random)
                       .global_norm = up_to(2) == 1};
   const int stages = up_to(6);
   const int copies = up_to(2);
-  const bool alike = kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV ||
-                     kind == Kind::Chimera;
+  const bool alike = traits(kind).is_chunked();
   for (int s = 0; s < stages; ++s) shape.replicas.push_back(alike ? copies : up_to(3));
   return shape;
 }

@@ -10,10 +10,7 @@ namespace penstock::verify {
 namespace {
 
 bool is_forward_only(const schedule::Schedule& s) {
-  if (s.kind == to_string(schedule::Kind::ForwardOnly)) return true;
-  for (const schedule::Kind kind : schedule::all_kinds()) {
-    if (s.kind == to_string(kind)) return false;
-  }
+  if (const auto known = plan::find_strategy(s.kind)) return !traits(*known).trains;
   const auto trains = [](const Action& a) {
     return makes_input_gradients(a.op) || makes_weight_gradients(a.op) || a.op == Op::Step ||
            a.op == Op::SyncGradients || a.op == Op::NormGradients;

@@ -19,18 +19,20 @@ std::string first_violation(const Schedule& schedule) {
 }
 
 struct Form {
-  Kind kind;
+  Strategy kind;
   int chunks;
   int64_t slack;
 };
 
 const std::vector<Form>& forms() {
   static const std::vector<Form> kForms = {
-      {Kind::GPipe, 1, 0},         {Kind::OneFOneBFlush, 1, 0}, {Kind::EagerOneFOneB, 1, 1},
-      {Kind::EagerOneFOneB, 1, 3}, {Kind::Interleaved, 1, 0},   {Kind::Interleaved, 2, 0},
-      {Kind::Interleaved, 3, 0},   {Kind::Interleaved, 5, 0},   {Kind::ZbH1, 1, 0},
-      {Kind::ZbH2, 1, 0},          {Kind::ZbV, 2, 0},           {Kind::DualPipeV, 2, 0},
-      {Kind::Chimera, 1, 0},
+      {Strategy::GPipe, 1, 0},         {Strategy::OneFOneBFlush, 1, 0},
+      {Strategy::EagerOneFOneB, 1, 1}, {Strategy::EagerOneFOneB, 1, 3},
+      {Strategy::Interleaved, 1, 0},   {Strategy::Interleaved, 2, 0},
+      {Strategy::Interleaved, 3, 0},   {Strategy::Interleaved, 5, 0},
+      {Strategy::ZbH1, 1, 0},          {Strategy::ZbH2, 1, 0},
+      {Strategy::ZbV, 2, 0},           {Strategy::DualPipeV, 2, 0},
+      {Strategy::Chimera, 1, 0},
   };
   return kForms;
 }
@@ -38,7 +40,7 @@ const std::vector<Form>& forms() {
 /// `workers` workers per copy of the pipeline.
 ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro_batches,
                         int64_t accumulate) {
-  const int replicas = form.kind == Kind::Chimera ? 2 * copies : copies;
+  const int replicas = form.kind == Strategy::Chimera ? 2 * copies : copies;
   const ScheduleShape shape{
       .replicas = std::vector<int>(static_cast<size_t>(workers * form.chunks), replicas),
       .micro_batches = micro_batches,
@@ -52,7 +54,7 @@ ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro
 TEST(GeneratedSchedules, AreSoundOverTheGrid) {
   for (const Form& form : forms()) {
     for (int workers = 1; workers <= 8; ++workers) {
-      if (form.kind == Kind::Chimera && workers % 2 != 0) continue;
+      if (form.kind == Strategy::Chimera && workers % 2 != 0) continue;
       for (const int copies : {1, 2, 3}) {
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 9, 16, 17, 24}) {
           for (const int64_t accumulate : {1, 3, 8, 24}) {
@@ -69,9 +71,9 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
 }
 
 TEST(GeneratedSchedules, AreSoundOverUnequalReplicas) {
-  for (const Form& form :
-       {Form{Kind::EagerOneFOneB, 1, 1}, Form{Kind::EagerOneFOneB, 1, 2},
-        Form{Kind::EagerOneFOneB, 1, 5}, Form{Kind::ZbH1, 1, 0}, Form{Kind::ZbH2, 1, 0}}) {
+  for (const Form& form : {Form{Strategy::EagerOneFOneB, 1, 1}, Form{Strategy::EagerOneFOneB, 1, 2},
+                           Form{Strategy::EagerOneFOneB, 1, 5}, Form{Strategy::ZbH1, 1, 0},
+                           Form{Strategy::ZbH2, 1, 0}}) {
     for (const std::vector<int>& replicas : replica_samples()) {
       for (const int64_t micro_batches : {1, 4, 7, 12, 13, 30, 60}) {
         for (const int64_t accumulate : {1, 5, 12, 60}) {
@@ -89,7 +91,7 @@ TEST(GeneratedSchedules, AreSoundOverUnequalReplicas) {
 
 RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
   const Form form = *rc::gen::elementOf(forms());
-  const int workers = *rc::gen::inRange(1, 13) * (form.kind == Kind::Chimera ? 2 : 1);
+  const int workers = *rc::gen::inRange(1, 13) * (form.kind == Strategy::Chimera ? 2 : 1);
   ScheduleShape shape =
       copies_of(form, workers, *rc::gen::inRange(1, 4), *rc::gen::inRange<int64_t>(0, 70),
                 *rc::gen::inRange<int64_t>(1, 80));
@@ -102,14 +104,14 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
 }
 
 RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
-  const Form form = *rc::gen::element(Form{Kind::EagerOneFOneB, 1, 0}, Form{Kind::ZbH1, 1, 0},
-                                      Form{Kind::ZbH2, 1, 0});
+  const Form form = *rc::gen::element(Form{Strategy::EagerOneFOneB, 1, 0},
+                                      Form{Strategy::ZbH1, 1, 0}, Form{Strategy::ZbH2, 1, 0});
   ScheduleShape shape{
       .replicas = *rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))),
       .micro_batches = *rc::gen::inRange<int64_t>(0, 80),
       .accumulate = *rc::gen::inRange<int64_t>(1, 90)};
   if (shape.num_stages() > 8) shape.replicas.resize(8);
-  if (form.kind == Kind::EagerOneFOneB) shape.slack = *rc::gen::inRange(0, 7);
+  if (form.kind == Strategy::EagerOneFOneB) shape.slack = *rc::gen::inRange(0, 7);
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 
@@ -117,7 +119,7 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
 // its lists in another order.
 RC_GTEST_PROP(GeneratedSchedules, FollowTheHosts, ()) {
   const Form form = *rc::gen::elementOf(forms());
-  const int workers = *rc::gen::inRange(1, 5) * (form.kind == Kind::Chimera ? 2 : 1);
+  const int workers = *rc::gen::inRange(1, 5) * (form.kind == Strategy::Chimera ? 2 : 1);
   ScheduleShape shape = copies_of(form, workers, *rc::gen::inRange(1, 4), 9, 4);
   const Schedule plain = schedule::generate(form.kind, shape);
   if (shape.worker_of_replica.empty()) {

@@ -164,8 +164,9 @@ TEST(HandMade, ComputeListsHoldNothingElse) {
 
 TEST(HandMade, SyncsOfTwoStagesInDifferentOrdersDeadlock) {
   Schedule bad = full_schedule(
-      Kind::Chimera,
-      shape_for(Kind::Chimera, {.replicas = {2, 2}, .micro_batches = 2, .accumulate = 2}).value());
+      Strategy::Chimera,
+      shape_for(Strategy::Chimera, {.replicas = {2, 2}, .micro_batches = 2, .accumulate = 2})
+          .value());
   auto& list = bad.workers[1];
   const auto first = std::find_if(
       list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::SyncGradients; });
@@ -235,7 +236,7 @@ TEST(Counterexample, SaysWhereEveryWorkerStandsAndWhatItWaitsFor) {
 
 TEST(Counterexample, IsAnyWorkersOwnWaitWhenItsListIsInTheWrongOrder) {
   Schedule bad =
-      schedule::generate(Kind::ZbH1, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+      schedule::generate(Strategy::ZbH1, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   auto& list = bad.workers[1];
   const auto weights = std::find_if(
       list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::BackwardWeight; });
@@ -285,7 +286,7 @@ TEST(Memory, NeedsOnlyInputsUntilTheRecomputation) {
                       .micro_batches = 8,
                       .accumulate = 8,
                       .recompute = {true, true, true, true}};
-  const Schedule schedule = full_schedule(Kind::GPipe, shape);
+  const Schedule schedule = full_schedule(Strategy::GPipe, shape);
   const Options options{.stash_bytes = {100, 100, 100, 100}, .input_bytes = {1, 1, 1, 1}};
   for (const WorkerPeaks& peak : peaks(schedule, options)) EXPECT_EQ(peak.bytes, 108);
 }

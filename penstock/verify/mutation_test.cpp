@@ -374,7 +374,7 @@ std::vector<Mutation> displacements() {
 /// Good schedules with and without replication, overlap, several stages per worker, split backward,
 /// recomputation and norms.
 std::vector<Schedule> good_schedules() {
-  const auto make = [](Kind kind, std::vector<int> replicas,
+  const auto make = [](Strategy kind, std::vector<int> replicas,
                        WeightPolicy policy = WeightPolicy::Flush, bool all = false) {
     ScheduleShape shape{
         .replicas = std::move(replicas), .micro_batches = 12, .accumulate = 4, .policy = policy};
@@ -383,26 +383,26 @@ std::vector<Schedule> good_schedules() {
     return full_schedule(kind, shape_for(kind, shape).value());
   };
   return {
-      make(Kind::Serial, {1}),
-      make(Kind::DataParallel, {3}),
-      make(Kind::GPipe, {1, 1, 1, 1}),
-      make(Kind::GPipe, {2, 1}, WeightPolicy::Flush, true),
-      make(Kind::OneFOneB, {1, 1, 1, 1}, WeightPolicy::Stash),
-      make(Kind::OneFOneB, {2, 3, 1}, WeightPolicy::Stash),
-      make(Kind::OneFOneB, {2, 1}, WeightPolicy::VerticalSync),
-      make(Kind::OneFOneB, {1, 1, 1}, WeightPolicy::Latest),
-      make(Kind::OneFOneBFlush, {2, 2}),
-      make(Kind::TwoBuffered, {1, 1, 1, 1}, WeightPolicy::TwoBuffered),
-      make(Kind::Interleaved, {1, 1, 1, 1, 1, 1}),
-      make(Kind::Interleaved, {2, 2, 2, 2}, WeightPolicy::Flush, true),
-      make(Kind::ZbH1, {1, 1, 1}),
-      make(Kind::ZbH1, {2, 1, 3}, WeightPolicy::Flush, true),
-      make(Kind::ZbH2, {1, 1, 1, 1}),
-      make(Kind::ZbV, {1, 1, 1, 1}),
-      make(Kind::ZbV, {1, 1, 1, 1}, WeightPolicy::Flush, true),
-      make(Kind::DualPipeV, {1, 1, 1, 1, 1, 1}, WeightPolicy::Flush, true),
-      make(Kind::Chimera, {2, 2, 2, 2}),
-      make(Kind::Chimera, {2, 2}, WeightPolicy::Flush, true),
+      make(Strategy::Serial, {1}),
+      make(Strategy::DataParallel, {3}),
+      make(Strategy::GPipe, {1, 1, 1, 1}),
+      make(Strategy::GPipe, {2, 1}, WeightPolicy::Flush, true),
+      make(Strategy::OneFOneB, {1, 1, 1, 1}, WeightPolicy::Stash),
+      make(Strategy::OneFOneB, {2, 3, 1}, WeightPolicy::Stash),
+      make(Strategy::OneFOneB, {2, 1}, WeightPolicy::VerticalSync),
+      make(Strategy::OneFOneB, {1, 1, 1}, WeightPolicy::Latest),
+      make(Strategy::OneFOneBFlush, {2, 2}),
+      make(Strategy::TwoBuffered, {1, 1, 1, 1}, WeightPolicy::TwoBuffered),
+      make(Strategy::Interleaved, {1, 1, 1, 1, 1, 1}),
+      make(Strategy::Interleaved, {2, 2, 2, 2}, WeightPolicy::Flush, true),
+      make(Strategy::ZbH1, {1, 1, 1}),
+      make(Strategy::ZbH1, {2, 1, 3}, WeightPolicy::Flush, true),
+      make(Strategy::ZbH2, {1, 1, 1, 1}),
+      make(Strategy::ZbV, {1, 1, 1, 1}),
+      make(Strategy::ZbV, {1, 1, 1, 1}, WeightPolicy::Flush, true),
+      make(Strategy::DualPipeV, {1, 1, 1, 1, 1, 1}, WeightPolicy::Flush, true),
+      make(Strategy::Chimera, {2, 2, 2, 2}),
+      make(Strategy::Chimera, {2, 2}, WeightPolicy::Flush, true),
   };
 }
 
@@ -420,7 +420,8 @@ void check_mutations(const std::vector<Mutation>& mutations) {
       if (!mutation.damage(bad)) continue;
       ++damaged;
       EXPECT_TRUE(objects(verify(bad), mutation.rule))
-          << mutation.name << " in " << describe(schedule::parse_kind(bad.kind), bad.shape);
+          << mutation.name << " in "
+          << describe(plan::parse_scheduled_strategy(bad.kind), bad.shape);
     }
     EXPECT_GT(damaged, 0) << mutation.name;
   }
@@ -435,7 +436,7 @@ TEST(Mutations, StagesOnTheWrongWorkersAreFound) { check_mutations(displacements
 
 TEST(Mutations, BackwardsInAForwardOnlyScheduleAreFound) {
   Schedule bad =
-      full_schedule(Kind::ForwardOnly, {.replicas = {1}, .micro_batches = 2, .accumulate = 2});
+      full_schedule(Strategy::ForwardOnly, {.replicas = {1}, .micro_batches = 2, .accumulate = 2});
   Action backward = bad.workers[0].front();
   backward.op = Op::Backward;
   bad.workers[0].push_back(backward);
@@ -472,7 +473,7 @@ TEST(Mutations, StepsPlacedJustBeforeTheNextBackwardDeadlock) {
   // Why place_steps() does not wait until the last moment: with replicas 1 3 1 and a step per
   // micro-batch the late place is a cycle of waits.
   Schedule late = full_schedule(
-      Kind::OneFOneB,
+      Strategy::OneFOneB,
       {.replicas = {1, 3, 1}, .micro_batches = 12, .accumulate = 1, .policy = WeightPolicy::Stash});
   ASSERT_EQ(min_credits(late), 1);
   for (auto& list : late.workers) {

@@ -15,7 +15,7 @@ namespace {
 using schedule::Action;
 using schedule::Op;
 
-void for_each_sample(const std::function<void(Kind, const ScheduleShape&)>& visit) {
+void for_each_sample(const std::function<void(Strategy, const ScheduleShape&)>& visit) {
   for (const auto& [kind, policy] : kinds_and_policies()) {
     for (const std::vector<int>& replicas : replica_samples()) {
       for (const int64_t micro_batches : {0, 1, 2, 5, 8, 13, 20}) {
@@ -38,7 +38,7 @@ void for_each_sample(const std::function<void(Kind, const ScheduleShape&)>& visi
 
 /// Credits with which the samples of the kind are free of deadlock: interleaving with any number of
 /// micro-batches sends up to four messages ahead, all others one.
-int64_t enough_credits(Kind kind) { return kind == Kind::Interleaved ? 4 : 1; }
+int64_t enough_credits(Strategy kind) { return kind == Strategy::Interleaved ? 4 : 1; }
 
 /// The first violation as text, empty when there is none.
 std::string first_violation(const Schedule& schedule, int64_t credits) {
@@ -62,20 +62,20 @@ int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replic
 
 /// docs/schedules.md: peak stash of each kind with one stage per worker and a backward in one
 /// piece.
-int64_t documented_stash(Kind kind, const ScheduleShape& shape, StageId stage, int replica) {
+int64_t documented_stash(Strategy kind, const ScheduleShape& shape, StageId stage, int replica) {
   const int replicas = shape.replicas[stage.index()];
   const int64_t count = count_of(shape, replica, replicas);
   switch (kind) {
-    case Kind::GPipe:
+    case Strategy::GPipe:
       return most_in_a_mini_batch(shape, replica, replicas);
-    case Kind::OneFOneB:
-    case Kind::TwoBuffered:
+    case Strategy::OneFOneB:
+    case Strategy::TwoBuffered:
       return std::min(schedule::warmup_depths(shape)[stage.index()], count);
-    case Kind::OneFOneBFlush:
-    case Kind::EagerOneFOneB:
+    case Strategy::OneFOneBFlush:
+    case Strategy::EagerOneFOneB:
       return std::min(schedule::warmup_depths(shape)[stage.index()],
                       most_in_a_mini_batch(shape, replica, replicas));
-    case Kind::ForwardOnly:
+    case Strategy::ForwardOnly:
       return 0;
     default:
       return std::min<int64_t>(1, count);
@@ -107,23 +107,24 @@ int64_t documented_version(const ScheduleShape& shape, StageId stage, int64_t b)
 }  // namespace
 
 TEST(Generators, AreCleanOverTheGrid) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     ASSERT_EQ(first_violation(full_schedule(kind, shape), enough_credits(kind)), "")
         << describe(kind, shape);
   });
 }
 
 TEST(Generators, AreCleanBeforeLowering) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     ASSERT_EQ(first_violation(schedule::generate(kind, shape), 1), "") << describe(kind, shape);
   });
 }
 
 TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     // Several stages per worker and split backwards have closed forms of their own, which the
     // generators' tests hold.
-    if (!shape.worker_of_replica.empty() || kind == Kind::ZbH1 || kind == Kind::ZbH2) return;
+    if (!shape.worker_of_replica.empty() || kind == Strategy::ZbH1 || kind == Strategy::ZbH2)
+      return;
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
     for (int w = 0; w < shape.num_workers(); ++w) {
@@ -136,8 +137,8 @@ TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
 }
 
 TEST(Lowering, VersionsFollowTheDocumentedFormulas) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
-    if (kind == Kind::ForwardOnly) return;
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
+    if (kind == Strategy::ForwardOnly) return;
     for (const auto& list : full_schedule(kind, shape).workers) {
       for (const Action& action : list) {
         if (!is_compute(action.op)) continue;
@@ -154,7 +155,7 @@ TEST(Lowering, VersionsFollowTheDocumentedFormulas) {
 }
 
 TEST(Lowering, KeepsAsManyVersionsAsDocumented) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
     for (int w = 0; w < shape.num_workers(); ++w) {
@@ -175,7 +176,7 @@ TEST(Lowering, KeepsAsManyVersionsAsDocumented) {
 }
 
 TEST(Lowering, StaysSoundWhenTheRunStopsAfterAnyMiniBatch) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     if (shape.micro_batches > 8) return;
     const Schedule full = full_schedule(kind, shape);
     for (int64_t last = 0; last + 1 < shape.num_mini_batches(); ++last) {
@@ -193,7 +194,7 @@ TEST(Lowering, StaysSoundWhenTheRunStopsAfterAnyMiniBatch) {
 }
 
 TEST(TextFormat, RoundTripsOverTheGrid) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     if (shape.accumulate % 3 != 1 || shape.micro_batches == 13) return;
     const Schedule compute = schedule::generate(kind, shape);
     ASSERT_EQ(schedule::parse_schedule(to_text(compute), "s.txt"), compute)
@@ -204,7 +205,7 @@ TEST(TextFormat, RoundTripsOverTheGrid) {
 }
 
 TEST(MinCredits, IsAtMostOneOnChainsUnlessInterleaved) {
-  for_each_sample([](Kind kind, const ScheduleShape& shape) {
+  for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     if (shape.accumulate % 3 != 1 || shape.micro_batches > 8) return;
     const int64_t credits = min_credits(full_schedule(kind, shape));
     ASSERT_GE(credits, 0) << describe(kind, shape);
@@ -220,13 +221,12 @@ RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
       .accumulate = *rc::gen::inRange<int64_t>(1, 30),
       .policy = policy};
   if (shape.num_stages() > 8) shape.replicas.resize(8);
-  if (kind == Kind::Serial) shape.replicas = {1};
-  if (kind == Kind::DataParallel) shape.replicas.resize(1);
-  if (kind == Kind::TwoBuffered) shape.accumulate += schedule::pipeline_depth(shape);
-  if (kind == Kind::EagerOneFOneB) shape.slack = *rc::gen::inRange<int64_t>(0, 4);
-  if (kind == Kind::Interleaved || kind == Kind::ZbV || kind == Kind::DualPipeV ||
-      kind == Kind::Chimera) {
-    const int copies = *rc::gen::inRange(1, 3) * (kind == Kind::Chimera ? 2 : 1);
+  if (kind == Strategy::Serial) shape.replicas = {1};
+  if (kind == Strategy::DataParallel) shape.replicas.resize(1);
+  if (kind == Strategy::TwoBuffered) shape.accumulate += schedule::pipeline_depth(shape);
+  if (kind == Strategy::EagerOneFOneB) shape.slack = *rc::gen::inRange<int64_t>(0, 4);
+  if (traits(kind).is_chunked()) {
+    const int copies = *rc::gen::inRange(1, 3) * traits(kind).replicas_per_copy();
     shape.replicas.assign((shape.replicas.size() + 1) / 2 * 2, copies);
   }
   for (int s = 0; s < shape.num_stages(); ++s)

@@ -12,9 +12,9 @@
 
 namespace penstock::verify::testing {
 
-using schedule::Kind;
 using schedule::Schedule;
 using schedule::ScheduleShape;
+using schedule::Strategy;
 using schedule::WeightPolicy;
 
 /// Replica counts of 1 to 6 stages, equal and unequal, dividing each other and not.
@@ -50,13 +50,13 @@ inline const std::vector<std::vector<int>>& replica_samples() {
 }
 
 /// Every kind with each policy it supports.
-inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
-  std::vector<std::pair<Kind, WeightPolicy>> result;
-  for (const Kind kind : schedule::all_kinds()) {
+inline std::vector<std::pair<Strategy, WeightPolicy>> kinds_and_policies() {
+  std::vector<std::pair<Strategy, WeightPolicy>> result;
+  for (const Strategy kind : plan::scheduled_strategies()) {
     for (const WeightPolicy policy :
          {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
           WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
-      if (schedule::supports(kind, policy)) result.emplace_back(kind, policy);
+      if (plan::supports(kind, policy)) result.emplace_back(kind, policy);
     }
   }
   return result;
@@ -64,10 +64,9 @@ inline std::vector<std::pair<Kind, WeightPolicy>> kinds_and_policies() {
 
 /// The shape with the worker_of_replica of the kind, two stages per worker for interleaved; nothing
 /// when generate() refuses it.
-inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& shape) {
+inline std::optional<ScheduleShape> shape_for(Strategy kind, const ScheduleShape& shape) {
   try {
-    const ScheduleShape hosted =
-        schedule::with_placement(kind, shape, schedule::default_chunks(kind));
+    const ScheduleShape hosted = schedule::with_placement(kind, shape);
     schedule::check_runs(kind, hosted);
     return hosted;
   } catch (const ConfigError&) {
@@ -75,12 +74,12 @@ inline std::optional<ScheduleShape> shape_for(Kind kind, const ScheduleShape& sh
   }
 }
 
-inline Schedule full_schedule(Kind kind, const ScheduleShape& shape) {
+inline Schedule full_schedule(Strategy kind, const ScheduleShape& shape) {
   return schedule::lower(schedule::generate(kind, shape),
                          schedule::chain_links(shape.num_stages()));
 }
 
-inline std::string describe(Kind kind, const ScheduleShape& shape) {
+inline std::string describe(Strategy kind, const ScheduleShape& shape) {
   std::string text(to_string(kind));
   text += "/";
   text += to_string(shape.policy);

@@ -80,8 +80,8 @@ TEST(DeadlockRule, NamesTheCycle) {
 
 TEST(DeadlockRule, NamesTheShortestCycle) {
   // All four workers are blocked, but only two of them keep each other from going on.
-  Schedule schedule =
-      full_schedule(Kind::GPipe, {.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1});
+  Schedule schedule = full_schedule(
+      Strategy::GPipe, {.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1});
   auto& list = schedule.workers[2];
   const auto receive = std::find_if(
       list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::RecvBackward; });
@@ -94,7 +94,7 @@ TEST(DeadlockRule, NamesTheShortestCycle) {
 
 TEST(DeadlockRule, SyncWaitsForAllReplicas) {
   Schedule bad =
-      full_schedule(Kind::DataParallel, {.replicas = {2}, .micro_batches = 4, .accumulate = 2});
+      full_schedule(Strategy::DataParallel, {.replicas = {2}, .micro_batches = 4, .accumulate = 2});
   auto& list = bad.workers[1];
   std::erase_if(list, [](const auto& a) {
     return a.op == schedule::Op::SyncGradients && a.mini_batch.value == 1;
@@ -109,25 +109,27 @@ TEST(DeadlockRule, SyncWaitsForAllReplicas) {
 
 TEST(DeadlockRule, RendezvousBlocksWhatOneCreditLetsPass) {
   const Schedule schedule = full_schedule(
-      Kind::OneFOneB,
+      Strategy::OneFOneB,
       {.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash});
   EXPECT_THAT(verify(schedule, {.credits = 1}), IsEmpty());
   EXPECT_EQ(rules_of(verify(schedule, {.credits = 0})), std::vector<std::string>{"deadlock"});
   EXPECT_EQ(min_credits(schedule), 1);
-  EXPECT_EQ(min_credits(full_schedule(
-                Kind::ModelParallel, {.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 6})),
-            0);
+  EXPECT_EQ(
+      min_credits(full_schedule(Strategy::ModelParallel,
+                                {.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 6})),
+      0);
 }
 
 TEST(DeadlockRule, SkipLinksMayNeedMoreCredits) {
-  const Schedule schedule = lower(generate(Kind::OneFOneB, {.replicas = {1, 1, 1, 1},
-                                                            .micro_batches = 12,
-                                                            .accumulate = 1,
-                                                            .policy = WeightPolicy::Stash}),
-                                  {{StageId{0}, StageId{1}},
-                                   {StageId{1}, StageId{2}},
-                                   {StageId{2}, StageId{3}},
-                                   {StageId{0}, StageId{3}}});
+  const Schedule schedule =
+      lower(schedule::generate(Strategy::OneFOneB, {.replicas = {1, 1, 1, 1},
+                                                    .micro_batches = 12,
+                                                    .accumulate = 1,
+                                                    .policy = WeightPolicy::Stash}),
+            {{StageId{0}, StageId{1}},
+             {StageId{1}, StageId{2}},
+             {StageId{2}, StageId{3}},
+             {StageId{0}, StageId{3}}});
   const int64_t credits = min_credits(schedule);
   EXPECT_EQ(credits, 2);
   EXPECT_EQ(rules_of(verify(schedule, {.credits = credits - 1})),
@@ -143,7 +145,7 @@ TEST(WeightsRule, RefusesAVersionThatHasBeenFreed) {
 
 TEST(WeightsRule, NamesThePolicyAndBothVersions) {
   Schedule schedule = full_schedule(
-      Kind::OneFOneB,
+      Strategy::OneFOneB,
       {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 1, .policy = WeightPolicy::Stash});
   schedule.shape.policy = WeightPolicy::Latest;
   const auto violations = verify(schedule);
@@ -153,7 +155,7 @@ TEST(WeightsRule, NamesThePolicyAndBothVersions) {
 
 TEST(MemoryRule, ComparesThePeakWithTheLimit) {
   const Schedule schedule = full_schedule(
-      Kind::OneFOneB,
+      Strategy::OneFOneB,
       {.replicas = {1, 1}, .micro_batches = 8, .accumulate = 1, .policy = WeightPolicy::Stash});
   // Stage 0 keeps 2 micro-batches of 10 bytes and 2 versions of 100 bytes, stage 1 one of each, of
   // 50 and 7 bytes.
@@ -171,7 +173,7 @@ TEST(MemoryRule, ComparesThePeakWithTheLimit) {
 
 TEST(MemoryRule, DoesNotOverflow) {
   const Schedule schedule =
-      full_schedule(Kind::GPipe, {.replicas = {1}, .micro_batches = 8, .accumulate = 8});
+      full_schedule(Strategy::GPipe, {.replicas = {1}, .micro_batches = 8, .accumulate = 8});
   EXPECT_EQ(rules_of(verify(schedule, {.memory_limit_bytes = 1,
                                        .stash_bytes = {INT64_MAX},
                                        .weight_bytes = {INT64_MAX}})),
@@ -179,31 +181,32 @@ TEST(MemoryRule, DoesNotOverflow) {
 }
 
 TEST(Peaks, OneFOneBStashesDepthMicroBatchesAndVersions) {
-  const Schedule schedule = full_schedule(Kind::OneFOneB, {.replicas = {1, 1, 1, 1},
-                                                           .micro_batches = 20,
-                                                           .accumulate = 1,
-                                                           .policy = WeightPolicy::Stash});
+  const Schedule schedule = full_schedule(Strategy::OneFOneB, {.replicas = {1, 1, 1, 1},
+                                                               .micro_batches = 20,
+                                                               .accumulate = 1,
+                                                               .policy = WeightPolicy::Stash});
   EXPECT_EQ(peaks(schedule),
             (std::vector<WorkerPeaks>{{4, 4, 0}, {3, 3, 0}, {2, 2, 0}, {1, 1, 0}}));
 }
 
 TEST(Peaks, TwoBufferedKeepsTwoVersions) {
-  const Schedule schedule = full_schedule(Kind::TwoBuffered, {.replicas = {1, 1, 1},
-                                                              .micro_batches = 30,
-                                                              .accumulate = 3,
-                                                              .policy = WeightPolicy::TwoBuffered});
+  const Schedule schedule =
+      full_schedule(Strategy::TwoBuffered, {.replicas = {1, 1, 1},
+                                            .micro_batches = 30,
+                                            .accumulate = 3,
+                                            .policy = WeightPolicy::TwoBuffered});
   EXPECT_EQ(peaks(schedule), (std::vector<WorkerPeaks>{{2, 3, 0}, {2, 2, 0}, {2, 1, 0}}));
 }
 
 TEST(Peaks, FlushUpdatesInPlace) {
   const Schedule schedule =
-      full_schedule(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 8, .accumulate = 4});
+      full_schedule(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 8, .accumulate = 4});
   EXPECT_EQ(peaks(schedule), (std::vector<WorkerPeaks>{{1, 4, 0}, {1, 4, 0}}));
 }
 
 TEST(Verify, ReturnsAtMostAsManyViolationsAsAsked) {
   Schedule schedule =
-      full_schedule(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 50, .accumulate = 5});
+      full_schedule(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 50, .accumulate = 5});
   schedule.workers[0].clear();
   EXPECT_EQ(verify(schedule, {.max_violations = 7}).size(), 7U);
   EXPECT_EQ(verify(schedule).size(), 100U);
@@ -286,8 +289,9 @@ TEST(HostileSchedules, CyclesThroughManySyncsAreSearchedInTime) {
 }
 
 TEST(HostileSchedules, ADeadlockOfManyWorkersIsProvedInTime) {
-  Schedule bad = full_schedule(
-      Kind::GPipe, {.replicas = std::vector<int>(50'000, 1), .micro_batches = 2, .accumulate = 2});
+  Schedule bad =
+      full_schedule(Strategy::GPipe,
+                    {.replicas = std::vector<int>(50'000, 1), .micro_batches = 2, .accumulate = 2});
   auto& list = bad.workers[30'000];
   const auto receive = std::find_if(
       list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::RecvBackward; });
@@ -304,7 +308,7 @@ TEST(HostileSchedules, MessagesOnManySparseLinksAreIndexedByHash) {
   // few messages for a table.
   const int stages = 150;
   Schedule schedule = full_schedule(
-      Kind::GPipe,
+      Strategy::GPipe,
       {.replicas = std::vector<int>(stages, 1), .micro_batches = 40, .accumulate = 40});
   for (int from = 0; from < stages; ++from) {
     for (int to = from + 2; to < stages; ++to) {

@@ -3,7 +3,9 @@
 source "$(dirname "$0")/lib.sh"
 source "$here/report_plans.sh"
 
-for kind in gpipe 1f1b 1f1b-flush 2bw eager-1f1b interleaved zb-h1 zb-h2 zb-v dualpipe-v chimera; do
+[ -n "$(kinds)" ] || fail "the tool lists no kinds"
+for kind in $(kinds); do
+  case $kind in serial | dp | forward-only) continue ;; esac
   run 0 schedule --kind $kind --stages 4 --micro-batches 8 -o $kind.txt
   run 0 simulate --schedule $kind.txt --json
   json_keys makespan_ns idle_share throughput_samples_per_s peak_memory_bytes

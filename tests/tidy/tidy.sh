@@ -12,6 +12,7 @@
 #   headers    every header has #pragma once
 #   columns    lines of code and documents have at most 100 columns, rows of tables 160
 #   tables     ARCHITECTURE.md and CONTRIBUTING.md show the include table as it is
+#   strategies nothing but plan/strategy.* compares a strategy by name or goes through them by case
 #
 # Tests (*_test.cpp) and what they share (test_*, testing_*) may include, print and allocate what
 # they like. Prints each offence as file:line: text, and exits with 1 if there is any. A line that
@@ -182,6 +183,28 @@ check_torch() {
   return "$status"
 }
 
+# The names stand in the rows of plan/strategy.cpp alone.
+check_strategies() {
+  local names
+  names="$(sed -nE 's/.*\.name = "([^"]+)".*/\1/p' penstock/plan/strategy.cpp | paste -sd '|')"
+  [[ -n "$names" ]] || { echo "penstock/plan/strategy.cpp:1: found no row with a .name"; return 1; }
+  mapfile -t files < <(find penstock tools -type f \( -name '*.h' -o -name '*.cpp' \) ! -name '*_test.cpp' ! -name 'test_*' \
+    ! -name 'testing_*' ! -path 'penstock/plan/strategy.*' | sort)
+  awk -v text="\"($names)\"" -v allowed="tidy: allow(strategies)" '
+    index($0, allowed) { next }
+    {
+      code = $0
+      sub(/(^|[ \t])\/\/.*/, "", code)
+      if (code ~ ("[=!]=[ \t]*" text) || code ~ (text "(sv|s)?[ \t]*[=!]=") || code ~ ("case[ \t]+" text) ||
+          code ~ /strategy[A-Za-z_()]*\.(starts_with|ends_with|find|rfind|compare|contains|substr)\(/ ||
+          code ~ /case[ \t]+([a-z]+::)*Strategy::/) {
+        printf "%s:%d: %s\n", FILENAME, FNR, $0
+        found = 1
+      }
+    }
+    END { exit found }' "${files[@]}"
+}
+
 check_headers() {
   local file status=0
   for file in $(sources | grep '\.h$'); do
@@ -240,6 +263,7 @@ case "$check" in
   rooms) check_rooms ;;
   torch) check_torch ;;
   headers) check_headers ;;
+  strategies) check_strategies ;;
   columns) check_columns ;;
   tables) bash "$scripts/tables.sh" --check "$root" ;;
   printing)

@@ -8,7 +8,6 @@
 #include "penstock/model/optimizer.h"
 #include "penstock/model/profiler.h"
 #include "penstock/planner/planner.h"
-#include "penstock/schedule/generate.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rounding.h"
@@ -46,8 +45,8 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
 /// Micro-batches per mini-batch that the strategy will probably run with.
 int64_t expected_micro_batches(const AutoPlanRequest& request) {
   if (request.micro_batches > 0) return request.micro_batches;
-  if (request.strategy == "auto") return 1;
-  return planner::usual_micro_batches(schedule::parse_kind(request.strategy), request.workers);
+  const auto strategy = plan::parse_strategy_choice(request.strategy);
+  return strategy ? planner::usual_micro_batches(*strategy, request.workers) : 1;
 }
 
 }  // namespace
@@ -64,7 +63,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                     request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
                     model.graph().num_layers()));
   }
-  planner::PlanOptions options{.strategy = request.strategy,
+  planner::PlanOptions options{.strategy = plan::parse_strategy_choice(request.strategy),
                                .weights = request.weights,
                                .micro_batches = request.micro_batches};
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
@@ -86,7 +85,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     profile = measure(model, request, micro_batches);
     options.strategy = result.plan->strategy;
     options.micro_batches = micro_batches;
-    if (options.strategy == "eager-1f1b") options.slack = result.plan->slack;
+    if (traits(result.plan->strategy).takes_slack) options.slack = result.plan->slack;
     std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
     result.plan = planner::price_placed_plan(profile, cluster(), result.plan->stages,
                                              result.plan->worker_of_replica, options);

@@ -31,6 +31,7 @@ struct Options : CommonOptions {
   std::string memory_limit;
   std::string optimizer = "sgd";
   planner::PlanOptions plan;
+  std::string strategy = "auto";
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
   bool what_if = false;
@@ -110,7 +111,7 @@ Json what_if_json(const std::vector<plan::WhatIfResult>& changes) {
     if (!change.feasible) {
       entry["reason"] = change.reason;
     } else {
-      entry["strategy"] = change.strategy;
+      entry["strategy"] = to_string(change.strategy);
       entry["config"] = change.config;
       entry["throughput_samples_per_s"] = change.throughput_samples_per_s;
       entry["speedup"] = change.speedup;
@@ -147,18 +148,10 @@ int say_no(const Options& options, const std::string& reason) {
 }
 
 void check_schedule_options(Options& options) {
-  if (options.chunks) {
-    if (*options.chunks < planner::kMinChunks || *options.chunks > planner::kMaxChunks) {
-      throw ConfigError(fmt::format("expected --chunks of {} to {}, found {}", planner::kMinChunks,
-                                    planner::kMaxChunks, *options.chunks));
-    }
-    options.plan.chunks = static_cast<int>(*options.chunks);
-  }
-  if (options.slack) {
-    if (*options.slack < 0)
-      throw ConfigError(fmt::format("expected --slack of at least 0, found {}", *options.slack));
-    options.plan.slack = *options.slack;
-  }
+  options.plan.strategy = plan::parse_strategy_choice(options.strategy);
+  plan::check_schedule_options(options.plan.strategy, options.chunks, options.slack);
+  if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
+  if (options.slack) options.plan.slack = *options.slack;
 }
 
 int run(Options& options) {
@@ -232,9 +225,7 @@ void add_choices(CLI::App& app, Options& options) {
     options.not_when_pricing.push_back(app.add_option(name, value, text));
     return options.not_when_pricing.back();
   };
-  choice("--strategy", options.plan.strategy,
-         "auto, or serial, dp, mp, hybrid, gpipe, 1f1b, 2bw, 1f1b-flush, eager-1f1b, interleaved, "
-         "zb-h1, zb-h2, zb-v, dualpipe-v, chimera")
+  choice("--strategy", options.strategy, "auto, or " + plan::names_of(plan::training_strategies()))
       ->capture_default_str();
   choice("--weights", options.plan.weights,
          "Weight policy: flush, stash, vertical-sync, 2bw, latest");

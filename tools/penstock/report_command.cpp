@@ -190,8 +190,9 @@ int run(const ReportOptions& options) {
   const std::string page = report::html_report(input);
   if (!options.svg.empty() && timelines.empty()) throw ConfigError("--svg: " + input.notes.front());
   if (!options.svg.empty())
-    write_output(options.svg, report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model,
-                                                                          input.plan.strategy)));
+    write_output(options.svg,
+                 report::timeline_svg(timelines, fmt::format("{} {}", input.plan.model,
+                                                             to_string(input.plan.strategy))));
   write_output(options.output, page);
   if (options.json) {
     const Json result = {{"html", options.output},

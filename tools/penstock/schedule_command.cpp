@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "penstock/plan/plan.h"
 #include "penstock/report/report.h"
@@ -22,7 +23,7 @@ namespace {
 struct Options : CommonOptions {
   std::string kind = "1f1b";
   int64_t stages = 0;
-  int chunks = 0;
+  int64_t chunks = 0;
   int64_t slack = 1;
   std::vector<int> replicas;
   std::string plan;
@@ -43,21 +44,20 @@ struct Options : CommonOptions {
 
 /// What is to be generated, and between which stages tensors flow.
 struct Request {
-  schedule::Kind kind = schedule::Kind::OneFOneB;
+  plan::Strategy strategy = plan::Strategy::OneFOneB;
   schedule::ScheduleShape shape;
   std::vector<schedule::StageLink> links;
 };
 
-int64_t stages_of(const Options& options, schedule::Kind kind, int chunks) {
+int64_t stages_of(const Options& options, plan::Strategy strategy, int chunks) {
   if (!options.stages_option->empty()) return options.stages;
   if (options.replicas.size() > 1) return static_cast<int64_t>(options.replicas.size());
-  return kind == schedule::Kind::Serial || kind == schedule::Kind::DataParallel
-             ? 1
-             : int64_t{4} * std::max(chunks, 1);
+  return plan::traits(strategy).extent == plan::Extent::Pipeline ? int64_t{4} * std::max(chunks, 1)
+                                                                 : 1;
 }
 
-std::vector<int> replicas_of(const Options& options, schedule::Kind kind, int chunks) {
-  const int64_t stages = stages_of(options, kind, chunks);
+std::vector<int> replicas_of(const Options& options, plan::Strategy strategy, int chunks) {
+  const int64_t stages = stages_of(options, strategy, chunks);
   if (stages < 1 || stages > schedule::kMaxWorkers) {
     throw ConfigError(
         fmt::format("--stages must lie between 1 and {}, found {}", schedule::kMaxWorkers, stages));
@@ -67,9 +67,8 @@ std::vector<int> replicas_of(const Options& options, schedule::Kind kind, int ch
     throw ConfigError(fmt::format("--stages says {}, --replicas lists {} stages", stages, listed));
   }
   if (listed == stages) return options.replicas;
-  const int of_each = listed == 1                       ? options.replicas.front()
-                      : kind == schedule::Kind::Chimera ? 2
-                                                        : 1;
+  const int of_each =
+      listed == 1 ? options.replicas.front() : plan::traits(strategy).replicas_per_copy();
   return std::vector<int>(static_cast<size_t>(stages), of_each);
 }
 
@@ -91,33 +90,36 @@ std::vector<bool> recomputing_stages(const std::string& text, int num_stages) {
 
 /// From the options alone.
 Request asked_for(const Options& options) {
-  Request request{.kind = schedule::parse_kind(options.kind), .shape = {}, .links = {}};
+  Request request{
+      .strategy = plan::parse_scheduled_strategy(options.kind), .shape = {}, .links = {}};
+  const plan::StrategyTraits& row = plan::traits(request.strategy);
+  const auto given = [](const CLI::Option* option, int64_t value) {
+    return option->empty() ? std::nullopt : std::optional<int64_t>(value);
+  };
+  plan::check_schedule_options(request.strategy, given(options.chunks_option, options.chunks),
+                               given(options.slack_option, options.slack));
   schedule::ScheduleShape& shape = request.shape;
-  const int chunks =
-      options.chunks_option->empty() ? schedule::default_chunks(request.kind) : options.chunks;
-  shape.replicas = replicas_of(options, request.kind, chunks);
-  shape = schedule::with_placement(request.kind, shape, chunks);
-  if (request.kind == schedule::Kind::EagerOneFOneB || !options.slack_option->empty())
-    shape.slack = options.slack;
+  const int chunks = options.chunks_option->empty() ? row.chunks : static_cast<int>(options.chunks);
+  shape.replicas = replicas_of(options, request.strategy, chunks);
+  shape = schedule::with_placement(request.strategy, shape, chunks);
+  if (row.takes_slack) shape.slack = options.slack;
   shape.micro_batches = options.micro_batches;
   shape.accumulate = options.accumulate;
-  shape.policy = options.weights.empty() ? schedule::default_policy(request.kind)
-                                         : schedule::parse_weight_policy(options.weights);
+  shape.policy = options.weights.empty() ? plan::default_policy(request.strategy)
+                                         : plan::parse_weight_policy(options.weights);
   request.links = schedule::chain_links(shape.num_stages());
   return request;
 }
 
 Request of_plan(const Options& options) {
   const plan::Plan plan = plan::load_plan(options.plan);
-  Request request{
-      .kind = schedule::kind_of(plan), .shape = schedule::shape_of(plan, 1), .links = {}};
+  Request request{.strategy = plan.strategy, .shape = schedule::shape_of(plan, 1), .links = {}};
   // All of a mini-batch at least, unless the user says otherwise.
   request.shape.micro_batches = options.micro_batches_option->empty()
                                     ? std::max(options.micro_batches, plan.micro_batches)
                                     : options.micro_batches;
   if (options.accumulate != 0) request.shape.accumulate = options.accumulate;
-  if (!options.weights.empty())
-    request.shape.policy = schedule::parse_weight_policy(options.weights);
+  if (!options.weights.empty()) request.shape.policy = plan::parse_weight_policy(options.weights);
   for (const plan::Link& link : plan.links) request.links.push_back({link.from, link.to});
   return request;
 }
@@ -134,9 +136,9 @@ schedule::Schedule make_schedule(const Options& options) {
   if (shape.accumulate == 0) {
     shape.accumulate = 1;
     if (shape.policy != schedule::WeightPolicy::TwoBuffered) schedule::validate(shape);
-    shape.accumulate = schedule::default_accumulate(request.kind, shape);
+    shape.accumulate = schedule::default_accumulate(request.strategy, shape);
   }
-  const schedule::Schedule compute = schedule::generate(request.kind, shape);
+  const schedule::Schedule compute = schedule::generate(request.strategy, shape);
   return options.compute_only ? compute : schedule::lower(compute, request.links);
 }
 
@@ -153,7 +155,7 @@ int run(const Options& options) {
                   {"workers", schedule.workers.size()},
                   {"micro_batches", schedule.shape.micro_batches},
                   {"accumulate", schedule.shape.accumulate},
-                  {"weights", std::string(schedule::to_string(schedule.shape.policy))},
+                  {"weights", std::string(to_string(schedule.shape.policy))},
                   {"actions", schedule.num_actions()},
                   {"text", text}};
     write_output("", document.dump() + "\n");
@@ -174,10 +176,9 @@ Command schedule_command(CLI::App& parent) {
   auto options = std::make_shared<Options>();
   CLI::App* app =
       parent.add_subcommand("schedule", "Generate a schedule and print it, one line per worker");
-  std::string kinds;
-  for (const schedule::Kind kind : schedule::all_kinds())
-    kinds += (kinds.empty() ? "" : ", ") + std::string(schedule::to_string(kind));
-  auto* kind = app->add_option("--kind", options->kind, "One of: " + kinds)->capture_default_str();
+  auto* kind = app->add_option("--kind", options->kind,
+                               "One of: " + plan::names_of(plan::scheduled_strategies()))
+                   ->capture_default_str();
   auto* stages = app->add_option("--stages", options->stages,
                                  "Stages of the model (default: enough for 4 workers per copy)");
   auto* chunks = app->add_option("--chunks", options->chunks,

@@ -62,7 +62,8 @@ std::string config_of(const schedule::Schedule& schedule) {
   if (schedule.shape.worker_of_replica.empty())
     return fmt::format("{}", fmt::join(schedule.shape.replicas, "-"));
   plan::Plan plan;
-  plan.strategy = schedule.kind;
+  // A strategy that is not known (custom) has one pipeline, as serial has.
+  plan.strategy = plan::find_strategy(schedule.kind).value_or(plan::Strategy::Serial);
   plan.worker_of_replica = schedule.shape.worker_of_replica;
   plan.stages.resize(schedule.shape.replicas.size());
   return plan.config();
@@ -96,8 +97,8 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   }
   simulate::Costs costs = simulate::costs_of(plan);
   if (options.credits >= 0) costs.credits = options.credits;
-  return {plan.strategy, plan.config(), schedule.shape(), plan.micro_batch_size,
-          schedule.simulate(costs, run)};
+  return {std::string(to_string(plan.strategy)), plan.config(), schedule.shape(),
+          plan.micro_batch_size, schedule.simulate(costs, run)};
 }
 
 Json json_of(const SimulateOptions& options, const Run& run) {

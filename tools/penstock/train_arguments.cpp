@@ -10,17 +10,6 @@ namespace penstock::tool {
 
 namespace {
 
-constexpr int64_t kMaxSlack = 1'000'000;
-
-std::string training_kinds() {
-  std::string names;
-  for (const schedule::Kind kind : schedule::all_kinds()) {
-    if (kind == schedule::Kind::ForwardOnly) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", schedule::to_string(kind));
-  }
-  return names;
-}
-
 void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--epochs", options.train.epochs, "Passes over the training set")
       ->capture_default_str();
@@ -102,26 +91,16 @@ void check(const TrainArguments& options) {
   if (options.plan.micro_batches < 0)
     throw ConfigError(
         fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
-  if (options.chunks &&
-      (*options.chunks < planner::kMinChunks || *options.chunks > planner::kMaxChunks)) {
-    throw ConfigError(fmt::format("--chunks must lie between {} and {}, found {}",
-                                  planner::kMinChunks, planner::kMaxChunks, *options.chunks));
-  }
-  if (options.slack && (*options.slack < 0 || *options.slack > kMaxSlack)) {
-    throw ConfigError(
-        fmt::format("--slack must lie between 0 and {}, found {}", kMaxSlack, *options.slack));
-  }
+  const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
+  plan::check_schedule_options(strategy, options.chunks, options.slack);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
   }
-  if (options.plan_path.empty() && options.plan.strategy != "auto") {
-    const schedule::Kind kind = schedule::parse_strategy(options.plan.strategy);
-    if (!options.plan.weights.empty() &&
-        !schedule::supports(kind, schedule::parse_weight_policy(options.plan.weights))) {
-      throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}",
-                                    options.plan.strategy, options.plan.weights));
-    }
+  if (options.plan_path.empty() && strategy && !options.plan.weights.empty() &&
+      !supports(*strategy, plan::parse_weight_policy(options.plan.weights))) {
+    throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}",
+                                  to_string(*strategy), options.plan.weights));
   }
   if (options.check_steps < 1 || options.check_steps > 1'000'000) {
     throw ConfigError(
@@ -146,7 +125,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "Use only the first N training samples");
   app->add_option("--test-samples", options.test_samples, "Use only the first N test samples");
   auto* plan = app->add_option("--plan", options.plan_path, "Train with this plan (JSON)");
-  app->add_option("--strategy", options.plan.strategy, "auto, or a kind: " + training_kinds())
+  app->add_option("--strategy", options.plan.strategy,
+                  "auto, or one of: " + plan::names_of(plan::training_strategies()))
       ->capture_default_str()
       ->excludes(plan);
   app->add_option("--workers", options.workers, "Workers (threads of this process)")

@@ -46,7 +46,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
       {"bit_for_bit", check.tolerance == 0},
       {"tolerance", check.tolerance},
       {"reference", check.reference},
-      {"strategy", plan.strategy},
+      {"strategy", to_string(plan.strategy)},
       {"config", plan.config()},
       {"weights", plan.weights},
       {"steps", check.losses.size()},
@@ -63,7 +63,7 @@ std::string check_json(const plan::Plan& plan, const train::SerialCheck& check) 
 }
 
 std::string check_text(const plan::Plan& plan, const train::SerialCheck& check) {
-  const std::string what = fmt::format("{} {} ({} weights) against {}", plan.strategy,
+  const std::string what = fmt::format("{} {} ({} weights) against {}", to_string(plan.strategy),
                                        plan.config(), plan.weights, check.reference);
   if (check.equal()) {
     return fmt::format("{}:\n  losses of {} steps {}, and so are all weights after them\n", what,

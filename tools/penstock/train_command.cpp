@@ -60,8 +60,8 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
         fmt::format("--workers must lie between 1 and {}, found {}", kMaxThreads, options.workers));
   }
   // Only under flush are the gradients of a weight that stages share added up at one moment.
-  if (!graph::tie_groups(model.graph()).empty() && options.plan.strategy == "auto" &&
-      options.plan.weights.empty()) {
+  if (!graph::tie_groups(model.graph()).empty() &&
+      !plan::parse_strategy_choice(options.plan.strategy) && options.plan.weights.empty()) {
     options.plan.weights = "flush";
   }
   if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);

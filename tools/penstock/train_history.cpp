@@ -43,7 +43,7 @@ std::string history_json(const std::string& model, const Outcome& outcome) {
   Json document{{"format", "penstock-history"},
                 {"version", 1},
                 {"model", model},
-                {"strategy", outcome.plan.strategy}};
+                {"strategy", to_string(outcome.plan.strategy)}};
   document["plan"] = parse_json(plan::to_json(outcome.plan), "plan");
   document["steps"] = steps_of(result);
   document["epochs"] = epochs_of(result);

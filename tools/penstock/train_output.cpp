@@ -144,7 +144,7 @@ std::string to_json(const Outcome& outcome) {
                       {"train_ns", e.train_ns}});
   }
   const Json document{
-      {"strategy", outcome.plan.strategy},
+      {"strategy", to_string(outcome.plan.strategy)},
       {"weights", outcome.plan.weights},
       {"config", outcome.plan.config()},
       {"losses", r.losses},
@@ -173,8 +173,9 @@ std::string to_text(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   std::string text;
   if (r.interrupted) text += "interrupted; ";
-  text += fmt::format("{} steps with {} {} ({} weights)\n", r.steps, outcome.plan.strategy,
-                      outcome.plan.config(), outcome.plan.weights);
+  text +=
+      fmt::format("{} steps with {} {} ({} weights)\n", r.steps, to_string(outcome.plan.strategy),
+                  outcome.plan.config(), outcome.plan.weights);
   if (!r.losses.empty())
     text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
                         final_loss_first_step(r), r.steps);

@@ -8,44 +8,17 @@
 
 namespace penstock::planner {
 
-using schedule::Kind;
-using schedule::WeightPolicy;
+using plan::WeightPolicy;
 
 int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
+  const plan::StrategyTraits& row = traits(strategy);
   const int64_t depth = ceil_div(workers_from_here, replicas);
-  const int64_t share = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 1;
-  switch (kind) {
-    case Kind::Serial:
-    case Kind::DataParallel:
-    case Kind::ModelParallel:
-      return 1;
-    case Kind::ForwardOnly:
-      return 0;
-    case Kind::GPipe:
-      return share;
-    case Kind::OneFOneBFlush:
-      return micro_batches > 0 ? std::min(depth, share) : depth;
-    case Kind::EagerOneFOneB:
-      // At most so many stages follow as workers do.
-      return std::min(micro_batches > 0 ? share : INT64_MAX,
-                      saturating_add(depth, saturating_mul(slack, workers_from_here - replicas)));
-    case Kind::ZbH1:
-    case Kind::ZbH2: {
-      // W lags behind so far that every stage holds as many as the first, which may have one
-      // worker.
-      const int64_t most = kind == Kind::ZbH1 ? std::max<int64_t>(depth, max_workers)
-                                              : 2 * std::max<int64_t>(depth, max_workers) - 1;
-      return std::min(micro_batches > 0 ? share : INT64_MAX, most);
-    }
-    case Kind::OneFOneB:
-    case Kind::TwoBuffered:
-    case Kind::Interleaved:
-    case Kind::ZbV:
-    case Kind::DualPipeV:
-    case Kind::Chimera:
-      return depth;
-  }
-  return depth;
+  if (row.is_chunked()) return depth;
+  return row.most_kept({.workers = max_workers,
+                        .depth = depth,
+                        .behind = workers_from_here - replicas,
+                        .micro_batches = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 0,
+                        .slack = slack});
 }
 
 int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
@@ -84,7 +57,7 @@ int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions,
 
 int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
   int64_t stashes = stash_bytes(stage, held.in_flight);
-  if (stage.recompute && (kind == Kind::ZbH1 || kind == Kind::ZbH2)) {
+  if (stage.recompute && traits(strategy).splits_backward) {
     // What R made is kept until W, which may lag as far as all that is in flight.
     stashes =
         saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
@@ -109,7 +82,7 @@ int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after
   };
   if (fits_with(least)) return least;
   int64_t low = int64_t{least} + 1;
-  if (policy == schedule::WeightPolicy::Stash && micro_batches > 0) {
+  if (policy == WeightPolicy::Stash && micro_batches > 0) {
     // While a replica's share of a step still falls, more replicas may need more versions. The need
     // only changes where the depth or the share does; past that it falls, as it always does under
     // the other policies.

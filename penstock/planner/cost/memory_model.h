@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "penstock/plan/strategy.h"
 #include "penstock/planner/cost/layer_cost.h"
-#include "penstock/schedule/generate.h"
 
 namespace penstock::planner {
 
@@ -33,8 +33,8 @@ struct Held {
 };
 
 struct MemoryModel {
-  schedule::Kind kind = schedule::Kind::OneFOneB;
-  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  plan::Strategy strategy = plan::Strategy::OneFOneB;
+  plan::WeightPolicy policy = plan::WeightPolicy::Stash;
   int64_t limit_bytes = 0;    ///< per worker; 0: that of its device, if any
   int64_t micro_batches = 0;  ///< per step; 0: not known yet, one round of the stage's replicas
   int max_workers = 1;

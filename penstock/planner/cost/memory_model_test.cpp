@@ -9,7 +9,7 @@
 namespace penstock::planner {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 
 StageMemory stage(int64_t weights, int64_t stash, int64_t input = 0, int64_t output = 0,
@@ -33,7 +33,7 @@ TEST(MemoryModel, CountsVersionsGradientStateStashesAndMessages) {
 }
 
 TEST(MemoryModel, CountsASetOfGradientsForEachGroupThatFillsUpBesideOthers) {
-  MemoryModel model{.kind = Kind::OneFOneBFlush,
+  MemoryModel model{.strategy = Strategy::OneFOneBFlush,
                     .policy = WeightPolicy::Flush,
                     .micro_batches = 30,
                     .gradient_groups = 15};
@@ -57,23 +57,24 @@ TEST(MemoryModel, RecomputationKeepsInputsAndOneMicroBatch) {
   const MemoryModel model;
   EXPECT_EQ(model.stage_bytes(stage(0, 50, 3, 0, true), 1, 4), 4 * 3 + 50 + 2 * 3);
   EXPECT_EQ(model.stage_bytes(stage(0, 50, 0, 0, true), 1, 4), 50);
-  const MemoryModel forward{.kind = Kind::ForwardOnly, .policy = WeightPolicy::Flush};
+  const MemoryModel forward{.strategy = Strategy::ForwardOnly, .policy = WeightPolicy::Flush};
   EXPECT_EQ(forward.stage_bytes(stage(0, 50, 0, 0, true), 1, 4), 0);
 }
 
 TEST(MemoryModel, EveryKindHoldsWhatItsScheduleDoes) {
-  const auto in_flight = [](Kind kind, int64_t micro_batches) {
-    return MemoryModel{.kind = kind, .policy = default_policy(kind), .micro_batches = micro_batches}
+  const auto in_flight = [](Strategy kind, int64_t micro_batches) {
+    return MemoryModel{
+        .strategy = kind, .policy = default_policy(kind), .micro_batches = micro_batches}
         .in_flight(2, 7);
   };
-  EXPECT_EQ(in_flight(Kind::Serial, 9), 1);
-  EXPECT_EQ(in_flight(Kind::DataParallel, 9), 1);
-  EXPECT_EQ(in_flight(Kind::ModelParallel, 9), 1);
-  EXPECT_EQ(in_flight(Kind::GPipe, 9), 5);
-  EXPECT_EQ(in_flight(Kind::OneFOneB, 9), 4);
-  EXPECT_EQ(in_flight(Kind::OneFOneBFlush, 9), 4);
-  EXPECT_EQ(in_flight(Kind::OneFOneBFlush, 4), 2);
-  EXPECT_EQ(in_flight(Kind::TwoBuffered, 9), 4);
+  EXPECT_EQ(in_flight(Strategy::Serial, 9), 1);
+  EXPECT_EQ(in_flight(Strategy::DataParallel, 9), 1);
+  EXPECT_EQ(in_flight(Strategy::ModelParallel, 9), 1);
+  EXPECT_EQ(in_flight(Strategy::GPipe, 9), 5);
+  EXPECT_EQ(in_flight(Strategy::OneFOneB, 9), 4);
+  EXPECT_EQ(in_flight(Strategy::OneFOneBFlush, 9), 4);
+  EXPECT_EQ(in_flight(Strategy::OneFOneBFlush, 4), 2);
+  EXPECT_EQ(in_flight(Strategy::TwoBuffered, 9), 4);
 }
 
 TEST(MemoryModel, SaturatesInsteadOfOverflowing) {
@@ -93,10 +94,10 @@ TEST(MemoryModel, FewestReplicasIsTheFirstThatFits) {
     Rng rng(seed);
     const auto amount = [&](uint64_t most) { return static_cast<int64_t>(rng.below(most + 1)); };
     MemoryModel model;
-    const Kind kinds[] = {Kind::OneFOneB, Kind::OneFOneB, Kind::OneFOneBFlush, Kind::GPipe,
-                          Kind::TwoBuffered};
-    model.kind = kinds[rng.below(5)];
-    model.policy = default_policy(model.kind);
+    const Strategy kinds[] = {Strategy::OneFOneB, Strategy::OneFOneB, Strategy::OneFOneBFlush,
+                              Strategy::GPipe, Strategy::TwoBuffered};
+    model.strategy = kinds[rng.below(5)];
+    model.policy = default_policy(model.strategy);
     model.micro_batches = rng.below(3) == 0 ? 0 : amount(60) + 1;
     const StageMemory memory =
         stage(amount(20), amount(20), amount(5), amount(5), rng.below(2) == 0);

@@ -23,8 +23,8 @@ struct Candidates {
 /// replicas, where memory is limited also those of 1f1b-flush; eager-1f1b with each slack of 1, 2,
 /// 4, ... up to kMostSlack that the step leaves room for. Workers with several: chunked_splits().
 /// With `faster_than`, in samples per second, some that cannot be that fast are left out.
-Candidates synchronous_candidates(const Context& context, SplitFinder& finder, schedule::Kind kind,
-                                  bool one_copy, double faster_than);
+Candidates synchronous_candidates(const Context& context, SplitFinder& finder,
+                                  plan::Strategy strategy, bool one_copy, double faster_than);
 
 inline constexpr int64_t kMostSlack = 8;
 

@@ -13,7 +13,7 @@
 
 namespace penstock::planner {
 
-using schedule::Kind;
+using plan::Strategy;
 
 namespace {
 
@@ -33,8 +33,8 @@ struct Layout {
   int stages() const { return static_cast<int>(worker_of.size()); }
 };
 
-std::vector<int> chunk_counts(const Context& context, Kind kind) {
-  if (kind != Kind::Interleaved) return {2};
+std::vector<int> chunk_counts(const Context& context, Strategy strategy) {
+  if (!traits(strategy).takes_chunks()) return {2};
   if (context.options.chunks > 0) return {context.options.chunks};
   std::vector<int> counts(kMostChosenChunks - 1);
   std::iota(counts.begin(), counts.end(), 2);
@@ -50,27 +50,26 @@ std::vector<int> copy_counts(const Context& context, bool one_copy) {
   return counts;
 }
 
-Layout layout_of(const Context& context, Kind kind, int copies, int workers, int chunks) {
+Layout layout_of(const Context& context, Strategy strategy, int copies, int workers, int chunks) {
   Layout layout{.copies = copies, .workers = workers, .chunks = chunks};
-  const bool chimera = kind == Kind::Chimera;
-  const int stages = chimera ? workers : workers * chunks;
-  const int holders = chimera ? workers / 2 : workers;
+  const plan::Placement placement = traits(strategy).placement;
+  const bool both_ways = placement == plan::Placement::Bidirectional;
+  const int stages = both_ways ? workers : workers * chunks;
+  const int holders = both_ways ? workers / 2 : workers;
   for (int s = 0; s < stages; ++s) {
-    layout.worker_of.push_back(kind == Kind::Interleaved ? s % workers
-                                                         : std::min(s, stages - 1 - s));
+    layout.worker_of.push_back(placement == plan::Placement::Loop ? s % workers
+                                                                  : std::min(s, stages - 1 - s));
   }
   for (int w = 0; w < holders; ++w) {
     double speed = HUGE_VAL;
     for (int c = 0; c < copies; ++c) {
       speed = std::min(speed, context.speed({c * workers + w, 1}));
-      if (chimera) speed = std::min(speed, context.speed({(c + 1) * workers - 1 - w, 1}));
+      if (both_ways) speed = std::min(speed, context.speed({(c + 1) * workers - 1 - w, 1}));
     }
     layout.speeds.push_back(speed);
   }
-  layout.replicas = chimera ? 2 * copies : copies;
-  layout.worker_of_replica = chimera      ? schedule::bidirectional_placement(stages, copies)
-                             : is_v(kind) ? schedule::v_placement(stages, copies)
-                                          : schedule::loop_placement(stages, workers, copies);
+  layout.replicas = traits(strategy).replicas_per_copy() * copies;
+  layout.worker_of_replica = schedule::placed(placement, stages, chunks, copies);
   return layout;
 }
 
@@ -91,9 +90,9 @@ double least_ns(const Context& context, const Layout& layout) {
 
 class Cutter {
  public:
-  Cutter(const Context& context, SplitFinder& finder, Kind kind, const Layout& layout)
+  Cutter(const Context& context, SplitFinder& finder, Strategy strategy, const Layout& layout)
       : context_(context),
-        kind_(kind),
+        strategy_(strategy),
         layout_(layout),
         runs_(context, order_of(finder.straight_stages(layout.stages(), layout.workers))) {
     for (const auto& stage : finder.straight_stages(layout.stages(), layout.workers)) {
@@ -106,7 +105,7 @@ class Cutter {
   std::vector<ChunkedSplit> splits() {
     const double bound_ns = least_ns(context_, layout_);
     std::vector<std::vector<int>> cuts{improved_straight()};
-    if (kind_ != Kind::Interleaved) {
+    if (traits(strategy_).placement != plan::Placement::Loop) {
       const Fold fold = best_fold(runs_, layout_.speeds);
       if (is_chain_) chain_bound_ns_ = fold.bound_ns;
       if (!fold.ends.empty() && fold.ends != cuts[0] && fold.slowest_ns < slowest_ns(cuts[0]))
@@ -146,7 +145,7 @@ class Cutter {
   }
 
   Split split_of(const std::vector<int>& ends) const {
-    Split split{kind_, default_policy(kind_), {}, {}, {}};
+    Split split{strategy_, default_policy(strategy_), {}, {}, {}};
     int begin = 0;
     for (const int end : ends) {
       split.stages.emplace_back();
@@ -163,7 +162,7 @@ class Cutter {
   }
 
   const Context& context_;
-  const Kind kind_;
+  const Strategy strategy_;
   const Layout& layout_;
   const LayerRuns runs_;
   std::vector<int> straight_;
@@ -172,10 +171,10 @@ class Cutter {
 };
 
 // Workers of one copy, as many as the layers allow; 0 when they are too few.
-int workers_of_copy(const Context& context, Kind kind, int copies, int chunks) {
+int workers_of_copy(const Context& context, Strategy strategy, int copies, int chunks) {
   const int layers = context.profile.graph.num_layers();
   const int available = context.workers / copies;
-  if (kind == Kind::Chimera) {
+  if (traits(strategy).placement == plan::Placement::Bidirectional) {
     const int even = std::min(available, layers) / 2 * 2;
     return even < 2 || (context.options.use_all_workers && even != available) ? 0 : even;
   }
@@ -185,7 +184,7 @@ int workers_of_copy(const Context& context, Kind kind, int copies, int chunks) {
 
 }  // namespace
 
-ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Kind kind,
+ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Strategy strategy,
                              const ChunkChoice& choice) {
   ChunkedSplits result;
   if (context.workers > kMostChunkedWorkers) {
@@ -193,21 +192,21 @@ ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, Kind k
                                 kMostChunkedWorkers);
     return result;
   }
-  for (const int chunks : chunk_counts(context, kind)) {
+  for (const int chunks : chunk_counts(context, strategy)) {
     for (const int copies : copy_counts(context, choice.one_copy)) {
-      const int workers = workers_of_copy(context, kind, copies, chunks);
+      const int workers = workers_of_copy(context, strategy, copies, chunks);
       if (workers == 0) continue;
-      const Layout layout = layout_of(context, kind, copies, workers, chunks);
+      const Layout layout = layout_of(context, strategy, copies, workers, chunks);
       // For chimera a pair of workers shares the micro-batches.
       const double share = static_cast<double>(layout.replicas);
       if (choice.faster_than_ns > 0 && least_ns(context, layout) / share >= choice.faster_than_ns)
         continue;
-      Cutter cutter(context, finder, kind, layout);
+      Cutter cutter(context, finder, strategy, layout);
       for (ChunkedSplit& split : cutter.splits()) result.splits.push_back(std::move(split));
     }
   }
   if (result.splits.empty()) {
-    result.reason = kind == Kind::Chimera
+    result.reason = traits(strategy).placement == plan::Placement::Bidirectional
                         ? "it takes an even number of workers and as many layers"
                         : "it takes at least two workers and two chunks of layers for each";
   }

@@ -39,7 +39,7 @@ struct ChunkedSplits {
   std::string reason;  ///< why there are none
 };
 
-ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, schedule::Kind kind,
+ChunkedSplits chunked_splits(const Context& context, SplitFinder& finder, plan::Strategy strategy,
                              const ChunkChoice& choice = {});
 
 }  // namespace penstock::planner

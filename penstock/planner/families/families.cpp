@@ -14,25 +14,18 @@
 namespace penstock::planner {
 
 using plan::Plan;
-using schedule::Kind;
+using plan::Strategy;
 
 namespace {
 
 // Hybrid splits whose estimates are so close that the simulator decides.
 constexpr size_t kSimulatedHybrids = 3;
 
-Family family_of(Kind kind) {
-  return {.kind = kind,
-          .policy = default_policy(kind),
-          .straight = kind == Kind::ModelParallel || kind == Kind::GPipe,
+Family family_of(Strategy strategy) {
+  return {.strategy = strategy,
+          .policy = default_policy(strategy),
+          .straight = traits(strategy).one_worker_per_stage,
           .may_be_single_stage = false};
-}
-
-// Kinds whose best split the partitioner alone cannot tell: it knows neither latency nor what a
-// worker does in between.
-bool is_chosen_by_simulation(Kind kind) {
-  return is_chunked(kind) || kind == Kind::EagerOneFOneB || kind == Kind::ZbH1 ||
-         kind == Kind::ZbH2;
 }
 
 // More than this in one step takes too long to simulate.
@@ -40,6 +33,13 @@ constexpr int64_t kMostActionsPerStep = 250'000;
 
 bool is_large(const Plan& plan) {
   return plan.shares_workers() && actions_per_step(plan) > kMostActionsPerStep;
+}
+
+// Of the worker that needs most.
+int64_t memory_bytes_of(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const plan::Stage& stage : plan.stages) bytes = std::max(bytes, stage.memory_bytes);
+  return bytes;
 }
 
 double most_samples_per_s(const Plan& plan) {
@@ -88,7 +88,7 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   const auto found = finder_.best(family);
   if (!found) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
-                                             : does_not_fit(context_, family.kind)};
+                                             : does_not_fit(context_, family.strategy)};
   }
   Plan plan = price(context_, found->split, found->micro_batches);
   plan.optimality_gap = found->optimality_gap;
@@ -97,7 +97,7 @@ PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   return {std::move(plan), ""};
 }
 
-const PlanResult& Families::standard(const std::string& strategy) {
+const PlanResult& Families::standard(Strategy strategy) {
   const auto [entry, is_new] = standard_.try_emplace(strategy);
   if (is_new) {
     try {
@@ -117,9 +117,8 @@ class LeastNeeded {
   explicit LeastNeeded(std::string reason) : reason_(std::move(reason)) {}
 
   void add(const Tried& tried) {
-    const int64_t bytes = tried.priced.plan.stages.empty()
-                              ? INT64_MAX
-                              : alternative_of(tried.priced.plan, "").memory_bytes;
+    const int64_t bytes =
+        tried.priced.plan.stages.empty() ? INT64_MAX : memory_bytes_of(tried.priced.plan);
     if (bytes < INT64_MAX) ++known_;
     if (bytes > bytes_ || (bytes == bytes_ && known_ > 0)) return;
     bytes_ = bytes;
@@ -177,11 +176,10 @@ PlanResult Families::best_of(const std::vector<Candidate>& candidates, double fa
   return {std::move(plan), ""};
 }
 
-std::optional<Plan> Families::faster_synchronous(const std::string& strategy, double samples_per_s,
+std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s,
                                                  bool one_copy) {
   try {
-    Candidates found = synchronous_candidates(context_, finder_, schedule::parse_kind(strategy),
-                                              one_copy, samples_per_s);
+    Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, samples_per_s);
     PlanResult result = best_of(found.list, samples_per_s, std::move(found.reason));
     if (result.plan && result.plan->throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
@@ -190,17 +188,16 @@ std::optional<Plan> Families::faster_synchronous(const std::string& strategy, do
   return std::nullopt;
 }
 
-PlanResult Families::make(const std::string& strategy) {
-  if (strategy == "hybrid") return hybrid();
-  const Kind kind = schedule::parse_kind(strategy);
-  if (is_chosen_by_simulation(kind)) {
-    Candidates found = synchronous_candidates(context_, finder_, kind, false, 0);
+PlanResult Families::make(Strategy strategy) {
+  if (strategy == Strategy::Hybrid) return hybrid();
+  if (traits(strategy).split_by_simulation) {
+    Candidates found = synchronous_candidates(context_, finder_, strategy, false, 0);
     return best_of(found.list, 0, std::move(found.reason));
   }
-  PlanResult result = plan(family_of(kind), false);
-  if (kind != Kind::OneFOneB || context_.model->name() != "penstock") return result;
+  PlanResult result = plan(family_of(strategy), false);
+  if (strategy != Strategy::OneFOneB || context_.model->name() != "penstock") return result;
   // The cost model knows no stalls: the best straight pipeline may run faster than the optimum.
-  Family straight = family_of(kind);
+  Family straight = family_of(strategy);
   straight.straight = true;
   PlanResult other = plan(straight, false);
   const bool faster = other.plan && (!result.plan || other.plan->throughput_samples_per_s >
@@ -224,15 +221,14 @@ PlanResult Families::hybrid() {
   return best;
 }
 
-std::vector<FamilyRow> Families::rows(const std::vector<std::string>& strategies,
-                                      const Plan& winner) {
+std::vector<FamilyRow> Families::rows(std::span<const Strategy> strategies, const Plan& winner) {
   std::vector<FamilyRow> rows;
   rows.reserve(strategies.size());
-  for (const std::string& strategy : strategies) rows.push_back(row(strategy, winner));
+  for (const Strategy strategy : strategies) rows.push_back(row(strategy, winner));
   return rows;
 }
 
-FamilyRow Families::row(const std::string& strategy, const Plan& winner) {
+FamilyRow Families::row(Strategy strategy, const Plan& winner) {
   if (strategy == winner.strategy) return {alternative_of(winner, strategy), true};
   FamilyRow missing{{.strategy = strategy, .config = ""}, false};
   const PlanResult& result = standard(strategy);
@@ -241,37 +237,28 @@ FamilyRow Families::row(const std::string& strategy, const Plan& winner) {
   return missing;
 }
 
-const std::vector<std::string>& synchronous_pipelines() {
-  static const std::vector<std::string> names{"gpipe",       "1f1b-flush", "eager-1f1b",
-                                              "interleaved", "zb-h1",      "zb-h2",
-                                              "zb-v",        "dualpipe-v", "chimera"};
-  return names;
+std::span<const Strategy> synchronous_pipelines() {
+  static const std::vector<Strategy> kAll =
+      plan::strategies_where([](const plan::StrategyTraits& row) { return row.auto_may_choose; });
+  return kAll;
 }
 
-const std::vector<std::string>& short_list() {
-  static const std::vector<std::string> names{"serial", "dp", "mp", "gpipe", "1f1b", "1f1b-flush"};
-  return names;
+std::span<const Strategy> short_list() {
+  static const std::vector<Strategy> kAll =
+      plan::strategies_where([](const plan::StrategyTraits& row) { return row.in_short_list; });
+  return kAll;
 }
 
-const std::vector<std::string>& all_families() {
-  static const std::vector<std::string> names{
-      "serial",     "dp",          "mp",    "hybrid", "gpipe", "1f1b",       "2bw",    "1f1b-flush",
-      "eager-1f1b", "interleaved", "zb-h1", "zb-h2",  "zb-v",  "dualpipe-v", "chimera"};
-  return names;
-}
-
-plan::Alternative alternative_of(const Plan& plan, const std::string& strategy) {
+plan::Alternative alternative_of(const Plan& plan, Strategy strategy) {
   plan::Alternative result{.strategy = strategy,
                            .config = plan.config(),
                            .throughput_samples_per_s = plan.throughput_samples_per_s,
                            .weights = plan.weights,
                            .micro_batches = plan.micro_batches,
                            .latency_ns = plan.latency_ns,
-                           .memory_bytes = 0,
+                           .memory_bytes = memory_bytes_of(plan),
                            .idle_share = plan.idle_share,
                            .bytes_per_sample = plan.bytes_per_sample};
-  for (const plan::Stage& stage : plan.stages)
-    result.memory_bytes = std::max(result.memory_bytes, stage.memory_bytes);
   return result;
 }
 

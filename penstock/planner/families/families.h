@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,42 +29,41 @@ class Families {
   /// no plan of the kind.
   PlanResult plan(const Family& family, bool wants_least_memory);
 
-  /// The plan that stands for a kind, or for "hybrid", when families are compared, with the kind's
+  /// The plan that stands for a strategy when families are compared, with the kind's
   /// own weight policy. For 1f1b under "penstock" the faster one, simulated, of the optimum and the
   /// best straight split; for the synchronous pipelines but gpipe and 1f1b-flush the best of
   /// synchronous_candidates(). Never throws ConfigError: what is refused is a reason.
-  const PlanResult& standard(const std::string& strategy);
+  const PlanResult& standard(plan::Strategy strategy);
 
   /// The best plan of a synchronous pipeline if it is faster than that. `one_copy`: only splits
   /// without replicas.
-  std::optional<plan::Plan> faster_synchronous(const std::string& strategy, double samples_per_s,
+  std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s,
                                                bool one_copy);
 
   /// Whether memory is limited at all.
   bool limited() const { return context_.limited(); }
 
   /// Rows of the named families; `winner` stands for its own.
-  std::vector<FamilyRow> rows(const std::vector<std::string>& strategies, const plan::Plan& winner);
+  std::vector<FamilyRow> rows(std::span<const plan::Strategy> strategies, const plan::Plan& winner);
 
  private:
-  PlanResult make(const std::string& strategy);
+  PlanResult make(plan::Strategy strategy);
   PlanResult best_of(const std::vector<Candidate>& candidates, double faster_than,
                      std::string reason);
   PlanResult hybrid();
-  FamilyRow row(const std::string& strategy, const plan::Plan& winner);
+  FamilyRow row(plan::Strategy strategy, const plan::Plan& winner);
 
   const Context& context_;
   SplitFinder& finder_;
-  std::map<std::string, PlanResult> standard_;
+  std::map<plan::Strategy, PlanResult> standard_;
 };
 
-/// The synchronous pipelines, without hybrid: gpipe, 1f1b-flush, ...
-const std::vector<std::string>& synchronous_pipelines();
-/// The families of the short list, and of the whole table.
-const std::vector<std::string>& short_list();
-const std::vector<std::string>& all_families();
+/// Those that "auto" may pick among the pipelines that flush: gpipe, 1f1b-flush, ...
+std::span<const plan::Strategy> synchronous_pipelines();
+/// The families shown beside every plan; all of them are plan::training_strategies().
+std::span<const plan::Strategy> short_list();
 
 /// What a plan promises, as a row of the table.
-plan::Alternative alternative_of(const plan::Plan& plan, const std::string& strategy);
+plan::Alternative alternative_of(const plan::Plan& plan, plan::Strategy strategy);
 
 }  // namespace penstock::planner

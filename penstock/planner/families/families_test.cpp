@@ -19,6 +19,7 @@ namespace penstock::planner {
 namespace {
 
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing_graphs::between;
 using testing_graphs::chain;
@@ -39,14 +40,14 @@ plan::Plan compared(const profile::Profile& profile, const cluster::Cluster& clu
 
 const plan::Alternative& row(const plan::Plan& plan, const std::string& strategy) {
   for (const plan::Alternative& alternative : plan.alternatives) {
-    if (alternative.strategy == strategy) return alternative;
+    if (to_string(alternative.strategy) == strategy) return alternative;
   }
   throw std::runtime_error("no row for " + strategy);
 }
 
 TEST(Compare, ListsEveryFamilyWithAReason) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000));
-  std::vector<std::string> names;
+  std::vector<plan::Strategy> names;
   for (const plan::Alternative& alternative : plan.alternatives) {
     names.push_back(alternative.strategy);
     EXPECT_FALSE(alternative.note.empty()) << alternative.strategy;
@@ -54,7 +55,7 @@ TEST(Compare, ListsEveryFamilyWithAReason) {
                 alternative.bytes_per_sample.size() == 1)
         << alternative.strategy;
   }
-  EXPECT_EQ(names, all_families());
+  EXPECT_THAT(names, ElementsAreArray(plan::training_strategies()));
   EXPECT_THAT(row(plan, "1f1b").note, HasSubstr("The slowest part is stage"));
   EXPECT_EQ(row(plan, "1f1b").throughput_samples_per_s, plan.throughput_samples_per_s);
   EXPECT_THAT(row(plan, "dp").note, HasSubstr("gradient synchronisation"));
@@ -62,7 +63,7 @@ TEST(Compare, ListsEveryFamilyWithAReason) {
 
 TEST(Compare, SaysWhenDataParallelismIsBest) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(4, 1'000'000'000'000));
-  EXPECT_EQ(plan.strategy, "dp");
+  EXPECT_EQ(plan.strategy, plan::Strategy::DataParallel);
   EXPECT_THAT(row(plan, "dp").note, HasSubstr("data parallelism is best"));
 }
 
@@ -71,7 +72,7 @@ TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
       chain(std::vector<int64_t>(16, 1'000'000), std::vector<int64_t>(16, 1'000),
             std::vector<int64_t>(16, 1'000));
   PlanOptions options;
-  options.strategy = "interleaved";
+  options.strategy = plan::Strategy::Interleaved;
   for (const auto& [workers, copies] : {std::pair{8, 1}, std::pair{4, 2}}) {
     plan::Plan plan = *make_plan(profile, flat_cluster(workers, 1'000'000'000'000), options).plan;
     for (plan::Stage& stage : plan.stages) stage.replicas = copies;
@@ -85,7 +86,7 @@ TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
     for (size_t l = 0; l < 16; ++l)
       stages[l * static_cast<size_t>(workers) / 16].push_back("l" + std::to_string(l));
     PlanOptions flushed;
-    flushed.strategy = "1f1b-flush";
+    flushed.strategy = plan::Strategy::OneFOneBFlush;
     const plan::Plan straight =
         price_plan(profile, flat_cluster(workers * copies, 1'000'000'000'000), stages,
                    std::vector<int>(static_cast<size_t>(workers), copies), flushed);
@@ -102,7 +103,8 @@ TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
   PlanOptions options;
   options.recompute = "never";
   options.micro_batches = 8;
-  for (const std::string strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+  for (const auto strategy : {plan::Strategy::Interleaved, plan::Strategy::ZbV,
+                              plan::Strategy::DualPipeV, plan::Strategy::Chimera}) {
     options.strategy = strategy;
     options.memory_limit_bytes = 1'000;
     const PlanResult refused = make_plan(profile, flat_cluster(4, 1'000'000'000'000), options);
@@ -126,7 +128,7 @@ TEST(Families, NormsMakeWorkersWaitAtEachStep) {
       chain(std::vector<int64_t>(8, 1'000'000), std::vector<int64_t>(8, 1'000),
             std::vector<int64_t>(8, 1'000));
   PlanOptions options;
-  options.strategy = "zb-h2";
+  options.strategy = plan::Strategy::ZbH2;
   options.straight = true;
   options.micro_batches = 32;
   const cluster::Cluster cluster = flat_cluster(8, 1'000'000'000'000);
@@ -171,7 +173,8 @@ TEST(Compare, TwoBufferedNeedsStepsAsLongAsThePipeline) {
 TEST(Compare, MemoryAndLatencyAreThoseOfThePlanByName) {
   const plan::Plan plan = compared(vgg_like(), flat_cluster(3, 1'000'000'000));
   for (const plan::Alternative& alternative : plan.alternatives) {
-    if (alternative.strategy == "hybrid" || alternative.throughput_samples_per_s == 0) continue;
+    if (alternative.strategy == plan::Strategy::Hybrid || alternative.throughput_samples_per_s == 0)
+      continue;
     PlanOptions options;
     options.strategy = alternative.strategy;
     const plan::Plan own = *make_plan(vgg_like(), flat_cluster(3, 1'000'000'000), options).plan;
@@ -316,8 +319,8 @@ profile::Profile eight_layers() {
 }
 
 PlanResult planned(const profile::Profile& profile, const cluster::Cluster& cluster,
-                   const std::string& strategy, PlanOptions options = {}) {
-  options.strategy = strategy;
+                   std::string_view strategy, PlanOptions options = {}) {
+  options.strategy = plan::parse_strategy_choice(strategy);
   return make_plan(profile, cluster, options);
 }
 
@@ -354,8 +357,8 @@ TEST(SynchronousPipelines, LayersThatMakeAllGradientsAtOnceAreNotGuessedAt) {
 
 TEST(SynchronousPipelines, EveryKindGivesAPlanThatItsScheduleRuns) {
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 50);
-  for (const std::string& strategy : synchronous_pipelines()) {
-    const PlanResult result = planned(eight_layers(), cluster, strategy);
+  for (const plan::Strategy strategy : synchronous_pipelines()) {
+    const PlanResult result = planned(eight_layers(), cluster, to_string(strategy));
     ASSERT_TRUE(result.plan.has_value()) << strategy << ": " << result.reason;
     const plan::Plan& plan = *result.plan;
     EXPECT_NO_THROW(plan::validate(plan)) << strategy;
@@ -413,8 +416,8 @@ TEST(SynchronousPipelines, AutoTakesTheBestOfThemUnderFlush) {
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 1000);
   const plan::Plan chosen = *make_plan(eight_layers(), cluster, options).plan;
   EXPECT_EQ(chosen.weights, "flush");
-  for (const std::string& strategy : synchronous_pipelines()) {
-    const auto other = planned(eight_layers(), cluster, strategy, options).plan;
+  for (const plan::Strategy strategy : synchronous_pipelines()) {
+    const auto other = planned(eight_layers(), cluster, to_string(strategy), options).plan;
     ASSERT_TRUE(other.has_value()) << strategy;
     EXPECT_GE(chosen.throughput_samples_per_s, 0.995 * other->throughput_samples_per_s) << strategy;
   }

@@ -47,7 +47,7 @@ double step_ns(const Context& context, const LayerRuns& runs, int cut, const std
 
 Split split_of(const Context& context, const LayerRuns& runs, const Candidate& candidate,
                int replicas) {
-  Split split{schedule::Kind::OneFOneBFlush, schedule::WeightPolicy::Flush, {}, {}, {}};
+  Split split{plan::Strategy::OneFOneBFlush, plan::WeightPolicy::Flush, {}, {}, {}};
   std::vector<int> ends = runs.balanced(candidate.cut, candidate.rest);
   ends.insert(ends.begin(), candidate.cut);
   int begin = 0;

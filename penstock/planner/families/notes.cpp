@@ -13,6 +13,7 @@ namespace penstock::planner {
 
 using plan::Plan;
 using plan::Stage;
+using plan::Strategy;
 
 namespace {
 
@@ -51,10 +52,6 @@ std::string slowest_part(const Context& context, const Plan& plan) {
                      layer_range(stage.layers), format_duration(plan.bottleneck_ns));
 }
 
-bool splits_backward(const Plan& plan) {
-  return plan.strategy.starts_with("zb-") || plan.strategy == "dualpipe-v";
-}
-
 // The share of a replicated stage's time in which it synchronises gradients.
 double sync_share(const Plan& plan, const Stage& stage) {
   const double computing = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
@@ -87,26 +84,21 @@ std::string short_config(const std::string& config) {
 }
 
 std::string name_of(const plan::Alternative& row) {
-  if (row.strategy == "dp") return fmt::format("Data parallelism over {} workers", row.config);
-  if (row.strategy == "serial") return "One worker alone";
+  if (row.strategy == Strategy::DataParallel)
+    return fmt::format("Data parallelism over {} workers", row.config);
+  if (row.strategy == Strategy::Serial) return "One worker alone";
   const std::string config = short_config(row.config);
-  if (row.strategy == "mp") return fmt::format("Model parallelism ({})", config);
-  return fmt::format("{} ({})", row.strategy, config);
+  if (row.strategy == Strategy::ModelParallel) return fmt::format("Model parallelism ({})", config);
+  return fmt::format("{} ({})", to_string(row.strategy), config);
 }
 
 // What holds a family back, as far as that can be said without looking at its rivals.
-std::string weakness(const std::string& strategy, const Plan* plan) {
-  if (strategy == "dp" && plan != nullptr && plan->num_workers() > 1) {
+std::string weakness(Strategy strategy, const Plan* plan) {
+  if (strategy == Strategy::DataParallel && plan != nullptr && plan->num_workers() > 1) {
     return fmt::format("{:.0f} % of its time is gradient synchronisation",
                        100 * sync_share(*plan, plan->stages[0]));
   }
-  if (strategy == "serial") return "one worker does everything";
-  if (strategy == "mp") return "only one micro-batch is under way at a time";
-  if (strategy == "hybrid") return "all wait for the last layers, and for each other at every step";
-  if (strategy == "gpipe" || strategy == "1f1b-flush" || strategy == "eager-1f1b")
-    return "the pipeline drains before every step";
-  if (strategy == "interleaved")
-    return "the pipeline drains before every step, and messages are several times as many";
+  if (!traits(strategy).weakness.empty()) return std::string(traits(strategy).weakness);
   if (plan == nullptr || plan->throughput_samples_per_s <= 0) return "";
   const double reached = plan->throughput_samples_per_s *
                          static_cast<double>(std::max<int64_t>(plan->bottleneck_ns, 1)) /
@@ -127,9 +119,11 @@ std::string ratio_text(double ratio) {
 
 // Why "auto" leaves a faster family alone.
 std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row) {
-  if (row.strategy == "2bw") return "auto does not change how weights are kept: ask for it by name";
-  if (row.strategy == "1f1b" && options.weights == "flush") return "it does not flush";
-  if (row.strategy == "hybrid") return "auto does not pick it: ask for it by name";
+  const plan::StrategyTraits& family = traits(row.strategy);
+  if (default_policy(row.strategy) == plan::WeightPolicy::TwoBuffered)
+    return "auto does not change how weights are kept: ask for it by name";
+  if (!family.flushes() && options.weights == "flush") return "it does not flush";
+  if (family.runs_as != row.strategy) return "auto does not pick it: ask for it by name";
   if (options.straight) return "its stages have replicas";
   if (options.cost_model != "penstock")
     return fmt::format("the cost model {} has the last word", options.cost_model);
@@ -139,10 +133,10 @@ std::string why_not_picked(const PlanOptions& options, const plan::Alternative& 
 }
 
 std::string winning_reason(const Context& context, const Plan& winner, bool fastest) {
-  if (winner.strategy == "serial")
+  if (winner.strategy == Strategy::Serial)
     return context.workers == 1 ? "It is the only worker."
                                 : "More workers would only add messages.";
-  if (winner.strategy == "dp") {
+  if (winner.strategy == Strategy::DataParallel) {
     return fmt::format("{}{:.0f} % of its time is gradient synchronisation.",
                        fastest ? "Plain data parallelism is best: " : "",
                        100 * sync_share(winner, winner.stages[0]));
@@ -186,7 +180,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         fmt::format("Data parallelism: {:.0f} % of its time is gradient synchronisation.",
                     100 * sync_share(plan, plan.stages[0])));
   }
-  if (context.guesses_split && splits_backward(plan)) {
+  if (context.guesses_split && traits(plan.strategy).splits_backward) {
     notes.push_back(
         "The profile does not say how long the weights' gradients take: they count as half the "
         "backward pass of layers with weights.");
@@ -201,7 +195,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   }
   const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
                               static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
-  const bool overlaps = plan.strategy == "1f1b" || plan.strategy == "2bw";
+  const bool overlaps = !traits(plan.strategy).flushes();
   if (overlaps && plan.throughput_samples_per_s < kNearSteady * steady_per_s) {
     notes.push_back(
         fmt::format("Simulated, it reaches {:.0f} % of what its slowest part allows: with {} in "
@@ -217,7 +211,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
                         : "The cuts are too many to try them all",
                     plan.shares_workers() ? "worker" : "part", 100 * plan.optimality_gap));
   }
-  if (plan.weights != to_string(schedule::WeightPolicy::Flush) &&
+  if (plan.weights != to_string(plan::WeightPolicy::Flush) &&
       ties_stages(context.profile.graph, plan)) {
     notes.push_back(fmt::format(
         "Warning: stages share weights, so it cannot be trained with weights {}, only with flush.",
@@ -260,7 +254,7 @@ std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<Fam
     const plan::Alternative& entry = row.entry;
     if (entry.strategy == winner.strategy) continue;
     if (entry.throughput_samples_per_s <= 0) {
-      notes.push_back(fmt::format("Left out: {}: {}.", entry.strategy, entry.note));
+      notes.push_back(fmt::format("Left out: {}: {}.", to_string(entry.strategy), entry.note));
       continue;
     }
     const bool faster = entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
@@ -268,9 +262,9 @@ std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<Fam
         faster && !automatic ? entry.note.substr(0, entry.note.find(':')) : entry.note;
     notes.push_back(fmt::format("{} {}{}", name_of(entry), note, note.ends_with('.') ? "" : "."));
     if (entry.micro_batches != winner.micro_batches && entry.micro_batches > 0) {
-      other_steps +=
-          fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ",
-                      saturating_mul(entry.micro_batches, winner.micro_batch_size), entry.strategy);
+      other_steps += fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ",
+                                 saturating_mul(entry.micro_batches, winner.micro_batch_size),
+                                 to_string(entry.strategy));
     }
   }
   if (!other_steps.empty()) {

@@ -56,19 +56,20 @@ std::string recomputing(const Split& split) {
 
 }  // namespace
 
-std::string does_not_fit(const Context& context, schedule::Kind kind) {
-  return fmt::format("no {} plan for {} workers fits into {}", to_string(kind), context.workers,
+std::string does_not_fit(const Context& context, plan::Strategy strategy) {
+  return fmt::format("no {} plan for {} workers fits into {}", to_string(strategy), context.workers,
                      available(context));
 }
 
 std::string why_nothing_fits(const Context& context, SplitFinder& finder, const Family& family) {
   const auto least = finder.least(family);
-  if (!least) return does_not_fit(context, family.kind) + ": it would need more than 2^63 bytes";
+  if (!least)
+    return does_not_fit(context, family.strategy) + ": it would need more than 2^63 bytes";
   // Where the cuts are too many to try them all, another plan may yet fit.
   const std::string verdict =
-      least->proven ? does_not_fit(context, family.kind)
+      least->proven ? does_not_fit(context, family.strategy)
                     : fmt::format("found no {} plan for {} workers that fits into {}",
-                                  to_string(family.kind), context.workers, available(context));
+                                  to_string(family.strategy), context.workers, available(context));
   const auto most = std::max_element(least->stage_bytes.begin(), least->stage_bytes.end()) -
                     least->stage_bytes.begin();
   return fmt::format("{}: the least {} is {} ({} bytes, split {}{}); {}", verdict,
@@ -88,7 +89,7 @@ std::string over_limit(const Context& context, const Split& split, const plan::P
   }
   if (binding == plan.stages.size()) return "";
   const int64_t needed = plan.stages[binding].memory_bytes;
-  return fmt::format("{}: split {} needs {} ({} bytes); {}", does_not_fit(context, split.kind),
+  return fmt::format("{}: split {} needs {} ({} bytes); {}", does_not_fit(context, split.strategy),
                      config_of(split), format_bytes(needed), needed,
                      binding_place(context, split, binding));
 }

@@ -9,7 +9,7 @@
 namespace penstock::planner {
 
 /// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
-std::string does_not_fit(const Context& context, schedule::Kind kind);
+std::string does_not_fit(const Context& context, plan::Strategy strategy);
 
 /// The same with the least memory that would do, its split, the stage that binds and the layer in
 /// it that needs most.

@@ -9,11 +9,13 @@
 
 namespace penstock::planner {
 
-using schedule::Kind;
+using plan::Strategy;
 
 namespace {
 
-bool is_single_stage(Kind kind) { return kind == Kind::Serial || kind == Kind::DataParallel; }
+bool is_single_stage(Strategy strategy) {
+  return traits(strategy).extent != plan::Extent::Pipeline;
+}
 
 // The first worker of the fastest device, or of the largest one where there is a memory limit that
 // not all can keep.
@@ -38,26 +40,16 @@ int best_single_worker(const Context& context, int64_t needed_bytes) {
 // The next family down in what a worker keeps, by the memory model: fewer micro-batches in flight,
 // or fewer weight versions.
 std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
-  switch (family.kind) {
-    case Kind::ZbH2:
-      family.kind = Kind::ZbH1;
-      return family;
-    case Kind::EagerOneFOneB:
-      if (family.slack < 2) break;
-      family.slack /= 2;
-      return family;
-    case Kind::GPipe:
-      if (micro_batches > 0) break;
-      return std::nullopt;
-    case Kind::ZbH1:
-    case Kind::OneFOneB:
-    case Kind::TwoBuffered:
-      break;
-    default:
-      return std::nullopt;
+  const plan::StrategyTraits& row = traits(family.strategy);
+  if (row.takes_slack && family.slack >= 2) {
+    family.slack /= 2;
+    return family;
   }
-  family.kind = Kind::OneFOneBFlush;
-  family.policy = schedule::WeightPolicy::Flush;
+  // While the step is not known, the memory model counts one round of it.
+  const bool not_known = row.in_flight == plan::InFlight::All && micro_batches == 0;
+  if (row.lighter == family.strategy || not_known) return std::nullopt;
+  family.strategy = row.lighter;
+  family.policy = default_policy(row.lighter);
   family.slack = 0;
   return family;
 }
@@ -65,9 +57,9 @@ std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
 }  // namespace
 
 void name_single_stage(Split& split) {
-  if (split.stages.size() > 1 || split.policy != default_policy(split.kind)) return;
-  split.kind = split.places[0].count == 1 ? Kind::Serial : Kind::DataParallel;
-  split.policy = default_policy(split.kind);
+  if (split.stages.size() > 1 || split.policy != default_policy(split.strategy)) return;
+  split.strategy = split.places[0].count == 1 ? Strategy::Serial : Strategy::DataParallel;
+  split.policy = default_policy(split.strategy);
 }
 
 SplitFinder::SplitFinder(const Context& context)
@@ -78,7 +70,7 @@ SplitFinder::SplitFinder(const Context& context)
 }
 
 std::optional<FoundSplit> SplitFinder::best(const Family& family) {
-  if (is_single_stage(family.kind)) return FoundSplit{single_stage(family), 0, 0};
+  if (is_single_stage(family.strategy)) return FoundSplit{single_stage(family), 0, 0};
   const int64_t usual = search_micro_batches(family);
   const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
     Split split = split_of(family, *best.states, *best.partition);
@@ -110,9 +102,9 @@ std::optional<LeastSplit> SplitFinder::least(const Family& family) {
 
 // A flushed pipeline holds the micro-batches of one step at most, so a shorter step needs less.
 bool SplitFinder::may_shorten_steps(const Family& family) const {
-  const bool is_flushed_pipeline = !is_single_stage(family.kind) &&
-                                   family.kind != Kind::ModelParallel &&
-                                   default_policy(family.kind) == schedule::WeightPolicy::Flush;
+  const plan::StrategyTraits& row = traits(family.strategy);
+  const bool is_flushed_pipeline =
+      !is_single_stage(family.strategy) && !row.is_sequential() && row.flushes();
   return context_.options.micro_batches == 0 && is_flushed_pipeline;
 }
 
@@ -120,17 +112,17 @@ bool SplitFinder::may_shorten_steps(const Family& family) const {
 // known, or 0, one round of each stage.
 int64_t SplitFinder::search_micro_batches(const Family& family) const {
   if (context_.options.micro_batches > 0) return context_.options.micro_batches;
-  if (family.straight && family.kind != Kind::OneFOneB && family.kind != Kind::TwoBuffered) {
+  if (family.straight && traits(family.strategy).flushes()) {
     const std::vector<int> ones(
         static_cast<size_t>(std::min(context_.workers, context_.profile.graph.num_layers())), 1);
-    return chosen_micro_batches(context_, family.kind, ones);
+    return chosen_micro_batches(context_, family.strategy, ones);
   }
   const int64_t most = context_.most_micro_batches();
   return most < context_.workers ? most : 0;
 }
 
 MemoryModel SplitFinder::memory_model_of(const Family& family, int64_t micro_batches) const {
-  return memory_model(context_, family.kind, family.policy, micro_batches, family.slack,
+  return memory_model(context_, family.strategy, family.policy, micro_batches, family.slack,
                       context_.options.gradient_groups);
 }
 
@@ -167,10 +159,10 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
     at_least_ns = std::max(at_least_ns, lighter->lower_bound_ns);
   }
   double expected_ns = 0;
-  if (family.kind == Kind::OneFOneBFlush) {
+  if (family.strategy == Strategy::OneFOneBFlush) {
     Family heavier = family;
-    heavier.kind = Kind::OneFOneB;
-    heavier.policy = default_policy(heavier.kind);
+    heavier.strategy = Strategy::OneFOneB;
+    heavier.policy = default_policy(heavier.strategy);
     const BoundedPartition* known = known_limited(heavier, micro_batches);
     if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
   }
@@ -280,7 +272,7 @@ std::vector<std::vector<LayerId>> SplitFinder::stages_of(const CutStates& states
 
 Split SplitFinder::split_of(const Family& family, const CutStates& states,
                             const Partition& partition) const {
-  Split split{family.kind, family.policy, stages_of(states, partition), partition.places,
+  Split split{family.strategy, family.policy, stages_of(states, partition), partition.places,
               partition.recompute};
   split.slack = family.slack;
   return split;
@@ -354,14 +346,14 @@ std::vector<std::vector<LayerId>> SplitFinder::stages_along_order(int stages, in
 }
 
 Split SplitFinder::single_stage(const Family& family) const {
-  Split split{family.kind,
+  Split split{family.strategy,
               family.policy,
               {std::vector<LayerId>(context_.layers.size())},
               {{0, context_.workers}},
               {false}};
   for (size_t l = 0; l < context_.layers.size(); ++l)
     split.stages[0][l] = LayerId{static_cast<int32_t>(l)};
-  if (family.kind == Kind::Serial) {
+  if (family.strategy == Strategy::Serial) {
     const MemoryModel memory = memory_model_of(family, 1);
     const StageMemory stage = stage_memory(context_, split.stages[0], 0, 0, false);
     split.places[0] = {best_single_worker(context_, memory.stage_bytes(stage, 1, 1)), 1};

@@ -9,7 +9,7 @@
 //
 //   SplitFinder finder(context);
 //   const auto found = finder.best(
-//       {.kind = schedule::Kind::GPipe, .policy = schedule::WeightPolicy::Flush, .straight =
+//       {.strategy = plan::Strategy::GPipe, .policy = plan::WeightPolicy::Flush, .straight =
 //       true});
 #pragma once
 
@@ -27,8 +27,8 @@ namespace penstock::planner {
 
 /// What to look for: a schedule kind and the splits that count as its own.
 struct Family {
-  schedule::Kind kind = schedule::Kind::OneFOneB;
-  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  plan::Strategy strategy = plan::Strategy::OneFOneB;
+  plan::WeightPolicy policy = plan::WeightPolicy::Stash;
   bool straight = false;  ///< one worker per stage
   /// Then it becomes dp or serial, where the policy is the kind's own.
   bool may_be_single_stage = false;

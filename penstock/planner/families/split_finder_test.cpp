@@ -10,21 +10,23 @@
 namespace penstock::planner {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 using testing_graphs::between;
 
 Family random_family(Rng& rng) {
-  const Kind kinds[] = {Kind::OneFOneB,      Kind::OneFOneBFlush, Kind::TwoBuffered, Kind::GPipe,
-                        Kind::EagerOneFOneB, Kind::ZbH1,          Kind::ZbH2};
+  const Strategy kinds[] = {Strategy::OneFOneB, Strategy::OneFOneBFlush, Strategy::TwoBuffered,
+                            Strategy::GPipe,    Strategy::EagerOneFOneB, Strategy::ZbH1,
+                            Strategy::ZbH2};
   Family family;
-  family.kind = kinds[rng.below(std::size(kinds))];
-  family.policy = default_policy(family.kind);
+  family.strategy = kinds[rng.below(std::size(kinds))];
+  family.policy = default_policy(family.strategy);
   const WeightPolicy others[] = {WeightPolicy::Latest, WeightPolicy::VerticalSync};
-  if (family.kind == Kind::OneFOneB && rng.below(3) == 0) family.policy = others[rng.below(2)];
+  if (family.strategy == Strategy::OneFOneB && rng.below(3) == 0)
+    family.policy = others[rng.below(2)];
   family.straight = rng.below(3) != 0;
   family.may_be_single_stage = rng.below(2) == 0;
-  if (family.kind == Kind::EagerOneFOneB) family.slack = between(rng, 1, 8);
+  if (family.strategy == Strategy::EagerOneFOneB) family.slack = between(rng, 1, 8);
   return family;
 }
 
@@ -59,18 +61,18 @@ TEST(SplitFinder, FindsTheSameWhateverItWasAskedBefore) {
       const auto split = experienced.best(family);
       const auto fresh = SplitFinder(context).best(family);
       ASSERT_EQ(split.has_value(), fresh.has_value())
-          << "seed " << seed << ' ' << to_string(family.kind);
+          << "seed " << seed << ' ' << to_string(family.strategy);
       (split ? found : nothing) += 1;
       if (!split) continue;
       EXPECT_EQ(split->micro_batches, fresh->micro_batches)
-          << "seed " << seed << ' ' << to_string(family.kind);
+          << "seed " << seed << ' ' << to_string(family.strategy);
       EXPECT_EQ(split->split.stages, fresh->split.stages)
-          << "seed " << seed << ' ' << to_string(family.kind);
+          << "seed " << seed << ' ' << to_string(family.strategy);
       EXPECT_EQ(split->split.places, fresh->split.places)
-          << "seed " << seed << ' ' << to_string(family.kind);
+          << "seed " << seed << ' ' << to_string(family.strategy);
       EXPECT_EQ(split->split.recompute, fresh->split.recompute)
-          << "seed " << seed << ' ' << to_string(family.kind);
-      EXPECT_EQ(split->split.kind, fresh->split.kind) << "seed " << seed;
+          << "seed " << seed << ' ' << to_string(family.strategy);
+      EXPECT_EQ(split->split.strategy, fresh->split.strategy) << "seed " << seed;
     }
   }
   EXPECT_GT(found, 1'000);
@@ -96,7 +98,7 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
     ++compared;
     const plan::Plan plan = price(context, found->split, found->micro_batches);
     EXPECT_GE(static_cast<double>(plan.bottleneck_ns), least_ns - 1)
-        << "seed " << seed << ' ' << to_string(family.kind);
+        << "seed " << seed << ' ' << to_string(family.strategy);
   }
   EXPECT_GT(compared, 60);
 }

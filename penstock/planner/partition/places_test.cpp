@@ -63,15 +63,15 @@ Case random_case(uint64_t seed, const Shape& shape) {
   result.straight = shape.straight;
   result.at_least_two_stages = rng.below(4) == 0;
   result.use_all_workers = shape.all_workers;
-  const schedule::Kind kinds[] = {schedule::Kind::OneFOneB, schedule::Kind::OneFOneB,
-                                  schedule::Kind::OneFOneBFlush, schedule::Kind::GPipe};
-  const schedule::Kind kind = kinds[rng.below(4)];
+  const plan::Strategy kinds[] = {plan::Strategy::OneFOneB, plan::Strategy::OneFOneB,
+                                  plan::Strategy::OneFOneBFlush, plan::Strategy::GPipe};
+  const plan::Strategy kind = kinds[rng.below(4)];
   const Recompute recomputes[] = {Recompute::Never, Recompute::Always, Recompute::Auto,
                                   Recompute::Auto};
   result.recompute = recomputes[rng.below(4)];
   result.memory = {
-      .kind = kind,
-      .policy = schedule::default_policy(kind),
+      .strategy = kind,
+      .policy = plan::default_policy(kind),
       .limit_bytes = shape.limited_memory && rng.below(3) > 0 ? between(rng, 50, 900) : 0,
       .micro_batches = rng.below(2) == 0 ? 0 : between(rng, 1, 12),
       .max_workers = result.workers};

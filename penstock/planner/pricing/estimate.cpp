@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "penstock/schedule/generate.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
 namespace penstock::planner {
 
 using plan::Plan;
-using schedule::Kind;
+using plan::StrategyTraits;
 
 namespace {
 
@@ -21,9 +20,9 @@ struct Copies {
   int64_t chunks = 1;         ///< stages of one worker
   int64_t micro_batches = 1;  ///< of one copy and step, at most
 
-  Copies(Kind kind, const Plan& plan) {
+  explicit Copies(const Plan& plan) {
     replicas = plan.stages.front().replicas;
-    count = kind == Kind::Chimera ? std::max<int64_t>(replicas / 2, 1) : replicas;
+    count = std::max<int64_t>(replicas / traits(plan.strategy).replicas_per_copy(), 1);
     workers = std::max<int64_t>(plan.num_workers() / count, 1);
     chunks = std::max<int64_t>(
         static_cast<int64_t>(plan.worker_of_replica.size()) / std::max(plan.num_workers(), 1), 1);
@@ -32,23 +31,24 @@ struct Copies {
 };
 
 // Time per micro-batch, from the slowest part and the number of stages.
-double estimated_ns(const Plan& plan, Kind kind) {
+double estimated_ns(const Plan& plan) {
+  const StrategyTraits& row = traits(plan.strategy);
   const auto slowest_ns = static_cast<double>(plan.bottleneck_ns);
   const auto stages = static_cast<double>(plan.stages.size());
-  if (kind == Kind::ModelParallel) {
+  if (row.is_sequential()) {
     double all_ns = 0;
     for (const plan::Stage& stage : plan.stages) all_ns += static_cast<double>(stage.compute_ns());
     // The others run their forward pass again while the stages behind them work.
     all_ns += static_cast<double>(plan.stages.back().work_ns() - plan.stages.back().compute_ns());
     return std::max(all_ns, slowest_ns);
   }
-  if (default_policy(kind) != schedule::WeightPolicy::Flush || stages == 1) return slowest_ns;
+  if (!row.flushes() || stages == 1) return slowest_ns;
   // Filling and draining take as long as one micro-batch for each further stage, once per step.
   // With several stages per worker, as long as one of them for each further worker, in all copies
   // at once.
   double filling = stages - 1;
-  if (is_chunked(kind)) {
-    const Copies copies(kind, plan);
+  if (row.is_chunked()) {
+    const Copies copies(plan);
     filling = static_cast<double>((copies.workers - 1) * copies.count) /
               static_cast<double>(copies.chunks);
   }
@@ -57,44 +57,20 @@ double estimated_ns(const Plan& plan, Kind kind) {
 
 // A flushed step is over when all of it is done; without flushes a micro-batch passes every stage
 // while the others do as much.
-double estimated_latency_ns(const Plan& plan, Kind kind, double micro_batch_ns) {
-  const bool flushed = default_policy(kind) == schedule::WeightPolicy::Flush;
+double estimated_latency_ns(const Plan& plan, double micro_batch_ns) {
   const int64_t waits_for =
-      flushed ? plan.micro_batches
-              : std::max(plan.micro_batches, 2 * static_cast<int64_t>(plan.stages.size()) - 1);
+      traits(plan.strategy).flushes()
+          ? plan.micro_batches
+          : std::max(plan.micro_batches, 2 * static_cast<int64_t>(plan.stages.size()) - 1);
   return micro_batch_ns * static_cast<double>(waits_for);
-}
-
-// The most micro-batches that worker `rank` of a copy keeps, summed over its stages: those of the
-// generators' headers.
-int64_t most_kept(Kind kind, const Copies& copies, int64_t rank) {
-  const int64_t p = copies.workers;
-  switch (kind) {
-    case Kind::Interleaved: {
-      // Some copies have one micro-batch less.
-      int64_t group = p;
-      for (const int64_t m : {copies.micro_batches - 1, copies.micro_batches}) {
-        if (m > p && m < 2 * p) group = m;
-      }
-      return (copies.chunks - 1) * group + 2 * (p - 1 - rank) + 1;
-    }
-    case Kind::ZbV:
-      return 2 * p;
-    case Kind::DualPipeV:
-      return 2 * p + 1;
-    case Kind::Chimera:
-      return p;
-    default:
-      return saturating_mul(copies.chunks, copies.micro_batches);
-  }
 }
 
 // Of one worker that holds these stages.
 int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
                      const std::vector<StageMemory>& memories, const std::vector<size_t>& stages) {
-  const bool splits_backward = is_v(model.kind);
-  const int64_t share =
-      model.kind == Kind::Chimera ? ceil_div(copies.micro_batches, 2) : copies.micro_batches;
+  const StrategyTraits& row = traits(model.strategy);
+  const bool splits_backward = row.splits_backward;
+  const int64_t share = ceil_div(copies.micro_batches, row.replicas_per_copy());
   int64_t bytes = 0;
   int64_t largest = 0;  // of what is kept of one micro-batch
   int64_t all = 0;      // everything that a step keeps
@@ -113,8 +89,11 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
     largest = std::max(largest, kept);
     all = saturating_add(all, saturating_mul(share, kept));
   }
-  const auto rank = static_cast<int64_t>(stages.front());
-  const int64_t in_flight = saturating_mul(most_kept(model.kind, copies, rank), largest);
+  const int64_t kept = row.most_kept({.workers = copies.workers,
+                                      .rank = static_cast<int64_t>(stages.front()),
+                                      .chunks = copies.chunks,
+                                      .micro_batches = copies.micro_batches});
+  const int64_t in_flight = saturating_mul(kept, largest);
   return saturating_add(bytes, saturating_add(std::min(in_flight, all), remade));
 }
 
@@ -125,7 +104,7 @@ void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMem
   for (size_t s = 0; s < worker_of_replica.size(); ++s) {
     for (const int worker : worker_of_replica[s]) held[static_cast<size_t>(worker)].push_back(s);
   }
-  const Copies copies(model.kind, plan);
+  const Copies copies(plan);
   for (const std::vector<size_t>& stages : held) {
     const int64_t bytes = worker_bytes(model, copies, memories, stages);
     for (const size_t s : stages)
@@ -147,10 +126,10 @@ void estimate_memory(const MemoryModel& model, const std::vector<StageMemory>& m
 
 void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
               Plan& plan) {
-  const double micro_batch_ns = std::max(estimated_ns(plan, split.kind), 1.0);
+  const double micro_batch_ns = std::max(estimated_ns(plan), 1.0);
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
-  plan.latency_ns = nearest(estimated_latency_ns(plan, split.kind, micro_batch_ns));
-  const MemoryModel model = memory_model(context, split.kind, split.policy, plan.micro_batches,
+  plan.latency_ns = nearest(estimated_latency_ns(plan, micro_batch_ns));
+  const MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
                                          split.slack, gradient_groups(context, split));
   if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);

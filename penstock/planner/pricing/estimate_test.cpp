@@ -10,7 +10,7 @@
 namespace penstock::planner {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using testing::Contains;
 using testing::HasSubstr;
 using testing_graphs::between;
@@ -26,7 +26,7 @@ profile::Profile equal_layers(int layers, int64_t forward_ns = 1'000'000) {
 plan::Plan straight_plan(int workers, const std::string& strategy, int64_t micro_batches,
                          int layers, int64_t slack = -1) {
   PlanOptions options;
-  options.strategy = strategy;
+  options.strategy = plan::parse_strategy_choice(strategy);
   options.straight = true;
   options.micro_batches = micro_batches;
   options.slack = slack;
@@ -38,9 +38,9 @@ plan::Plan straight_plan(int workers, const std::string& strategy, int64_t micro
 }
 
 // One layer per stage, and what a generator wants of worker_of_replica.
-Split split_of(Kind kind, const std::vector<bool>& recompute, int replicas, int chunks) {
+Split split_of(Strategy kind, const std::vector<bool>& recompute, int replicas, int chunks) {
   Split split;
-  split.kind = kind;
+  split.strategy = kind;
   split.policy = default_policy(kind);
   for (size_t s = 0; s < recompute.size(); ++s) {
     split.stages.push_back({LayerId{static_cast<int32_t>(s)}});
@@ -48,7 +48,7 @@ Split split_of(Kind kind, const std::vector<bool>& recompute, int replicas, int 
   }
   split.recompute = recompute;
   split.worker_of_replica =
-      with_placement(kind, {.replicas = split.replicas()}, chunks).worker_of_replica;
+      schedule::with_placement(kind, {.replicas = split.replicas()}, chunks).worker_of_replica;
   return split;
 }
 
@@ -74,7 +74,7 @@ TEST(Estimate, LongStepsOfWorkersWithSeveralStagesStillHaveTheirMemory) {
   const cluster::Cluster cluster = flat_cluster(128, 1'000'000'000'000);
   const PlanOptions options;
   const Context context(profile, cluster, options);
-  for (const Kind kind : {Kind::Interleaved, Kind::ZbV, Kind::DualPipeV}) {
+  for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV}) {
     const plan::Plan plan = price(context, split_of(kind, std::vector<bool>(256), 1, 2), 4'000);
     plan::validate(plan);
     EXPECT_THAT(plan.notes, Contains(HasSubstr("too large to be simulated")));
@@ -90,7 +90,7 @@ TEST(Estimate, InterleavedWithOneStagePerWorkerHasNoHosts) {
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000);
   const PlanOptions options;
   const Context context(profile, cluster, options);
-  Split split = split_of(Kind::Interleaved, std::vector<bool>(4), 1, 2);
+  Split split = split_of(Strategy::Interleaved, std::vector<bool>(4), 1, 2);
   split.worker_of_replica.clear();
   for (int s = 0; s < 4; ++s) split.places[static_cast<size_t>(s)] = {s, 1};
   const plan::Plan plan = price(context, split, 1'000'000);
@@ -104,17 +104,18 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
   int cases = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
-    const Kind kinds[] = {Kind::Interleaved, Kind::ZbV, Kind::DualPipeV, Kind::Chimera};
-    const Kind kind = kinds[seed % 4];
+    const Strategy kinds[] = {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV,
+                              Strategy::Chimera};
+    const Strategy kind = kinds[seed % 4];
     const int chunks =
-        kind == Kind::Interleaved ? static_cast<int>(between(rng, 2, 3)) : default_chunks(kind);
+        kind == Strategy::Interleaved ? static_cast<int>(between(rng, 2, 3)) : traits(kind).chunks;
     const int stages =
-        static_cast<int>(between(rng, 2, 5)) * (kind == Kind::Interleaved ? chunks : 2);
+        static_cast<int>(between(rng, 2, 5)) * (kind == Strategy::Interleaved ? chunks : 2);
     const int copies = static_cast<int>(between(rng, 1, 2));
     std::vector<bool> recompute;
     for (int s = 0; s < stages; ++s) recompute.push_back(rng.below(4) == 0);
     const Split split =
-        split_of(kind, recompute, kind == Kind::Chimera ? 2 * copies : copies, chunks);
+        split_of(kind, recompute, kind == Strategy::Chimera ? 2 * copies : copies, chunks);
     const profile::Profile profile = equal_layers(stages);
     const cluster::Cluster cluster = flat_cluster(split.num_workers(), 1'000'000'000'000);
     const PlanOptions options;
@@ -148,7 +149,7 @@ TEST(Estimate, RecomputationIsWork) {
   const PlanOptions options;
   const Context context(profile, cluster, options);
   Split split;
-  split.kind = Kind::ModelParallel;
+  split.strategy = Strategy::ModelParallel;
   split.policy = schedule::WeightPolicy::Flush;
   for (int s = 0; s < 4; ++s) {
     split.stages.push_back({LayerId{s}});

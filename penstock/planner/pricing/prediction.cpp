@@ -13,7 +13,7 @@
 namespace penstock::planner {
 
 using plan::Plan;
-using schedule::Kind;
+using plan::Strategy;
 using schedule::Op;
 using schedule::ScheduleShape;
 
@@ -84,24 +84,24 @@ struct Simulated {
   Simulated(const Context& context, const Split& split, const Plan& plan)
       : shape(schedule::shape_of(plan, 1)),
         costs(simulate::costs_of(plan, gradient_groups(context, split))),
-        kind(schedule::kind_of(plan)) {
+        strategy(plan.strategy) {
     shape.global_norm = context.options.global_norm;
     for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   }
 
-  bool written() const { return !schedule::LazySchedule::can_make(kind, shape); }
+  bool written() const { return !schedule::LazySchedule::can_make(strategy, shape); }
 
   simulate::Result run(int64_t micro_batches, bool keep_timeline) const {
     ScheduleShape longer = shape;
     longer.micro_batches = micro_batches;
     simulate::Options options;
     options.keep_timeline = keep_timeline;
-    return simulate::PlannedSchedule(kind, longer, links).simulate(costs, options);
+    return simulate::PlannedSchedule(strategy, longer, links).simulate(costs, options);
   }
 
   ScheduleShape shape;
   simulate::Costs costs;
-  Kind kind;
+  Strategy strategy;
   std::vector<schedule::StageLink> links;
 };
 
@@ -190,7 +190,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
              Plan& plan) {
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
   const Simulated simulation(context, split, plan);
-  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
+  schedule::check_runs(split.strategy, simulation.shape, INT64_MAX);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) {
     estimate(context, split, memories, plan);
@@ -206,7 +206,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
 void predict_roughly(const Context& context, const Split& split,
                      const std::vector<int64_t>& cut_bytes, Plan& plan) {
   const Simulated simulation(context, split, plan);
-  schedule::check_runs(split.kind, simulation.shape, INT64_MAX);
+  schedule::check_runs(split.strategy, simulation.shape, INT64_MAX);
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
   if (micro_batches == 0) return estimate(context, split, memories, plan);

@@ -16,7 +16,7 @@
 namespace penstock::planner {
 
 using plan::Plan;
-using schedule::Kind;
+using plan::Strategy;
 using schedule::ScheduleShape;
 
 namespace {
@@ -25,8 +25,6 @@ namespace {
 constexpr int64_t kLongestChosenStep = 1'024;
 
 int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
-
-bool is_flushed(Kind kind) { return default_policy(kind) == schedule::WeightPolicy::Flush; }
 
 int64_t unit_of(const std::vector<int>& replicas) {
   return common_multiple(replicas, kLongestChosenStep)
@@ -148,42 +146,26 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
   return least;
 }
 
-int64_t chosen_micro_batches(Kind kind, const std::vector<int>& replicas) {
+int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas) {
+  const plan::StrategyTraits& row = traits(strategy);
+  if (row.extent != plan::Extent::Pipeline) return replicas.front();
+  if (row.is_sequential()) return 1;
   const int64_t unit = unit_of(replicas);
-  switch (kind) {
-    case Kind::Serial:
-    case Kind::ModelParallel:
-      return 1;
-    case Kind::DataParallel:
-      return replicas.front();
-    case Kind::GPipe:
-    case Kind::OneFOneBFlush:
-    case Kind::EagerOneFOneB:
-    case Kind::Interleaved:
-    case Kind::ZbH1:
-    case Kind::ZbH2:
-    case Kind::ZbV:
-    case Kind::DualPipeV:
-    case Kind::Chimera:
-      return round_up(4 * static_cast<int64_t>(replicas.size()), unit);
-    case Kind::TwoBuffered: {
-      const ScheduleShape shape{.replicas = replicas,
-                                .micro_batches = 1,
-                                .accumulate = 1,
-                                .policy = default_policy(kind)};
-      return round_up(pipeline_depth(shape), unit);
-    }
-    case Kind::OneFOneB:
-    case Kind::ForwardOnly:
-      return unit;
-  }
-  return unit;
+  if (!row.trains) return unit;
+  if (row.flushes()) return round_up(4 * static_cast<int64_t>(replicas.size()), unit);
+  if (default_policy(strategy) != plan::WeightPolicy::TwoBuffered) return unit;
+  const ScheduleShape shape{.replicas = replicas,
+                            .micro_batches = 1,
+                            .accumulate = 1,
+                            .policy = plan::WeightPolicy::TwoBuffered};
+  return round_up(pipeline_depth(shape), unit);
 }
 
-int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vector<int>& replicas) {
-  const int64_t chosen = chosen_micro_batches(kind, replicas);
+int64_t chosen_micro_batches(const Context& context, Strategy strategy,
+                             const std::vector<int>& replicas) {
+  const int64_t chosen = chosen_micro_batches(strategy, replicas);
   const int64_t most = std::min(context.most_micro_batches(), kMaxMicroBatchesPerStep);
-  if (context.options.mini_batch == 0 || !is_flushed(kind))
+  if (context.options.mini_batch == 0 || !traits(strategy).flushes())
     return std::min(chosen, context.most_micro_batches());
   const int64_t unit = unit_of(replicas);
   return most < unit ? most : most / unit * unit;
@@ -191,17 +173,17 @@ int64_t chosen_micro_batches(const Context& context, Kind kind, const std::vecto
 
 int64_t chosen_micro_batches(const Context& context, const Split& split) {
   const std::vector<int> replicas = split.replicas();
-  if (!is_chunked(split.kind) || context.options.mini_batch > 0)
-    return chosen_micro_batches(context, split.kind, replicas);
-  const int64_t copies =
-      std::max(split.kind == Kind::Chimera ? replicas.front() / 2 : replicas.front(), 1);
+  const plan::StrategyTraits& row = traits(split.strategy);
+  if (!row.is_chunked() || context.options.mini_batch > 0)
+    return chosen_micro_batches(context, split.strategy, replicas);
+  const int64_t copies = std::max(replicas.front() / row.replicas_per_copy(), 1);
   const int64_t wanted = round_up(4 * ceil_div(split.num_workers(), copies), unit_of(replicas));
   return std::min(wanted, context.most_micro_batches());
 }
 
-MemoryModel memory_model(const Context& context, Kind kind, schedule::WeightPolicy policy,
+MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
                          int64_t micro_batches, int64_t slack, int64_t gradient_groups) {
-  return {.kind = kind,
+  return {.strategy = strategy,
           .policy = policy,
           .limit_bytes = context.options.memory_limit_bytes,
           .micro_batches = micro_batches,
@@ -239,7 +221,7 @@ std::vector<StageMemory> stage_memories(const Context& context, const Split& spl
 Priced price_parts(const Context& context, const Split& split, int64_t micro_batches) {
   Plan plan;
   plan.model = context.profile.model;
-  plan.strategy = to_string(split.kind);
+  plan.strategy = split.strategy;
   plan.weights = to_string(split.policy);
   plan.cost_model = context.model->name();
   plan.sync = to_string(context.model->sync());
@@ -259,7 +241,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   }
   // Of a worker that holds several stages, those of the pipeline that its first one begins.
   MemoryModel memory =
-      memory_model(context, split.kind, split.policy, plan.micro_batches, split.slack, 0);
+      memory_model(context, split.strategy, split.policy, plan.micro_batches, split.slack, 0);
   memory.max_workers = plan.num_workers();
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());

@@ -14,8 +14,8 @@ namespace penstock::planner {
 
 /// A split of the layers with what is needed to run it.
 struct Split {
-  schedule::Kind kind = schedule::Kind::OneFOneB;
-  schedule::WeightPolicy policy = schedule::WeightPolicy::Stash;
+  plan::Strategy strategy = plan::Strategy::OneFOneB;
+  plan::WeightPolicy policy = plan::WeightPolicy::Stash;
   std::vector<std::vector<LayerId>> stages;
   /// One per stage, disjoint; with `worker_of_replica`: where its workers stand in them.
   std::vector<cluster::WorkerRange> places;
@@ -38,19 +38,19 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
 /// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
 /// of it that reaches the depth for 2bw, and that reaches four per stage for the synchronous
 /// pipelines. Where the multiple would be absurd, as many as there are workers.
-int64_t chosen_micro_batches(schedule::Kind kind, const std::vector<int>& replicas);
+int64_t chosen_micro_batches(plan::Strategy strategy, const std::vector<int>& replicas);
 
 /// The same within the user's mini-batch, all of which the synchronous kinds use.
-int64_t chosen_micro_batches(const Context& context, schedule::Kind kind,
+int64_t chosen_micro_batches(const Context& context, plan::Strategy strategy,
                              const std::vector<int>& replicas);
 
 /// The same for a split: where workers hold several stages, four per worker of one copy of the
 /// pipeline, as for stages with one worker each.
 int64_t chosen_micro_batches(const Context& context, const Split& split);
 
-/// The memory model that a search for plans of this kind uses. `gradient_groups` as
+/// The memory model that a search for plans of this strategy uses. `gradient_groups` as
 /// MemoryModel::gradient_groups.
-MemoryModel memory_model(const Context& context, schedule::Kind kind, schedule::WeightPolicy policy,
+MemoryModel memory_model(const Context& context, plan::Strategy strategy, plan::WeightPolicy policy,
                          int64_t micro_batches, int64_t slack, int64_t gradient_groups);
 
 /// The groups that gradients are counted in: at least the user's, as many as suit all replicas; 0:

@@ -84,14 +84,14 @@ std::string history_note(const ReportInput& input) {
                                shortened(found, 60), shortened(expected, 60));
   };
   compare_names("model", input.history->model, input.plan.model);
-  compare_names("strategy", input.history->strategy, input.plan.strategy);
+  compare_names("strategy", input.history->strategy, std::string(to_string(input.plan.strategy)));
   return differences.empty() ? ""
                              : fmt::format("The history belongs to another run:{}.", differences);
 }
 
 std::string page_title(const plan::Plan& plan) {
   return fmt::format("{}: {} {}", plan.model.empty() ? "model" : shortened(plan.model, 60),
-                     shortened(plan.strategy, 16), short_config(plan.config(), 40));
+                     to_string(plan.strategy), short_config(plan.config(), 40));
 }
 
 class KeyNumbers {
@@ -390,8 +390,8 @@ std::string strategies_section(const PlanView& view) {
     const plan::Alternative& numbers = families[f].numbers;
     const bool possible = numbers.throughput_samples_per_s > 0;
     table.add(
-        {numbers.strategy, short_config(numbers.config, 30), numbers.weights,
-         if_known(possible, format_rate(numbers.throughput_samples_per_s)),
+        {std::string(to_string(numbers.strategy)), short_config(numbers.config, 30),
+         numbers.weights, if_known(possible, format_rate(numbers.throughput_samples_per_s)),
          if_known(numbers.micro_batches > 0, fmt::to_string(numbers.micro_batches)),
          if_known(numbers.latency_ns > 0, duration_text(static_cast<double>(numbers.latency_ns))),
          if_known(numbers.memory_bytes > 0, format_bytes(numbers.memory_bytes)),

@@ -51,14 +51,16 @@ std::string compare_table(const plan::Plan& plan) {
     const bool possible = numbers.throughput_samples_per_s > 0;
     std::vector<std::string> cells = {
         family.is_winner ? "*" : "",
-        numbers.strategy,
+        std::string(to_string(numbers.strategy)),
         short_config(numbers.config, 18),
         numbers.weights,
         numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
         possible ? format_rate(numbers.throughput_samples_per_s) : "-",
-        possible ? ratio_text(numbers.throughput_samples_per_s, throughput_of(families, "serial"))
+        possible ? ratio_text(numbers.throughput_samples_per_s,
+                              throughput_of(families, plan::Strategy::Serial))
                  : "-",
-        possible ? ratio_text(numbers.throughput_samples_per_s, throughput_of(families, "dp"))
+        possible ? ratio_text(numbers.throughput_samples_per_s,
+                              throughput_of(families, plan::Strategy::DataParallel))
                  : "-",
         numbers.latency_ns > 0 ? format_duration(numbers.latency_ns) : "-",
         numbers.memory_bytes > 0 ? format_bytes(numbers.memory_bytes) : "-",
@@ -90,7 +92,7 @@ std::string what_if_table(const std::vector<plan::WhatIfResult>& changes) {
       continue;
     }
     table.add({change.change, format_rate(change.throughput_samples_per_s), change_text(change),
-               change.strategy, short_config(change.config, 24),
+               std::string(to_string(change.strategy)), short_config(change.config, 24),
                change.memory_bytes > 0 ? format_bytes(change.memory_bytes) : "-"});
   }
   return table.to_string() + misfits;

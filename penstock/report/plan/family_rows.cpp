@@ -31,7 +31,7 @@ plan::Alternative numbers_of(const plan::Plan& plan) {
 }
 
 std::string name_of(const plan::Alternative& family) {
-  const std::string strategy = shortened(family.strategy, 16);
+  const std::string strategy(to_string(family.strategy));
   return family.config.empty() ? strategy
                                : fmt::format("{} {}", strategy, short_config(family.config, 24));
 }
@@ -90,7 +90,7 @@ std::vector<Family> families_of(const plan::Plan& plan) {
   return families;
 }
 
-double throughput_of(const std::vector<Family>& families, std::string_view strategy) {
+double throughput_of(const std::vector<Family>& families, plan::Strategy strategy) {
   for (const Family& family : families) {
     if (family.numbers.strategy == strategy) return family.numbers.throughput_samples_per_s;
   }

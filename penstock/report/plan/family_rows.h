@@ -25,7 +25,7 @@ bool is_chosen(const plan::Plan& plan, const plan::Alternative& alternative);
 std::vector<Family> families_of(const plan::Plan& plan);
 
 /// Of the first family with that strategy; 0 when there is none.
-double throughput_of(const std::vector<Family>& families, std::string_view strategy);
+double throughput_of(const std::vector<Family>& families, plan::Strategy strategy);
 
 /// Why the winner is the winner, one line; then why each other family is not, where its note says
 /// so.

@@ -62,7 +62,7 @@ std::string key_numbers(const PlanView& view) {
   };
   add(format_rate(plan.throughput_samples_per_s), "samples/s, predicted");
   add(short_config(plan.config(), 24),
-      fmt::format("{} on {}", plan.strategy, plural(plan.num_workers(), "worker")));
+      fmt::format("{} on {}", to_string(plan.strategy), plural(plan.num_workers(), "worker")));
   if (view.bottleneck.time_ns > 0) {
     add(duration_text(view.bottleneck.time_ns),
         fmt::format("per micro-batch in the slowest {}", view.bottleneck.noun()));
@@ -186,13 +186,13 @@ std::string families_section(const PlanView& view) {
     const double rate = numbers.throughput_samples_per_s;
     const bool possible = rate > 0;
     std::vector<std::string> cells = {
-        family.is_winner ? numbers.strategy + " (this plan)" : numbers.strategy,
+        fmt::format("{}{}", to_string(numbers.strategy), family.is_winner ? " (this plan)" : ""),
         short_config(numbers.config, 30),
         numbers.weights,
         numbers.micro_batches > 0 ? fmt::to_string(numbers.micro_batches) : "-",
         possible ? format_rate(rate) : "-",
-        possible ? ratio_text(rate, throughput_of(families, "serial")) : "-",
-        possible ? ratio_text(rate, throughput_of(families, "dp")) : "-",
+        possible ? ratio_text(rate, throughput_of(families, plan::Strategy::Serial)) : "-",
+        possible ? ratio_text(rate, throughput_of(families, plan::Strategy::DataParallel)) : "-",
         time_or_dash(static_cast<double>(numbers.latency_ns)),
         size_or_dash(numbers.memory_bytes),
         possible ? percent_text(numbers.idle_share) : "-"};
@@ -220,7 +220,7 @@ std::string what_if_section(const std::vector<plan::WhatIfResult>& changes) {
   for (const plan::WhatIfResult& change : changes) {
     const bool possible = change.feasible;
     table.add({change.change, possible ? format_rate(change.throughput_samples_per_s) : "-",
-               change_text(change), change.strategy,
+               change_text(change), std::string(to_string(change.strategy)),
                possible ? short_config(change.config, 30) : "", size_or_dash(change.memory_bytes),
                change.reason});
   }
@@ -241,7 +241,7 @@ std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIfResu
   const PlanView view(plan, memory_limit_bytes);
   const std::string title =
       fmt::format("{}: {} {}", plan.model.empty() ? "model" : shortened(plan.model, 60),
-                  shortened(plan.strategy, 16), short_config(plan.config(), 40));
+                  to_string(plan.strategy), short_config(plan.config(), 40));
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
       "name=\"viewport\" content=\"width=device-width\">\n"

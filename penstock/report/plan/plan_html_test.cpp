@@ -9,7 +9,7 @@ namespace {
 
 const std::vector<plan::WhatIfResult> kChanges = {
     {.change = "one more server",
-     .strategy = "1f1b",
+     .strategy = plan::Strategy::OneFOneB,
      .config = "19-1",
      .throughput_samples_per_s = 1622,
      .speedup = 1.247},

@@ -11,7 +11,7 @@ namespace {
 
 std::string title(const plan::Plan& plan) {
   return fmt::format("{}: {} {}", plan.model.empty() ? "model" : shortened(plan.model, 40),
-                     shortened(plan.strategy, 16), short_config(plan.config(), 40));
+                     to_string(plan.strategy), short_config(plan.config(), 40));
 }
 
 std::string how_it_runs(const PlanView& view) {

@@ -132,7 +132,7 @@ std::string heading(const PlanView& view) {
   const int all = view.topology ? view.topology->num_workers() : used;
   return fmt::format(
       "{}: {} {} on {}, weights {}{}, cost model {}\n",
-      plan.model.empty() ? "model" : shortened(plan.model, 20), shortened(plan.strategy, 16),
+      plan.model.empty() ? "model" : shortened(plan.model, 20), to_string(plan.strategy),
       short_config(plan.config(), 24),
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
       shortened(plan.weights, 16),
@@ -193,7 +193,7 @@ std::string families(const plan::Plan& plan) {
                    {"against this plan"}});
   for (const plan::Alternative& alternative : plan.alternatives) {
     const bool possible = alternative.throughput_samples_per_s > 0;
-    table.add({alternative.strategy, short_config(alternative.config, 24),
+    table.add({std::string(to_string(alternative.strategy)), short_config(alternative.config, 24),
                possible ? format_rate(alternative.throughput_samples_per_s) : "-",
                is_chosen(plan, alternative) ? "chosen"
                : possible

@@ -24,7 +24,7 @@ inline size_t occurrences(const std::string& text, std::string_view part) {
 inline plan::Plan vgg_plan() {
   plan::Plan plan;
   plan.model = "vgg16";
-  plan.strategy = "1f1b";
+  plan.strategy = plan::Strategy::OneFOneB;
   plan.weights = "stash";
   plan.cost_model = "penstock";
   plan.micro_batch_size = 64;
@@ -58,38 +58,39 @@ inline plan::Plan vgg_plan() {
   plan.latency_ns = 1'200'000'000;
   plan.idle_share = 0.12;
   plan.bytes_per_sample = {1'200'000, 3'400'000};
-  plan.alternatives = {{"serial", "1", 92.7, "flush", 1, 690'000'000, 5'100'000'000, 0, {0, 0}, ""},
-                       {"dp",
-                        "16",
-                        704,
-                        "flush",
-                        16,
-                        800'000'000,
-                        5'100'000'000,
-                        0.45,
-                        {2'100'000, 6'500'000},
-                        "45 % of its time is gradient synchronisation"},
-                       {"mp",
-                        "1-1-1-1-1-1-1-1",
-                        90,
-                        "flush",
-                        1,
-                        900'000'000,
-                        1'000'000'000,
-                        0.94,
-                        {1e6, 2e6},
-                        "would take 14.46x as long: one micro-batch is under way at a time."},
-                       {"1f1b",
-                        "15-1",
-                        1301,
-                        "stash",
-                        15,
-                        1'200'000'000,
-                        4'240'000'000,
-                        0.12,
-                        {1'200'000, 3'400'000},
-                        "Synchronises 8x less than dp."},
-                       {"2bw", "15-1", 0, "2bw", 0, 0, 0, 0, {}, "needs 17 GB"}};
+  plan.alternatives = {
+      {plan::Strategy::Serial, "1", 92.7, "flush", 1, 690'000'000, 5'100'000'000, 0, {0, 0}, ""},
+      {plan::Strategy::DataParallel,
+       "16",
+       704,
+       "flush",
+       16,
+       800'000'000,
+       5'100'000'000,
+       0.45,
+       {2'100'000, 6'500'000},
+       "45 % of its time is gradient synchronisation"},
+      {plan::Strategy::ModelParallel,
+       "1-1-1-1-1-1-1-1",
+       90,
+       "flush",
+       1,
+       900'000'000,
+       1'000'000'000,
+       0.94,
+       {1e6, 2e6},
+       "would take 14.46x as long: one micro-batch is under way at a time."},
+      {plan::Strategy::OneFOneB,
+       "15-1",
+       1301,
+       "stash",
+       15,
+       1'200'000'000,
+       4'240'000'000,
+       0.12,
+       {1'200'000, 3'400'000},
+       "Synchronises 8x less than dp."},
+      {plan::Strategy::TwoBuffered, "15-1", 0, "2bw", 0, 0, 0, 0, {}, "needs 17 GB"}};
   plan.notes = {
       "Data parallelism over 16 workers would take 1.85x as long: 45% of its time is gradient "
       "synchronisation."};
@@ -133,7 +134,7 @@ inline plan::Plan chain_plan(int stages, int replicas) {
 /// `workers` workers that hold two stages each in a V, on servers of 4.
 inline plan::Plan v_plan(int workers) {
   plan::Plan plan = chain_plan(2 * workers, 1);
-  plan.strategy = "zb-v";
+  plan.strategy = plan::Strategy::ZbV;
   plan.weights = "flush";
   plan.micro_batches = 4 * workers;
   plan.cluster.levels = {{"server", 4, 100'000'000'000, 2'000, false},
@@ -151,7 +152,6 @@ inline plan::Plan hostile_plan() {
   const std::string script = "<script>alert('x')</script>";
   plan::Plan plan = vgg_plan();
   plan.model = script + "\"&\x01\xff";
-  plan.strategy = "\x1b[31m<b>";
   plan.weights = "--><!--";
   plan.cost_model = "]]>";
   plan.sync = "</style>";

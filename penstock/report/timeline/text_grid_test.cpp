@@ -10,19 +10,19 @@
 namespace penstock::report {
 namespace {
 
-using schedule::Kind;
 using schedule::Op;
+using schedule::Strategy;
 
-schedule::Schedule generated(Kind kind, std::vector<int> replicas, int64_t micro_batches,
+schedule::Schedule generated(Strategy kind, std::vector<int> replicas, int64_t micro_batches,
                              int64_t accumulate) {
-  return generate(kind, {.replicas = std::move(replicas),
-                         .micro_batches = micro_batches,
-                         .accumulate = accumulate,
-                         .policy = default_policy(kind)});
+  return schedule::generate(kind, {.replicas = std::move(replicas),
+                                   .micro_batches = micro_batches,
+                                   .accumulate = accumulate,
+                                   .policy = default_policy(kind)});
 }
 
 TEST(TextGrid, DrawsGPipe) {
-  EXPECT_EQ(text_grid(generated(Kind::GPipe, {1, 1, 1}, 3, 3)), &R"(
+  EXPECT_EQ(text_grid(generated(Strategy::GPipe, {1, 1, 1}, 3, 3)), &R"(
 w0  F0 F1 F2 ..................B0--- B1--- B2---
 w1  ...F0 F1 F2 .........B0--- B1--- B2--- ......
 w2  ......F0 F1 F2 B0--- B1--- B2--- ............
@@ -30,7 +30,7 @@ w2  ......F0 F1 F2 B0--- B1--- B2--- ............
 }
 
 TEST(TextGrid, DrawsOneFOneB) {
-  EXPECT_EQ(text_grid(generated(Kind::OneFOneB, {1, 1}, 4, 1)), &R"(
+  EXPECT_EQ(text_grid(generated(Strategy::OneFOneB, {1, 1}, 4, 1)), &R"(
 w0  F0 F1 ......B0--- F2 B1--- F3 B2--- ...B3---
 w1  ...F0 B0--- F1 B1--- F2 B2--- F3 B3--- ......
 )"[1]);
@@ -66,7 +66,7 @@ TEST(TextGrid, RecomputationTakesAForwardAndNormIsShown) {
 
 TEST(TextGrid, NeverPassesItsWidth) {
   for (const int width : {20, 33, 80, 120}) {
-    std::istringstream lines(text_grid(generated(Kind::OneFOneB, {2, 1, 1}, 1000, 2), width));
+    std::istringstream lines(text_grid(generated(Strategy::OneFOneB, {2, 1, 1}, 1000, 2), width));
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), static_cast<size_t>(width));
       EXPECT_EQ(line.back(), '>');
@@ -94,7 +94,7 @@ TEST(TextGrid, EmptyTimelinesAndEnormousTimesAreDrawn) {
 }
 
 TEST(TextGrid, DamagedSchedulesAreDrawnAsFarAsTheyGo) {
-  schedule::Schedule schedule = generated(Kind::OneFOneB, {1, 1}, 4, 1);
+  schedule::Schedule schedule = generated(Strategy::OneFOneB, {1, 1}, 4, 1);
   schedule.workers[1].clear();
   EXPECT_EQ(text_grid(schedule), "w0  F0 F1\nw1  ......\n");
 }

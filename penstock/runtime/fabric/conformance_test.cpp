@@ -24,8 +24,8 @@
 namespace penstock::runtime::testing {
 namespace {
 
+using plan::Strategy;
 using schedule::Action;
-using schedule::Kind;
 using schedule::Op;
 using schedule::Schedule;
 using ::testing::HasSubstr;
@@ -117,9 +117,9 @@ class ConformanceTest : public ::testing::TestWithParam<Rig> {
   }
 };
 
-Schedule lowered(Kind kind, schedule::ScheduleShape shape) {
-  shape = with_placement(kind, shape, schedule::default_chunks(kind));
-  return lower(generate(kind, shape), schedule::chain_links(shape.num_stages()));
+Schedule lowered(Strategy strategy, schedule::ScheduleShape shape) {
+  shape = with_placement(strategy, shape);
+  return lower(generate(strategy, shape), schedule::chain_links(shape.num_stages()));
 }
 
 RunSetup setup_of(const Schedule& schedule) {
@@ -162,12 +162,12 @@ void expect_same(const model::Tensors& found, const model::Tensors& expected) {
 TEST_P(ConformanceTest, EveryMessageOfEveryScheduleArrivesAsItWasSent) {
   const schedule::ScheduleShape chain{
       .replicas = {1, 1, 1, 1}, .micro_batches = 8, .accumulate = 4};
-  for (const Kind kind : schedule::all_kinds()) {
-    if (kind == Kind::Serial || kind == Kind::DataParallel) continue;
+  for (const Strategy kind : plan::scheduled_strategies()) {
+    if (kind == Strategy::Serial || kind == Strategy::DataParallel) continue;
     schedule::ScheduleShape shape = chain;
-    shape.policy = schedule::default_policy(kind);
-    if (kind == Kind::Chimera) shape.replicas = {2, 2, 2, 2};
-    if (kind == Kind::OneFOneB) shape.replicas = {2, 1, 1, 1};
+    shape.policy = plan::default_policy(kind);
+    if (kind == Strategy::Chimera) shape.replicas = {2, 2, 2, 2};
+    if (kind == Strategy::OneFOneB) shape.replicas = {2, 1, 1, 1};
     const Schedule schedule = lowered(kind, shape);
     for (const auto& ranks : placements(static_cast<int>(schedule.workers.size()))) {
       std::atomic<int64_t> received = 0;
@@ -185,7 +185,7 @@ TEST_P(ConformanceTest, EveryMessageOfEveryScheduleArrivesAsItWasSent) {
           }
         }
       });
-      EXPECT_THAT(ended.failures, ::testing::Each("")) << schedule::to_string(kind);
+      EXPECT_THAT(ended.failures, ::testing::Each("")) << plan::to_string(kind);
       EXPECT_GT(received, 0);
     }
   }
@@ -193,13 +193,13 @@ TEST_P(ConformanceTest, EveryMessageOfEveryScheduleArrivesAsItWasSent) {
 
 TEST_P(ConformanceTest, AMessageThatDoesNotComeIsATimeout) {
   const Schedule schedule =
-      lowered(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+      lowered(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   for (const auto& ranks : placements(2)) {
     run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
       if (worker.value == 0) return;
       Wait wait = soon(std::chrono::milliseconds(30));
       model::Tensors tensors;
-      EXPECT_EQ(fabric.receive({.from = StageId{0}, .to = StageId{1}}, tensors, wait),
+      EXPECT_EQ(fabric.receive({false, StageId{0}, StageId{1}, MicroBatchId{0}}, tensors, wait),
                 WaitResult::TimedOut);
       EXPECT_GE(wait.waited_ns, 20'000'000);
     });
@@ -223,7 +223,7 @@ TEST_P(ConformanceTest, SumsAreThoseOfOneThreadBitForBit) {
   constexpr int64_t kRounds = 10;
   for (const int replicas : {2, 3, 4}) {
     const Schedule schedule =
-        lowered(Kind::DataParallel,
+        lowered(Strategy::DataParallel,
                 {.replicas = {replicas}, .micro_batches = kGroups, .accumulate = kGroups});
     for (const auto& ranks : placements(replicas)) {
       const Ended ended = run(ranks, setup_of(schedule), [&](Fabric& fabric, WorkerId worker) {
@@ -250,7 +250,7 @@ TEST_P(ConformanceTest, NormsAndTiedSumsAreThoseOfOneThreadBitForBit) {
   constexpr int64_t kRounds = 12;
   constexpr int kWorkers = 4;
   const Schedule schedule = lowered(
-      Kind::GPipe,
+      Strategy::GPipe,
       {.replicas = {1, 1, 1, 1}, .micro_batches = kRounds, .accumulate = 1, .global_norm = true});
   RunSetup setup = setup_of(schedule);
   setup.ties = {{.copies = 2, .weight = 1}, {.copies = 3, .weight = 4}};
@@ -306,10 +306,10 @@ TEST_P(ConformanceTest, NormsAndTiedSumsAreThoseOfOneThreadBitForBit) {
 TEST_P(ConformanceTest, AnEarlyStopEndsAllWorkersAfterTheSameMiniBatch) {
   constexpr int64_t kMiniBatches = 200;
   constexpr int kWorkers = 4;
-  const Schedule schedule = lowered(Kind::OneFOneB, {.replicas = {1, 1, 1, 1},
-                                                     .micro_batches = kMiniBatches,
-                                                     .accumulate = 1,
-                                                     .policy = schedule::WeightPolicy::Stash});
+  const Schedule schedule = lowered(Strategy::OneFOneB, {.replicas = {1, 1, 1, 1},
+                                                         .micro_batches = kMiniBatches,
+                                                         .accumulate = 1,
+                                                         .policy = schedule::WeightPolicy::Stash});
   for (const bool by_flag : {true, false}) {
     for (const auto& ranks : placements(kWorkers)) {
       RunSetup setup = setup_of(schedule);
@@ -349,7 +349,7 @@ TEST_P(ConformanceTest, AnEarlyStopEndsAllWorkersAfterTheSameMiniBatch) {
 
 TEST_P(ConformanceTest, LossesAreAddedInTheOrderOfTheMicroBatches) {
   const Schedule schedule =
-      lowered(Kind::DataParallel, {.replicas = {4}, .micro_batches = 8, .accumulate = 8});
+      lowered(Strategy::DataParallel, {.replicas = {4}, .micro_batches = 8, .accumulate = 8});
   const auto loss = [](int64_t b) { return std::pow(-1e5, static_cast<double>(b % 4)) / 3; };
   double expected = 0;
   for (int64_t b = 0; b < 8; ++b) expected += loss(b);
@@ -369,8 +369,9 @@ TEST_P(ConformanceTest, LossesAreAddedInTheOrderOfTheMicroBatches) {
 
 TEST_P(ConformanceTest, TheFirstFailureWakesEverybodyAndIsToldOnEveryRank) {
   // Worker 3 fails while 0 waits for a message, 1 for its replica, 2 for the norm.
-  const Schedule schedule = lowered(
-      Kind::GPipe, {.replicas = {2, 2}, .micro_batches = 4, .accumulate = 4, .global_norm = true});
+  const Schedule schedule =
+      lowered(Strategy::GPipe,
+              {.replicas = {2, 2}, .micro_batches = 4, .accumulate = 4, .global_norm = true});
   RunSetup setup = setup_of(schedule);
   setup.num_model_weights = 6;
   for (const auto& ranks : placements(4)) {

@@ -15,7 +15,7 @@ namespace {
 
 struct Golden {
   const char* name;
-  Kind kind;
+  Strategy kind;
   ScheduleShape shape;
 };
 
@@ -28,37 +28,38 @@ std::vector<Golden> golden_schedules() {
                          .accumulate = accumulate,
                          .policy = policy};
   };
-  const auto placed = [&](Kind kind, std::vector<int> replicas, int64_t micro_batches,
+  const auto placed = [&](Strategy kind, std::vector<int> replicas, int64_t micro_batches,
                           int64_t accumulate, int chunks) {
     return with_placement(kind, shape(std::move(replicas), micro_batches, accumulate), chunks);
   };
   ScheduleShape eager = shape(four, 8, 8);
   eager.slack = 1;
-  ScheduleShape recomputing = placed(Kind::ZbV, four, 5, 5, 2);
+  ScheduleShape recomputing = placed(Strategy::ZbV, four, 5, 5, 2);
   recomputing.recompute = {true, false, false, true};
   recomputing.global_norm = true;
   return {
-      {"eager-1f1b", Kind::EagerOneFOneB, eager},
-      {"interleaved", Kind::Interleaved, placed(Kind::Interleaved, four, 8, 4, 2)},
-      {"interleaved-copies", Kind::Interleaved, placed(Kind::Interleaved, {2, 2, 2, 2}, 7, 7, 2)},
-      {"zb-h1", Kind::ZbH1, shape(four, 8, 8)},
-      {"zb-h1-replicas", Kind::ZbH1, shape({2, 1, 3, 1}, 12, 12)},
-      {"zb-h2", Kind::ZbH2, shape(four, 8, 8)},
-      {"zb-v", Kind::ZbV, placed(Kind::ZbV, four, 5, 5, 2)},
-      {"zb-v-recompute-norm", Kind::ZbV, recomputing},
-      {"dualpipe-v", Kind::DualPipeV, placed(Kind::DualPipeV, four, 6, 6, 2)},
-      {"chimera", Kind::Chimera, placed(Kind::Chimera, {2, 2, 2, 2}, 8, 8, 1)},
-      {"serial", Kind::Serial, shape({1}, 4, 2)},
-      {"dp", Kind::DataParallel, shape({4}, 8, 8)},
-      {"mp", Kind::ModelParallel, shape(four, 4, 2)},
-      {"gpipe", Kind::GPipe, shape(four, 8, 4)},
-      {"1f1b-stash", Kind::OneFOneB, shape(four, 8, 1, WeightPolicy::Stash)},
-      {"1f1b-vertical-sync", Kind::OneFOneB, shape(four, 8, 1, WeightPolicy::VerticalSync)},
-      {"1f1b-latest", Kind::OneFOneB, shape(four, 8, 1, WeightPolicy::Latest)},
-      {"1f1b-round-robin", Kind::OneFOneB, shape({2, 1, 3, 1}, 12, 6, WeightPolicy::Stash)},
-      {"1f1b-flush", Kind::OneFOneBFlush, shape(four, 8, 4)},
-      {"2bw", Kind::TwoBuffered, shape(four, 12, 4, WeightPolicy::TwoBuffered)},
-      {"forward-only", Kind::ForwardOnly, shape(four, 4, 4)},
+      {"eager-1f1b", Strategy::EagerOneFOneB, eager},
+      {"interleaved", Strategy::Interleaved, placed(Strategy::Interleaved, four, 8, 4, 2)},
+      {"interleaved-copies", Strategy::Interleaved,
+       placed(Strategy::Interleaved, {2, 2, 2, 2}, 7, 7, 2)},
+      {"zb-h1", Strategy::ZbH1, shape(four, 8, 8)},
+      {"zb-h1-replicas", Strategy::ZbH1, shape({2, 1, 3, 1}, 12, 12)},
+      {"zb-h2", Strategy::ZbH2, shape(four, 8, 8)},
+      {"zb-v", Strategy::ZbV, placed(Strategy::ZbV, four, 5, 5, 2)},
+      {"zb-v-recompute-norm", Strategy::ZbV, recomputing},
+      {"dualpipe-v", Strategy::DualPipeV, placed(Strategy::DualPipeV, four, 6, 6, 2)},
+      {"chimera", Strategy::Chimera, placed(Strategy::Chimera, {2, 2, 2, 2}, 8, 8, 1)},
+      {"serial", Strategy::Serial, shape({1}, 4, 2)},
+      {"dp", Strategy::DataParallel, shape({4}, 8, 8)},
+      {"mp", Strategy::ModelParallel, shape(four, 4, 2)},
+      {"gpipe", Strategy::GPipe, shape(four, 8, 4)},
+      {"1f1b-stash", Strategy::OneFOneB, shape(four, 8, 1, WeightPolicy::Stash)},
+      {"1f1b-vertical-sync", Strategy::OneFOneB, shape(four, 8, 1, WeightPolicy::VerticalSync)},
+      {"1f1b-latest", Strategy::OneFOneB, shape(four, 8, 1, WeightPolicy::Latest)},
+      {"1f1b-round-robin", Strategy::OneFOneB, shape({2, 1, 3, 1}, 12, 6, WeightPolicy::Stash)},
+      {"1f1b-flush", Strategy::OneFOneBFlush, shape(four, 8, 4)},
+      {"2bw", Strategy::TwoBuffered, shape(four, 12, 4, WeightPolicy::TwoBuffered)},
+      {"forward-only", Strategy::ForwardOnly, shape(four, 4, 4)},
   };
 }
 

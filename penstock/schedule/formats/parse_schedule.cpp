@@ -150,7 +150,7 @@ ScheduleShape read_shape(const Header& header) {
   if (header.has("norm")) shape.global_norm = header.yes("norm");
   const std::string_view policy = header.word("weights");
   try {
-    shape.policy = parse_weight_policy(policy);
+    shape.policy = plan::parse_weight_policy(policy);
     validate(shape);
   } catch (const ConfigError& error) {
     header.place_of(shape.worker_of_replica.empty() ? "replicas" : "hosts").fail(error.what());

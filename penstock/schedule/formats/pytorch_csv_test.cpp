@@ -67,13 +67,14 @@ constexpr const char* kVShaped =
 }  // namespace
 
 TEST(PyTorchCsv, ComputeOnlyGPipeEqualsOurs) {
-  Schedule ours = generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
+  Schedule ours =
+      generate(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   ours.kind = "custom";
   EXPECT_EQ(parse_schedule("0F0,0F1,,,0B0,0B1\r\n,1F0,1F1,1B0,1B1,\r\n", "s.csv"), ours);
 }
 
 TEST(PyTorchCsv, ComputeOnlyOneFOneBEqualsOursWithFlush) {
-  Schedule ours = generate(Kind::OneFOneBFlush,
+  Schedule ours = generate(Strategy::OneFOneBFlush,
                            {.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4});
   ours.kind = "custom";
   const char* text =
@@ -86,7 +87,7 @@ TEST(PyTorchCsv, ComputeOnlyOneFOneBEqualsOursWithFlush) {
 
 TEST(PyTorchCsv, SendsAndReceivesGetVersionsAndOneStep) {
   Schedule ours =
-      lower(generate(Kind::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2}),
+      lower(generate(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2}),
             chain_links(2));
   ours.kind = "custom";
   const char* text =
@@ -132,7 +133,7 @@ TEST(PyTorchCsv, ReduceGradOfAReplicatedStageIsItsSync) {
       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD1\n",
       "s.csv", &notes);
   const Schedule ours = lower(
-      generate(Kind::OneFOneBFlush, {.replicas = {2, 1}, .micro_batches = 2, .accumulate = 2}),
+      generate(Strategy::OneFOneBFlush, {.replicas = {2, 1}, .micro_batches = 2, .accumulate = 2}),
       chain_links(2));
   EXPECT_EQ(schedule.workers, ours.workers);
   EXPECT_THAT(notes, ElementsAre(HasSubstr("left out 1 REDUCE_GRAD of stages without replicas")));
@@ -211,27 +212,27 @@ TEST(PyTorchCsv, RefusesToWriteWhatWouldMeanSomethingElse) {
   const ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2};
   ScheduleShape other = shape;
   other.policy = WeightPolicy::Stash;
-  EXPECT_THAT(refusal_to_write(generate(Kind::OneFOneB, other)),
+  EXPECT_THAT(refusal_to_write(generate(Strategy::OneFOneB, other)),
               HasSubstr("expected weight policy flush, found stash"));
   other = shape;
   other.accumulate = 1;
-  EXPECT_THAT(refusal_to_write(generate(Kind::GPipe, other)),
+  EXPECT_THAT(refusal_to_write(generate(Strategy::GPipe, other)),
               HasSubstr("one optimiser step, the schedule has 2"));
   other = shape;
   other.recompute = {false, true};
-  EXPECT_THAT(refusal_to_write(generate(Kind::GPipe, other)), HasSubstr("stage 1 recomputes"));
+  EXPECT_THAT(refusal_to_write(generate(Strategy::GPipe, other)), HasSubstr("stage 1 recomputes"));
   other = shape;
   other.replicas = {1, 3};
-  EXPECT_THAT(refusal_to_write(generate(Kind::GPipe, other)),
+  EXPECT_THAT(refusal_to_write(generate(Strategy::GPipe, other)),
               HasSubstr("stage 1 has 3 replicas, the schedule 2 micro-batches"));
   other = shape;
   other.replicas = {1, 1, 1};
   EXPECT_THAT(
-      refusal_to_write(lower(generate(Kind::GPipe, other),
+      refusal_to_write(lower(generate(Strategy::GPipe, other),
                              {{StageId{0}, StageId{1}}, {StageId{0}, StageId{2}}})),
       HasSubstr(
           "worker 0, 0SEND_F0>2: PyTorch's CSV has messages between neighbouring stages only"));
-  Schedule idle = generate(Kind::GPipe, shape);
+  Schedule idle = generate(Strategy::GPipe, shape);
   idle.workers[1].clear();
   EXPECT_THAT(refusal_to_write(idle), HasSubstr("worker 1 has no action"));
 }

@@ -31,10 +31,10 @@ std::string refusal_of(const std::string& text) {
 }  // namespace
 
 TEST(ToText, WritesAHeaderAndALinePerWorker) {
-  EXPECT_EQ(to_text(generate(Kind::OneFOneB, {.replicas = {1, 1},
-                                              .micro_batches = 2,
-                                              .accumulate = 1,
-                                              .policy = WeightPolicy::Stash})),
+  EXPECT_EQ(to_text(generate(Strategy::OneFOneB, {.replicas = {1, 1},
+                                                  .micro_batches = 2,
+                                                  .accumulate = 1,
+                                                  .policy = WeightPolicy::Stash})),
             std::string(kHeader) + "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
 }
 

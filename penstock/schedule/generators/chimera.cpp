@@ -165,16 +165,16 @@ void fill_pair(const ScheduleShape& shape, std::vector<Lists>& lists) {
 
 }  // namespace
 
-Schedule chimera(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::Chimera>(const ScheduleShape& shape) {
   const WorkerTable table(shape);
-  Schedule schedule{.kind = "chimera", .shape = shape, .workers = {}};
-  schedule.workers.resize(static_cast<size_t>(table.num_workers()));
+  WorkerLists workers(static_cast<size_t>(table.num_workers()));
   const int num_stages = shape.num_stages();
   for (int replica = 0; replica < shape.replicas.front(); replica += 2) {
     std::vector<Lists> lists;
     lists.reserve(static_cast<size_t>(num_stages));
     for (int s = 0; s < num_stages; ++s) {
-      auto& actions = schedule.workers[table.worker_of_replica(StageId{s}, replica).index()];
+      auto& actions = workers[table.worker_of_replica(StageId{s}, replica).index()];
       const StageId opposite{num_stages - 1 - s};
       lists.push_back({ComputeList(shape, StageId{s}, replica, actions),
                        ComputeList(shape, opposite, replica + 1, actions)});
@@ -183,7 +183,7 @@ Schedule chimera(const ScheduleShape& shape) {
     }
     fill_pair(shape, lists);
   }
-  return schedule;
+  return workers;
 }
 
 }  // namespace penstock::schedule

@@ -18,10 +18,11 @@
 // The number of stages is even.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule chimera(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::Chimera>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

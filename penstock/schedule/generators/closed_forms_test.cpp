@@ -24,7 +24,7 @@ void for_each_case(const std::function<void(const Case&, const Schedule&)>& visi
 }  // namespace
 
 TEST(ClosedForms, EqualTheIdleTime) {
-  std::map<Kind, int64_t> compared;
+  std::map<Strategy, int64_t> compared;
   for_each_case([&](const Case& c, const Schedule& schedule) {
     for (const Times& times : times_samples()) {
       const std::optional<int64_t> expected = closed_idle(c, times);
@@ -35,8 +35,9 @@ TEST(ClosedForms, EqualTheIdleTime) {
       ++compared[c.kind];
     }
   });
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::EagerOneFOneB, Kind::Interleaved,
-                          Kind::ZbH1, Kind::ZbH2, Kind::ZbV, Kind::DualPipeV, Kind::Chimera}) {
+  for (const Strategy kind :
+       {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB, Strategy::Interleaved,
+        Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::DualPipeV, Strategy::Chimera}) {
     EXPECT_THAT(compared[kind], ::testing::Ge(1000)) << to_string(kind);
   }
 }
@@ -44,15 +45,15 @@ TEST(ClosedForms, EqualTheIdleTime) {
 TEST(ClosedForms, NeverPromiseMoreThanTheDocumentedTable) {
   // design: (p-1)(F+I-W) for ZB-H1 where W is the shortest, (p-1)(F+B)/v for interleaving.
   const Times times{.forward = 5, .backward_input = 6, .backward_weight = 4};
-  EXPECT_EQ(closed_idle({.kind = Kind::ZbH1, .p = 4, .m = 8}, times), 3 * (5 + 6 - 4));
+  EXPECT_EQ(closed_idle({.kind = Strategy::ZbH1, .p = 4, .m = 8}, times), 3 * (5 + 6 - 4));
   const Times per_chunk{.forward = 5, .backward_input = 4, .backward_weight = 2};
-  EXPECT_EQ(closed_idle({.kind = Kind::Interleaved, .p = 4, .m = 8, .chunks = 2}, per_chunk),
+  EXPECT_EQ(closed_idle({.kind = Strategy::Interleaved, .p = 4, .m = 8, .chunks = 2}, per_chunk),
             3 * (2 * 5 + 2 * 6) / 2);
 }
 
 TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesThatTheLastGroupLacks) {
   for_each_case([&](const Case& c, const Schedule& schedule) {
-    if (c.kind != Kind::Interleaved || c.m < 2 * c.p || c.m % c.p == 0) return;
+    if (c.kind != Strategy::Interleaved || c.m < 2 * c.p || c.m % c.p == 0) return;
     for (const Times& times : times_samples()) {
       const int64_t both = times.forward + times.backward();
       const int64_t idle = clock_schedule(schedule, times)->idle();
@@ -65,7 +66,7 @@ TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesThatTheLastGroupLacks) {
 TEST(ClosedForms, ZbH2WaitsLessOnLaterWorkersWithoutABarrier) {
   // From its own first action to its last, worker r waits (p-1-r)(F+I-2W): nothing where F = I = W.
   for_each_case([&](const Case& c, const Schedule& schedule) {
-    if (c.kind != Kind::ZbH2 || c.m < 2 * c.p - 1) return;
+    if (c.kind != Strategy::ZbH2 || c.m < 2 * c.p - 1) return;
     for (const Times& times : times_samples()) {
       const int64_t per_worker = times.forward + times.backward_input - 2 * times.backward_weight;
       if (per_worker < 0 || times.backward_weight > times.forward) continue;
@@ -80,7 +81,7 @@ TEST(ClosedForms, ZbH2WaitsLessOnLaterWorkersWithoutABarrier) {
 
 TEST(ClosedForms, ZbVHasNoIdleTimeWithinAWorkerWhenAllTakeTheSame) {
   for_each_case([&](const Case& c, const Schedule& schedule) {
-    if (c.kind != Kind::ZbV || c.m < 2 * c.p - 1) return;
+    if (c.kind != Strategy::ZbV || c.m < 2 * c.p - 1) return;
     const std::optional<Clocking> found = clock_schedule(schedule, {1, 1, 1});
     for (size_t rank = 0; rank < static_cast<size_t>(c.p); ++rank)
       ASSERT_EQ(found->idle_within(rank), 0) << describe(c, {1, 1, 1});
@@ -97,8 +98,9 @@ TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
         if (makes_weight_gradients(action.op)) --kept;
       }
       const int64_t expected = closed_stash(c, static_cast<int64_t>(w));
-      const bool fills_v = c.m >= 2 * c.p - 1 || (c.kind != Kind::ZbV && c.kind != Kind::DualPipeV);
-      if (c.kind == Kind::Chimera || !fills_v) {
+      const bool fills_v =
+          c.m >= 2 * c.p - 1 || (c.kind != Strategy::ZbV && c.kind != Strategy::DualPipeV);
+      if (c.kind == Strategy::Chimera || !fills_v) {
         ASSERT_LE(most, expected) << describe(c, {}) << ", worker " << w;
       } else {
         ASSERT_EQ(most, expected) << describe(c, {}) << ", worker " << w;
@@ -107,20 +109,38 @@ TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
   });
 }
 
+TEST(ClosedForms, AreThoseOfTheTraitsWhereTheseAreExact) {
+  for_each_case([&](const Case& c, const Schedule& schedule) {
+    for (size_t w = 0; w < schedule.workers.size(); ++w) {
+      const auto rank = static_cast<int64_t>(w);
+      const int64_t documented = closed_stash(c, rank);
+      const int64_t bound = traits(c.kind).most_kept({.workers = c.p,
+                                                      .rank = rank,
+                                                      .depth = c.p - rank,
+                                                      .behind = c.p - 1 - rank,
+                                                      .chunks = c.chunks,
+                                                      .micro_batches = c.m,
+                                                      .slack = c.slack});
+      ASSERT_LE(documented, bound) << describe(c, {}) << ", worker " << w;
+      if (c.m >= 2 * c.p + 1) ASSERT_EQ(documented, bound) << describe(c, {}) << ", worker " << w;
+    }
+  });
+}
+
 TEST(Schedules, KeepTheirRanksOfIdleTimeWithoutLatency) {
   // Per worker and micro-batch F = I = W = 12 in all, split over the stages that a worker holds.
-  const auto idle = [](Kind kind, int chunks) {
+  const auto idle = [](Strategy kind, int chunks) {
     const Case c{.kind = kind, .p = 4, .m = 16, .chunks = chunks};
     return clock_schedule(generate(kind, shape_of(c)), {12 / chunks, 12 / chunks, 12 / chunks})
         ->idle();
   };
-  EXPECT_EQ(idle(Kind::OneFOneBFlush, 1), 108);
-  EXPECT_EQ(idle(Kind::Interleaved, 2), 54);
-  EXPECT_EQ(idle(Kind::ZbH1, 1), 36);
-  EXPECT_EQ(idle(Kind::ZbH2, 1), 36);
-  EXPECT_EQ(idle(Kind::Interleaved, 4), 27);
-  EXPECT_EQ(idle(Kind::ZbV, 2), 18);
-  EXPECT_EQ(idle(Kind::DualPipeV, 2), 18);
+  EXPECT_EQ(idle(Strategy::OneFOneBFlush, 1), 108);
+  EXPECT_EQ(idle(Strategy::Interleaved, 2), 54);
+  EXPECT_EQ(idle(Strategy::ZbH1, 1), 36);
+  EXPECT_EQ(idle(Strategy::ZbH2, 1), 36);
+  EXPECT_EQ(idle(Strategy::Interleaved, 4), 27);
+  EXPECT_EQ(idle(Strategy::ZbV, 2), 18);
+  EXPECT_EQ(idle(Strategy::DualPipeV, 2), 18);
 }
 
 }  // namespace penstock::schedule::testing

@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/arithmetic.h"
 
@@ -78,33 +77,30 @@ class ComputeList {
 };
 
 /// Calls fill(chunks) for every worker, with one list for each stage that it holds, ascending.
-/// `kind` is the schedule's name, `passes` the number of compute actions per stage and micro-batch.
+/// `passes` is the number of compute actions per stage and micro-batch.
 template <class Fill>
-Schedule make_chunked_schedule(std::string_view kind, const ScheduleShape& shape, int passes,
-                               Fill fill) {
+WorkerLists make_chunked_lists(const ScheduleShape& shape, int passes, Fill fill) {
   const WorkerTable table(shape);
-  Schedule schedule{.kind = std::string(kind), .shape = shape, .workers = {}};
-  schedule.workers.resize(static_cast<size_t>(table.num_workers()));
+  WorkerLists workers(static_cast<size_t>(table.num_workers()));
   std::vector<ComputeList> chunks;
-  for (size_t w = 0; w < schedule.workers.size(); ++w) {
+  for (size_t w = 0; w < workers.size(); ++w) {
     chunks.clear();
     int64_t count = 0;
     for (const auto& held : table.held_by(WorkerId{static_cast<int32_t>(w)})) {
-      chunks.emplace_back(shape, held.stage, held.replica, schedule.workers[w]);
+      chunks.emplace_back(shape, held.stage, held.replica, workers[w]);
       count += chunks.back().count_below(shape.micro_batches);
     }
-    schedule.workers[w].reserve(static_cast<size_t>(passes * count));
+    workers[w].reserve(static_cast<size_t>(passes * count));
     fill(std::span<ComputeList>(chunks));
   }
-  return schedule;
+  return workers;
 }
 
-/// The same for kinds whose workers hold one stage each: fill(list).
+/// The same for strategies whose workers hold one stage each: fill(list).
 template <class Fill>
-Schedule make_compute_schedule(std::string_view kind, const ScheduleShape& shape, Fill fill,
-                               int passes = 2) {
-  return make_chunked_schedule(kind, shape, passes,
-                               [&](std::span<ComputeList> chunks) { fill(chunks.front()); });
+WorkerLists make_lists(const ScheduleShape& shape, Fill fill, int passes = 2) {
+  return make_chunked_lists(shape, passes,
+                            [&](std::span<ComputeList> chunks) { fill(chunks.front()); });
 }
 
 /// Calls visit(begin, end) with the worker's local indices of each mini-batch in which it has any,

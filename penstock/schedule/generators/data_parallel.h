@@ -11,10 +11,11 @@
 // et al. 2017 for the mean over the whole mini-batch.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule data_parallel(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::DataParallel>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -95,9 +95,10 @@ void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t beg
 
 }  // namespace
 
-Schedule dualpipe_v(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::DualPipeV>(const ScheduleShape& shape) {
   const int64_t workers = shape.num_stages() / 2;
-  return make_chunked_schedule("dualpipe-v", shape, 3, [&](std::span<ComputeList> chunks) {
+  return make_chunked_lists(shape, 3, [&](std::span<ComputeList> chunks) {
     for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
       fill_mini_batch(chunks, workers, begin, end);
     });

@@ -16,10 +16,11 @@
 // other. With m < 2p micro-batches, which they refuse, the order is ZB-V's.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule dualpipe_v(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::DualPipeV>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -4,9 +4,10 @@
 
 namespace penstock::schedule {
 
-Schedule eager_one_f_one_b(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::EagerOneFOneB>(const ScheduleShape& shape) {
   const std::vector<int64_t> depths = warmup_depths(shape);
-  return make_compute_schedule("eager-1f1b", shape, [&](ComputeList& list) {
+  return make_lists(shape, [&](ComputeList& list) {
     const int64_t depth = depths[list.stage().index()];
     for_each_mini_batch(shape, list, [&](int64_t begin, int64_t end) {
       list.one_forward_one_backward(begin, end, depth);

@@ -16,10 +16,11 @@
 // unequal replicas (warmup_depths()).
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule eager_one_f_one_b(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::EagerOneFOneB>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -9,10 +9,11 @@
 // micro-batch.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule forward_only(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::ForwardOnly>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

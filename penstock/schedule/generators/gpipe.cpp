@@ -4,8 +4,9 @@
 
 namespace penstock::schedule {
 
-Schedule gpipe(const ScheduleShape& shape) {
-  return make_compute_schedule("gpipe", shape, [&](ComputeList& list) {
+template <>
+WorkerLists generate_compute<Strategy::GPipe>(const ScheduleShape& shape) {
+  return make_lists(shape, [&](ComputeList& list) {
     for_each_mini_batch(shape, list, [&](int64_t begin, int64_t end) {
       for (int64_t local = begin; local < end; ++local) list.forward(local);
       for (int64_t local = begin; local < end; ++local) list.backward(local);

@@ -12,10 +12,11 @@
 // PyTorch, not in reverse; recomputation is not part of the schedule.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule gpipe(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::GPipe>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -61,8 +61,9 @@ void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t beg
 
 }  // namespace
 
-Schedule interleaved(const ScheduleShape& shape) {
-  return make_chunked_schedule("interleaved", shape, 2, [&](std::span<ComputeList> chunks) {
+template <>
+WorkerLists generate_compute<Strategy::Interleaved>(const ScheduleShape& shape) {
+  return make_chunked_lists(shape, 2, [&](std::span<ComputeList> chunks) {
     const int64_t workers = shape.num_stages() / static_cast<int64_t>(chunks.size());
     for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
       fill_mini_batch(chunks, workers, begin, end);

@@ -19,10 +19,11 @@
 // Differs: Megatron-LM wants m to be a multiple of p.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule interleaved(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::Interleaved>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -4,8 +4,9 @@
 
 namespace penstock::schedule {
 
-Schedule model_parallel(const ScheduleShape& shape) {
-  return make_compute_schedule("mp", shape, [&](ComputeList& list) {
+template <>
+WorkerLists generate_compute<Strategy::ModelParallel>(const ScheduleShape& shape) {
+  return make_lists(shape, [&](ComputeList& list) {
     const int64_t count = list.count_below(shape.micro_batches);
     for (int64_t local = 0; local < count; ++local) {
       list.forward(local);

@@ -11,10 +11,11 @@
 // Source: the baseline "model parallelism" of PipeDream, SOSP 2019, figure 2.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule model_parallel(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::ModelParallel>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -15,13 +15,13 @@
 // the versions begin anew with each schedule.
 #pragma once
 
-#include <string_view>
-
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-/// `kind` is the schedule's name: "1f1b" or "2bw".
-Schedule one_f_one_b(std::string_view kind, const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::OneFOneB>(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::TwoBuffered>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -4,14 +4,20 @@
 
 namespace penstock::schedule {
 
-Schedule one_f_one_b_flush(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::OneFOneBFlush>(const ScheduleShape& shape) {
   const std::vector<int64_t> depths = warmup_depths(shape);
-  return make_compute_schedule("1f1b-flush", shape, [&](ComputeList& list) {
+  return make_lists(shape, [&](ComputeList& list) {
     const int64_t depth = depths[list.stage().index()];
     for_each_mini_batch(shape, list, [&](int64_t begin, int64_t end) {
       list.one_forward_one_backward(begin, end, depth);
     });
   });
+}
+
+template <>
+WorkerLists generate_compute<Strategy::Hybrid>(const ScheduleShape& shape) {
+  return generate_compute<Strategy::OneFOneBFlush>(shape);
 }
 
 }  // namespace penstock::schedule

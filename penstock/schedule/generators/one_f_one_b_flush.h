@@ -12,10 +12,14 @@
 // section 3.2 (PipeDream-Flush).
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule one_f_one_b_flush(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::OneFOneBFlush>(const ScheduleShape& shape);
+/// What the plans of hybrid parallelism run under (planner/families/hybrid.h).
+template <>
+WorkerLists generate_compute<Strategy::Hybrid>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -4,8 +4,9 @@
 
 namespace penstock::schedule {
 
-Schedule serial(const ScheduleShape& shape) {
-  return make_compute_schedule("serial", shape, [&](ComputeList& list) {
+template <>
+WorkerLists generate_compute<Strategy::Serial>(const ScheduleShape& shape) {
+  return make_lists(shape, [&](ComputeList& list) {
     const int64_t count = list.count_below(shape.micro_batches);
     for (int64_t local = 0; local < count; ++local) {
       list.forward(local);

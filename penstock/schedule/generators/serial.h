@@ -8,10 +8,11 @@
 // must equal.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule serial(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::Serial>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

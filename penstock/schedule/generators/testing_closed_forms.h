@@ -16,7 +16,7 @@
 namespace penstock::schedule::testing {
 
 struct Case {
-  Kind kind = Kind::GPipe;
+  Strategy kind = Strategy::GPipe;
   int64_t p = 1;
   int64_t m = 1;
   int chunks = 1;
@@ -25,11 +25,11 @@ struct Case {
 
 /// Stages of the case's schedule.
 inline int stages_of(const Case& c) {
-  return static_cast<int>(c.kind == Kind::Chimera ? c.p : c.p * c.chunks);
+  return static_cast<int>(c.kind == Strategy::Chimera ? c.p : c.p * c.chunks);
 }
 
 inline ScheduleShape shape_of(const Case& c, int copies = 1) {
-  const int replicas = c.kind == Kind::Chimera ? 2 * copies : copies;
+  const int replicas = c.kind == Strategy::Chimera ? 2 * copies : copies;
   ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages_of(c)), replicas),
                       .micro_batches = c.m,
                       .accumulate = std::max<int64_t>(c.m, 1),
@@ -46,26 +46,26 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
   const int64_t W = t.backward_weight;
   const int64_t B = I + W;
   switch (c.kind) {
-    case Kind::GPipe:
-    case Kind::OneFOneBFlush:
-    case Kind::EagerOneFOneB:
+    case Strategy::GPipe:
+    case Strategy::OneFOneBFlush:
+    case Strategy::EagerOneFOneB:
       return (p - 1) * (F + B);
-    case Kind::Interleaved:
+    case Strategy::Interleaved:
       if (m >= 2 * p && m % p != 0) return {};
       return (p - 1 + (c.chunks - 1) * std::max<int64_t>(p - m, 0)) * (F + B);
-    case Kind::ZbH1:
+    case Strategy::ZbH1:
       return (p - 1) * (F + I) - (std::min(m, p) - 1) * std::min({F, I, W});
-    case Kind::ZbH2:
+    case Strategy::ZbH2:
       if (m >= 2 * p - 1) return (p - 1) * std::max({F, F + I - 2 * W, I - F});
       if (W <= std::min(F, I)) return std::max((p - 1) * F, (p - 1) * (F + I) - (m - 1) * W);
       return {};
-    case Kind::ZbV:
+    case Strategy::ZbV:
       if (m >= 2 * p - 1 && W <= F && F <= I) return (p - 1) * std::max(I, 2 * (I - W));
       return {};
-    case Kind::DualPipeV:
+    case Strategy::DualPipeV:
       if (m >= 2 * p && W <= I && I <= F) return (p - 1) * std::max(F + I - W, 2 * (F - W));
       return {};
-    case Kind::Chimera: {
+    case Strategy::Chimera: {
       if (m > p && F != B) return {};
       const int64_t last = (m - 1) % p + 1;  // micro-batches of the last round
       const int64_t alone = last % 2 == 0 ? 2 : 1;
@@ -82,23 +82,23 @@ inline int64_t closed_stash(const Case& c, int64_t rank) {
   const int64_t p = c.p;
   const int64_t m = c.m;
   switch (c.kind) {
-    case Kind::GPipe:
+    case Strategy::GPipe:
       return m;
-    case Kind::OneFOneBFlush:
+    case Strategy::OneFOneBFlush:
       return std::min(p - rank, m);
-    case Kind::EagerOneFOneB:
+    case Strategy::EagerOneFOneB:
       return std::min((1 + c.slack) * (p - 1 - rank) + 1, m);
-    case Kind::Interleaved: {
+    case Strategy::Interleaved: {
       const int64_t group = m < 2 * p ? m : p;
       return std::min(2 * (p - 1 - rank) + (c.chunks - 1) * group + 1, c.chunks * m);
     }
-    case Kind::ZbH1:
+    case Strategy::ZbH1:
       return std::min(p, m);
-    case Kind::ZbH2:
+    case Strategy::ZbH2:
       return std::min(2 * p - 1, m);
-    case Kind::ZbV:
+    case Strategy::ZbV:
       return std::min(2 * p, 2 * m);
-    case Kind::DualPipeV:
+    case Strategy::DualPipeV:
       return m < 2 * p ? std::min(2 * p, 2 * m) : 2 * p + 1;
     default:
       return std::min(p, m);  // chimera: at most
@@ -108,15 +108,16 @@ inline int64_t closed_stash(const Case& c, int64_t rank) {
 /// All kinds that have closed forms, in all variants tested.
 inline std::vector<Case> variants(int64_t p, int64_t m) {
   std::vector<Case> cases;
-  for (const Kind kind : {Kind::GPipe, Kind::OneFOneBFlush, Kind::ZbH1, Kind::ZbH2})
+  for (const Strategy kind :
+       {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1, Strategy::ZbH2})
     cases.push_back({.kind = kind, .p = p, .m = m});
   for (const int64_t slack : {1, 2})
-    cases.push_back({.kind = Kind::EagerOneFOneB, .p = p, .m = m, .slack = slack});
+    cases.push_back({.kind = Strategy::EagerOneFOneB, .p = p, .m = m, .slack = slack});
   for (const int chunks : {2, 3, 4})
-    cases.push_back({.kind = Kind::Interleaved, .p = p, .m = m, .chunks = chunks});
-  for (const Kind kind : {Kind::ZbV, Kind::DualPipeV})
+    cases.push_back({.kind = Strategy::Interleaved, .p = p, .m = m, .chunks = chunks});
+  for (const Strategy kind : {Strategy::ZbV, Strategy::DualPipeV})
     cases.push_back({.kind = kind, .p = p, .m = m, .chunks = 2});
-  if (p % 2 == 0) cases.push_back({.kind = Kind::Chimera, .p = p, .m = m});
+  if (p % 2 == 0) cases.push_back({.kind = Strategy::Chimera, .p = p, .m = m});
   return cases;
 }
 
@@ -125,7 +126,7 @@ inline std::vector<Case> variants(int64_t p, int64_t m) {
 inline const std::vector<Times>& times_samples() {
   static const std::vector<Times> kSamples = {
       {1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3}, {3, 4, 2}, {4, 3, 2}, {3, 3, 2},
-      {3, 2, 2}, {3, 3, 4}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3}, {2, 1, 1}};
+      {3, 2, 2}, {3, 3, 4}, {3, 4, 3}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3}, {2, 1, 1}};
   return kSamples;
 }
 

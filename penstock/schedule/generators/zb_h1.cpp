@@ -4,10 +4,11 @@
 
 namespace penstock::schedule {
 
-Schedule zb_h1(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::ZbH1>(const ScheduleShape& shape) {
   const std::vector<int64_t> depths = warmup_depths(shape);
-  return make_compute_schedule(
-      "zb-h1", shape,
+  return make_lists(
+      shape,
       [&](ComputeList& list) {
         const int64_t depth = depths[list.stage().index()];
         const int64_t delay = std::max<int64_t>(depths.front() - depth, 0);

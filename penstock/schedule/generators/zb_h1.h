@@ -14,10 +14,11 @@
 // W waits for as many of the worker's own micro-batches as 1F1B's depth there is below stage 0's.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule zb_h1(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::ZbH1>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

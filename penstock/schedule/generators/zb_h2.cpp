@@ -23,10 +23,11 @@ int64_t depth_of(int64_t behind, int64_t replicas, int64_t n, const std::vector<
 
 }  // namespace
 
-Schedule zb_h2(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::ZbH2>(const ScheduleShape& shape) {
   const std::vector<int64_t> workers = workers_from(shape);
-  return make_compute_schedule(
-      "zb-h2", shape,
+  return make_lists(
+      shape,
       [&](ComputeList& list) {
         const size_t s = list.stage().index();
         for_each_mini_batch(shape, list, [&](int64_t begin, int64_t end) {

@@ -17,10 +17,11 @@
 // W <= I. Stages may have unequal replicas.
 #pragma once
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
-Schedule zb_h2(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::ZbH2>(const ScheduleShape& shape);
 
 }  // namespace penstock::schedule

@@ -77,9 +77,10 @@ void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, in
   writer.repeat(count - writer.next(kW0), {kW0});
 }
 
-Schedule zb_v(const ScheduleShape& shape) {
+template <>
+WorkerLists generate_compute<Strategy::ZbV>(const ScheduleShape& shape) {
   const int64_t workers = shape.num_stages() / 2;
-  return make_chunked_schedule("zb-v", shape, 3, [&](std::span<ComputeList> chunks) {
+  return make_chunked_lists(shape, 3, [&](std::span<ComputeList> chunks) {
     for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
       fill_zb_v(chunks, workers, begin, end);
     });

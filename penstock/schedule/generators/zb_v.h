@@ -19,13 +19,14 @@
 
 #include <span>
 
-#include "penstock/schedule/schedule.h"
+#include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
 class ComputeList;
 
-Schedule zb_v(const ScheduleShape& shape);
+template <>
+WorkerLists generate_compute<Strategy::ZbV>(const ScheduleShape& shape);
 /// One worker's part of one mini-batch: its local micro-batches [begin, end). `chunks` are its two
 /// stages, `workers` the length of the V. O(actions).
 void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end);

@@ -6,11 +6,11 @@
 
 int main() {
   using namespace penstock;
-  const auto kind = schedule::Kind::OneFOneB;
+  const auto kind = plan::Strategy::OneFOneB;
   const schedule::ScheduleShape shape{.replicas = {1, 1},
                                       .micro_batches = 8,
                                       .accumulate = 1,
-                                      .policy = schedule::default_policy(kind)};
+                                      .policy = plan::default_policy(kind)};
   const schedule::Schedule compute = schedule::generate(kind, shape);
   const schedule::Schedule lowered = schedule::lower(compute, schedule::chain_links(2));
   const size_t violations = verify::verify(lowered).size();

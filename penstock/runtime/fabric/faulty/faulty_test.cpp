@@ -11,22 +11,26 @@
 namespace penstock::runtime::testing {
 namespace {
 
-using schedule::Kind;
+using plan::Strategy;
 using schedule::WeightPolicy;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<Case> cases() {
   return {
-      {.kind = Kind::OneFOneB,
+      {.kind = Strategy::OneFOneB,
        .replicas = {2, 1, 1},
        .policy = WeightPolicy::Stash,
        .parts = 2,
        .samples = 12 * 8},
-      {.kind = Kind::GPipe, .replicas = {1, 1, 1}, .parts = 4, .samples = 12 * 6},
-      {.kind = Kind::ZbV, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = 12 * 6, .norm = true},
-      {.kind = Kind::Interleaved, .replicas = {2, 2, 2, 2}, .parts = 4, .samples = 12 * 6},
-      {.kind = Kind::Chimera, .replicas = {2, 2}, .parts = 4, .samples = 12 * 6},
+      {.kind = Strategy::GPipe, .replicas = {1, 1, 1}, .parts = 4, .samples = 12 * 6},
+      {.kind = Strategy::ZbV,
+       .replicas = {1, 1, 1, 1},
+       .parts = 4,
+       .samples = 12 * 6,
+       .norm = true},
+      {.kind = Strategy::Interleaved, .replicas = {2, 2, 2, 2}, .parts = 4, .samples = 12 * 6},
+      {.kind = Strategy::Chimera, .replicas = {2, 2}, .parts = 4, .samples = 12 * 6},
   };
 }
 

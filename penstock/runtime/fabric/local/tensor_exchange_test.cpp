@@ -13,7 +13,7 @@ namespace {
 Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 schedule::Schedule two_stage_schedule() {
-  return lower(generate(schedule::Kind::OneFOneB, {.replicas = {1, 1},
+  return lower(generate(plan::Strategy::OneFOneB, {.replicas = {1, 1},
                                                    .micro_batches = 4,
                                                    .accumulate = 1,
                                                    .policy = schedule::WeightPolicy::Stash}),

@@ -2,10 +2,11 @@
 // the formulas).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
-namespace penstock::schedule {
+namespace penstock::plan {
 
 enum class WeightPolicy : uint8_t {
   /// The version since the last step; the pipeline drains before each step (synchronous SGD). 1
@@ -24,9 +25,13 @@ enum class WeightPolicy : uint8_t {
   Latest,
 };
 
+inline constexpr std::array kWeightPolicies = {WeightPolicy::Flush, WeightPolicy::Stash,
+                                               WeightPolicy::VerticalSync,
+                                               WeightPolicy::TwoBuffered, WeightPolicy::Latest};
+
 /// "flush", "stash", "vertical-sync", "2bw", "latest".
 std::string_view to_string(WeightPolicy policy);
 /// Throws ConfigError listing the names when `name` is none of them.
 WeightPolicy parse_weight_policy(std::string_view name);
 
-}  // namespace penstock::schedule
+}  // namespace penstock::plan

@@ -1,12 +1,10 @@
-#include "penstock/schedule/policy.h"
+#include "penstock/plan/weight_policy.h"
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "penstock/util/error.h"
 
-namespace penstock::schedule {
+namespace penstock::plan {
 
 std::string_view to_string(WeightPolicy policy) {
   switch (policy) {
@@ -25,9 +23,7 @@ std::string_view to_string(WeightPolicy policy) {
 }
 
 WeightPolicy parse_weight_policy(std::string_view name) {
-  constexpr std::array kAll = {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
-                               WeightPolicy::TwoBuffered, WeightPolicy::Latest};
-  for (const WeightPolicy policy : kAll) {
+  for (const WeightPolicy policy : kWeightPolicies) {
     if (to_string(policy) == name) return policy;
   }
   throw ConfigError(
@@ -35,4 +31,4 @@ WeightPolicy parse_weight_policy(std::string_view name) {
                   name.substr(0, 40)));
 }
 
-}  // namespace penstock::schedule
+}  // namespace penstock::plan
