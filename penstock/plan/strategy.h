@@ -34,6 +34,8 @@ enum class Strategy : uint8_t {
   ZbH1,
   ZbH2,
   ZbV,
+  VHalf,
+  VMin,
   DualPipeV,
   Chimera,
   ForwardOnly,

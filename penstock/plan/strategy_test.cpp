@@ -88,6 +88,17 @@ TEST(Strategies, RowsAgreeWithThemselves) {
   }
 }
 
+TEST(Strategies, KeepAHalfAndAThirdOfWhatZbVKeeps) {
+  const auto kept = [](Strategy strategy, int64_t workers) {
+    return traits(strategy).most_kept({.workers = workers, .chunks = 2, .micro_batches = 64});
+  };
+  for (int64_t p = 2; p <= 64; ++p) {
+    EXPECT_EQ(kept(Strategy::ZbV, p), 2 * p);
+    EXPECT_EQ(kept(Strategy::VHalf, p), 2 * ((p + 2) / 2));
+    EXPECT_EQ(kept(Strategy::VMin, p), 2 * ((p + 4) / 3));
+  }
+}
+
 TEST(ScheduleOptions, AreCheckedForEveryCommandAlike) {
   EXPECT_EQ(refusal(std::nullopt, 4, 3), "");
   EXPECT_EQ(refusal(Strategy::Interleaved, 2, std::nullopt), "");

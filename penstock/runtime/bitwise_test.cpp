@@ -76,7 +76,8 @@ TEST(Bitwise, EveryKindOnItsUsualWorkers) {
       {Strategy::Interleaved, {1, 1, 1, 1}}, {Strategy::Interleaved, {1, 1, 1, 1, 1, 1}},
       {Strategy::ZbH1, {1, 1, 1}},           {Strategy::ZbH2, {1, 1, 1}},
       {Strategy::ZbV, {1, 1, 1, 1}},         {Strategy::ZbV, {1, 1, 1, 1, 1, 1}},
-      {Strategy::DualPipeV, {1, 1, 1, 1}},
+      {Strategy::DualPipeV, {1, 1, 1, 1}},   {Strategy::VHalf, {1, 1, 1, 1, 1, 1}},
+      {Strategy::VMin, {1, 1, 1, 1}},
   };
   for (const Setup& chosen : setups) {
     for (const int64_t parts : {2, 6}) {
@@ -177,9 +178,10 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   setup.parts = *rc::gen::inRange(1, 7);
   setup.groups = 2;
   setup.norm = *rc::gen::arbitrary<bool>();
-  setup.kind = *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
-                                 Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2,
-                                 Strategy::ZbV, Strategy::DualPipeV, Strategy::Chimera);
+  setup.kind =
+      *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
+                        Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV,
+                        Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV, Strategy::Chimera);
   const bool even = traits(setup.kind).is_chunked();
   const int stages = even ? 2 * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 6);
   setup.slack = setup.kind == Strategy::EagerOneFOneB ? 1 : 0;

@@ -279,8 +279,9 @@ TEST(Generate, RefusesPlacementsThatAKindCannotUse) {
 TEST(Generate, CostsNoMoreThanItsActions) {
   // Work in proportion to stages times stages, or to stages times the length of a full pipeline,
   // would never end.
-  for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV,
-                              Strategy::Chimera, Strategy::ZbH1, Strategy::ZbH2}) {
+  for (const Strategy kind :
+       {Strategy::Interleaved, Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV,
+        Strategy::Chimera, Strategy::ZbH1, Strategy::ZbH2}) {
     const ScheduleShape shape{
         .replicas = std::vector<int>(200'000, kind == Strategy::Chimera ? 2 : 1),
         .micro_batches = 3,

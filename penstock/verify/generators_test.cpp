@@ -32,6 +32,7 @@ const std::vector<Form>& forms() {
       {Strategy::Interleaved, 3, 0},   {Strategy::Interleaved, 5, 0},
       {Strategy::ZbH1, 1, 0},          {Strategy::ZbH2, 1, 0},
       {Strategy::ZbV, 2, 0},           {Strategy::DualPipeV, 2, 0},
+      {Strategy::VHalf, 2, 0},         {Strategy::VMin, 2, 0},
       {Strategy::Chimera, 1, 0},
   };
   return kForms;
@@ -65,6 +66,18 @@ TEST(GeneratedSchedules, AreSoundOverTheGrid) {
                 << describe(form.kind, shape);
           }
         }
+      }
+    }
+  }
+}
+
+TEST(GeneratedSchedules, OfRepeatedBlocksAreSoundForAnyWorkersAndMicroBatches) {
+  for (const Strategy kind : {Strategy::VHalf, Strategy::VMin}) {
+    for (int workers = 2; workers <= 16; ++workers) {
+      for (int64_t micro_batches = 1; micro_batches <= 64; ++micro_batches) {
+        const ScheduleShape shape =
+            copies_of({kind, 2, 0}, workers, 1, micro_batches, micro_batches);
+        ASSERT_EQ(first_violation(full_schedule(kind, shape)), "") << describe(kind, shape);
       }
     }
   }

@@ -104,9 +104,9 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
   int cases = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
-    const Strategy kinds[] = {Strategy::Interleaved, Strategy::ZbV, Strategy::DualPipeV,
-                              Strategy::Chimera};
-    const Strategy kind = kinds[seed % 4];
+    const Strategy kinds[] = {Strategy::Interleaved, Strategy::ZbV,   Strategy::DualPipeV,
+                              Strategy::Chimera,     Strategy::VHalf, Strategy::VMin};
+    const Strategy kind = kinds[seed % 6];
     const int chunks =
         kind == Strategy::Interleaved ? static_cast<int>(between(rng, 2, 3)) : traits(kind).chunks;
     const int stages =

@@ -32,6 +32,7 @@ std::vector<Golden> golden_schedules() {
                           int64_t accumulate, int chunks) {
     return with_placement(kind, shape(std::move(replicas), micro_batches, accumulate), chunks);
   };
+  const std::vector<int> eight(8, 1);
   ScheduleShape eager = shape(four, 8, 8);
   eager.slack = 1;
   ScheduleShape recomputing = placed(Strategy::ZbV, four, 5, 5, 2);
@@ -47,6 +48,8 @@ std::vector<Golden> golden_schedules() {
       {"zb-h2", Strategy::ZbH2, shape(four, 8, 8)},
       {"zb-v", Strategy::ZbV, placed(Strategy::ZbV, four, 5, 5, 2)},
       {"zb-v-recompute-norm", Strategy::ZbV, recomputing},
+      {"v-half", Strategy::VHalf, placed(Strategy::VHalf, eight, 6, 6, 2)},
+      {"v-min", Strategy::VMin, placed(Strategy::VMin, eight, 6, 6, 2)},
       {"dualpipe-v", Strategy::DualPipeV, placed(Strategy::DualPipeV, four, 6, 6, 2)},
       {"chimera", Strategy::Chimera, placed(Strategy::Chimera, {2, 2, 2, 2}, 8, 8, 1)},
       {"serial", Strategy::Serial, shape({1}, 4, 2)},

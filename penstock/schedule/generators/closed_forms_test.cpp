@@ -37,7 +37,8 @@ TEST(ClosedForms, EqualTheIdleTime) {
   });
   for (const Strategy kind :
        {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB, Strategy::Interleaved,
-        Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::DualPipeV, Strategy::Chimera}) {
+        Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf, Strategy::VMin,
+        Strategy::DualPipeV, Strategy::Chimera}) {
     EXPECT_THAT(compared[kind], ::testing::Ge(1000)) << to_string(kind);
   }
 }
@@ -90,6 +91,7 @@ TEST(ClosedForms, ZbVHasNoIdleTimeWithinAWorkerWhenAllTakeTheSame) {
 
 TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
   for_each_case([&](const Case& c, const Schedule& schedule) {
+    int64_t busiest = 0;
     for (size_t w = 0; w < schedule.workers.size(); ++w) {
       int64_t kept = 0;
       int64_t most = 0;
@@ -100,12 +102,16 @@ TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
       const int64_t expected = closed_stash(c, static_cast<int64_t>(w));
       const bool fills_v =
           c.m >= 2 * c.p - 1 || (c.kind != Strategy::ZbV && c.kind != Strategy::DualPipeV);
-      if (c.kind == Strategy::Chimera || !fills_v) {
+      const bool is_uneven = c.kind == Strategy::VHalf || c.kind == Strategy::VMin;
+      busiest = std::max(busiest, most);
+      if (c.kind == Strategy::Chimera || !fills_v || is_uneven) {
         ASSERT_LE(most, expected) << describe(c, {}) << ", worker " << w;
       } else {
         ASSERT_EQ(most, expected) << describe(c, {}) << ", worker " << w;
       }
     }
+    if (c.kind == Strategy::VHalf || c.kind == Strategy::VMin)
+      ASSERT_EQ(busiest, closed_stash(c, 0)) << describe(c, {});
   });
 }
 
@@ -139,6 +145,8 @@ TEST(Schedules, KeepTheirRanksOfIdleTimeWithoutLatency) {
   EXPECT_EQ(idle(Strategy::ZbH1, 1), 36);
   EXPECT_EQ(idle(Strategy::ZbH2, 1), 36);
   EXPECT_EQ(idle(Strategy::Interleaved, 4), 27);
+  EXPECT_EQ(idle(Strategy::VMin, 2), 66);
+  EXPECT_EQ(idle(Strategy::VHalf, 2), 42);
   EXPECT_EQ(idle(Strategy::ZbV, 2), 18);
   EXPECT_EQ(idle(Strategy::DualPipeV, 2), 18);
 }

@@ -62,6 +62,13 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
     case Strategy::ZbV:
       if (m >= 2 * p - 1 && W <= F && F <= I) return (p - 1) * std::max(I, 2 * (I - W));
       return {};
+    case Strategy::VHalf:
+      if (2 * m <= p || W > F || F > I || 2 * I > W + 2 * F) return {};
+      if (p == 2) return 2 * (F + I - W);
+      return p % 2 != 0 ? (p - 1) * (F + 3 * I) - p * W : p * F + (3 * p - 4) * I - (p + 1) * W;
+    case Strategy::VMin:
+      if (F != I || I != W) return {};
+      return (4 * p - 5) * F;
     case Strategy::DualPipeV:
       if (m >= 2 * p && W <= I && I <= F) return (p - 1) * std::max(F + I - W, 2 * (F - W));
       return {};
@@ -77,7 +84,8 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
 }
 
 /// The most micro-batches that a worker keeps, summed over its stages: from F to B or W. `rank` is
-/// the worker within its copy. A bound for chimera, and for the V schedules where m < 2p - 1.
+/// the worker within its copy. A bound for chimera, for zb-v and dualpipe-v where m < 2p - 1, and
+/// for all workers of v-half and v-min but the busiest.
 inline int64_t closed_stash(const Case& c, int64_t rank) {
   const int64_t p = c.p;
   const int64_t m = c.m;
@@ -98,6 +106,10 @@ inline int64_t closed_stash(const Case& c, int64_t rank) {
       return std::min(2 * p - 1, m);
     case Strategy::ZbV:
       return std::min(2 * p, 2 * m);
+    case Strategy::VHalf:
+      return std::min(2 * ((p + 2) / 2), 2 * m);
+    case Strategy::VMin:
+      return std::min(2 * ((p + 4) / 3), 2 * m);
     case Strategy::DualPipeV:
       return m < 2 * p ? std::min(2 * p, 2 * m) : 2 * p + 1;
     default:
@@ -115,7 +127,7 @@ inline std::vector<Case> variants(int64_t p, int64_t m) {
     cases.push_back({.kind = Strategy::EagerOneFOneB, .p = p, .m = m, .slack = slack});
   for (const int chunks : {2, 3, 4})
     cases.push_back({.kind = Strategy::Interleaved, .p = p, .m = m, .chunks = chunks});
-  for (const Strategy kind : {Strategy::ZbV, Strategy::DualPipeV})
+  for (const Strategy kind : {Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV})
     cases.push_back({.kind = kind, .p = p, .m = m, .chunks = 2});
   if (p % 2 == 0) cases.push_back({.kind = Strategy::Chimera, .p = p, .m = m});
   return cases;
@@ -124,9 +136,10 @@ inline std::vector<Case> variants(int64_t p, int64_t m) {
 /// Equal and unequal F, I, W: every order of the three, ties, a long and a short one of each, F =
 /// B.
 inline const std::vector<Times>& times_samples() {
-  static const std::vector<Times> kSamples = {
-      {1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3}, {3, 4, 2}, {4, 3, 2}, {3, 3, 2},
-      {3, 2, 2}, {3, 3, 4}, {3, 4, 3}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3}, {2, 1, 1}};
+  static const std::vector<Times> kSamples = {{1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3},
+                                              {3, 4, 2}, {4, 3, 2}, {3, 3, 2}, {3, 2, 2}, {3, 3, 4},
+                                              {3, 4, 3}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3},
+                                              {2, 1, 1}, {5, 5, 5}};
   return kSamples;
 }
 
