@@ -2,6 +2,8 @@
 # code that the document names ("# exit code 1"; otherwise 0), and every word that the document
 # shows of its output must be in what it prints. Numbers, times and names of layers may differ.
 source "$(dirname "$0")/lib.sh"
+# Training takes seconds, but minutes on a machine that other programs keep busy.
+penstock() { timeout -k 5 240 "$PENSTOCK" "$@"; }
 if [ ! -e /usr/share/datasets/fashion-mnist ]; then
   echo "skipped: no Fashion-MNIST here (scripts/install-deps.sh installs it)"
   exit 77
