@@ -64,9 +64,15 @@ same_numbers() {
     END { exit bad || NR == 0 }'
 }
 
-# The names of all kinds of schedule, and of all strategies, as the tool lists them where it knows none.
-kinds() { penstock schedule --kind none 2>&1 </dev/null | sed -n 's/.*expected one of //p' | tr -d ','; }
-strategies() { penstock plan --profile none --strategy none 2>&1 </dev/null | sed -n 's/.*expected one of auto, //p' | tr -d ','; }
+# The names of all kinds of schedule, and of all strategies, as the tool lists them where it knows
+# none.
+kinds() {
+  penstock schedule --kind none 2>&1 </dev/null | sed -n 's/.*expected one of //p' | tr -d ','
+}
+strategies() {
+  penstock plan --profile none --strategy none 2>&1 </dev/null |
+    sed -n 's/.*expected one of auto, //p' | tr -d ','
+}
 
 # Synthetic data and a saved profile keep the runs short and alike.
 make_profile() { run 0 profile --model lenet5 --batch-size 8 --samples 1 -o p.json; }

@@ -136,12 +136,15 @@ expect offence columns CONTRIBUTING.md "\`\`\`sh\n$long 2\n\`\`\`"
 expect offence columns CONTRIBUTING.md "\`\`\`text\n\`\`\`\n$long 2"
 
 mkdir -p "$tree/penstock/plan" "$tree/tools/penstock"
-echo '  {.strategy = Strategy::GPipe, .name = "gpipe", .summary = "all forwards"},' >"$tree/penstock/plan/strategy.cpp"
+echo '  {.strategy = Strategy::GPipe, .name = "gpipe", .summary = "all forwards"},' \
+  >"$tree/penstock/plan/strategy.cpp"
 expect offence strategies penstock/util/a.cpp 'if (plan.strategy == "gpipe") return;'
 expect offence strategies tools/penstock/a.cpp 'if ("gpipe" != name) return;'
 expect offence strategies penstock/util/a.h '  if (plan.strategy.starts_with("gp")) return;'
 expect offence strategies penstock/util/a.cpp '    case plan::Strategy::GPipe:'
-expect clean strategies penstock/util/a.cpp 'if (strategy == Strategy::GPipe) text = "gpipe"; // name == "gpipe"\nname == "gpipes";\n// strategy == "gpipe"'
+expect clean strategies penstock/util/a.cpp \
+  'if (strategy == Strategy::GPipe) text = "gpipe"; // name == "gpipe"\nname == "gpipes";'
+expect clean strategies penstock/util/a.cpp '// strategy == "gpipe"'
 expect clean strategies penstock/util/a_test.cpp 'name == "gpipe"'
 expect clean strategies penstock/plan/strategy.h 'name == "gpipe"; case Strategy::GPipe:'
 
