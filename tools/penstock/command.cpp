@@ -48,7 +48,8 @@ void check_output(const std::string& option, const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(status))
-    throw ConfigError(fmt::format("{} expected a file name, found the folder '{}'", option, path));
+    throw ConfigError(
+        fmt::format("{}: cannot write '{}': it is a directory, expected a file", option, path));
   // A file is replaced, which takes rights on its folder; devices and pipes are written to.
   const bool replaced =
       !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);

@@ -156,14 +156,14 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 void check_options(const ReportOptions& options) {
-  check_output("--svg", options.svg);
-  check_output("--output", options.output);
   if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
   if (!options.svg.empty() && same_file(options.output, options.svg)) {
     throw ConfigError(fmt::format(
         "--output and --svg expected two files, found '{}' and '{}', which are the same",
         options.output, options.svg));
   }
+  check_output("--svg", options.svg);
+  check_output("--output", options.output);
   if (options.mini_batches_option->empty()) return;
   if (options.mini_batches < 1)
     throw ConfigError(
