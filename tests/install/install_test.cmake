@@ -43,6 +43,6 @@ endforeach()
 
 step(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK_FOLDER}/build -G ${GENERATOR}
      -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS}
-     -DCMAKE_PREFIX_PATH=${prefix} "-DHEADERS=${headers}")
+     -DCMAKE_PREFIX_PATH=${prefix})
 step(${CMAKE_COMMAND} --build ${WORK_FOLDER}/build)
 step(${WORK_FOLDER}/build/consumer)
