@@ -127,7 +127,7 @@ TEST(PlannerProperty, MemoryLimitsHoldWithGradientGroups) {
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
     const cluster::Cluster cluster = random_cluster(rng, 5);
     PlanOptions options = random_options(rng);
-    options.strategy = rng.below(2) == 0 ? "1f1b-flush" : "1f1b";
+    options.strategy = rng.below(2) == 0 ? plan::Strategy::OneFOneBFlush : plan::Strategy::OneFOneB;
     options.micro_batches = between(rng, 1, 80);
     options.memory_limit_bytes = between(rng, 50, 900);
     const PlanResult counted_once = make_plan(profile, cluster, options);

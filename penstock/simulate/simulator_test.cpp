@@ -274,7 +274,7 @@ TEST(Simulator, GPipeKeepsOneVersionEveryStashAndItsSetsOfGradients) {
   const Result result = simulate(lowered(Strategy::GPipe, {1, 1}, 16, 8), costs);
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{4008, 4008}));
   costs.stages[1].gradient_sets = 5;
-  EXPECT_EQ(simulate(lowered(Kind::GPipe, {1, 1}, 16, 8), costs).peak_memory_bytes,
+  EXPECT_EQ(simulate(lowered(Strategy::GPipe, {1, 1}, 16, 8), costs).peak_memory_bytes,
             (std::vector<int64_t>{4008, 8008}));
 }
 

@@ -8,11 +8,11 @@
 #include <numeric>
 
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/ranks.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
-#include "penstock/train/ranks.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -114,7 +114,7 @@ class Run {
   bool stopped() const { return result_.interrupted || pipeline_.steps() >= total_steps_; }
   void resume();
   void count_steps();
-  Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
+  runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
   /// All ranks must go on from the same checkpoint.
   void check_same_position(const Checkpoint& checkpoint) const;
   runtime::LayerSnapshot snapshot_of(const LayerState& state) const;
@@ -182,7 +182,7 @@ void Run::resume() {
 }
 
 void Run::check_same_position(const Checkpoint& checkpoint) const {
-  const std::vector<std::string> positions = together(ranks(), [&] {
+  const std::vector<std::string> positions = runtime::together(ranks(), [&] {
     return fmt::format("step {}, epoch {}, mini-batch {}", checkpoint.step, checkpoint.epoch,
                        checkpoint.next_mini_batch);
   });
@@ -255,7 +255,7 @@ TrainResult Run::run() {
   warmup_left_ = options_.warmup_steps;
   // better now than after the first epoch
   if (!options_.checkpoint.empty()) {
-    together(ranks(), [&]() -> std::string {
+    runtime::together(ranks(), [&]() -> std::string {
       if (ranks().is_first()) make_checkpoint_directory(options_.checkpoint);
       return "";
     });

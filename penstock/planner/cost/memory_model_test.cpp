@@ -10,7 +10,7 @@ namespace penstock::planner {
 namespace {
 
 using plan::Strategy;
-using schedule::WeightPolicy;
+using plan::WeightPolicy;
 
 StageMemory stage(int64_t weights, int64_t stash, int64_t input = 0, int64_t output = 0,
                   bool recompute = false) {

@@ -24,9 +24,10 @@ void check_options(const PlanOptions& options) {
   check_range("micro-batches per step", options.micro_batches, kMaxMicroBatchesPerStep);
   check_range("samples per mini-batch", options.mini_batch, INT64_MAX);
   check_range("gradient groups", options.gradient_groups, kMaxGradientGroups);
-  if (options.chunks != 0 && (options.chunks < kMinChunks || options.chunks > kMaxChunks)) {
+  if (options.chunks != 0 &&
+      (options.chunks < plan::kMinChunks || options.chunks > plan::kMaxChunks)) {
     throw ConfigError(fmt::format("expected chunks per worker of 0 (chosen) or {} to {}, found {}",
-                                  kMinChunks, kMaxChunks, options.chunks));
+                                  plan::kMinChunks, plan::kMaxChunks, options.chunks));
   }
   if (options.slack < -1 || options.slack > kMaxMicroBatchesPerStep) {
     throw ConfigError(fmt::format("expected slack of -1 (chosen) to {} micro-batches, found {}",

@@ -168,8 +168,16 @@ inline plan::Plan hostile_plan() {
   plan.links[0].bytes = INT64_MAX;
   plan.throughput_samples_per_s = 1e300;
   plan.bytes_per_sample = {1e300, 1e300};
-  plan.alternatives = {
-      {script, script, 1e300, script, INT64_MAX, INT64_MAX, INT64_MAX, 1e300, {1e300}, script}};
+  plan.alternatives = {{plan::Strategy::ZbV,
+                        script,
+                        1e300,
+                        script,
+                        INT64_MAX,
+                        INT64_MAX,
+                        INT64_MAX,
+                        1e300,
+                        {1e300},
+                        script}};
   plan.notes = {script, "\x1b]0;title\x07"};
   return plan;
 }

@@ -209,7 +209,7 @@ std::string advice(const fs::path& directory, const fs::path& broken, const mode
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
-                         const Checkpoint& checkpoint, int keep, const Ranks& ranks) {
+                         const Checkpoint& checkpoint, int keep, const runtime::Ranks& ranks) {
   if (keep < 1)
     throw ConfigError(fmt::format("expected at least 1 checkpoint to keep, found {}", keep));
   PENSTOCK_CHECK(static_cast<int>(checkpoint.layers.size()) == model.graph().num_layers(),
@@ -218,7 +218,7 @@ fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
                  checkpoint.step);
   const std::string name = checkpoint_folder_name(checkpoint.step);
   std::optional<SaveLock> lock;
-  const std::string temporary = together(ranks, [&]() -> std::string {
+  const std::string temporary = runtime::together(ranks, [&]() -> std::string {
                                   if (!ranks.is_first()) return "";
                                   make_checkpoint_directory(directory);
                                   lock.emplace(directory);
@@ -227,11 +227,11 @@ fs::path save_checkpoint(const fs::path& directory, const model::Model& model,
                                 }).front();
   try {
     std::map<int, ManifestLayer> written;
-    const std::vector<std::string> records = together(ranks, [&]() -> std::string {
+    const std::vector<std::string> records = runtime::together(ranks, [&]() -> std::string {
       written = write_layers(temporary, model, checkpoint);
       return ranks.world == nullptr ? "" : records_text(written);
     });
-    together(ranks, [&]() -> std::string {
+    runtime::together(ranks, [&]() -> std::string {
       if (!ranks.is_first()) return "";
       for (size_t r = 1; r < records.size(); ++r) add_records(records[r], model, written);
       write_manifest(temporary, model, checkpoint, written);

@@ -33,8 +33,8 @@
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/runtime/ranks.h"
 #include "penstock/train/checkpoint/manifest.h"
-#include "penstock/train/ranks.h"
 
 namespace penstock::train {
 
@@ -56,7 +56,7 @@ struct Checkpoint : CheckpointPosition {
 /// made, RuntimeError when writing fails (nothing is lost then), TimeoutError.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       const model::Model& model, const Checkpoint& checkpoint,
-                                      int keep = 2, const Ranks& ranks = {});
+                                      int keep = 2, const runtime::Ranks& ranks = {});
 
 /// The newest checkpoint in `directory` (or the checkpoint folder itself); with `wanted`, only the
 /// state of these layers (and of those whose weights they share), the others are not here. Every

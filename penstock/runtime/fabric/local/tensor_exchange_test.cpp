@@ -13,11 +13,12 @@ namespace {
 Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 schedule::Schedule two_stage_schedule() {
-  return lower(generate(plan::Strategy::OneFOneB, {.replicas = {1, 1},
-                                                   .micro_batches = 4,
-                                                   .accumulate = 1,
-                                                   .policy = schedule::WeightPolicy::Stash}),
-               schedule::chain_links(2));
+  return lower(
+      schedule::generate(plan::Strategy::OneFOneB, {.replicas = {1, 1},
+                                                    .micro_batches = 4,
+                                                    .accumulate = 1,
+                                                    .policy = schedule::WeightPolicy::Stash}),
+      schedule::chain_links(2));
 }
 
 Message forward_of(int micro_batch) {

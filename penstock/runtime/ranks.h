@@ -1,4 +1,4 @@
-// What the ranks of one training job do together outside of the pipeline's runs.
+// What the ranks of one job do together outside of the runs of a pipeline.
 //
 //   const std::vector<std::string> texts = together(ranks, [&] { return write_my_part(); });
 #pragma once
@@ -9,13 +9,11 @@
 #include <vector>
 
 namespace penstock::runtime {
-class World;
-}
 
-namespace penstock::train {
+class World;
 
 struct Ranks {
-  runtime::World* world = nullptr;              ///< null: this process alone
+  World* world = nullptr;                       ///< null: this process alone
   std::chrono::milliseconds deadline{300'000};  ///< for every single wait
 
   /// Whether this is rank 0, which does what one rank must do for all.
@@ -27,4 +25,4 @@ struct Ranks {
 /// and reason. Collective; blocks until all ranks are here; throws TimeoutError.
 std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& part);
 
-}  // namespace penstock::train
+}  // namespace penstock::runtime

@@ -1,4 +1,4 @@
-#include "penstock/train/ranks.h"
+#include "penstock/runtime/ranks.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/util/error.h"
 
-namespace penstock::train {
+namespace penstock::runtime {
 
 namespace {
 
@@ -29,7 +29,7 @@ std::vector<std::string> together(const Ranks& ranks, const std::function<std::s
     failure = std::current_exception();
     text = kFailed + std::string(error.what());
   }
-  runtime::Wait wait = runtime::wait_for(ranks.deadline);
+  Wait wait = wait_for(ranks.deadline);
   std::vector<std::string> texts = ranks.world->all_gather(text, wait);
   if (failure) std::rethrow_exception(failure);
   for (size_t r = 0; r < texts.size(); ++r) {
@@ -40,4 +40,4 @@ std::vector<std::string> together(const Ranks& ranks, const std::function<std::s
   return texts;
 }
 
-}  // namespace penstock::train
+}  // namespace penstock::runtime

@@ -1,6 +1,6 @@
 // Whole training runs over several ranks, which are threads here: the files that they write
 // together are those of one rank, byte for byte, and runs go on with another number of ranks.
-#include "penstock/train/ranks.h"
+#include "penstock/runtime/ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -154,10 +154,10 @@ TEST(TrainRanks, ALossThatIsNoNumberEndsAll) {
 
 TEST(TrainRanks, WhatFailsOnOneRankFailsOnAll) {
   const auto failures = on_ranks({0, 1, 2}, [&](runtime::World& world, size_t rank) {
-    const Ranks ranks{.world = &world, .deadline = std::chrono::seconds(20)};
-    EXPECT_EQ(together(ranks, [&] { return std::string(rank, 'x'); }),
+    const runtime::Ranks ranks{.world = &world, .deadline = std::chrono::seconds(20)};
+    EXPECT_EQ(runtime::together(ranks, [&] { return std::string(rank, 'x'); }),
               (std::vector<std::string>{"", "x", "xx"}));
-    together(ranks, [&]() -> std::string {
+    runtime::together(ranks, [&]() -> std::string {
       if (rank == 1) throw ConfigError("the disk is full");
       return "";
     });
