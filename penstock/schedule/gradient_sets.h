@@ -14,8 +14,8 @@ namespace penstock::schedule {
 inline int64_t gradient_sets(int64_t groups, int64_t replicas, int64_t accumulate) {
   const int64_t own = groups > replicas ? ceil_div(groups, replicas) : 1;
   if (own == 1) return 1;
-  // One replica holds all groups. Where each has at most one micro-batch and every mini-batch begins
-  // with the lowest group that it has, each micro-batch joins the sum at once.
+  // One replica holds all groups. Where each has at most one micro-batch and every mini-batch
+  // begins with the lowest group that it has, each micro-batch joins the sum at once.
   if (replicas == 1 && groups % accumulate == 0) return 1;
   return std::clamp<int64_t>(ceil_div(accumulate, replicas), 1, own);
 }

@@ -12,7 +12,7 @@ int main() {
   const profile::Profile profile = model::measure_profile(
       network, {.batch_size = 8, .warmup = 1, .samples = 1, .concurrency = 1});
   planner::PlanOptions plan_options;
-  plan_options.strategy = "1f1b";
+  plan_options.strategy = penstock::plan::Strategy::OneFOneB;
   const planner::PlanResult planned =
       planner::make_plan(profile, cluster::local_cluster(2, 1'000'000'000), plan_options);
   if (!planned.plan) {
