@@ -126,12 +126,20 @@ grep -q '0\.0\.1' err || fail "another version is not named: $(cat err)"
 "$installed" models >out 2>err
 [ $? -eq 3 ] && grep -q 'cannot start' err || fail "an unusable training part: $(cat err)"
 
+# started PID: whether the process is the program yet; before that it is a copy of this shell,
+# which ignores SIGINT in the background.
+started() { [[ "$(readlink "/proc/$1/exe")" == */penstock* ]]; }
+
 # A signal while libtorch loads ends the program without a word and without a file.
 for signal in INT TERM; do
   for delay in 0.005 0.03 0.1 0.2; do
-    (trap - INT TERM && exec "$PENSTOCK" train --model lenet5 --data synthetic --epochs 100000 \
-      --no-eval >out 2>err) &
+    env --default-signal=INT,TERM "$PENSTOCK" train --model lenet5 --data synthetic \
+      --epochs 100000 --no-eval >out 2>err &
     pid=$!
+    for _ in {1..500}; do
+      ! started $pid || break
+      sleep 0.01
+    done
     sleep $delay
     kill -$signal $pid
     (sleep 30 && kill -9 $pid) 2>/dev/null &
