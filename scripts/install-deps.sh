@@ -32,6 +32,7 @@ core=(
   "libtomlplusplus-dev|cluster files in TOML"
   "libfmt-dev|text formatting"
   "libspdlog-dev|logging"
+  "libasio-dev|connections between processes"
   "zlib1g-dev|checksums and compressed data sets"
   "libgtest-dev|unit tests"
   "libgmock-dev|unit tests"

@@ -12,8 +12,7 @@ namespace penstock::profile {
 namespace {
 
 // A device file has a dozen keys.
-constexpr TomlBounds kBounds = {
-    .what = "a device file", .most_bytes = 16 * 1024, .most_nesting = 500};
+constexpr TomlBounds kBounds = {.what = "a device file", .most_bytes = 16384, .most_nesting = 500};
 
 Efficiency read_efficiency(const toml::table& table, std::string_view place) {
   const TomlTable reader(table, place, "efficiency");
@@ -55,7 +54,7 @@ std::string share(double value) {
 DeviceSpec parse_device(std::string_view text, std::string_view place) {
   const toml::table root = parse_toml(text, place, kBounds);
   try {
-    const DeviceSpec device = read_device(root, place);
+    DeviceSpec device = read_device(root, place);
     validate(device);
     return device;
   } catch (const ConfigError& error) {

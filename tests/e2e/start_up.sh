@@ -39,6 +39,9 @@ cat >commands.txt <<'END'
 0 report --plan plan.json -o page.html
 END
 
+# Analytic profiles belong to the training part, which a build without libtorch does not have.
+[ -x "$part" ] || sed -i '/--list-devices/d' commands.txt
+
 # The dynamic linker says which libraries each command loads, one line each.
 while read -r expected command; do
   LD_DEBUG=files LD_DEBUG_OUTPUT="$work/loaded" penstock $command >out 2>err </dev/null

@@ -33,9 +33,10 @@ struct Cards {
   size_t skip_lines = 0;
 
   Box card(size_t s) const {
+    const size_t row = s / columns;
     return {kPictureMargin + static_cast<double>(s % columns) * (width + kLinkGap),
-            top + kMostBehind * kStackStep + static_cast<double>(s / columns) * (height + kRowGap),
-            width, height};
+            top + kMostBehind * kStackStep + static_cast<double>(row) * (height + kRowGap), width,
+            height};
   }
 };
 

@@ -14,6 +14,7 @@
 #include "penstock/runtime/fabric/faulty/faulty_world.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/worker_table.h"
@@ -54,6 +55,12 @@ std::vector<Rig> rigs() {
        [](const std::vector<int>& ranks) {
          return with_faults(make_local_ranks(ranks),
                             {.seed = 4, .delay_share = 0.05, .reorder_share = 0.7});
+       }},
+      {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }},
+      {"mesh_overtaking",
+       [](const std::vector<int>& ranks) {
+         return with_faults(make_mesh_ranks(ranks),
+                            {.seed = 5, .delay_share = 0.05, .reorder_share = 0.7});
        }},
   };
 }
@@ -122,10 +129,20 @@ Schedule lowered(Strategy strategy, schedule::ScheduleShape shape) {
   return lower(generate(strategy, shape), schedule::chain_links(shape.num_stages()));
 }
 
+model::Tensors payload_of(const Message& message);
+
 RunSetup setup_of(const Schedule& schedule) {
   RunSetup setup{.schedule = schedule,
                  .weights_of_stage = std::vector<size_t>(schedule.shape.replicas.size(), 3)};
   setup.mini_batch_samples = [&schedule](MiniBatchId) { return schedule.shape.accumulate; };
+  setup.layout = [](const Message& message) {
+    std::vector<TensorLayout> layout;
+    for (const at::Tensor& tensor : payload_of(message)) {
+      layout.push_back(tensor.defined() ? TensorLayout{tensor.sizes().vec(), tensor.scalar_type()}
+                                        : TensorLayout{.sizes = {7}});
+    }
+    return layout;
+  };
   setup.credits = std::max<int64_t>(4, verify::min_credits(schedule));
   return setup;
 }

@@ -52,10 +52,17 @@ void StatusBoard::set(WorkerId worker, State state) {
 }
 
 std::string StatusBoard::report() const {
+  std::vector<WorkerId> all;
+  for (size_t w = 0; w < labels_.size(); ++w) all.emplace_back(static_cast<int32_t>(w));
+  return report(all);
+}
+
+std::string StatusBoard::report(const std::vector<WorkerId>& workers) const {
   MutexLock lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   std::string text;
-  for (size_t w = 0; w < entries_.size(); ++w) {
+  for (const WorkerId worker : workers) {
+    const size_t w = worker.index();
     const Entry& entry = entries_[w];
     const double seconds = std::chrono::duration<double>(now - entry.since).count();
     text += fmt::format("\n  worker {} ({}): ", w, labels_[w]);

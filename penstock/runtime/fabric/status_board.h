@@ -29,6 +29,8 @@ class StatusBoard {
 
   /// One line per worker: "worker 1 (stage 1): waits 30.0 s for 1RECV_F12 from stage 0".
   std::string report() const;
+  /// Those of some workers.
+  std::string report(const std::vector<WorkerId>& workers) const;
 
  private:
   struct Entry {

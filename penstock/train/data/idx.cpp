@@ -132,6 +132,7 @@ std::vector<int64_t> read_sizes(Source& source, int dimensions, std::string_view
                                  dimensions, dimensions == 1 ? "" : "s", expected, magic));
   }
   std::vector<int64_t> sizes;
+  sizes.reserve(static_cast<size_t>(dimensions));
   for (int i = 0; i < dimensions; ++i) sizes.push_back(read_number(source, place, "a size"));
   return sizes;
 }

@@ -50,10 +50,14 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
   }
 }
 
-void LocalRun::fail(std::exception_ptr failure) noexcept {
+void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
   {
     MutexLock lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
+    if (!exception_) {
+      rank_ = rank;
+      failure_ = describe(exception);
+      exception_ = std::move(exception);
+    }
   }
   exchange.close();
   for (const auto& reduce : reduces) {
@@ -62,9 +66,11 @@ void LocalRun::fail(std::exception_ptr failure) noexcept {
   if (norms) norms->close();
 }
 
-void LocalRun::rethrow_failure() {
+void LocalRun::raise_failure(int rank) {
   MutexLock lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  if (!exception_) return;
+  if (rank == rank_) std::rethrow_exception(exception_);
+  raise(failure_);
 }
 
 WaitResult LocalFabric::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
@@ -86,7 +92,7 @@ WaitResult LocalFabric::combine(NormShare share, NormTotals& totals, Wait& wait)
 
 RunOutcome LocalFabric::finish(Wait& wait) {
   const WaitResult result = run_->end.wait(wait);
-  run_->rethrow_failure();
+  run_->raise_failure(rank_);
   if (result != WaitResult::Ready) {
     throw TimeoutError(
         fmt::format("another rank has not finished its run; the workers are:{}", who_waits()));

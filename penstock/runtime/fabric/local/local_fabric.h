@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/fabric.h"
+#include "penstock/runtime/fabric/failure.h"
 #include "penstock/runtime/fabric/local/loss_collector.h"
 #include "penstock/runtime/fabric/local/norm_table.h"
 #include "penstock/runtime/fabric/local/shared_reduce.h"
@@ -24,8 +25,10 @@ class LocalRun {
   /// `setups`: one per rank. What is the same on every rank is taken from rank 0's.
   explicit LocalRun(const std::vector<const RunSetup*>& setups);
 
-  void fail(std::exception_ptr failure) noexcept;
-  void rethrow_failure();
+  void fail(int rank, std::exception_ptr exception) noexcept;
+  /// Throws the first failure, if there is one: the exception itself on the rank where it happened,
+  /// an equal one elsewhere, so that no two threads share an exception object.
+  void raise_failure(int rank);
 
   const int64_t origin_ns;
   TensorExchange exchange;
@@ -38,13 +41,15 @@ class LocalRun {
 
  private:
   Mutex mutex_;
-  std::exception_ptr failure_ GUARDED_BY(mutex_);
+  std::exception_ptr exception_ GUARDED_BY(mutex_);
+  int rank_ GUARDED_BY(mutex_) = 0;  ///< where it happened
+  Failure failure_ GUARDED_BY(mutex_);
 };
 
 /// One rank's end of it.
 class LocalFabric : public Fabric {
  public:
-  explicit LocalFabric(std::shared_ptr<LocalRun> run) : run_(std::move(run)) {}
+  LocalFabric(std::shared_ptr<LocalRun> run, int rank) : run_(std::move(run)), rank_(rank) {}
 
   int64_t origin_ns() const override { return run_->origin_ns; }
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
@@ -61,13 +66,14 @@ class LocalFabric : public Fabric {
               const MiniBatchStats& part) override {
     run_->losses.add(mini_batch, micro_batch, part);
   }
-  void fail(std::exception_ptr failure) noexcept override { run_->fail(std::move(failure)); }
+  void fail(std::exception_ptr failure) noexcept override { run_->fail(rank_, std::move(failure)); }
   StatusBoard& board() override { return run_->board; }
   std::string who_waits() override { return run_->board.report(); }
   RunOutcome finish(Wait& wait) override;
 
  private:
   std::shared_ptr<LocalRun> run_;
+  int rank_;
 };
 
 }  // namespace penstock::runtime

@@ -59,7 +59,7 @@ std::unique_ptr<Fabric> LocalWorld::open(const RunSetup& setup, Wait& wait) {
   std::shared_ptr<LocalRun> run = hub_->run;
   hub_->meet("the start of a run", wait);
   if (site_.rank == 0) hub_->run.reset();
-  return std::make_unique<LocalFabric>(std::move(run));
+  return std::make_unique<LocalFabric>(std::move(run), site_.rank);
 }
 
 std::vector<std::string> LocalWorld::all_gather(const std::string& text, Wait& wait) {

@@ -1,33 +1,13 @@
 #include "penstock/runtime/fabric/local/tensor_exchange.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
 
 using schedule::Action;
-
-namespace {
-
-/// Adds the time that it lives to a wait.
-class Stopwatch {
- public:
-  explicit Stopwatch(Wait& wait) : wait_(wait), start_(std::chrono::steady_clock::now()) {}
-  ~Stopwatch() {
-    const auto elapsed = std::chrono::steady_clock::now() - start_;
-    wait_.waited_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  Wait& wait_;
-  std::chrono::steady_clock::time_point start_;
-};
-
-}  // namespace
 
 TensorExchange::TensorExchange(const schedule::Schedule& schedule, int64_t credits)
     : table_(schedule.shape), credits_(static_cast<size_t>(std::max<int64_t>(credits, 1))) {

@@ -1,0 +1,128 @@
+#include "penstock/net/greeting.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+#include <cstring>
+#include <optional>
+
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::net {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};
+
+struct AnswerHeader {
+  char magic[8] = {'P', 'E', 'N', 'S', 'T', 'O', 'C', 'K'};
+  uint32_t accepted = 0;
+  uint32_t bytes = 0;
+};
+constexpr uint32_t kMostAnswer = 16 << 20;
+
+std::string answer(bool accepted, const std::string& text) {
+  const AnswerHeader header{.accepted = accepted ? 1u : 0u,
+                            .bytes = static_cast<uint32_t>(text.size())};
+  std::string bytes(sizeof header, '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes + text;
+}
+
+/// Reads exactly so many bytes, until the deadline.
+void read_exactly(asio::ip::tcp::socket& socket, asio::mutable_buffer buffer,
+                  std::chrono::steady_clock::time_point deadline, const std::string& whom) {
+  auto& io = static_cast<asio::io_context&>(socket.get_executor().context());
+  std::optional<asio::error_code> ended;
+  asio::async_read(socket, buffer, [&](const asio::error_code& error, size_t) { ended = error; });
+  io.restart();
+  while (!ended && io.run_one_until(deadline) > 0) {
+  }
+  if (!ended) {
+    socket.close();
+    while (!ended) {
+      io.restart();
+      io.run_one();
+    }
+    throw TimeoutError(fmt::format("{} did not answer in time", whom));
+  }
+  if (*ended) throw TransportError(fmt::format("{} closed the connection", whom));
+}
+
+}  // namespace
+
+Visitor::Visitor(asio::ip::tcp::socket socket, const Hello& own, Ready ready)
+    : socket_(std::move(socket)),
+      timer_(socket_.get_executor(), kPatience),
+      own_(own),
+      ready_(std::move(ready)) {
+  asio::error_code error;
+  const auto endpoint = socket_.remote_endpoint(error);
+  from_ = error ? "a connection that is closed"
+                : fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+void Visitor::start() {
+  timer_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+    if (!error) self->end("it has not said who it is");
+  });
+  asio::async_read(socket_, asio::buffer(bytes_),
+                   [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+                     if (error) {
+                       self->end(fmt::format("it closed the connection after {} bytes", bytes));
+                       return;
+                     }
+                     self->end(decode(self->bytes_, self->own_, self->hello_));
+                   });
+}
+
+void Visitor::end(std::string problem) {
+  if (!ready_) return;
+  timer_.cancel();
+  const Ready ready = std::move(ready_);
+  ready_ = {};
+  ready(shared_from_this(), std::move(problem));
+}
+
+void Visitor::abandon() {
+  if (!ready_) return;
+  ready_ = {};
+  timer_.cancel();
+  asio::error_code ignored;
+  socket_.close(ignored);
+}
+
+void Visitor::refuse(const std::string& reason) {
+  asio::error_code ignored;
+  const std::string bytes = answer(false, reason);
+  socket_.non_blocking(true, ignored);
+  socket_.write_some(asio::buffer(bytes), ignored);
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+}
+
+bool Visitor::accept(const std::string& text) {
+  asio::error_code error;
+  const std::string bytes = answer(true, text);
+  asio::write(socket_, asio::buffer(bytes), error);
+  return !error;
+}
+
+std::string read_answer(asio::ip::tcp::socket& socket,
+                        std::chrono::steady_clock::time_point deadline, const std::string& whom) {
+  AnswerHeader header;
+  read_exactly(socket, asio::buffer(&header, sizeof header), deadline, whom);
+  if (std::memcmp(header.magic, AnswerHeader{}.magic, sizeof header.magic) != 0 ||
+      header.bytes > kMostAnswer)
+    throw TransportError(fmt::format("what answers at {} is no rank of Penstock", whom));
+  std::string text(header.bytes, '\0');
+  if (!text.empty()) read_exactly(socket, asio::buffer(text), deadline, whom);
+  if (header.accepted == 0)
+    throw TransportError(fmt::format("{} refused this rank: {}", whom, printable(text)));
+  return text;
+}
+
+}  // namespace penstock::net

@@ -1,0 +1,55 @@
+// The first words on a connection: a rank comes with its hello, the other one accepts it, with a
+// text, or refuses it, with the reason. Internal to net.
+#pragma once
+
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "penstock/net/hello.h"
+
+namespace penstock::net {
+
+/// Somebody who has come to this rank's port.
+class Visitor : public std::enable_shared_from_this<Visitor> {
+ public:
+  /// Called once: with the reason when the visitor is no rank of this job or says nothing for 5 s,
+  /// and empty otherwise.
+  using Ready = std::function<void(const std::shared_ptr<Visitor>&, std::string problem)>;
+
+  Visitor(asio::ip::tcp::socket socket, const Hello& own, Ready ready);
+  void start();
+
+  const Hello& hello() const { return hello_; }
+  asio::ip::tcp::socket& socket() { return socket_; }
+  /// "10.0.0.2:40312".
+  std::string from() const { return from_; }
+
+  /// Closes the connection unless it has said who it is.
+  void abandon();
+  /// Answers and forgets the visitor, errors or not.
+  void refuse(const std::string& reason);
+  /// Answers; then the socket is the caller's. False when it is broken.
+  bool accept(const std::string& text);
+
+ private:
+  void end(std::string problem);
+
+  asio::ip::tcp::socket socket_;
+  asio::steady_timer timer_;
+  Hello own_;
+  Hello hello_;
+  Ready ready_;
+  std::string from_;
+  HelloBytes bytes_ = {};
+};
+
+/// Reads the answer to a hello. Blocks until the deadline at most. Returns the text; throws
+/// TransportError with the reason when refused or when the connection breaks, TimeoutError.
+std::string read_answer(asio::ip::tcp::socket& socket,
+                        std::chrono::steady_clock::time_point deadline, const std::string& whom);
+
+}  // namespace penstock::net

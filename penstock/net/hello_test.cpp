@@ -1,0 +1,72 @@
+#include "penstock/net/hello.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/util/error.h"
+
+namespace penstock::net {
+namespace {
+
+using ::testing::HasSubstr;
+
+Hello own() { return {.token = "secret", .version = "0.1.0", .rank = 0, .ranks = 4}; }
+
+Hello other() {
+  Hello hello = own();
+  hello.rank = 2;
+  hello.port = 4711;
+  return hello;
+}
+
+std::string problem(const Hello& comes) {
+  Hello found;
+  return decode(encode(comes), own(), found);
+}
+
+TEST(Hello, OfARankOfTheSameJobIsRead) {
+  Hello found;
+  EXPECT_EQ(decode(encode(other()), own(), found), "");
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.ranks, 4);
+  EXPECT_EQ(found.port, 4711);
+  EXPECT_EQ(found.version, "0.1.0");
+}
+
+TEST(Hello, WhatDiffersIsNamed) {
+  Hello hello = other();
+  hello.token = "secreT";
+  EXPECT_THAT(problem(hello), HasSubstr("token"));
+  hello = other();
+  hello.token = "";
+  EXPECT_THAT(problem(hello), HasSubstr("token"));
+  hello = other();
+  hello.version = "0.2.0";
+  EXPECT_THAT(problem(hello), HasSubstr("rank 2 runs Penstock 0.2.0"));
+  hello = other();
+  hello.ranks = 5;
+  EXPECT_THAT(problem(hello), HasSubstr("rank 2 was told that the job has 5 ranks, rank 0"));
+  hello = other();
+  hello.rank = 4;
+  EXPECT_THAT(problem(hello), HasSubstr("its rank is 4, expected 0 to 3"));
+  hello.rank = -1;
+  EXPECT_THAT(problem(hello), HasSubstr("its rank is -1"));
+}
+
+TEST(Hello, AnythingElseIsNoRankOfPenstock) {
+  HelloBytes bytes = {};
+  Hello found;
+  EXPECT_THAT(decode(bytes, own(), found), HasSubstr("no rank of Penstock"));
+  bytes = encode(other());
+  bytes[0] = std::byte{'G'};
+  EXPECT_THAT(decode(bytes, own(), found), HasSubstr("no rank of Penstock"));
+}
+
+TEST(Hello, ATokenThatIsTooLongIsRefused) {
+  Hello hello = own();
+  hello.token = std::string(65, 'x');
+  EXPECT_THROW(encode(hello), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::net

@@ -1,0 +1,189 @@
+#include "penstock/net/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <thread>
+
+#include "penstock/net/peer.h"
+#include "penstock/net/rendezvous.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::net {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Signs of life per silence that is allowed.
+constexpr int kBeatsPerSilence = 5;
+constexpr std::chrono::seconds kGoodbye{2};
+constexpr std::chrono::milliseconds kLingerStep{5};
+
+void validate(const MeshOptions& options) {
+  if (options.ranks < 1)
+    throw ConfigError(fmt::format("a job has at least 1 rank, found {}", options.ranks));
+  if (options.rank < 0 || options.rank >= options.ranks) {
+    throw ConfigError(
+        fmt::format("the rank must be 0 to {}, found {}", options.ranks - 1, options.rank));
+  }
+  if (options.ranks > 1 && options.port == 0)
+    throw ConfigError("the port of rank 0 must be 1 to 65535, found 0");
+  if (options.patience.count() <= 0 || options.silence.count() <= 0 || options.piece_bytes == 0)
+    throw ConfigError("the times and the size of pieces of a mesh must be greater than 0");
+}
+
+class TcpMesh : public Mesh {
+ public:
+  explicit TcpMesh(const MeshOptions& options);
+  ~TcpMesh() override;
+
+  int rank() const override { return options_.rank; }
+  int ranks() const override { return options_.ranks; }
+  void start(Handlers handlers) override;
+  void tell(int peer, std::string note) override;
+  std::shared_ptr<Transfer> send(int peer, Tag tag, std::vector<Bytes> parts,
+                                 std::shared_ptr<const void> keep, int urgency) override;
+  std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) override;
+  void close_run(uint32_t run) override;
+  Traffic traffic() const override { return {state_.sent, state_.received}; }
+  ClockOffset clock_offset(int peer) const override {
+    return peer == options_.rank ? ClockOffset{} : at(peer).offset();
+  }
+
+ private:
+  Peer& at(int peer) const {
+    PENSTOCK_CHECK(peer >= 0 && peer < options_.ranks && peer != options_.rank, peer);
+    return *peers_[static_cast<size_t>(peer)];
+  }
+  void beat();
+  void say_goodbye();
+  void linger(Clock::time_point deadline);
+
+  MeshOptions options_;
+  MeshState state_;
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  asio::steady_timer timer_;
+  Clock::time_point next_beat_;
+  std::vector<std::shared_ptr<Peer>> peers_;  ///< by rank; null at this one's
+  std::thread thread_;
+};
+
+TcpMesh::TcpMesh(const MeshOptions& options)
+    : options_(options), work_(asio::make_work_guard(io_)), timer_(io_) {
+  validate(options);
+  state_.piece_bytes = options.piece_bytes;
+  peers_.resize(static_cast<size_t>(options.ranks));
+  if (options.ranks == 1) return;
+  std::vector<asio::ip::tcp::socket> sockets = meet(io_, options);
+  for (int r = 0; r < options.ranks; ++r) {
+    if (r == options.rank) continue;
+    peers_[static_cast<size_t>(r)] =
+        std::make_shared<Peer>(std::move(sockets[static_cast<size_t>(r)]), r, state_);
+  }
+}
+
+void TcpMesh::start(Handlers handlers) {
+  PENSTOCK_CHECK(!thread_.joinable(), "a mesh is started once");
+  state_.handlers = std::move(handlers);
+  io_.restart();
+  asio::post(io_, [this] {
+    for (const auto& peer : peers_) {
+      if (peer) peer->start();
+    }
+    next_beat_ = Clock::now();
+    beat();
+  });
+  thread_ = std::thread([this] { io_.run(); });
+}
+
+void TcpMesh::beat() {
+  const auto pause = std::max(options_.silence / kBeatsPerSilence, std::chrono::milliseconds(1));
+  // Much later than planned: this process was stopped itself, and has not read since.
+  const bool was_stopped = Clock::now() > next_beat_ + 2 * pause;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    if (was_stopped) peer->forgive();
+    peer->beat(options_.silence);
+  }
+  next_beat_ = Clock::now() + pause;
+  timer_.expires_at(next_beat_);
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) beat();
+  });
+}
+
+void TcpMesh::tell(int peer, std::string note) {
+  asio::post(io_, [to = &at(peer), note = std::move(note)] { to->tell(note); });
+}
+
+std::shared_ptr<Transfer> TcpMesh::send(int peer, Tag tag, std::vector<Bytes> parts,
+                                        std::shared_ptr<const void> keep, int urgency) {
+  auto transfer = std::make_shared<Transfer>();
+  asio::post(io_, [to = &at(peer), tag, parts = std::move(parts), keep = std::move(keep), urgency,
+                   transfer]() mutable {
+    to->send(tag, std::move(parts), std::move(keep), urgency, std::move(transfer));
+  });
+  return transfer;
+}
+
+std::shared_ptr<Transfer> TcpMesh::receive(int peer, Tag tag, Place place) {
+  auto transfer = std::make_shared<Transfer>();
+  asio::post(io_, [from = &at(peer), tag, place = std::move(place), transfer]() mutable {
+    from->receive(tag, std::move(place), std::move(transfer));
+  });
+  return transfer;
+}
+
+void TcpMesh::close_run(uint32_t run) {
+  asio::post(io_, [this, run] {
+    state_.closed_run = std::max(state_.closed_run, run);
+    for (const auto& peer : peers_) {
+      if (peer) peer->close_run(run);
+    }
+  });
+}
+
+void TcpMesh::say_goodbye() {
+  for (const auto& peer : peers_) {
+    if (peer) peer->leave();
+  }
+  work_.reset();
+  linger(Clock::now() + kGoodbye);
+}
+
+void TcpMesh::linger(Clock::time_point deadline) {
+  // The peers read the goodbye and close.
+  const bool is_late = Clock::now() > deadline;
+  bool open = false;
+  for (const auto& peer : peers_) {
+    if (peer && is_late) peer->drop();
+    open = open || (peer && peer->is_open());
+  }
+  timer_.cancel();
+  if (!open) return;
+  timer_.expires_after(kLingerStep);
+  timer_.async_wait([this, deadline](const asio::error_code& error) {
+    if (!error) linger(deadline);
+  });
+}
+
+TcpMesh::~TcpMesh() {
+  if (!thread_.joinable()) return;
+  asio::post(io_, [this] { say_goodbye(); });
+  thread_.join();
+}
+
+}  // namespace
+
+std::unique_ptr<Mesh> Mesh::connect(const MeshOptions& options) {
+  return std::make_unique<TcpMesh>(options);
+}
+
+}  // namespace penstock::net

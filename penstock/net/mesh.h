@@ -1,0 +1,103 @@
+// The connections between the ranks of a job, one TCP connection per pair: short notes, and
+// messages of bytes that go straight from the sender's memory into the receiver's.
+//
+//   auto mesh = Mesh::connect({.rank = 1, .ranks = 2, .address = "127.0.0.1", .port = 29500});
+//   mesh->start({.note = ..., .lost = ...});
+//   mesh->receive(0, tag, place)->wait(deadline);     // on rank 1
+//   mesh->send(1, tag, {bytes}, keep);                // on rank 0
+//
+// A message is found by its tag, never by its place in a queue. It starts to move when the receiver
+// has posted its receive, so that it always lands in its final memory and nobody stores messages
+// that nobody asked for: posted receives are credits. Large messages travel in pieces; between two
+// pieces notes and more urgent messages go first.
+//
+// A peer that closes its connection is lost at once; one that is silent for `silence` (stopped, or
+// cut off) is lost then: every rank sends signs of life.
+//
+// Threads: one per mesh, which reads, writes, and calls the handlers. Bytes on the wire: those of
+// the parts, and at most 48 per piece and 8 per part.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/net/transfer.h"
+
+namespace penstock::net {
+
+struct MeshOptions {
+  int rank = 0;
+  int ranks = 1;
+  std::string address = "127.0.0.1";  ///< of rank 0: a name or a number
+  uint16_t port = 0;                  ///< of rank 0; must not be 0 when there are several ranks
+  std::string token = {};             ///< the same on all ranks; at most 64 bytes
+  std::string version = {};           ///< of the program, the same on all ranks
+  std::chrono::milliseconds patience{60'000};  ///< until all ranks must have come
+  std::chrono::milliseconds silence{15'000};   ///< after which a peer is lost
+  size_t piece_bytes = 512 << 10;
+};
+
+/// Bytes of messages' parts (without frames, notes and signs of life) to and from all peers.
+struct Traffic {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+
+/// How this machine's clock differs from another one's.
+struct ClockOffset {
+  int64_t ns = 0;        ///< the peer's steady_clock minus this one's
+  int64_t error_ns = 0;  ///< at most: half of the quickest round trip
+};
+
+/// Thread-safe.
+class Mesh {
+ public:
+  /// Called on the mesh's thread; must neither block nor throw.
+  struct Handlers {
+    std::function<void(int peer, std::string note)> note;
+    /// Once per peer; nothing comes from it later. `why` ends a sentence about the rank.
+    std::function<void(int peer, std::string why)> lost;
+  };
+
+  /// Blocks until this rank is connected to all others. Rank 0 listens at `address`, and nowhere
+  /// else; the others at the address from which they reach rank 0. Throws ConfigError for options
+  /// that make no sense, TransportError when the address is in use or rank 0 refuses this rank
+  /// (another token, version or number of ranks, a rank that is there already), TimeoutError naming
+  /// who has not come. Strangers that connect are refused and logged as a warning.
+  static std::unique_ptr<Mesh> connect(const MeshOptions& options);
+
+  virtual ~Mesh() = default;
+  Mesh() = default;
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+
+  /// Begins to read. To be called once, before anything below.
+  virtual void start(Handlers handlers) = 0;
+
+  /// Sends a note; notes to one peer arrive in their order. Never blocks.
+  virtual void tell(int peer, std::string note) = 0;
+
+  /// Sends a message. The parts' memory must stay as it is until the transfer has ended; `keep` is
+  /// held until then. Absent parts have a null pointer. Messages of a higher `urgency` go first.
+  virtual std::shared_ptr<Transfer> send(int peer, Tag tag, std::vector<Bytes> parts,
+                                         std::shared_ptr<const void> keep, int urgency = 0) = 0;
+  /// Posts the receive of a message. `place` must own the memory that it names (a reference to
+  /// tensors, say): a receive that is closed may still write there.
+  virtual std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) = 0;
+
+  /// Ends all transfers of a run, and of earlier ones, that have not ended, as Closed; later ones
+  /// of these runs end at once. What peers still send for them is thrown away.
+  virtual void close_run(uint32_t run) = 0;
+
+  virtual Traffic traffic() const = 0;
+  virtual ClockOffset clock_offset(int peer) const = 0;
+};
+
+}  // namespace penstock::net

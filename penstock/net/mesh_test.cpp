@@ -1,0 +1,483 @@
+// Meshes of several ranks in one process, over the loopback.
+#include "penstock/net/mesh.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "penstock/util/error.h"
+#include "penstock/util/log.h"
+#include "penstock/util/mutex.h"
+#include "penstock/util/rng.h"
+
+namespace penstock::net {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+uint16_t free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+CondVar::Deadline soon(milliseconds timeout = std::chrono::seconds(20)) {
+  return std::chrono::steady_clock::now() + timeout;
+}
+
+struct Node {
+  std::unique_ptr<Mesh> mesh;
+  std::string failure;
+};
+
+std::vector<Node> connected(int ranks, MeshOptions options = {}) {
+  options.ranks = ranks;
+  options.port = free_port();
+  std::vector<Node> nodes(static_cast<size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&nodes, options, r]() mutable {
+      options.rank = r;
+      try {
+        nodes[static_cast<size_t>(r)].mesh = Mesh::connect(options);
+      } catch (const std::exception& error) {
+        nodes[static_cast<size_t>(r)].failure = error.what();
+      }
+    });
+  }
+  return threads.clear(), std::move(nodes);
+}
+
+void start_quietly(const std::vector<Node>& nodes) {
+  for (const Node& node : nodes)
+    node.mesh->start(
+        {.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
+}
+
+using Block = std::vector<std::byte>;
+
+std::shared_ptr<Block> block_of(size_t bytes, uint64_t seed) {
+  auto block = std::make_shared<Block>(bytes);
+  Rng rng(seed);
+  for (std::byte& byte : *block) byte = static_cast<std::byte>(rng.below(256));
+  return block;
+}
+
+struct Parts {
+  std::vector<uint64_t> sizes;
+  std::vector<Block> blocks;
+};
+
+Place into(const std::shared_ptr<Parts>& parts) {
+  return [parts](const std::vector<uint64_t>& sizes) {
+    parts->sizes = sizes;
+    std::vector<Memory> memory;
+    parts->blocks.resize(sizes.size());
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] != kAbsent) parts->blocks[i].resize(sizes[i]);
+      memory.emplace_back(parts->blocks[i]);
+    }
+    return memory;
+  };
+}
+
+/// Refusals are logged as warnings; keeps them instead of printing them.
+class Warnings {
+ public:
+  Warnings() {
+    set_log_sink([this](LogLevel, std::string_view message) {
+      MutexLock lock(mutex_);
+      text_ += message;
+    });
+  }
+  ~Warnings() { set_log_sink({}); }
+  std::string text() {
+    MutexLock lock(mutex_);
+    return text_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string text_ GUARDED_BY(mutex_);
+};
+
+TEST(Mesh, AJobOfOneRankNeedsNoPort) {
+  const auto mesh = Mesh::connect({});
+  mesh->start({});
+  EXPECT_EQ(mesh->ranks(), 1);
+}
+
+TEST(Mesh, NotesArriveInTheirOrder) {
+  constexpr int kRanks = 5;
+  constexpr int kNotes = 200;
+  const std::vector<Node> nodes = connected(kRanks);
+  Mutex mutex;
+  CondVar changed;
+  std::map<std::pair<int, int>, std::vector<std::string>> notes;
+  int count = 0;
+  for (int r = 0; r < kRanks; ++r) {
+    nodes[static_cast<size_t>(r)].mesh->start({.note =
+                                                   [&, r](int peer, std::string note) {
+                                                     MutexLock lock(mutex);
+                                                     notes[{peer, r}].push_back(std::move(note));
+                                                     ++count;
+                                                     changed.notify_all();
+                                                   },
+                                               .lost = [](int, const std::string&) {}});
+  }
+  const auto text = [](int from, int to, int i) {
+    return std::string(static_cast<size_t>(i) * 997 % 100'000, static_cast<char>('a' + from)) +
+           std::to_string(to) + "-" + std::to_string(i);
+  };
+  for (int i = 0; i < kNotes; ++i) {
+    for (int from = 0; from < kRanks; ++from) {
+      for (int to = 0; to < kRanks; ++to) {
+        if (from != to) nodes[static_cast<size_t>(from)].mesh->tell(to, text(from, to, i));
+      }
+    }
+  }
+  MutexLock lock(mutex);
+  ASSERT_TRUE(
+      changed.wait_until(mutex, soon(), [&] { return count == kNotes * kRanks * (kRanks - 1); }));
+  for (const auto& [pair, received] : notes) {
+    for (int i = 0; i < kNotes; ++i)
+      EXPECT_EQ(received[static_cast<size_t>(i)], text(pair.first, pair.second, i));
+  }
+}
+
+TEST(Mesh, MessagesLandInTheirPlacesInAnyOrder) {
+  const std::vector<Node> nodes = connected(2, {.piece_bytes = 1000});
+  start_quietly(nodes);
+  constexpr uint64_t kMessages = 60;
+  const auto parts_of = [](uint64_t m) {
+    return std::vector<size_t>{1 + m * 211 % 5000, 0, 1 + m * 97 % 300};
+  };
+  std::vector<std::shared_ptr<Parts>> received;
+  std::vector<std::shared_ptr<Transfer>> transfers;
+  const auto post = [&](uint64_t m) {
+    received.push_back(std::make_shared<Parts>());
+    transfers.push_back(
+        nodes[1].mesh->receive(0, {.run = 1, .channel = 7, .sequence = m}, into(received.back())));
+  };
+  for (uint64_t m = 0; m < kMessages / 2; ++m) post(m);
+  std::vector<std::shared_ptr<Transfer>> sends;
+  std::vector<std::weak_ptr<Block>> kept;
+  int64_t bytes = 0;
+  for (uint64_t i = 0; i < kMessages; ++i) {
+    const uint64_t m = (i * 23) % kMessages;
+    auto keep = std::make_shared<std::vector<std::shared_ptr<Block>>>();
+    std::vector<Bytes> parts;
+    for (const size_t size : parts_of(m)) {
+      keep->push_back(block_of(size, m));
+      parts.emplace_back(*keep->back());
+      bytes += static_cast<int64_t>(size);
+    }
+    parts.emplace_back();  // left out
+    // A part of 0 bytes is there all the same.
+    static const std::byte kNothing{};
+    parts[1] = Bytes(&kNothing, 0);
+    kept.push_back(keep->front());
+    sends.push_back(nodes[0].mesh->send(1, {.run = 1, .channel = 7, .sequence = m}, parts, keep,
+                                        static_cast<int>(m % 3)));
+  }
+  for (uint64_t m = kMessages / 2; m < kMessages; ++m) post(m);
+  for (const auto& transfer : transfers) ASSERT_EQ(transfer->wait(soon()), Transfer::Result::Done);
+  for (const auto& transfer : sends) ASSERT_EQ(transfer->wait(soon()), Transfer::Result::Done);
+  for (uint64_t m = 0; m < kMessages; ++m) {
+    const std::vector<size_t> sizes = parts_of(m);
+    EXPECT_EQ(received[m]->sizes, (std::vector<uint64_t>{sizes[0], 0, sizes[2], kAbsent}));
+    EXPECT_EQ(received[m]->blocks[0], *block_of(sizes[0], m));
+    EXPECT_EQ(received[m]->blocks[2], *block_of(sizes[2], m));
+  }
+  EXPECT_EQ(nodes[0].mesh->traffic().sent, bytes);
+  EXPECT_EQ(nodes[1].mesh->traffic().received, bytes);
+  // What has been sent is held no longer.
+  for (int i = 0; i < 1000 && !kept.back().expired(); ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+  for (const auto& block : kept) EXPECT_TRUE(block.expired());
+}
+
+TEST(Mesh, AMessageWaitsUntilItsReceiveIsPosted) {
+  const std::vector<Node> nodes = connected(2);
+  start_quietly(nodes);
+  const auto block = block_of(4 << 20, 3);
+  const auto send = nodes[0].mesh->send(1, {.run = 1}, {Bytes(*block)}, block);
+  EXPECT_EQ(send->wait(soon(milliseconds(50))), Transfer::Result::TimedOut);
+  EXPECT_EQ(nodes[1].mesh->traffic().received, 0);
+  const auto parts = std::make_shared<Parts>();
+  EXPECT_EQ(nodes[1].mesh->receive(0, {.run = 1}, into(parts))->wait(soon()),
+            Transfer::Result::Done);
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Done);
+  EXPECT_EQ(parts->blocks[0], *block);
+}
+
+TEST(Mesh, AnUrgentMessageOvertakesALargeOne) {
+  const std::vector<Node> nodes = connected(2, {.piece_bytes = 64 << 10});
+  start_quietly(nodes);
+  const auto large = block_of(64 << 20, 1);
+  const auto small = block_of(100, 2);
+  const auto large_parts = std::make_shared<Parts>();
+  const auto small_parts = std::make_shared<Parts>();
+  const auto large_in = nodes[1].mesh->receive(0, {.run = 1, .channel = 1}, into(large_parts));
+  const auto small_in = nodes[1].mesh->receive(0, {.run = 1, .channel = 2}, into(small_parts));
+  nodes[0].mesh->send(1, {.run = 1, .channel = 1}, {Bytes(*large)}, large);
+  nodes[0].mesh->send(1, {.run = 1, .channel = 2}, {Bytes(*small)}, small, /*urgency=*/1);
+  ASSERT_EQ(small_in->wait(soon()), Transfer::Result::Done);
+  EXPECT_FALSE(large_in->is_done());
+  EXPECT_EQ(large_in->wait(soon()), Transfer::Result::Done);
+  EXPECT_EQ(large_parts->blocks[0], *large);
+}
+
+TEST(Mesh, AClosedRunEndsItsTransfersAndLeavesTheNextOneAlone) {
+  const std::vector<Node> nodes = connected(2, {.piece_bytes = 4096});
+  start_quietly(nodes);
+  for (uint32_t run = 1; run <= 20; ++run) {
+    const auto block = block_of(3 << 20, run);
+    const auto parts = std::make_shared<Parts>();
+    const auto unsent = nodes[1].mesh->receive(0, {.run = run, .channel = 9}, into(parts));
+    const auto unposted =
+        nodes[0].mesh->send(1, {.run = run, .channel = 8}, {Bytes(*block)}, block);
+    // Closed while the bytes of this one are on their way.
+    const auto cut = std::make_shared<Parts>();
+    const auto receive = nodes[1].mesh->receive(0, {.run = run, .channel = 1}, into(cut));
+    const auto send = nodes[0].mesh->send(1, {.run = run, .channel = 1}, {Bytes(*block)}, block);
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * run));
+    nodes[run % 2].mesh->close_run(run);
+    nodes[1 - run % 2].mesh->close_run(run);
+    EXPECT_EQ(unsent->wait(soon()), Transfer::Result::Closed);
+    EXPECT_EQ(unposted->wait(soon()), Transfer::Result::Closed);
+    EXPECT_NE(receive->wait(soon()), Transfer::Result::TimedOut);
+    EXPECT_NE(send->wait(soon()), Transfer::Result::TimedOut);
+    EXPECT_EQ(nodes[0].mesh->send(1, {.run = run}, {}, nullptr)->wait(soon()),
+              Transfer::Result::Closed);
+  }
+  const auto block = block_of(100'000, 3);
+  const auto parts = std::make_shared<Parts>();
+  nodes[0].mesh->send(1, {.run = 21}, {Bytes(*block)}, block);
+  EXPECT_EQ(nodes[1].mesh->receive(0, {.run = 21}, into(parts))->wait(soon()),
+            Transfer::Result::Done);
+  EXPECT_EQ(parts->blocks[0], *block);
+}
+
+TEST(Mesh, APeerThatGoesIsNoticedAtOnce) {
+  std::vector<Node> nodes = connected(3);
+  Mutex mutex;
+  CondVar changed;
+  std::map<int, std::string> lost;
+  nodes[0].mesh->start({.note = [](int, const std::string&) {},
+                        .lost =
+                            [&](int peer, std::string why) {
+                              MutexLock lock(mutex);
+                              lost[peer] = std::move(why);
+                              changed.notify_all();
+                            }});
+  for (const size_t r : {1, 2})
+    nodes[r].mesh->start(
+        {.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = nodes[0].mesh->receive(2, {.run = 1}, into(parts));
+  nodes[2].mesh.reset();
+  EXPECT_EQ(receive->wait(soon()), Transfer::Result::Closed);
+  MutexLock lock(mutex);
+  ASSERT_TRUE(changed.wait_until(mutex, soon(), [&] { return lost.contains(2); }));
+  EXPECT_EQ(lost[2], "has ended");
+  EXPECT_FALSE(lost.contains(1));
+}
+
+TEST(Mesh, APeerThatIsSilentIsLost) {
+  // Connected, but never started: it neither reads nor answers.
+  const std::vector<Node> nodes = connected(2, {.silence = milliseconds(300)});
+  Mutex mutex;
+  CondVar changed;
+  std::string why;
+  const auto start = std::chrono::steady_clock::now();
+  nodes[0].mesh->start({.note = [](int, const std::string&) {},
+                        .lost =
+                            [&](int, std::string text) {
+                              MutexLock lock(mutex);
+                              why = std::move(text);
+                              changed.notify_all();
+                            }});
+  MutexLock lock(mutex);
+  ASSERT_TRUE(changed.wait_until(mutex, soon(), [&] { return !why.empty(); }));
+  EXPECT_EQ(why, "has not answered for 0.3 s");
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(290));
+}
+
+TEST(Mesh, PeersThatAreQuietStayConnected) {
+  const std::vector<Node> nodes = connected(2, {.silence = milliseconds(500)});
+  std::atomic<int> lost = 0;
+  for (const Node& node : nodes)
+    node.mesh->start(
+        {.note = [](int, const std::string&) {}, .lost = [&](int, const std::string&) { ++lost; }});
+  std::this_thread::sleep_for(milliseconds(1500));
+  EXPECT_EQ(lost, 0);
+  // In one process both read the same clock.
+  EXPECT_LT(std::abs(nodes[1].mesh->clock_offset(0).ns), nodes[1].mesh->clock_offset(0).error_ns);
+  EXPECT_LT(nodes[1].mesh->clock_offset(0).error_ns, 100'000'000);
+}
+
+TEST(Mesh, WhoDoesNotComeIsNamed) {
+  MeshOptions options{.rank = 0, .ranks = 4, .port = free_port(), .patience = milliseconds(700)};
+  std::string of_rank_2;
+  std::jthread rank_2([options, &of_rank_2]() mutable {
+    options.rank = 2;
+    try {
+      Mesh::connect(options);
+    } catch (const Error& error) {
+      of_rank_2 = error.what();
+    }
+  });
+  try {
+    Mesh::connect(options);
+    FAIL();
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ranks 1, 3 of 4 did not come to 127.0.0.1:"));
+  }
+  rank_2.join();
+  EXPECT_THAT(of_rank_2, HasSubstr("ranks 1, 3 of 4 did not come"));
+}
+
+TEST(Mesh, NobodyAtTheAddressOfRank0IsATimeout) {
+  try {
+    Mesh::connect({.rank = 1, .ranks = 2, .port = free_port(), .patience = milliseconds(300)});
+    FAIL();
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot reach rank 0 at 127.0.0.1:"));
+  }
+  EXPECT_THROW(Mesh::connect({.rank = 1, .ranks = 2, .address = "no.such.host.invalid", .port = 1}),
+               ConfigError);
+  EXPECT_THROW(Mesh::connect({.rank = 2, .ranks = 2, .port = 1}), ConfigError);
+  EXPECT_THROW(Mesh::connect({.rank = 0, .ranks = 2}), ConfigError);
+}
+
+TEST(Mesh, APortInUseIsSaid) {
+  const std::vector<Node> nodes = connected(2);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
+  listen(fd, 1);
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  try {
+    Mesh::connect({.ranks = 2, .port = ntohs(address.sin_port)});
+    FAIL();
+  } catch (const TransportError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot listen at 127.0.0.1:"));
+    EXPECT_THAT(error.what(), HasSubstr("Choose another port"));
+  }
+  close(fd);
+}
+
+/// Connects to the port, as often as needed until somebody listens, and sends the text.
+int stranger(uint16_t port, const std::string& text) {
+  while (true) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      EXPECT_EQ(write(fd, text.data(), text.size()), std::ssize(text));
+      return fd;
+    }
+    close(fd);
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
+TEST(Mesh, StrangersAreRefusedAndDoNotDisturb) {
+  Warnings warnings;
+  MeshOptions options{.rank = 0, .ranks = 2, .port = free_port(), .token = "right"};
+  std::unique_ptr<Mesh> first;
+  std::jthread rank_0([&] { first = Mesh::connect(options); });
+  // One that talks, one that hangs up, one that says nothing at all.
+  const int talks = stranger(options.port, "GET / HTTP/1.1\r\n\r\n" + std::string(500, 'x'));
+  const int goes = stranger(options.port, "PENST");
+  close(goes);
+  const int silent = stranger(options.port, "");
+  MeshOptions wrong = options;
+  wrong.rank = 1;
+  wrong.token = "wrong";
+  try {
+    Mesh::connect(wrong);
+    ADD_FAILURE();
+  } catch (const TransportError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("refused this rank: the token is that of another job"));
+  }
+  MeshOptions right = options;
+  right.rank = 1;
+  const auto second = Mesh::connect(right);
+  rank_0.join();
+  ASSERT_NE(first, nullptr);
+  EXPECT_THAT(warnings.text(), HasSubstr("no rank of Penstock"));
+  EXPECT_THAT(warnings.text(), HasSubstr("closed the connection after 5 bytes"));
+  EXPECT_THAT(warnings.text(), HasSubstr("token is that of another job"));
+  close(talks);
+  close(silent);
+}
+
+TEST(Mesh, TheSameRankTwiceIsRefused) {
+  Warnings warnings;
+  MeshOptions options{.rank = 0, .ranks = 3, .port = free_port()};
+  std::vector<std::unique_ptr<Mesh>> meshes(3);
+  std::vector<std::string> failures(4);
+  std::vector<std::jthread> threads;
+  const auto come = [&](int rank, size_t as) {
+    threads.emplace_back([&, options, rank, as]() mutable {
+      options.rank = rank;
+      try {
+        auto mesh = Mesh::connect(options);
+        meshes[static_cast<size_t>(rank)] = std::move(mesh);
+      } catch (const Error& error) {
+        failures[as] = error.what();
+      }
+    });
+  };
+  come(0, 0);
+  come(1, 1);
+  come(1, 3);
+  std::this_thread::sleep_for(milliseconds(300));
+  come(2, 2);
+  threads.clear();
+  const std::string refused = failures[1].empty() ? failures[3] : failures[1];
+  EXPECT_THAT(refused, HasSubstr("rank 1 is there already, from 127.0.0.1:"));
+  EXPECT_EQ(failures[0], "");
+  EXPECT_EQ(failures[2], "");
+}
+
+TEST(Mesh, AnotherVersionIsRefused) {
+  Warnings warnings;
+  MeshOptions options{
+      .ranks = 2, .port = free_port(), .version = "0.1.0", .patience = milliseconds(1000)};
+  std::jthread rank_0([options] { EXPECT_THROW(Mesh::connect(options), TimeoutError); });
+  options.rank = 1;
+  options.version = "0.2.0";
+  try {
+    Mesh::connect(options);
+    FAIL();
+  } catch (const TransportError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 runs Penstock 0.2.0"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 runs Penstock 0.1.0"));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::net

@@ -1,0 +1,126 @@
+// One connection of a mesh: what is to be written, what has been posted, what is read. Internal to
+// net. All of it runs on the mesh's thread.
+#pragma once
+
+#include <asio/ip/tcp.hpp>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "penstock/net/frame.h"
+#include "penstock/net/mesh.h"
+
+namespace penstock::net {
+
+/// What the peers of a mesh share.
+struct MeshState {
+  Mesh::Handlers handlers;
+  size_t piece_bytes = 0;
+  uint32_t closed_run = 0;
+  std::atomic<int64_t> sent{0};
+  std::atomic<int64_t> received{0};
+};
+
+class Peer : public std::enable_shared_from_this<Peer> {
+ public:
+  Peer(asio::ip::tcp::socket socket, int rank, MeshState& state);
+
+  void start();
+  void tell(const std::string& note);
+  void send(Tag tag, std::vector<Bytes> parts, std::shared_ptr<const void> keep, int urgency,
+            std::shared_ptr<Transfer> transfer);
+  void receive(Tag tag, Place place, std::shared_ptr<Transfer> transfer);
+  void close_run(uint32_t run);
+  /// Sends a ping; loses the peer when it has been silent for longer than `silence`.
+  void beat(std::chrono::milliseconds silence);
+  /// This process has been stopped itself: nobody's silence counts.
+  void forgive() { last_heard_ = std::chrono::steady_clock::now(); }
+  /// Says goodbye and closes when everything has been written.
+  void leave();
+  /// Closes now, without a word to the handlers.
+  void drop();
+
+  bool is_open() const { return socket_.is_open(); }
+  ClockOffset offset() const { return {offset_ns_.load(), offset_error_ns_.load()}; }
+
+ private:
+  struct Outgoing {
+    Tag tag;
+    std::vector<Bytes> parts;
+    std::shared_ptr<const void> keep;
+    int urgency = 0;
+    std::shared_ptr<Transfer> transfer;
+    bool begun = false;
+    size_t part = 0;    ///< the next byte to write: of this part
+    size_t offset = 0;  ///< and at this place in it
+    uint64_t left = 0;  ///< bytes to write
+  };
+  struct Incoming {
+    Place place;
+    std::shared_ptr<Transfer> transfer;
+    bool begun = false;
+    std::vector<Memory> parts;
+    size_t part = 0;
+    size_t offset = 0;
+    uint64_t left = 0;
+  };
+  /// Most urgent first, then in the order of send().
+  using Order = std::pair<int, uint64_t>;
+
+  void lose(const std::string& why);
+  void put(const FrameHeader& header, Bytes behind = {});
+  void write();
+  void after_write(size_t payload);
+  void make_ready(Outgoing outgoing);
+  /// The next piece of the transfer as buffers to write.
+  void add_piece(Outgoing& outgoing);
+
+  void read();
+  void on_read(size_t bytes);
+  /// Uses what lies in input_; false when a frame is not whole yet.
+  bool take_frame();
+  void on_frame(const FrameHeader& header, Bytes behind);
+  void begin_message(const FrameHeader& header, Bytes sizes);
+  /// Memory for the next bytes of the piece that is being read.
+  Memory next_memory();
+  void filled(size_t bytes);
+  void end_if_complete(std::map<Tag, Incoming>::iterator incoming);
+
+  asio::ip::tcp::socket socket_;
+  int rank_;
+  MeshState& state_;
+  bool lost_ = false;
+  bool leaving_ = false;
+  bool bye_ = false;  ///< the peer has said so
+  std::chrono::steady_clock::time_point last_heard_;
+  std::atomic<int64_t> offset_ns_{0};
+  std::atomic<int64_t> offset_error_ns_{INT64_MAX};
+
+  std::vector<std::byte> urgent_;   ///< frames that wait to be written
+  std::vector<std::byte> writing_;  ///< frames that are being written
+  bool is_writing_ = false;
+  std::vector<asio::const_buffer> buffers_;
+  uint64_t next_order_ = 0;
+  std::map<Order, Outgoing> ready_;
+  Order current_ = {};            ///< the transfer of which a piece is being written
+  std::map<Tag, Outgoing> held_;  ///< whose receive is not posted yet
+  std::set<Tag> posted_;          ///< whose send has not come yet
+
+  std::map<Tag, Incoming> incoming_;
+  std::vector<std::byte> input_;
+  size_t input_begin_ = 0;
+  size_t input_end_ = 0;
+  bool reads_straight_ = false;     ///< a read into the memory of piece_tag_ is under way
+  std::optional<Incoming> closed_;  ///< keeps that memory when its run is closed meanwhile
+  Tag piece_tag_ = {};
+  uint64_t piece_left_ = 0;           ///< bytes of a piece that are still to come
+  std::vector<std::byte> discarded_;  ///< where bytes of closed runs go
+};
+
+}  // namespace penstock::net

@@ -1,0 +1,278 @@
+#include "penstock/net/rendezvous.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <asio/connect.hpp>
+#include <asio/write.hpp>
+#include <optional>
+#include <string>
+
+#include "penstock/net/greeting.h"
+#include "penstock/net/wire.h"
+#include "penstock/util/error.h"
+#include "penstock/util/log.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::net {
+
+namespace {
+
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{500};
+
+std::string text_of(const tcp::endpoint& endpoint) {
+  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+Hello hello_of(const MeshOptions& options, uint16_t port) {
+  return {.token = options.token,
+          .version = options.version,
+          .rank = options.rank,
+          .ranks = options.ranks,
+          .port = port};
+}
+
+tcp::endpoint resolve(asio::io_context& io, const MeshOptions& options) {
+  asio::error_code error;
+  tcp::resolver resolver(io);
+  const auto found = resolver.resolve(tcp::v4(), options.address, std::to_string(options.port),
+                                      tcp::resolver::numeric_service, error);
+  if (!error && !found.empty()) return *found.begin();
+  const auto found6 = resolver.resolve(options.address, std::to_string(options.port),
+                                       tcp::resolver::numeric_service, error);
+  if (error || found6.empty()) {
+    throw ConfigError(fmt::format("the address of rank 0, '{}', is not known: {}",
+                                  printable(options.address), error.message()));
+  }
+  return *found6.begin();
+}
+
+tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
+  try {
+    tcp::acceptor acceptor(io);
+    acceptor.open(endpoint.protocol());
+    acceptor.set_option(tcp::acceptor::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen();
+    return acceptor;
+  } catch (const asio::system_error& error) {
+    throw TransportError(
+        fmt::format("cannot listen at {}: {}; is another job there? Choose "
+                    "another port",
+                    text_of(endpoint), error.code().message()));
+  }
+}
+
+/// Lets in the ranks that come to this one's port, each once, until all of `expected` are there.
+class Gatekeeper {
+ public:
+  Gatekeeper(tcp::acceptor acceptor, const MeshOptions& options, int first, int count)
+      : acceptor_(std::move(acceptor)),
+        own_(hello_of(options, 0)),
+        first_(first),
+        visitors_(static_cast<size_t>(count)) {}
+
+  void start() { accept_next(); }
+  bool is_complete() const { return missing().empty(); }
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (size_t i = 0; i < visitors_.size(); ++i) {
+      if (!visitors_[i]) ranks.push_back(first_ + static_cast<int>(i));
+    }
+    return ranks;
+  }
+  std::vector<std::shared_ptr<Visitor>>& visitors() { return visitors_; }
+  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  /// Lets nobody in any more; those who have not said who they are go.
+  void stop() {
+    asio::error_code ignored;
+    acceptor_.close(ignored);
+    for (const auto& pending : pending_) {
+      if (const auto visitor = pending.lock()) visitor->abandon();
+    }
+  }
+
+ private:
+  void accept_next() {
+    acceptor_.async_accept([this](const asio::error_code& error, tcp::socket socket) {
+      if (!acceptor_.is_open()) return;
+      if (!error) {
+        const auto visitor = std::make_shared<Visitor>(
+            std::move(socket), own_,
+            [this](const auto& who, std::string problem) { on_visitor(who, std::move(problem)); });
+        std::erase_if(pending_, [](const auto& other) { return other.expired(); });
+        pending_.push_back(visitor);
+        visitor->start();
+      }
+      accept_next();
+    });
+  }
+  void on_visitor(const std::shared_ptr<Visitor>& visitor, std::string problem) {
+    const int64_t place = visitor->hello().rank - first_;
+    if (problem.empty()) {
+      if (place < 0 || place >= std::ssize(visitors_)) {
+        problem = fmt::format("rank {} is not expected here", visitor->hello().rank);
+      } else if (auto& found = visitors_[static_cast<size_t>(place)]; found) {
+        problem =
+            fmt::format("rank {} is there already, from {}", visitor->hello().rank, found->from());
+      } else {
+        found = visitor;
+        return;
+      }
+    }
+    log_warning(fmt::format("refused a connection from {}: {}", visitor->from(), problem));
+    visitor->refuse(problem);
+  }
+
+  tcp::acceptor acceptor_;
+  Hello own_;
+  int first_;
+  std::vector<std::shared_ptr<Visitor>> visitors_;
+  std::vector<std::weak_ptr<Visitor>> pending_;
+};
+
+/// Runs until the gatekeeper is complete or the deadline is there.
+bool wait_for_all(asio::io_context& io, const Gatekeeper& gate, Clock::time_point deadline) {
+  io.restart();
+  while (!gate.is_complete() && io.run_one_until(deadline) > 0) {
+  }
+  return gate.is_complete();
+}
+
+/// What is left of `io` (timers, the next accept) ends before the objects go.
+void run_to_end(asio::io_context& io) {
+  io.restart();
+  io.poll();
+}
+
+std::vector<tcp::socket> closed_sockets(asio::io_context& io, int ranks) {
+  std::vector<tcp::socket> sockets;
+  for (int r = 0; r < ranks; ++r) sockets.emplace_back(io);
+  return sockets;
+}
+
+std::string ranks_in_words(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& options,
+                                     Clock::time_point deadline) {
+  const tcp::endpoint here = resolve(io, options);
+  Gatekeeper gate(listen_at(io, here), options, 1, options.ranks - 1);
+  gate.start();
+  const bool complete = wait_for_all(io, gate, deadline);
+  const std::vector<int> missing = gate.missing();
+  gate.stop();
+  run_to_end(io);
+  if (!complete) {
+    const std::string problem = fmt::format(
+        "{} of {} did not come to {} within {:.0f} s", ranks_in_words(missing), options.ranks,
+        text_of(here), std::chrono::duration<double>(options.patience).count());
+    for (const auto& visitor : gate.visitors()) {
+      if (visitor) visitor->refuse(problem);
+    }
+    throw TimeoutError(problem);
+  }
+  WireWriter table;
+  for (const auto& visitor : gate.visitors()) {
+    table.text(visitor->socket().remote_endpoint().address().to_string());
+    table.put<uint16_t>(visitor->hello().port);
+  }
+  const std::string text = table.take();
+  std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
+  for (const auto& visitor : gate.visitors()) {
+    if (!visitor->accept(text))
+      throw TransportError(fmt::format("rank {} went away at once", visitor->hello().rank));
+    sockets[static_cast<size_t>(visitor->hello().rank)] = std::move(visitor->socket());
+  }
+  return sockets;
+}
+
+/// Connects, again and again while nobody listens there.
+tcp::socket connect_to(asio::io_context& io, const tcp::endpoint& endpoint, const std::string& whom,
+                       Clock::time_point deadline) {
+  std::chrono::milliseconds pause = kFirstPause;
+  while (true) {
+    tcp::socket socket(io);
+    std::optional<asio::error_code> ended;
+    socket.async_connect(endpoint, [&](const asio::error_code& error) { ended = error; });
+    io.restart();
+    while (!ended && io.run_one_until(deadline) > 0) {
+    }
+    const bool timed_out = !ended;
+    if (timed_out) {
+      socket.close();
+      while (!ended) {
+        io.restart();
+        io.run_one();
+      }
+    }
+    if (!timed_out && !*ended) return socket;
+    if (timed_out || Clock::now() + pause > deadline) {
+      throw TimeoutError(fmt::format("cannot reach {} at {}: {}", whom, text_of(endpoint),
+                                     timed_out ? "no answer" : ended->message()));
+    }
+    asio::steady_timer timer(io, pause);
+    timer.wait();
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+void say_hello(tcp::socket& socket, const Hello& hello, const std::string& whom) {
+  asio::error_code error;
+  asio::write(socket, asio::buffer(encode(hello)), error);
+  if (error) throw TransportError(fmt::format("{} closed the connection", whom));
+}
+
+std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& options,
+                                   Clock::time_point deadline) {
+  const tcp::endpoint first = resolve(io, options);
+  const std::string whom = fmt::format("rank 0 (at {})", text_of(first));
+  std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
+  sockets[0] = connect_to(io, first, "rank 0", deadline);
+  // Where rank 0 can be reached from, the others can reach this rank.
+  Gatekeeper gate(listen_at(io, tcp::endpoint(sockets[0].local_endpoint().address(), 0)), options,
+                  options.rank + 1, options.ranks - options.rank - 1);
+  const uint16_t port = gate.port();
+  say_hello(sockets[0], hello_of(options, port), whom);
+  gate.start();
+  // Rank 0 waits as long as this rank does, and says then who is missing.
+  const std::string table = read_answer(sockets[0], deadline + std::chrono::seconds(2), whom);
+  WireReader reader(table);
+  for (int r = 1; r < options.rank; ++r) {
+    const auto address = asio::ip::make_address(std::string(reader.text()));
+    const tcp::endpoint endpoint(address, reader.get<uint16_t>());
+    const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
+    sockets[static_cast<size_t>(r)] = connect_to(io, endpoint, name, deadline);
+    say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
+  }
+  for (int r = 1; r < options.rank; ++r)
+    read_answer(sockets[static_cast<size_t>(r)], deadline, fmt::format("rank {}", r));
+  const bool complete = wait_for_all(io, gate, deadline);
+  const std::vector<int> missing = gate.missing();
+  gate.stop();
+  run_to_end(io);
+  if (!complete) {
+    throw TimeoutError(
+        fmt::format("{} did not come to rank {} in time", ranks_in_words(missing), options.rank));
+  }
+  for (const auto& visitor : gate.visitors()) {
+    const int peer = visitor->hello().rank;
+    if (!visitor->accept("")) throw TransportError(fmt::format("rank {} went away at once", peer));
+    sockets[static_cast<size_t>(peer)] = std::move(visitor->socket());
+  }
+  return sockets;
+}
+
+}  // namespace
+
+std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
+  const Clock::time_point deadline = Clock::now() + options.patience;
+  return options.rank == 0 ? receive_all(io, options, deadline) : go_to_all(io, options, deadline);
+}
+
+}  // namespace penstock::net

@@ -1,0 +1,18 @@
+// How the ranks of a job find each other: rank 0 listens at an address that all know; the others
+// go there, say who they are and where they listen themselves, and get the list of all of them.
+// Then each goes to those of lower rank. Internal to net.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <vector>
+
+#include "penstock/net/mesh.h"
+
+namespace penstock::net {
+
+/// The connections to all ranks, by rank; this rank's own place is closed. Runs `io` until then.
+/// Throws as Mesh::connect().
+std::vector<asio::ip::tcp::socket> meet(asio::io_context& io, const MeshOptions& options);
+
+}  // namespace penstock::net

@@ -1,0 +1,483 @@
+#include "penstock/runtime/fabric/mesh/mesh_fabric.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "penstock/net/wire.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+enum class Note : uint8_t {
+  Loss,        ///< to rank 0: the loss of a micro-batch
+  Fail,        ///< to all: the first failure of a rank
+  AskStop,     ///< to rank 0
+  Freeze,      ///< from rank 0
+  Frozen,      ///< to rank 0: the last mini-batch that was begun
+  Limit,       ///< from rank 0: the last mini-batch of the run
+  Done,        ///< to rank 0: this rank's workers have ended
+  End,         ///< from rank 0: how the run ended
+  AskWorkers,  ///< what are your workers doing?
+  Workers,     ///< this
+};
+
+/// How long who_waits() waits for the other ranks.
+constexpr std::chrono::seconds kAnswers{2};
+
+void put_failure(net::WireWriter& out, const Failure& failure) {
+  out.put(failure.kind);
+  out.text(failure.text);
+}
+
+Failure get_failure(net::WireReader& in) {
+  const auto kind = in.get<Failure::Kind>();
+  return {kind, std::string(in.text())};
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+/// What rank 0 tells all ranks at the end.
+struct MeshRun::Outcome {
+  std::optional<Failure> failure;
+  int from = 0;  ///< the rank of the failure
+  std::vector<MiniBatchStats> mini_batches;
+};
+
+MeshRun::MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const RunSetup& setup)
+    : hub_(std::move(hub)),
+      site_(std::move(site)),
+      table_(setup.schedule.shape),
+      labels_(worker_labels(setup.schedule.shape)),
+      run_(run),
+      exchange_(setup.schedule, setup.credits),
+      board_(labels_),
+      gate_(setup.stop),
+      stop_round_(hub_->ranks()),
+      losses_(setup.schedule.shape.num_mini_batches(), setup.mini_batch_samples,
+              [this, go_on = setup.on_mini_batch](MiniBatchId t, const MiniBatchStats& stats) {
+                if (go_on && !go_on(t, stats)) ask_for_stop();
+              }) {}
+
+MeshRun::~MeshRun() = default;
+
+void MeshRun::open(const RunSetup& setup, Wait& wait) {
+  net::Mesh& mesh = hub_->mesh();
+  channels_ = std::make_unique<MeshChannels>(mesh, run_, site_, setup);
+  uint32_t next = channels_->channels();
+  const schedule::ScheduleShape& shape = setup.schedule.shape;
+  for (size_t s = 0; s < setup.weights_of_stage.size(); ++s) {
+    reduces_.push_back(nullptr);
+    sums_.push_back(nullptr);
+    const int replicas = shape.replicas[s];
+    if (replicas == 1) continue;
+    std::vector<int> ranks;
+    for (int r = 0; r < replicas; ++r) {
+      const WorkerId worker = table_.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      ranks.push_back(site_.rank_of_worker[worker.index()]);
+    }
+    if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
+      if (ranks.front() == site_.rank)
+        reduces_.back() = std::make_unique<SharedReduce>(replicas, setup.weights_of_stage[s]);
+      continue;
+    }
+    sums_.back() = std::make_unique<MeshSum>(mesh, run_, next, ranks, setup.weights_of_stage[s]);
+    next += MeshSum::channels(ranks.size());
+  }
+  if (shape.global_norm) {
+    norm_ = std::make_unique<MeshNorm>(mesh, run_, next,
+                                       static_cast<int>(site_.own_workers().size()), setup);
+  }
+  channels_->start();
+  for (const auto& sum : sums_) {
+    if (sum) sum->start();
+  }
+  if (norm_) norm_->start();
+  bool failed = false;
+  {
+    MutexLock lock(mutex_);
+    is_open_ = true;
+    failed = failure_.has_value();
+  }
+  if (failed) close_all();
+  check_same_run(setup, wait);
+}
+
+void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
+  size_t actions = 0;
+  for (const auto& of_worker : setup.schedule.workers) actions += of_worker.size();
+  // And the run begins, on rank 0's clock, when the last rank has come.
+  const int64_t offset = hub_->mesh().clock_offset(0).ns;
+  net::WireWriter out;
+  out.text(fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits",
+                       setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
+                       setup.schedule.shape.micro_batches, actions, setup.credits));
+  out.put<int64_t>(now_ns() + offset);
+  const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
+  net::WireReader first(texts.front());
+  const std::string_view expected = first.text();
+  int64_t begin = 0;
+  for (size_t r = 0; r < texts.size(); ++r) {
+    net::WireReader other(texts[r]);
+    const std::string_view found = other.text();
+    if (found != expected) {
+      throw RuntimeError(fmt::format("the ranks run different schedules: rank 0 has {}, rank {} {}",
+                                     expected, r, found));
+    }
+    begin = std::max(begin, other.get<int64_t>());
+  }
+  origin_ns_ = begin - offset;
+}
+
+// ---- what the workers call
+
+bool MeshRun::is_local(const Message& message) const {
+  return site_.holds(table_.worker_of(message.from, message.micro_batch)) &&
+         site_.holds(table_.worker_of(message.to, message.micro_batch));
+}
+
+WaitResult MeshRun::send(const Message& message, model::Tensors tensors, Wait& wait) {
+  return is_local(message) ? exchange_.send(message, std::move(tensors), wait)
+                           : channels_->send(message, std::move(tensors), wait);
+}
+
+WaitResult MeshRun::receive(const Message& message, model::Tensors& tensors, Wait& wait) {
+  return is_local(message) ? exchange_.receive(message, tensors, wait)
+                           : channels_->receive(message, tensors, wait);
+}
+
+WaitResult MeshRun::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                        Wait& wait) {
+  if (reduces_[stage.index()])
+    return reduces_[stage.index()]->run(replica, std::move(partials), sums, wait);
+  PENSTOCK_CHECK(sums_[stage.index()] != nullptr, "stage", stage,
+                 "has one replica: there is nothing to sum");
+  return sums_[stage.index()]->run(replica, std::move(partials), sums, wait);
+}
+
+WaitResult MeshRun::combine(NormShare share, NormTotals& totals, Wait& wait) {
+  PENSTOCK_CHECK(norm_ != nullptr, "the schedule has no NORM");
+  const MiniBatchId mini_batch = share.mini_batch;
+  const WaitResult result = norm_->run(std::move(share), totals, wait);
+  if (result == WaitResult::Ready && is_first()) losses_.set_norm(mini_batch, totals.norm);
+  return result;
+}
+
+// ---- the stop
+
+bool MeshRun::begin(MiniBatchId mini_batch) {
+  while (true) {
+    switch (gate_.enter(mini_batch)) {
+      case MeshGate::Entry::Enters:
+        return true;
+      case MeshGate::Entry::Stays:
+        return false;
+      case MeshGate::Entry::Asks:
+        ask_for_stop();
+    }
+  }
+}
+
+void MeshRun::ask_for_stop() {
+  if (is_first()) {
+    freeze_all();
+    return;
+  }
+  net::WireWriter out;
+  out.put(Note::AskStop);
+  hub_->tell(0, run_, out.take());
+}
+
+void MeshRun::freeze_all() {
+  if (!stop_round_.begin()) return;
+  net::WireWriter out;
+  out.put(Note::Freeze);
+  tell_all(out.take());
+  on_frozen(gate_.freeze());
+}
+
+void MeshRun::on_frozen(int64_t started) {
+  int64_t limit = 0;
+  if (!stop_round_.on_frozen(started, limit)) return;
+  net::WireWriter out;
+  out.put(Note::Limit);
+  out.put(limit);
+  tell_all(out.take());
+  gate_.set_limit(limit);
+}
+
+// ---- losses
+
+void MeshRun::report(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part) {
+  if (is_first()) {
+    losses_.add(mini_batch, micro_batch, part);
+    return;
+  }
+  net::WireWriter out;
+  out.put(Note::Loss);
+  out.put(mini_batch);
+  out.put(micro_batch);
+  out.put(part);
+  hub_->tell(0, run_, out.take());
+}
+
+// ---- failures
+
+bool MeshRun::close(Failure failure, std::exception_ptr exception) {
+  {
+    MutexLock lock(mutex_);
+    if (failure_) return false;
+    failure_ = std::move(failure);
+    exception_ = std::move(exception);
+    changed_.notify_all();
+    // Not open yet: open() closes what it makes.
+    if (!is_open_) return true;
+  }
+  close_all();
+  return true;
+}
+
+void MeshRun::close_all() {
+  exchange_.close();
+  for (const auto& reduce : reduces_) {
+    if (reduce) reduce->close();
+  }
+  for (const auto& sum : sums_) {
+    if (sum) sum->close();
+  }
+  if (norm_) norm_->close();
+  gate_.close();
+  hub_->mesh().close_run(run_);
+}
+
+void MeshRun::fail(std::exception_ptr exception) noexcept {
+  const Failure failure = describe(exception);
+  if (!close(failure, std::move(exception))) return;
+  net::WireWriter out;
+  out.put(Note::Fail);
+  put_failure(out, failure);
+  tell_all(out.take());
+}
+
+std::string MeshRun::name_of(int rank) const {
+  std::vector<std::string> workers;
+  for (size_t w = 0; w < site_.rank_of_worker.size(); ++w) {
+    if (site_.rank_of_worker[w] == rank)
+      workers.push_back(fmt::format("worker {}: {}", w, labels_[w]));
+  }
+  return fmt::format("rank {} ({})", rank, fmt::join(workers, "; "));
+}
+
+void MeshRun::on_lost(int peer, const std::string& why) {
+  {
+    MutexLock lock(mutex_);
+    lost_[peer] = why;
+    changed_.notify_all();
+    if (outcome_) return;
+  }
+  const std::string text =
+      fmt::format("{} {}; the workers that can be reached are:", name_of(peer), why);
+  close({Failure::Kind::Transport, text}, nullptr);
+  MutexLock lock(mutex_);
+  end_if_all_done();
+}
+
+std::string MeshRun::who_waits() {
+  net::WireWriter out;
+  out.put(Note::AskWorkers);
+  {
+    MutexLock lock(mutex_);
+    answers_.clear();
+    answers_[site_.rank] = own_workers();
+  }
+  tell_all(out.take());
+  MutexLock lock(mutex_);
+  changed_.wait_until(mutex_, std::chrono::steady_clock::now() + kAnswers,
+                      [this]() NO_THREAD_SAFETY_ANALYSIS {
+                        return static_cast<int>(answers_.size() + lost_.size()) >= hub_->ranks();
+                      });
+  std::string text;
+  for (int r = 0; r < hub_->ranks(); ++r) {
+    const auto answer = answers_.find(r);
+    const auto lost = lost_.find(r);
+    if (answer != answers_.end())
+      text += answer->second;
+    else
+      text += fmt::format("\n  {} {}", name_of(r),
+                          lost == lost_.end() ? "does not answer" : lost->second);
+  }
+  return text;
+}
+
+// ---- the end
+
+void MeshRun::on_done(int rank, int64_t started, const std::string& failure,
+                      const std::string& workers) {
+  if (!failure.empty()) {
+    net::WireReader in(failure);
+    close(get_failure(in), nullptr);
+  }
+  MutexLock lock(mutex_);
+  workers_of_done_[rank] = workers;
+  last_started_ = std::max(last_started_, started);
+  end_if_all_done();
+}
+
+void MeshRun::end_if_all_done() {
+  if (!is_first() || outcome_) return;
+  for (int r = 0; r < hub_->ranks(); ++r) {
+    if (!workers_of_done_.contains(r) && !lost_.contains(r)) return;
+  }
+  outcome_ = std::make_unique<Outcome>();
+  net::WireWriter out;
+  out.put(Note::End);
+  out.put<bool>(failure_.has_value());
+  if (failure_) {
+    outcome_->failure = failure_;
+    if (failure_->kind == Failure::Kind::Transport) {
+      for (const auto& [rank, workers] : workers_of_done_) outcome_->failure->text += workers;
+    }
+    put_failure(out, *outcome_->failure);
+  } else {
+    outcome_->mini_batches = losses_.take(last_started_ + 1);
+    out.list(outcome_->mini_batches);
+  }
+  changed_.notify_all();
+  const std::string note = out.take();
+  for (int r = 1; r < hub_->ranks(); ++r) {
+    if (!lost_.contains(r)) hub_->tell(r, run_, note);
+  }
+}
+
+RunOutcome MeshRun::finish(Wait& wait) {
+  std::string failure;
+  const std::string workers = own_workers();
+  {
+    MutexLock lock(mutex_);
+    if (failure_) {
+      net::WireWriter text;
+      put_failure(text, *failure_);
+      failure = text.take();
+    }
+  }
+  if (is_first()) {
+    on_done(0, gate_.last_started(), {}, workers);
+  } else {
+    net::WireWriter out;
+    out.put(Note::Done);
+    out.put<int64_t>(gate_.last_started());
+    out.text(failure);
+    out.text(workers);
+    hub_->tell(0, run_, out.take());
+  }
+  bool ended = false;
+  {
+    MutexLock lock(mutex_);
+    ended = changed_.wait_until(mutex_, wait.deadline, [this]() NO_THREAD_SAFETY_ANALYSIS {
+      return outcome_ != nullptr || lost_.contains(0);
+    });
+  }
+  if (!ended) {
+    const std::string text =
+        fmt::format("another rank has not finished its run; the workers are:{}", who_waits());
+    fail(std::make_exception_ptr(TimeoutError(text)));
+    throw TimeoutError(text);
+  }
+  MutexLock lock(mutex_);
+  if (!outcome_) {
+    // Rank 0 is lost: this rank's own view is all there is.
+    raise({Failure::Kind::Transport,
+           (failure_ ? failure_->text : name_of(0) + " is lost:") + workers});
+  }
+  if (outcome_->failure) {
+    if (exception_ && failure_->text == outcome_->failure->text) std::rethrow_exception(exception_);
+    raise(*outcome_->failure);
+  }
+  return {.mini_batches = outcome_->mini_batches};
+}
+
+// ---- notes
+
+void MeshRun::tell_all(const std::string& note) {
+  for (int r = 0; r < hub_->ranks(); ++r) {
+    if (r != site_.rank) hub_->tell(r, run_, note);
+  }
+}
+
+void MeshRun::on_note(int peer, const std::string& note) {
+  net::WireReader in(note);
+  switch (in.get<Note>()) {
+    case Note::Loss: {
+      const auto mini_batch = in.get<MiniBatchId>();
+      const auto micro_batch = in.get<MicroBatchId>();
+      try {
+        losses_.add(mini_batch, micro_batch, in.get<MiniBatchStats>());
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      return;
+    }
+    case Note::Fail:
+      close(get_failure(in), nullptr);
+      return;
+    case Note::AskStop:
+      freeze_all();
+      return;
+    case Note::Freeze: {
+      net::WireWriter out;
+      out.put(Note::Frozen);
+      out.put<int64_t>(gate_.freeze());
+      hub_->tell(0, run_, out.take());
+      return;
+    }
+    case Note::Frozen:
+      on_frozen(in.get<int64_t>());
+      return;
+    case Note::Limit:
+      gate_.set_limit(in.get<int64_t>());
+      return;
+    case Note::Done: {
+      const auto started = in.get<int64_t>();
+      const std::string failure(in.text());
+      on_done(peer, started, failure, std::string(in.text()));
+      return;
+    }
+    case Note::End: {
+      auto outcome = std::make_unique<Outcome>();
+      if (in.get<bool>())
+        outcome->failure = get_failure(in);
+      else
+        outcome->mini_batches = in.list<MiniBatchStats>();
+      MutexLock lock(mutex_);
+      outcome_ = std::move(outcome);
+      changed_.notify_all();
+      return;
+    }
+    case Note::AskWorkers: {
+      net::WireWriter out;
+      out.put(Note::Workers);
+      out.text(own_workers());
+      hub_->tell(peer, run_, out.take());
+      return;
+    }
+    case Note::Workers: {
+      MutexLock lock(mutex_);
+      answers_[peer] = in.text();
+      changed_.notify_all();
+      return;
+    }
+  }
+}
+
+}  // namespace penstock::runtime

@@ -1,0 +1,130 @@
+// One run of one rank whose peers are processes. Internal to fabric/mesh.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/fabric/failure.h"
+#include "penstock/runtime/fabric/local/local_fabric.h"
+#include "penstock/runtime/fabric/mesh/mesh_channels.h"
+#include "penstock/runtime/fabric/mesh/mesh_gate.h"
+#include "penstock/runtime/fabric/mesh/mesh_hub.h"
+#include "penstock/runtime/fabric/mesh/mesh_norm.h"
+#include "penstock/runtime/fabric/mesh/mesh_sum.h"
+
+namespace penstock::runtime {
+
+/// What the workers of this rank and the mesh's thread share. Thread-safe.
+class MeshRun : public NoteReceiver {
+ public:
+  MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const RunSetup& setup);
+  ~MeshRun() override;
+
+  /// After MeshHub::begin_run(): posts the first receives, and waits for all ranks.
+  void open(const RunSetup& setup, Wait& wait);
+
+  void on_note(int peer, const std::string& note) override;
+  void on_lost(int peer, const std::string& why) override;
+
+  int64_t origin_ns() const { return origin_ns_; }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait);
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait);
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums, Wait& wait);
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait);
+  bool begin(MiniBatchId mini_batch);
+  void report(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
+  void fail(std::exception_ptr exception) noexcept;
+  StatusBoard& board() { return board_; }
+  std::string who_waits();
+  RunOutcome finish(Wait& wait);
+
+ private:
+  struct Outcome;
+  bool is_first() const { return site_.rank == 0; }
+  bool is_local(const Message& message) const;
+  void tell_all(const std::string& note);
+  void ask_for_stop();
+  void freeze_all();
+  void on_frozen(int64_t started);
+  void set_limit(int64_t limit);
+  void add_loss(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
+  /// Keeps the first failure and closes everything. False: there was one already.
+  bool close(Failure failure, std::exception_ptr exception);
+  void close_all();
+  void check_same_run(const RunSetup& setup, Wait& wait);
+  void on_done(int rank, int64_t started, const std::string& failure, const std::string& workers);
+  void end_if_all_done() REQUIRES(mutex_);
+  std::string own_workers() const { return board_.report(site_.own_workers()); }
+  std::string name_of(int rank) const;
+
+  std::shared_ptr<MeshHub> hub_;
+  Site site_;
+  schedule::WorkerTable table_;
+  std::vector<std::string> labels_;
+  uint32_t run_;
+  int64_t origin_ns_ = 0;
+
+  TensorExchange exchange_;
+  StatusBoard board_;
+  MeshGate gate_;
+  StopRound stop_round_;
+  LossCollector losses_;  ///< on rank 0
+  std::unique_ptr<MeshChannels> channels_;
+  std::vector<std::unique_ptr<SharedReduce>> reduces_;  ///< stages whose replicas are all here
+  std::vector<std::unique_ptr<MeshSum>> sums_;  ///< stages with some here and some elsewhere
+  std::unique_ptr<MeshNorm> norm_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_open_ GUARDED_BY(mutex_) = false;  ///< channels_ and so on are there
+  std::optional<Failure> failure_ GUARDED_BY(mutex_);
+  std::exception_ptr exception_ GUARDED_BY(mutex_);        ///< where it happened on this rank
+  std::map<int, std::string> answers_ GUARDED_BY(mutex_);  ///< to who_waits(), by rank
+  std::map<int, std::string> lost_ GUARDED_BY(mutex_);
+  // On rank 0:
+  std::map<int, std::string> workers_of_done_ GUARDED_BY(mutex_);
+  int64_t last_started_ GUARDED_BY(mutex_) = -1;
+  // On all:
+  std::unique_ptr<Outcome> outcome_ GUARDED_BY(mutex_);
+};
+
+class MeshFabric : public Fabric {
+ public:
+  MeshFabric(std::shared_ptr<MeshHub> hub, uint32_t run, std::shared_ptr<MeshRun> state)
+      : hub_(std::move(hub)), number_(run), run_(std::move(state)) {}
+  ~MeshFabric() override { hub_->end_run(number_); }
+
+  int64_t origin_ns() const override { return run_->origin_ns(); }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
+    return run_->send(message, std::move(tensors), wait);
+  }
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
+    return run_->receive(message, tensors, wait);
+  }
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                 Wait& wait) override {
+    return run_->sum(stage, replica, std::move(partials), sums, wait);
+  }
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
+    return run_->combine(std::move(share), totals, wait);
+  }
+  bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->begin(mini_batch); }
+  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
+              const MiniBatchStats& part) override {
+    run_->report(mini_batch, micro_batch, part);
+  }
+  void fail(std::exception_ptr failure) noexcept override { run_->fail(std::move(failure)); }
+  StatusBoard& board() override { return run_->board(); }
+  std::string who_waits() override { return run_->who_waits(); }
+  RunOutcome finish(Wait& wait) override { return run_->finish(wait); }
+
+ private:
+  std::shared_ptr<MeshHub> hub_;
+  uint32_t number_;
+  std::shared_ptr<MeshRun> run_;
+};
+
+}  // namespace penstock::runtime

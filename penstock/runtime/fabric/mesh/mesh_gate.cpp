@@ -1,0 +1,62 @@
+#include "penstock/runtime/fabric/mesh/mesh_gate.h"
+
+#include <algorithm>
+
+namespace penstock::runtime {
+
+MeshGate::Entry MeshGate::enter(MiniBatchId mini_batch) {
+  MutexLock lock(mutex_);
+  if (!asked_ && flag_ != nullptr && flag_->load(std::memory_order_relaxed)) {
+    asked_ = true;
+    // From here on nobody passes until rank 0 has said where the end is.
+    frozen_ = true;
+    return Entry::Asks;
+  }
+  // No deadline: the run's own, which closes the gate, is that of the worker that waits elsewhere.
+  const auto forever = std::chrono::steady_clock::now() + std::chrono::hours(24 * 365);
+  changed_.wait_until(mutex_, forever,
+                      [this]() NO_THREAD_SAFETY_ANALYSIS { return !frozen_ || closed_; });
+  if (mini_batch.value > limit_) return Entry::Stays;
+  started_ = std::max(started_, mini_batch.value);
+  return Entry::Enters;
+}
+
+int64_t MeshGate::freeze() {
+  MutexLock lock(mutex_);
+  asked_ = true;
+  if (limit_ == INT64_MAX) frozen_ = true;
+  return started_;
+}
+
+void MeshGate::set_limit(int64_t limit) {
+  MutexLock lock(mutex_);
+  limit_ = limit;
+  frozen_ = false;
+  changed_.notify_all();
+}
+
+void MeshGate::close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+int64_t MeshGate::last_started() const {
+  MutexLock lock(mutex_);
+  return started_;
+}
+
+bool StopRound::begin() {
+  MutexLock lock(mutex_);
+  if (begun_) return false;
+  return begun_ = true;
+}
+
+bool StopRound::on_frozen(int64_t started, int64_t& limit) {
+  MutexLock lock(mutex_);
+  limit_ = std::max(limit_, started);
+  limit = limit_;
+  return ++frozen_ == ranks_;
+}
+
+}  // namespace penstock::runtime

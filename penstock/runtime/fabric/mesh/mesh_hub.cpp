@@ -1,0 +1,176 @@
+#include "penstock/runtime/fabric/mesh/mesh_hub.h"
+
+#include <fmt/format.h>
+
+#include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/stopwatch.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+enum class Note : uint8_t {
+  Text,   ///< to rank 0: a rank's text of a round
+  Texts,  ///< from rank 0: all of them
+  Run,    ///< of a run
+};
+
+/// What the mesh says of a rank that has closed its connection as it should.
+constexpr const char* kEnded = "has ended";
+
+}  // namespace
+
+MeshHub::MeshHub(std::unique_ptr<net::Mesh> mesh) : mesh_(std::move(mesh)) {
+  mesh_->start({.note = [this](int peer, const std::string& note) { on_note(peer, note); },
+                .lost = [this](int peer, const std::string& why) { on_lost(peer, why); }});
+}
+
+void MeshHub::on_note(int peer, const std::string& note) {
+  net::WireReader in(note);
+  switch (in.get<Note>()) {
+    case Note::Text: {
+      const auto round = in.get<uint64_t>();
+      on_text(peer, round, std::string(in.rest()));
+      return;
+    }
+    case Note::Texts: {
+      MutexLock lock(mutex_);
+      std::map<int, std::string>& texts = texts_[in.get<uint64_t>()];
+      for (int r = 0; r < ranks(); ++r) texts[r] = in.text();
+      changed_.notify_all();
+      return;
+    }
+    case Note::Run: {
+      const auto run = in.get<uint32_t>();
+      MutexLock delivery(delivery_);
+      std::shared_ptr<NoteReceiver> receiver;
+      {
+        MutexLock lock(mutex_);
+        if (run > run_) {
+          early_[run].emplace_back(peer, in.rest());
+          return;
+        }
+        if (run == run_) receiver = receiver_;
+      }
+      if (receiver) receiver->on_note(peer, std::string(in.rest()));
+      return;
+    }
+  }
+}
+
+void MeshHub::on_lost(int peer, const std::string& why) {
+  MutexLock delivery(delivery_);
+  std::shared_ptr<NoteReceiver> receiver;
+  {
+    MutexLock lock(mutex_);
+    lost_[peer] = why;
+    receiver = receiver_;
+    changed_.notify_all();
+  }
+  if (receiver) receiver->on_lost(peer, why);
+}
+
+void MeshHub::on_text(int peer, uint64_t round, std::string text) {
+  std::string all;
+  {
+    MutexLock lock(mutex_);
+    std::map<int, std::string>& texts = texts_[round];
+    texts[peer] = std::move(text);
+    if (static_cast<int>(texts.size()) < ranks()) return;
+    net::WireWriter out;
+    out.put(Note::Texts);
+    out.put(round);
+    for (const auto& [rank, of_rank] : texts) out.text(of_rank);
+    all = out.take();
+    changed_.notify_all();
+  }
+  for (int r = 1; r < ranks(); ++r) mesh_->tell(r, all);
+}
+
+std::string MeshHub::lost_rank(uint64_t round) {
+  for (const auto& [peer, why] : lost_) {
+    // One that has ended as it should is missed only by who still needs something of it.
+    const bool needed = rank() == 0 ? !texts_[round].contains(peer) : peer == 0;
+    if (why != kEnded || needed) return fmt::format("rank {} {}", peer, why);
+  }
+  return {};
+}
+
+std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait) {
+  if (ranks() == 1) return {text};
+  uint64_t round = 0;
+  {
+    MutexLock lock(mutex_);
+    round = round_++;
+  }
+  if (rank() == 0) {
+    on_text(0, round, text);
+  } else {
+    net::WireWriter out;
+    out.put(Note::Text);
+    out.put(round);
+    mesh_->tell(0, out.take() + text);
+  }
+  const Stopwatch stopwatch(wait);
+  MutexLock lock(mutex_);
+  const auto complete = [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return static_cast<int>(texts_[round].size()) == ranks();
+  };
+  changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return complete() || !lost_rank(round).empty();
+  });
+  if (!complete()) {
+    if (const std::string lost = lost_rank(round); !lost.empty()) throw TransportError(lost);
+    if (rank() != 0) throw TimeoutError("rank 0 did not answer in time");
+    std::string missing;
+    for (int r = 0; r < ranks(); ++r) {
+      if (!texts_[round].contains(r))
+        missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
+    }
+    throw TimeoutError(fmt::format("of the ranks, {} did not come in time", missing));
+  }
+  std::vector<std::string> result;
+  for (auto& [peer, of_peer] : texts_[round]) result.push_back(std::move(of_peer));
+  texts_.erase(round);
+  return result;
+}
+
+uint32_t MeshHub::next_run() {
+  MutexLock lock(mutex_);
+  return run_ + 1;
+}
+
+void MeshHub::begin_run(uint32_t run, const std::shared_ptr<NoteReceiver>& receiver) {
+  MutexLock delivery(delivery_);
+  std::vector<std::pair<int, std::string>> early;
+  std::map<int, std::string> lost;
+  {
+    MutexLock lock(mutex_);
+    run_ = run;
+    receiver_ = receiver;
+    early = std::move(early_[run]);
+    early_.clear();
+    lost = lost_;
+  }
+  for (const auto& [peer, note] : early) receiver->on_note(peer, note);
+  for (const auto& [peer, why] : lost) receiver->on_lost(peer, why);
+}
+
+void MeshHub::end_run(uint32_t run) {
+  {
+    MutexLock delivery(delivery_);
+    MutexLock lock(mutex_);
+    if (run_ == run) receiver_.reset();
+  }
+  mesh_->close_run(run);
+}
+
+void MeshHub::tell(int peer, uint32_t run, const std::string& note) {
+  net::WireWriter out;
+  out.put(Note::Run);
+  out.put(run);
+  mesh_->tell(peer, out.take() + note);
+}
+
+}  // namespace penstock::runtime

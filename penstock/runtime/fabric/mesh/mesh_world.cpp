@@ -1,0 +1,127 @@
+#include "penstock/runtime/fabric/mesh/mesh_world.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/mesh/mesh_fabric.h"
+#include "penstock/runtime/fabric/mesh/mesh_hub.h"
+#include "penstock/runtime/fabric/mesh/raw_message.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+namespace {
+
+/// Small tensors as a text.
+void put_tensors(net::WireWriter& out, const model::Tensors& tensors) {
+  out.put<uint64_t>(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor whole = tensor.defined() ? tensor.contiguous() : tensor;
+    put_layout(out, whole);
+    if (whole.defined()) out.text({static_cast<const char*>(whole.data_ptr()), whole.nbytes()});
+  }
+}
+
+model::Tensors get_tensors(net::WireReader& in) {
+  model::Tensors tensors;
+  const auto count = in.get<uint64_t>();
+  for (uint64_t i = 0; i < count; ++i) {
+    const RawLayout layout = get_layout(in);
+    at::Tensor& tensor = tensors.emplace_back();
+    if (!layout.defined) continue;
+    tensor = at::empty(layout.sizes, at::TensorOptions(layout.type));
+    const std::string_view bytes = in.text();
+    if (bytes.size() != tensor.nbytes())
+      throw TransportError("a message between ranks has a tensor of another size");
+    if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  }
+  return tensors;
+}
+
+class MeshWorld : public World {
+ public:
+  MeshWorld(std::shared_ptr<MeshHub> hub, Site site)
+      : hub_(std::move(hub)), site_(std::move(site)) {}
+
+  const Site& site() const override { return site_; }
+  std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override;
+  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
+    return hub_->all_gather(text, wait);
+  }
+  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
+                         Wait& wait) override;
+
+ private:
+  std::shared_ptr<MeshHub> hub_;
+  Site site_;
+};
+
+std::unique_ptr<Fabric> MeshWorld::open(const RunSetup& setup, Wait& wait) {
+  const uint32_t number = hub_->next_run();
+  auto run = std::make_shared<MeshRun>(hub_, number, site_, setup);
+  // Ends the run when open() throws, too.
+  auto fabric = std::make_unique<MeshFabric>(hub_, number, run);
+  hub_->begin_run(number, run);
+  run->open(setup, wait);
+  return fabric;
+}
+
+model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tensors>& own,
+                                  Wait& wait) {
+  const at::NoGradGuard no_grad;
+  net::WireWriter out;
+  out.put<uint64_t>(own.size());
+  for (const auto& [replica, tensors] : own) {
+    out.put(replica);
+    put_tensors(out, tensors);
+  }
+  std::map<int, model::Tensors> all;
+  for (const std::string& text : hub_->all_gather(out.take(), wait)) {
+    net::WireReader in(text);
+    const auto count = in.get<uint64_t>();
+    for (uint64_t i = 0; i < count; ++i) {
+      const int replica = in.get<int>();
+      all[replica] = get_tensors(in);
+    }
+  }
+  PENSTOCK_CHECK(static_cast<int>(all.size()) == replicas, all.size(), replicas);
+  model::Tensors means;
+  for (size_t i = 0; !own.empty() && i < own.begin()->second.size(); ++i) {
+    at::Tensor sum;
+    for (const auto& [replica, tensors] : all)
+      sum = sum.defined() ? sum.add_(tensors[i]) : tensors[i].clone();
+    means.push_back(sum / static_cast<double>(replicas));
+  }
+  return means;
+}
+
+}  // namespace
+
+std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
+  return std::make_shared<MeshHub>(std::move(mesh));
+}
+
+std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
+                                       std::vector<int> rank_of_worker) {
+  Site site{.rank = hub->rank(), .rank_of_worker = std::move(rank_of_worker)};
+  validate(site);
+  if (site.num_ranks() != hub->ranks()) {
+    throw ConfigError(
+        fmt::format("the workers lie on {} ranks, the job has {}", site.num_ranks(), hub->ranks()));
+  }
+  return std::make_unique<MeshWorld>(std::move(hub), std::move(site));
+}
+
+net::Traffic traffic(const MeshHub& hub) { return hub.mesh().traffic(); }
+
+net::ClockOffset clock_offset(const MeshHub& hub, int rank) {
+  return hub.mesh().clock_offset(rank);
+}
+
+}  // namespace penstock::runtime
