@@ -5,6 +5,7 @@
 #include <atomic>
 #include <iostream>
 
+#include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/schedule/generate.h"
@@ -20,69 +21,35 @@ struct Counts {
   std::atomic<int64_t> bytes = 0;
 };
 
-/// One run. Workers call it from their own threads, at the same time.
-class CountingFabric : public runtime::Fabric {
+/// One run. Workers call it from their own threads, at the same time. The base passes on what is
+/// not overridden.
+class CountingFabric : public runtime::ForwardingFabric {
  public:
   CountingFabric(std::unique_ptr<runtime::Fabric> inner, Counts& counts)
-      : inner_(std::move(inner)), counts_(counts) {}
+      : ForwardingFabric(std::move(inner)), counts_(counts) {}
 
   WaitResult send(const runtime::Message& message, model::Tensors tensors, Wait& wait) override {
     ++counts_.messages;
     for (const at::Tensor& tensor : tensors)
       if (tensor.defined()) counts_.bytes += static_cast<int64_t>(tensor.nbytes());
-    return inner_->send(message, std::move(tensors), wait);
+    return ForwardingFabric::send(message, std::move(tensors), wait);
   }
-
-  // The rest is passed on.
-  WaitResult receive(const runtime::Message& message, model::Tensors& tensors,
-                     Wait& wait) override {
-    return inner_->receive(message, tensors, wait);
-  }
-  WaitResult sum(StageId stage, int replica, runtime::Partials partials, model::Tensors& sums,
-                 Wait& wait) override {
-    return inner_->sum(stage, replica, std::move(partials), sums, wait);
-  }
-  WaitResult combine(runtime::NormShare share, runtime::NormTotals& totals, Wait& wait) override {
-    return inner_->combine(std::move(share), totals, wait);
-  }
-  bool begin(WorkerId worker, MiniBatchId mini_batch) override {
-    return inner_->begin(worker, mini_batch);
-  }
-  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
-              const runtime::MiniBatchStats& part) override {
-    inner_->report(mini_batch, micro_batch, part);
-  }
-  void fail(std::exception_ptr failure) noexcept override { inner_->fail(std::move(failure)); }
-  int64_t origin_ns() const override { return inner_->origin_ns(); }
-  runtime::StatusBoard& board() override { return inner_->board(); }
-  std::string who_waits() override { return inner_->who_waits(); }
-  runtime::RunOutcome finish(Wait& wait) override { return inner_->finish(wait); }
 
  private:
-  std::unique_ptr<runtime::Fabric> inner_;
   Counts& counts_;
 };
 
 /// The processes of the job; opens a fabric for each run.
-class CountingWorld : public runtime::World {
+class CountingWorld : public runtime::ForwardingWorld {
  public:
-  explicit CountingWorld(std::unique_ptr<runtime::World> inner) : inner_(std::move(inner)) {}
+  using ForwardingWorld::ForwardingWorld;
   const Counts& counts() const { return counts_; }
 
-  const runtime::Site& site() const override { return inner_->site(); }
   std::unique_ptr<runtime::Fabric> open(const runtime::RunSetup& setup, Wait& wait) override {
-    return std::make_unique<CountingFabric>(inner_->open(setup, wait), counts_);
-  }
-  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
-    return inner_->all_gather(text, wait);
-  }
-  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
-                         Wait& wait) override {
-    return inner_->average(replicas, own, wait);
+    return std::make_unique<CountingFabric>(ForwardingWorld::open(setup, wait), counts_);
   }
 
  private:
-  std::unique_ptr<runtime::World> inner_;
   Counts counts_;
 };
 

@@ -1,13 +1,12 @@
 // Several ranks train one model together: every rank makes the same calls and holds its own workers
-// only, and the result is that of one rank, bit for bit. The ranks are threads here
-// (make_local_ranks); what carries the messages is the conformance suite's subject.
+// only, and the result is that of one rank, bit for bit. The ranks are threads here that share
+// memory, or are joined by sockets; what carries the messages is the conformance suite's subject.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include <thread>
-
 #include "penstock/runtime/fabric/faulty/faulty_world.h"
-#include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/fabric/forwarding.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/test_support.h"
 #include "penstock/util/error.h"
 
@@ -17,25 +16,6 @@ namespace {
 using plan::Strategy;
 using schedule::WeightPolicy;
 using ::testing::HasSubstr;
-
-/// Calls body(world, rank) in a thread per rank and returns what each threw.
-template <class Body>
-std::vector<std::string> on_ranks(const std::vector<int>& rank_of_worker, Body body) {
-  const auto worlds = make_local_ranks(rank_of_worker);
-  std::vector<std::string> failures(worlds.size());
-  std::vector<std::jthread> threads;
-  for (size_t r = 0; r < worlds.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(*worlds[r], r);
-      } catch (const std::exception& error) {
-        failures[r] = error.what();
-      }
-    });
-  }
-  threads.clear();
-  return failures;
-}
 
 /// Puts together what the ranks have.
 Trained joined(const std::vector<Trained>& parts) {
@@ -92,7 +72,11 @@ std::vector<RankCase> rank_cases() {
   };
 }
 
-TEST(RanksTest, TrainAsOneRankBitForBit) {
+class RanksTest : public ::testing::TestWithParam<RankRig> {};
+INSTANTIATE_TEST_SUITE_P(Fabrics, RanksTest, ::testing::ValuesIn(rank_rigs()),
+                         [](const auto& rig) { return rig.param.name; });
+
+TEST_P(RanksTest, TrainAsOneRankBitForBit) {
   const model::Model model = skip_model(0.1);
   for (const RankCase& test : rank_cases()) {
     const Trained expected = train(model, test.setup);
@@ -100,7 +84,7 @@ TEST(RanksTest, TrainAsOneRankBitForBit) {
       SCOPED_TRACE(
           fmt::format("{} on ranks {}", plan::to_string(test.setup.kind), fmt::join(ranks, " ")));
       std::vector<Trained> parts(Site{.rank_of_worker = ranks}.num_ranks());
-      const auto failures = on_ranks(ranks, [&](World& world, size_t rank) {
+      const auto failures = on_ranks(GetParam(), ranks, [&](World& world, size_t rank) {
         parts[rank] = train(model, test.setup, &world);
       });
       ASSERT_THAT(failures, ::testing::Each(""));
@@ -128,7 +112,7 @@ model::Model tied_norm_model() {
   return net.build(net.linear(x, {.features = 4, .name = "last"}));
 }
 
-TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
+TEST_P(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
   const model::Model model = tied_norm_model();
   const Case setup{.kind = Strategy::GPipe,
                    .replicas = {3, 1},
@@ -140,7 +124,7 @@ TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
   const std::vector<int> ranks = {0, 1, 2, 1};
   std::vector<Trained> parts(3);
   const auto failures = on_ranks(
-      ranks, [&](World& world, size_t rank) { parts[rank] = train(model, setup, &world); });
+      GetParam(), ranks, [&](World& world, size_t rank) { parts[rank] = train(model, setup, &world); });
   ASSERT_THAT(failures, ::testing::Each(""));
   const Trained all = joined(parts);
   expect_same_bits(all, expected);
@@ -153,24 +137,12 @@ TEST(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
   EXPECT_FALSE(parts[0].layers.back().here);
 }
 
-TEST(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
+TEST_P(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
   const Case setup{
       .kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Stash};
-  const auto failures = on_ranks({0, 1, 2}, [&](World& world, size_t) {
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](World& world, size_t) {
     // A world that kills its own worker; the others' faults concern nobody.
-    struct Borrowed : World {
-      explicit Borrowed(World& w) : inner(w) {}
-      const Site& site() const override { return inner.site(); }
-      std::unique_ptr<Fabric> open(const RunSetup& s, Wait& w) override { return inner.open(s, w); }
-      std::vector<std::string> all_gather(const std::string& t, Wait& w) override {
-        return inner.all_gather(t, w);
-      }
-      model::Tensors average(int n, const std::map<int, model::Tensors>& o, Wait& w) override {
-        return inner.average(n, o, w);
-      }
-      World& inner;
-    };
-    const auto faulty = make_faulty_world(std::make_unique<Borrowed>(world),
+    const auto faulty = make_faulty_world(std::make_unique<ForwardingWorld>(world),
                                           {.kill = Faults::Kill{.worker = WorkerId{2}, .call = 5}});
     train(skip_model(), setup, faulty.get());
   });
@@ -178,18 +150,17 @@ TEST(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
     EXPECT_THAT(failure, HasSubstr("worker 2 (stage 2) failed in"));
 }
 
-TEST(RanksTest, APipelineForOtherWorkersIsRefused) {
+TEST(Ranks, APipelineForOtherWorkersIsRefused) {
   const auto world = make_local_world(3);
   EXPECT_THROW(train(skip_model(), {.kind = Strategy::GPipe, .replicas = {1, 1}}, world.get()),
                ConfigError);
 }
 
 /// Checks every message against the layout that receivers are told beforehand.
-class LayoutFabric : public Fabric {
+class LayoutFabric : public ForwardingFabric {
  public:
   LayoutFabric(std::unique_ptr<Fabric> inner, MessageLayout layout, std::atomic<int64_t>& messages)
-      : inner_(std::move(inner)), layout_(std::move(layout)), messages_(messages) {}
-  int64_t origin_ns() const override { return inner_->origin_ns(); }
+      : ForwardingFabric(std::move(inner)), layout_(std::move(layout)), messages_(messages) {}
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
     const std::vector<TensorLayout> layout = layout_(message);
     EXPECT_EQ(layout.size(), tensors.size());
@@ -199,51 +170,22 @@ class LayoutFabric : public Fabric {
       EXPECT_EQ(layout[i].type, tensors[i].scalar_type());
     }
     ++messages_;
-    return inner_->send(message, std::move(tensors), wait);
+    return ForwardingFabric::send(message, std::move(tensors), wait);
   }
-  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
-    return inner_->receive(message, tensors, wait);
-  }
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                 Wait& wait) override {
-    return inner_->sum(stage, replica, std::move(partials), sums, wait);
-  }
-  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
-    return inner_->combine(std::move(share), totals, wait);
-  }
-  bool begin(WorkerId worker, MiniBatchId t) override { return inner_->begin(worker, t); }
-  void report(MiniBatchId t, MicroBatchId b, const MiniBatchStats& part) override {
-    inner_->report(t, b, part);
-  }
-  void fail(std::exception_ptr failure) noexcept override { inner_->fail(std::move(failure)); }
-  StatusBoard& board() override { return inner_->board(); }
-  std::string who_waits() override { return inner_->who_waits(); }
-  RunOutcome finish(Wait& wait) override { return inner_->finish(wait); }
 
  private:
-  std::unique_ptr<Fabric> inner_;
   MessageLayout layout_;
   std::atomic<int64_t>& messages_;
 };
 
-class LayoutWorld : public World {
+class LayoutWorld : public ForwardingWorld {
  public:
-  explicit LayoutWorld(int workers) : inner_(make_local_world(workers)) {}
-  const Site& site() const override { return inner_->site(); }
+  explicit LayoutWorld(int workers) : ForwardingWorld(make_local_world(workers)) {}
   std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override {
-    return std::make_unique<LayoutFabric>(inner_->open(setup, wait), setup.layout, messages);
-  }
-  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
-    return inner_->all_gather(text, wait);
-  }
-  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
-                         Wait& wait) override {
-    return inner_->average(replicas, own, wait);
+    return std::make_unique<LayoutFabric>(ForwardingWorld::open(setup, wait), setup.layout,
+                                          messages);
   }
   std::atomic<int64_t> messages = 0;
-
- private:
-  std::unique_ptr<World> inner_;
 };
 
 TEST(MessageLayoutTest, IsKnownBeforeAnythingIsSent) {

@@ -33,13 +33,18 @@ int64_t Timeline::busy_ns(WorkerId worker) const {
   return busy;
 }
 
+int64_t Timeline::active_workers() const {
+  return std::count_if(workers.begin(), workers.end(),
+                       [](const auto& events) { return !events.empty(); });
+}
+
 double Timeline::idle_share() const {
   const int64_t makespan = makespan_ns();
   if (makespan <= 0) return 0;
   double busy = 0;
   for (size_t w = 0; w < workers.size(); ++w)
     busy += static_cast<double>(busy_ns(WorkerId{static_cast<int32_t>(w)}));
-  return 1.0 - busy / (static_cast<double>(workers.size()) * static_cast<double>(makespan));
+  return 1.0 - busy / (static_cast<double>(active_workers()) * static_cast<double>(makespan));
 }
 
 }  // namespace penstock::schedule

@@ -28,7 +28,9 @@ struct Timeline {
   int64_t makespan_ns() const;
   /// Time in computations (F, B, I, W, R), SYNC, NORM and STEP without waiting.
   int64_t busy_ns(WorkerId worker) const;
-  /// 1 - (sum of busy) / (workers * makespan); 0 when empty.
+  /// Workers that have events: of a rank's timeline only its own have.
+  int64_t active_workers() const;
+  /// 1 - (sum of busy) / (active workers * makespan); 0 when empty.
   double idle_share() const;
   bool operator==(const Timeline&) const = default;
 };

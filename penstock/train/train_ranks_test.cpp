@@ -1,13 +1,12 @@
-// Whole training runs over several ranks, which are threads here: the files that they write
+// Whole training runs over several ranks, which are threads here, that share
+// memory or are joined by sockets: the files that they write
 // together are those of one rank, byte for byte, and runs go on with another number of ranks.
 #include "penstock/runtime/ranks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
-#include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/test_training.h"
@@ -19,24 +18,12 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-std::vector<std::string> on_ranks(
-    const std::vector<int>& rank_of_worker,
-    const std::function<void(runtime::World& world, size_t rank)>& body) {
-  const auto worlds = runtime::make_local_ranks(rank_of_worker);
-  std::vector<std::string> failures(worlds.size());
-  std::vector<std::jthread> threads;
-  for (size_t r = 0; r < worlds.size(); ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        body(*worlds[r], r);
-      } catch (const std::exception& error) {
-        failures[r] = error.what();
-      }
-    });
-  }
-  threads.clear();
-  return failures;
-}
+using runtime::testing::on_ranks;
+using runtime::testing::rank_rigs;
+
+class TrainRanks : public ::testing::TestWithParam<runtime::testing::RankRig> {};
+INSTANTIATE_TEST_SUITE_P(Fabrics, TrainRanks, ::testing::ValuesIn(rank_rigs()),
+                         [](const auto& rig) { return rig.param.name; });
 
 TrainOptions options_of(const model::Model& model, const std::filesystem::path& folder) {
   TrainOptions options;
@@ -57,7 +44,7 @@ std::map<std::string, std::string> files_in(const std::filesystem::path& folder)
   return files;
 }
 
-TEST(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
+TEST_P(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
   const TestFolder alone;
@@ -66,7 +53,7 @@ TEST(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
        {std::vector<int>{0, 1, 2}, std::vector<int>{0, 0, 1}, std::vector<int>{1, 2, 0}}) {
     const TestFolder together;
     std::vector<TrainResult> results(3);
-    const auto failures = on_ranks(ranks, [&](runtime::World& world, size_t rank) {
+    const auto failures = on_ranks(GetParam(), ranks, [&](runtime::World& world, size_t rank) {
       TrainOptions options = options_of(model, together.path());
       options.world = &world;
       results[rank] = train(model, data, options);
@@ -76,16 +63,21 @@ TEST(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
       EXPECT_EQ(results[r].losses, expected.losses);
       EXPECT_EQ(results[r].grad_norms, expected.grad_norms);
       EXPECT_EQ(results[r].test_accuracy, expected.test_accuracy);
+      EXPECT_EQ(results[r].ranks.size(), r == 0 ? 3u : 0u);
       EXPECT_GE(results[r].idle_share, 0.0);
       EXPECT_LT(results[r].idle_share, 1.0);
     }
+    // Rank 0 has the lanes of all.
+    for (const auto& events : results[0].timeline.workers) EXPECT_FALSE(events.empty());
+    EXPECT_EQ(results[0].timeline.active_workers(), 3);
+    EXPECT_EQ(results[1].timeline.active_workers(), std::count(ranks.begin(), ranks.end(), 1));
     const auto found = files_in(together.path());
     EXPECT_GT(found.size(), 8u);
     EXPECT_TRUE(found == files_in(alone.path()));
   }
 }
 
-TEST(TrainRanks, GoOnWithAnotherNumberOfRanks) {
+TEST_P(TrainRanks, GoOnWithAnotherNumberOfRanks) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
   const TestFolder alone;
@@ -93,7 +85,7 @@ TEST(TrainRanks, GoOnWithAnotherNumberOfRanks) {
   const TestFolder folder;
   TrainOptions first = options_of(model, folder.path());
   first.epochs = 1;
-  ASSERT_THAT(on_ranks({0, 1, 1},
+  ASSERT_THAT(on_ranks(GetParam(), {0, 1, 1},
                        [&](runtime::World& world, size_t) {
                          TrainOptions options = first;
                          options.world = &world;
@@ -101,7 +93,7 @@ TEST(TrainRanks, GoOnWithAnotherNumberOfRanks) {
                        }),
               Each(""));
   std::vector<TrainResult> results(3);
-  ASSERT_THAT(on_ranks({0, 1, 2},
+  ASSERT_THAT(on_ranks(GetParam(), {0, 1, 2},
                        [&](runtime::World& world, size_t rank) {
                          TrainOptions options = options_of(model, folder.path());
                          options.resume = true;
@@ -114,7 +106,7 @@ TEST(TrainRanks, GoOnWithAnotherNumberOfRanks) {
   for (const TrainResult& result : results) EXPECT_EQ(result.losses, second);
 }
 
-TEST(TrainRanks, AStopOnAnyRankEndsAllAfterTheSameStep) {
+TEST_P(TrainRanks, AStopOnAnyRankEndsAllAfterTheSameStep) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   struct StopAfter : TrainObserver {
@@ -125,7 +117,7 @@ TEST(TrainRanks, AStopOnAnyRankEndsAllAfterTheSameStep) {
   std::vector<std::atomic<bool>> stops(3);
   StopAfter observer;
   observer.stop = &stops[2];  // rank 0 sees the losses, rank 2 is told to stop
-  const auto failures = on_ranks({0, 1, 2}, [&](runtime::World& world, size_t rank) {
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t rank) {
     TrainOptions options = options_of(model, {});
     options.epochs = 40;
     options.world = &world;
@@ -140,9 +132,9 @@ TEST(TrainRanks, AStopOnAnyRankEndsAllAfterTheSameStep) {
   EXPECT_THAT(steps, Each(steps[0]));
 }
 
-TEST(TrainRanks, ALossThatIsNoNumberEndsAll) {
+TEST_P(TrainRanks, ALossThatIsNoNumberEndsAll) {
   const model::Model model = branching_model();
-  const auto failures = on_ranks({0, 1, 2}, [&](runtime::World& world, size_t) {
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t) {
     TrainOptions options = options_of(model, {});
     options.max_grad_norm = 0;
     options.learning_rate.base = 1e30;
@@ -152,8 +144,8 @@ TEST(TrainRanks, ALossThatIsNoNumberEndsAll) {
   EXPECT_THAT(failures, Each(HasSubstr("the loss is no longer finite")));
 }
 
-TEST(TrainRanks, WhatFailsOnOneRankFailsOnAll) {
-  const auto failures = on_ranks({0, 1, 2}, [&](runtime::World& world, size_t rank) {
+TEST_P(TrainRanks, WhatFailsOnOneRankFailsOnAll) {
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t rank) {
     const runtime::Ranks ranks{.world = &world, .deadline = std::chrono::seconds(20)};
     EXPECT_EQ(runtime::together(ranks, [&] { return std::string(rank, 'x'); }),
               (std::vector<std::string>{"", "x", "xx"}));
@@ -166,11 +158,11 @@ TEST(TrainRanks, WhatFailsOnOneRankFailsOnAll) {
                                                 "rank 1: the disk is full"}));
 }
 
-TEST(TrainRanks, AFolderThatCannotBeMadeFailsOnAll) {
+TEST_P(TrainRanks, AFolderThatCannotBeMadeFailsOnAll) {
   const model::Model model = branching_model();
   const TestFolder folder;
   write_test_file(folder / "file", "");
-  const auto failures = on_ranks({0, 1, 2}, [&](runtime::World& world, size_t) {
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t) {
     TrainOptions options = options_of(model, folder / "file/checkpoints");
     options.world = &world;
     train(model, feature_data(), options);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 
 #include "penstock/runtime/pipeline.h"
@@ -13,6 +12,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
+#include "penstock/train/rank_results.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -61,16 +61,6 @@ void check_data(const model::Model& model, const DataSplit& data) {
         "expected (--classes)",
         model.name(), fmt::join(shape, "x"), data.train->name(), data.train->classes()));
   }
-}
-
-/// The timelines of this rank's workers; nothing where all are its own, which saves the copy.
-schedule::Timeline own_workers(const schedule::Timeline& timeline) {
-  const auto is_other = [](const auto& events) { return events.empty(); };
-  schedule::Timeline own;
-  if (std::none_of(timeline.workers.begin(), timeline.workers.end(), is_other)) return own;
-  std::remove_copy_if(timeline.workers.begin(), timeline.workers.end(),
-                      std::back_inserter(own.workers), is_other);
-  return own;
 }
 
 double samples_per_second(int64_t samples, int64_t ns) {
@@ -282,6 +272,7 @@ TrainResult Run::run() {
                                          result_.losses.end(), 0.0) /
                          static_cast<double>(last);
   result_.final_loss_steps = static_cast<int64_t>(last);
+  if (options_.world != nullptr) collect_on_first(ranks(), result_);
   return std::move(result_);
 }
 
@@ -410,11 +401,9 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
   if (!measured) return;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
-  schedule::Timeline own = own_workers(run.timeline);
-  const schedule::Timeline& timeline = own.workers.empty() ? run.timeline : own;
-  const double span =
-      static_cast<double>(timeline.makespan_ns()) * static_cast<double>(timeline.workers.size());
-  idle_ns_ += timeline.idle_share() * span;
+  const double span = static_cast<double>(run.timeline.makespan_ns()) *
+                      static_cast<double>(run.timeline.active_workers());
+  idle_ns_ += run.timeline.idle_share() * span;
   worker_ns_ += span;
 }
 

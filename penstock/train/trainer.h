@@ -51,6 +51,14 @@ class TrainObserver {
   virtual void on_epoch(const EpochSummary&) {}
 };
 
+/// What one rank of a job says of its part.
+struct RankSummary {
+  int64_t peak_memory_bytes = 0;  ///< of the process, while training
+  int64_t sent_bytes = 0;         ///< of tensors, to other ranks
+  int64_t received_bytes = 0;
+  int64_t clock_error_ns = 0;  ///< by how much its lanes in the timeline may be off
+};
+
 struct TrainResult {
   /// Mean of every mini-batch, over its real number of samples, in order.
   std::vector<double> losses;
@@ -63,17 +71,21 @@ struct TrainResult {
   std::optional<double> test_accuracy;
   double throughput_samples_per_s = 0;
   double idle_share = 0;
-  int64_t peak_memory_bytes = 0;  ///< of the process, while training
+  int64_t peak_memory_bytes = 0;  ///< of the largest process, while training
   int64_t steps = 0;              ///< optimiser steps, over all runs
   bool interrupted = false;
   /// Samples of each segment that counts for throughput: one that was trained without draining the
   /// pipeline in between.
   std::vector<int64_t> segments;
-  /// Measured; of the longest segment. Workers of other ranks have no events.
+  /// One per rank, on rank 0; empty without TrainOptions::world.
+  std::vector<RankSummary> ranks;
+  /// Measured; of the longest segment. On rank 0 all workers, by its clock; elsewhere the workers of
+  /// other ranks have no events.
   schedule::Timeline timeline;
   schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
   std::vector<int64_t> peak_versions;  ///< per worker
-  /// Per layer, at the end; empty unless TrainOptions::keep_weights, and for layers of other ranks.
+  /// Per layer, at the end; empty unless TrainOptions::keep_weights, and for layers of other ranks
+  /// but on rank 0.
   std::vector<model::Tensors> weights;
 };
 

@@ -7,7 +7,7 @@
 // Every call but site() is collective: all ranks make the same calls in the same order.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +16,14 @@
 #include "penstock/runtime/fabric/fabric.h"
 
 namespace penstock::runtime {
+
+/// What a rank has sent to others and received from them since the job began.
+struct WireStats {
+  int64_t sent_bytes = 0;  ///< of tensors
+  int64_t received_bytes = 0;
+  /// By how much this rank's clock, put right, may differ from rank 0's.
+  int64_t clock_error_ns = 0;
+};
 
 /// Not thread-safe: one thread of each rank calls it.
 class World {
@@ -34,11 +42,18 @@ class World {
   /// Every rank's text, by rank; for small things that ranks agree on. Throws TimeoutError.
   virtual std::vector<std::string> all_gather(const std::string& text, Wait& wait) = 0;
 
+  /// Every rank's text, by rank, on rank 0; nothing elsewhere. For what only rank 0 needs. Rank 0
+  /// blocks until all are there. Throws TimeoutError.
+  virtual std::vector<std::string> gather(const std::string& text, Wait& wait) = 0;
+
   /// The mean of a list of tensors over the replicas of a stage, added in their order: `own` holds
   /// those of the replicas on this rank, by replica. Returns nothing on a rank without one. What it
   /// returns is shared with nobody. Throws TimeoutError.
   virtual model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                                  Wait& wait) = 0;
+
+  /// Not collective. 0 where ranks share memory.
+  virtual WireStats wire() const { return {}; }
 };
 
 }  // namespace penstock::runtime

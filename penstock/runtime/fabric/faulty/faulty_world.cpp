@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/mutex.h"
@@ -43,10 +44,10 @@ std::set<Message> overtakable(const schedule::Schedule& schedule) {
   return messages;
 }
 
-class FaultyFabric : public Fabric {
+class FaultyFabric : public ForwardingFabric {
  public:
   FaultyFabric(std::unique_ptr<Fabric> inner, const RunSetup& setup, const Faults& faults)
-      : inner_(std::move(inner)),
+      : ForwardingFabric(std::move(inner)),
         faults_(faults),
         table_(setup.schedule.shape),
         overtakable_(overtakable(setup.schedule)) {
@@ -54,32 +55,21 @@ class FaultyFabric : public Fabric {
       workers_.push_back({.rng = Rng(derive_seed(faults.seed, w)), .late = {}});
   }
 
-  int64_t origin_ns() const override { return inner_->origin_ns(); }
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override;
   WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
     if (!passes(table_.worker_of(message.to, message.micro_batch))) return WaitResult::Closed;
-    return inner_->receive(message, tensors, wait);
+    return inner().receive(message, tensors, wait);
   }
   WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
                  Wait& wait) override {
     if (!passes(table_.worker_of_replica(stage, replica))) return WaitResult::Closed;
-    return inner_->sum(stage, replica, std::move(partials), sums, wait);
+    return inner().sum(stage, replica, std::move(partials), sums, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     if (!passes(share.worker)) return WaitResult::Closed;
-    return inner_->combine(std::move(share), totals, wait);
-  }
-  bool begin(WorkerId worker, MiniBatchId mini_batch) override {
-    return inner_->begin(worker, mini_batch);
-  }
-  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
-              const MiniBatchStats& part) override {
-    inner_->report(mini_batch, micro_batch, part);
+    return inner().combine(std::move(share), totals, wait);
   }
   void fail(std::exception_ptr failure) noexcept override;
-  StatusBoard& board() override { return inner_->board(); }
-  std::string who_waits() override { return inner_->who_waits(); }
-  RunOutcome finish(Wait& wait) override { return inner_->finish(wait); }
 
  private:
   /// Touched by the worker's own thread only.
@@ -93,7 +83,6 @@ class FaultyFabric : public Fabric {
   bool passes(WorkerId worker);
   void stop_answering();
 
-  std::unique_ptr<Fabric> inner_;
   Faults faults_;
   schedule::WorkerTable table_;
   std::set<Message> overtakable_;
@@ -138,42 +127,33 @@ WaitResult FaultyFabric::send(const Message& message, model::Tensors tensors, Wa
   if (!dropped && overtaken && !late)
     worker.late.emplace(message, std::move(tensors));
   else if (!dropped)
-    result = inner_->send(message, std::move(tensors), wait);
+    result = inner().send(message, std::move(tensors), wait);
   if (late && result == WaitResult::Ready)
-    result = inner_->send(late->first, std::move(late->second), wait);
+    result = inner().send(late->first, std::move(late->second), wait);
   return result;
 }
 
 void FaultyFabric::fail(std::exception_ptr failure) noexcept {
-  inner_->fail(std::move(failure));
+  inner().fail(std::move(failure));
   MutexLock lock(mutex_);
   closed_ = true;
   changed_.notify_all();
 }
 
-class FaultyWorld : public World {
+class FaultyWorld : public ForwardingWorld {
  public:
   FaultyWorld(std::unique_ptr<World> inner, const Faults& faults)
-      : inner_(std::move(inner)), faults_(faults) {}
+      : ForwardingWorld(std::move(inner)), faults_(faults) {}
 
-  const Site& site() const override { return inner_->site(); }
   std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override {
     RunSetup with_room = setup;
     ++with_room.credits;
     Faults faults = faults_;
     faults.seed = derive_seed(faults_.seed, runs_++);
-    return std::make_unique<FaultyFabric>(inner_->open(with_room, wait), setup, faults);
-  }
-  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
-    return inner_->all_gather(text, wait);
-  }
-  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
-                         Wait& wait) override {
-    return inner_->average(replicas, own, wait);
+    return std::make_unique<FaultyFabric>(ForwardingWorld::open(with_room, wait), setup, faults);
   }
 
  private:
-  std::unique_ptr<World> inner_;
   Faults faults_;
   int64_t runs_ = 0;
 };

@@ -41,6 +41,10 @@ class LocalWorld : public World {
   const Site& site() const override { return site_; }
   std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override;
   std::vector<std::string> all_gather(const std::string& text, Wait& wait) override;
+  std::vector<std::string> gather(const std::string& text, Wait& wait) override {
+    auto texts = all_gather(text, wait);
+    return site_.rank == 0 ? std::move(texts) : std::vector<std::string>{};
+  }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
 

@@ -31,7 +31,8 @@ void MeshHub::on_note(int peer, const std::string& note) {
   switch (in.get<Note>()) {
     case Note::Text: {
       const auto round = in.get<uint64_t>();
-      on_text(peer, round, std::string(in.rest()));
+      const bool to_all = in.get<bool>();
+      on_text(peer, round, to_all, std::string(in.rest()));
       return;
     }
     case Note::Texts: {
@@ -71,19 +72,20 @@ void MeshHub::on_lost(int peer, const std::string& why) {
   if (receiver) receiver->on_lost(peer, why);
 }
 
-void MeshHub::on_text(int peer, uint64_t round, std::string text) {
+void MeshHub::on_text(int peer, uint64_t round, bool to_all, std::string text) {
   std::string all;
   {
     MutexLock lock(mutex_);
     std::map<int, std::string>& texts = texts_[round];
     texts[peer] = std::move(text);
     if (static_cast<int>(texts.size()) < ranks()) return;
+    changed_.notify_all();
+    if (!to_all) return;
     net::WireWriter out;
     out.put(Note::Texts);
     out.put(round);
     for (const auto& [rank, of_rank] : texts) out.text(of_rank);
     all = out.take();
-    changed_.notify_all();
   }
   for (int r = 1; r < ranks(); ++r) mesh_->tell(r, all);
 }
@@ -98,6 +100,14 @@ std::string MeshHub::lost_rank(uint64_t round) {
 }
 
 std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait) {
+  return exchange(/*to_all=*/true, text, wait);
+}
+
+std::vector<std::string> MeshHub::gather(const std::string& text, Wait& wait) {
+  return exchange(/*to_all=*/false, text, wait);
+}
+
+std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text, Wait& wait) {
   if (ranks() == 1) return {text};
   uint64_t round = 0;
   {
@@ -105,12 +115,14 @@ std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait
     round = round_++;
   }
   if (rank() == 0) {
-    on_text(0, round, text);
+    on_text(0, round, to_all, text);
   } else {
     net::WireWriter out;
     out.put(Note::Text);
     out.put(round);
+    out.put(to_all);
     mesh_->tell(0, out.take() + text);
+    if (!to_all) return {};
   }
   const Stopwatch stopwatch(wait);
   MutexLock lock(mutex_);

@@ -35,6 +35,8 @@ class MeshHub {
 
   /// World::all_gather(): over rank 0. Throws TransportError when a rank is lost.
   std::vector<std::string> all_gather(const std::string& text, Wait& wait);
+  /// World::gather(): to rank 0.
+  std::vector<std::string> gather(const std::string& text, Wait& wait);
 
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
@@ -48,7 +50,8 @@ class MeshHub {
  private:
   void on_note(int peer, const std::string& note);
   void on_lost(int peer, const std::string& why);
-  void on_text(int peer, uint64_t round, std::string text);
+  std::vector<std::string> exchange(bool to_all, const std::string& text, Wait& wait);
+  void on_text(int peer, uint64_t round, bool to_all, std::string text);
   /// A rank without which the round cannot be completed, and why; empty: none.
   std::string lost_rank(uint64_t round) REQUIRES(mutex_);
 

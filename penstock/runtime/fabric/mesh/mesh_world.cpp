@@ -54,8 +54,17 @@ class MeshWorld : public World {
   std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
     return hub_->all_gather(text, wait);
   }
+  std::vector<std::string> gather(const std::string& text, Wait& wait) override {
+    return hub_->gather(text, wait);
+  }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
+  WireStats wire() const override {
+    const net::Traffic traffic = hub_->mesh().traffic();
+    return {.sent_bytes = traffic.sent,
+            .received_bytes = traffic.received,
+            .clock_error_ns = hub_->mesh().clock_offset(0).error_ns};
+  }
 
  private:
   std::shared_ptr<MeshHub> hub_;
@@ -116,12 +125,6 @@ std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
         fmt::format("the workers lie on {} ranks, the job has {}", site.num_ranks(), hub->ranks()));
   }
   return std::make_unique<MeshWorld>(std::move(hub), std::move(site));
-}
-
-net::Traffic traffic(const MeshHub& hub) { return hub.mesh().traffic(); }
-
-net::ClockOffset clock_offset(const MeshHub& hub, int rank) {
-  return hub.mesh().clock_offset(rank);
 }
 
 }  // namespace penstock::runtime

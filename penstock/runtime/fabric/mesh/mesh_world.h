@@ -29,10 +29,4 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
                                        std::vector<int> rank_of_worker);
 
-/// Bytes of tensors that this rank has sent and received.
-net::Traffic traffic(const MeshHub& hub);
-
-/// How far the clock of another rank is off.
-net::ClockOffset clock_offset(const MeshHub& hub, int rank);
-
 }  // namespace penstock::runtime

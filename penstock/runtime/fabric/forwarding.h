@@ -1,0 +1,80 @@
+// A world and a fabric that pass every call on to another one: the base of those that change a few
+// calls (faults, counters, checks).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/runtime/fabric/world.h"
+
+namespace penstock::runtime {
+
+class ForwardingFabric : public Fabric {
+ public:
+  explicit ForwardingFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+
+  int64_t origin_ns() const override { return inner_->origin_ns(); }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
+    return inner_->send(message, std::move(tensors), wait);
+  }
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
+    return inner_->receive(message, tensors, wait);
+  }
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                 Wait& wait) override {
+    return inner_->sum(stage, replica, std::move(partials), sums, wait);
+  }
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
+    return inner_->combine(std::move(share), totals, wait);
+  }
+  bool begin(WorkerId worker, MiniBatchId mini_batch) override {
+    return inner_->begin(worker, mini_batch);
+  }
+  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
+              const MiniBatchStats& part) override {
+    inner_->report(mini_batch, micro_batch, part);
+  }
+  void fail(std::exception_ptr failure) noexcept override { inner_->fail(std::move(failure)); }
+  StatusBoard& board() override { return inner_->board(); }
+  std::string who_waits() override { return inner_->who_waits(); }
+  RunOutcome finish(Wait& wait) override { return inner_->finish(wait); }
+
+ protected:
+  Fabric& inner() { return *inner_; }
+
+ private:
+  std::unique_ptr<Fabric> inner_;
+};
+
+class ForwardingWorld : public World {
+ public:
+  explicit ForwardingWorld(std::unique_ptr<World> inner)
+      : owned_(std::move(inner)), inner_(owned_.get()) {}
+  /// Of a world that somebody else owns, and that lives longer.
+  explicit ForwardingWorld(World& inner) : inner_(&inner) {}
+
+  const Site& site() const override { return inner_->site(); }
+  std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override {
+    return inner_->open(setup, wait);
+  }
+  std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
+    return inner_->all_gather(text, wait);
+  }
+  std::vector<std::string> gather(const std::string& text, Wait& wait) override {
+    return inner_->gather(text, wait);
+  }
+  model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
+                         Wait& wait) override {
+    return inner_->average(replicas, own, wait);
+  }
+  WireStats wire() const override { return inner_->wire(); }
+
+ private:
+  std::unique_ptr<World> owned_;
+  World* inner_;
+};
+
+}  // namespace penstock::runtime
