@@ -25,6 +25,7 @@ cat >commands.txt <<'END'
 0 verify --help
 0 simulate --help
 0 train --help
+0 launch --help
 0 report --help
 2 nonsense
 2 train --modle lenet5

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "penstock/util/error.h"
 
@@ -35,6 +36,10 @@ Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command report_command(CLI::App& parent);
+/// `words` are what stands after `--`: the command to launch, which is not for this parser.
+Command launch_command(CLI::App& parent, std::vector<std::string> words);
+/// How many of the arguments are for the parser: all, but for `launch` those before `--`.
+int words_before_command(int argc, char** argv);
 
 /// The commands that need libtorch. `penstock` parses and checks their options and starts the
 /// training part with the arguments `argv` (training_part.h); a build without libtorch says that it

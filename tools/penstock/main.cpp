@@ -1,12 +1,19 @@
 // The penstock tool: one file per subcommand. It starts in milliseconds, because libtorch is in its
 // training part alone (training_part.h).
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "tools/penstock/command_line.h"
 
 int main(int argc, char** argv) {
   using namespace penstock::tool;
-  return run_command_line(argc, argv, [argv](CLI::App& app) -> std::vector<Command> {
+  const int own = words_before_command(argc, argv);
+  const std::vector<std::string> launched(argv + std::min(own + 1, argc), argv + argc);
+  return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {
     return {models_command(app, argv), profile_command(app, argv), probe_command(app),
             plan_command(app),         schedule_command(app),      verify_command(app),
-            simulate_command(app),     train_command(app, argv),   report_command(app)};
+            simulate_command(app),     train_command(app, argv),   launch_command(app, launched),
+            report_command(app)};
   });
 }

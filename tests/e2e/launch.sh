@@ -1,0 +1,74 @@
+# penstock launch: what it refuses and with which words, and whose output goes where. `probe` stands
+# for the commands that may be launched; it needs no libtorch.
+source "$(dirname "$0")/lib.sh"
+
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+quick="probe --seconds 0.2 --workers 2 --size 256KiB"
+
+# The command's own options.
+refused "--ranks is required" launch
+refused "not in range 1 to 4096" launch -n 0 -- $quick
+refused "not in range 1 to 4096" launch -n 4097 -- $quick
+refused "--ranks" launch -n two -- $quick
+refused "not in range 1 to 65535" launch -n 2 --port 0 -- $quick
+refused "--max-restarts" launch -n 2 --max-restarts -1 -- $quick
+refused "--grace must lie between 0 and 86400 seconds, found nan" \
+  launch -n 2 --grace nan -- $quick
+refused "--grace must lie between" launch -n 2 --grace -1 -- $quick
+refused "unknown option '--nonsense'" launch -n 2 --nonsense -- $quick
+refused "is not an address of this machine" launch -n 2 --address 192.0.2.1 -- $quick
+refused "cannot make the folder '/dev/null/logs' for logs" \
+  launch -n 2 --log-dir /dev/null/logs -- $quick
+
+# What may follow.
+refused "there is nothing to launch: expected train, profile or probe after" launch -n 2
+refused "there is nothing to launch" launch -n 2 --
+refused "expected \`--\` before 'train'" launch -n 2 train
+refused "expected \`--\` before 'train'" launch -n 2 train --model lenet5
+refused "expected train, profile or probe after \`--\`, found 'plan'" launch -n 2 -- plan
+refused "a launch cannot be launched" launch -n 2 -- launch -n 2 -- train
+
+# A rank launches nothing; a broken environment is named. The shell of a Slurm batch script is none.
+RANK=1 WORLD_SIZE=4 MASTER_ADDR=n01 MASTER_PORT=29500 \
+  refused "this process is rank 1 of 4 already (torchrun)" launch -n 2 -- $quick
+RANK=4 WORLD_SIZE=4 MASTER_ADDR=n01 MASTER_PORT=29500 \
+  refused "environment variable RANK: expected a whole number from 0 to 3" launch -n 2 -- $quick
+SLURM_NTASKS=4 SLURM_PROCID=0 SLURM_LOCALID=0 run 0 launch -n 1 -- probe --help
+
+# Ranks: rank 0's output is unchanged, the others' lines have a prefix.
+run 0 launch -n 2 -- $quick --json
+json_keys workers figures cluster_toml
+grep -q '^\[rank 1\] {.*}$' err || fail "rank 1's output has no prefix: $(head -c 300 err)"
+grep -q '^penstock:' err && fail "a job without a failure has messages: $(grep penstock: err)"
+run 0 launch -n 2 --log-dir logs -- $quick --json
+json_keys cluster_toml
+grep -q '"cluster_toml":' logs/rank_0.log || fail "rank_0.log lacks rank 0's output"
+grep -q '"cluster_toml":' logs/rank_1.log || fail "rank_1.log lacks rank 1's output"
+grep -q '\[rank' err logs/* && fail "with --log-dir there are prefixes"
+
+# Wrong usage of the command is its own exit code, and no reason to start again.
+run 2 launch -n 2 --max-restarts 3 -- probe --size 7
+grep -q '^penstock: expected messages of 8 to' err || fail "rank 0 does not say why: $(cat err)"
+grep -q '^\[rank 1\] penstock: expected messages of 8 to' err || fail "nor does rank 1"
+grep -qE '^penstock: rank [01] ended with exit code 2$' err || fail "no rank is named: $(cat err)"
+grep -q restart err && fail "wrong usage is repeated: $(cat err)"
+[ ! -s out ] || fail "an error left this on standard output: $(head -c 100 out)"
+
+# A signal ends the job, and nothing is left.
+env --default-signal=INT,TERM "$PENSTOCK" launch -n 3 -- probe --seconds 60 >out 2>err &
+pid=$!
+children() { cat /proc/$pid/task/$pid/children 2>/dev/null; }
+for _ in {1..500}; do
+  [ "$(children | wc -w)" -lt 3 ] || break
+  sleep 0.01
+done
+ranks=$(children)
+[ "$(wc -w <<<"$ranks")" -eq 3 ] || fail "expected 3 ranks, found '$ranks'"
+kill -TERM $pid
+wait $pid
+code=$?
+[ $code -eq 143 ] || fail "after SIGTERM: exit code $code, expected 143: $(tail -n 3 err)"
+for rank in $ranks; do
+  kill -0 "$rank" 2>/dev/null && fail "process $rank is left running"
+done
+finish

@@ -1,0 +1,134 @@
+// penstock launch: starts the ranks of a job on this machine and watches over them.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "penstock/launch/job_environment.h"
+#include "penstock/launch/launcher.h"
+#include "penstock/util/error.h"
+#include "penstock/util/quoted.h"
+#include "tools/penstock/command.h"
+
+namespace penstock::tool {
+
+namespace {
+
+constexpr const char* kExample =
+    R"(  penstock launch -n N [OPTIONS] -- train|profile|probe [ITS OPTIONS]
+
+Example, four ranks of one training:
+  penstock launch -n 4 -- train --model vgg_small --strategy 1f1b --workers 4
+
+Rank 0's output is shown as it is, lines of the others come on standard error after "[rank K] ".
+After a failure the other ranks are ended, too, and with --max-restarts all are started again.
+Exit code: 0 when all ranks ended with 0, or that of the rank that failed first (128 + n for signal
+n). SIGINT and SIGTERM go to all ranks; the second one kills them. docs/launching.md has the
+variables that ranks get, and the other launchers.)";
+
+struct Options {
+  launch::LaunchOptions launch;
+  std::string log_dir;
+  double grace_s = 20;
+};
+
+/// A rank that launches ranks would start a job per rank.
+void check_not_a_rank() {
+  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  if (job)
+    throw ConfigError(fmt::format(
+        "this process is rank {} of {} already ({}): let that launcher start `penstock train`, not "
+        "`penstock launch`",
+        job->rank, job->ranks, job->launcher));
+}
+
+constexpr const char* kExpected = "expected train, profile or probe";
+
+/// What stands before `--` and is no option of the launcher.
+void refuse_extras(const std::vector<std::string>& extras) {
+  if (extras.empty()) return;
+  const std::string first = penstock::quoted(extras.front());
+  if (extras.front().starts_with('-'))
+    throw ConfigError(
+        fmt::format("unknown option {}; those of the command stand after `--`", first));
+  throw ConfigError(fmt::format("expected `--` before {}", first));
+}
+
+/// What stands after `--`.
+void check_words(const std::vector<std::string>& words) {
+  if (words.empty())
+    throw ConfigError(
+        fmt::format("there is nothing to launch: {} after `--`, with its options", kExpected));
+  const std::string& command = words.front();
+  if (command == "launch")
+    throw ConfigError(
+        fmt::format("a launch cannot be launched: {} after `--`, found 'launch'", kExpected));
+  if (command != "train" && command != "profile" && command != "probe")
+    throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::quoted(command)));
+}
+
+int run(Options& options, const std::vector<std::string>& extras,
+        const std::vector<std::string>& words) {
+  refuse_extras(extras);
+  check_words(words);
+  check_not_a_rank();
+  const auto most_s = std::chrono::duration<double>(launch::kMostGrace).count();
+  if (!(options.grace_s >= 0 && options.grace_s <= most_s))
+    throw ConfigError(fmt::format("--grace must lie between 0 and {} seconds, found {}", most_s,
+                                  options.grace_s));
+  options.launch.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
+  options.launch.log_dir = options.log_dir;
+  options.launch.command = {"/proc/self/exe"};
+  options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
+  return launch::launch(options.launch);
+}
+
+}  // namespace
+
+int words_before_command(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "launch") return argc;
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--") return i;
+  }
+  return argc;
+}
+
+Command launch_command(CLI::App& parent, std::vector<std::string> words) {
+  auto options = std::make_shared<Options>();
+  CLI::App* app = parent.add_subcommand(
+      "launch", "Start the ranks of a job on this machine and watch over them");
+  app->add_option("-n,--ranks", options->launch.ranks, "Number of ranks, each a process of its own")
+      ->required()
+      ->check(CLI::Range(1, launch::kMostLaunchedRanks));
+  app->add_option(
+         "--max-restarts", options->launch.max_restarts,
+         "How often to start all ranks again after a failure; not after exit code 2 (wrong "
+         "usage) nor after a signal to the launcher")
+      ->capture_default_str()
+      ->check(CLI::Range(0, launch::kMostLaunchRestarts));
+  app->add_option("--log-dir", options->log_dir,
+                  "Folder where each rank's output goes into a file of its own, rank_K.log; rank "
+                  "0's is shown as well, though no longer as on a terminal");
+  app->add_option("--address", options->launch.address,
+                  "Address of this machine at which rank 0 is to listen")
+      ->capture_default_str();
+  app->add_option("--port", options->launch.port,
+                  "Port at which rank 0 is to listen (default: a free one)")
+      ->check(CLI::Range(1, 65535));
+  app->add_option("--grace", options->grace_s,
+                  "Seconds that the other ranks have after a failure to notice it and report; then "
+                  "they get SIGTERM, 5 seconds later SIGKILL")
+      ->capture_default_str();
+  app->footer(kExample);
+  app->allow_extras();  // refused by run(), which knows why they may be there
+  return {app, [app, options, words = std::move(words)]() {
+            return run(*options, app->remaining(), words);
+          }};
+}
+
+}  // namespace penstock::tool
