@@ -9,6 +9,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/graph/model_graph.h"
+#include "penstock/launch/job_environment.h"
 #include "penstock/plan/plan.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/what_if.h"

@@ -34,7 +34,7 @@ void JobStreams::say(std::string_view message) {
 JobRun::JobRun(const LaunchOptions& options, int port, int restart, JobStreams streams)
     : options_(options),
       restart_(restart),
-      streams_(std::move(streams)),
+      streams_(streams),
       running_(static_cast<size_t>(options.ranks)) {
   const std::string token = make_job_token();
   for (int rank = 0; rank < options.ranks && !outcome_.interrupted; ++rank) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -67,8 +68,10 @@ TEST(Launcher, GivesRanksAnEmptyInputAndNoBlockedSignals) {
 }
 
 TEST(Launcher, ReturnsTheCodeOfTheFirstRankThatFailed) {
-  const Launched job =
-      launched(shells(3, "[ $RANK = 1 ] && exit 3; [ $RANK = 0 ] && sleep 0.05 && exit 4; exit 0"));
+  LaunchOptions options =
+      shells(3, "[ $RANK = 1 ] && exit 3; [ $RANK = 0 ] && sleep 0.5 && exit 4; exit 0");
+  options.grace = std::chrono::seconds(20);
+  const Launched job = launched(options);
   EXPECT_EQ(job.exit_code, 3);
   EXPECT_EQ(job.error,
             "penstock: rank 1 ended with exit code 3\npenstock: rank 0 ended with exit code 4\n");
@@ -226,9 +229,9 @@ TEST(Launcher, TakesTheRanksAlongWhenItIsKilled) {
 }
 
 TEST(Launcher, WritesLogs) {
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / "penstock_launcher_test" / "logs";
-  std::filesystem::remove_all(folder);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
+                                       ("penstock_launcher_test." + std::to_string(getpid())) /
+                                       "logs";
   LaunchOptions options = shells(
       2, "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit $((1 - $PENSTOCK_RESTART))");
   options.log_dir = folder;

@@ -21,6 +21,7 @@ namespace {
 /// Pointers to the texts and a null pointer, as exec takes them.
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (std::string& text : texts) result.push_back(text.data());
   result.push_back(nullptr);
   return result;
