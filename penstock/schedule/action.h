@@ -12,22 +12,22 @@ namespace penstock::schedule {
 
 /// What the action does, in pseudo-code (s = stage, b = micro-batch, t = mini-batch):
 enum class Op : uint8_t {
-  /// F     y[s,b] = forward(weights[s]@version, inputs[s,b]); keeps what backward needs (s
-  /// recomputes: the inputs alone).
+  /// F     y[s,b] = forward(weights[s]@version, inputs[s,b]); keeps what backward needs (if s
+  /// recomputes: only the inputs).
   Forward,
   /// B     (dx, dw) = backward(y[s,b], dy[s,b]) on weights[s]@version; gradient[s] += dw; frees
   /// what F kept.
   Backward,
-  /// I     dx of the same; keeps what W needs (zero bubble, Qi et al., ICLR 2024). I and W together
+  /// I     only dx; keeps what W needs (zero bubble, Qi et al., ICLR 2024). I and W together
   /// replace B.
   BackwardInput,
-  BackwardWeight,  ///< W     dw of the same; gradient[s] += dw; frees the rest of what F kept
+  BackwardWeight,  ///< W     only dw; gradient[s] += dw; frees the rest of what F kept
   /// R     runs F(s,b) again from the inputs that it kept, so that B or I finds what it needs.
   Recompute,
   /// SEND_F  put the outputs of F(s,b) that stage `peer` reads into the channel to its worker;
   /// waits for a free credit.
   SendForward,
-  /// RECV_F  take the inputs of F(s,b) that stage `peer` made out of the channel; waits for them.
+  /// RECV_F  take the inputs of F(s,b), which stage `peer` made, from the channel; waits for them.
   RecvForward,
   /// SEND_B  put the gradients of B(s,b) for stage `peer`'s outputs into the channel to its worker.
   SendBackward,
@@ -35,13 +35,13 @@ enum class Op : uint8_t {
   /// SYNC  gradient[s] = sum of gradient[s] over the replicas of s; waits for all of them.
   SyncGradients,
   /// NORM  norm = sqrt(sum over all stages of |gradient[s]|^2); waits for all workers; once per
-  /// worker and mini-batch,       marked with the worker's first stage.
+  /// worker and mini-batch, marked with the worker's first stage.
   NormGradients,
   /// STEP  weights[s]@version+1 = optimiser(weights[s]@version, gradient[s]); gradient[s] = 0.
   Step,
-  /// FREE  no later F or B of this worker uses weights[s]@version. Just before the STEP that
-  /// replaces that very version it       allows the step to update in place; otherwise the
-  /// version's memory is released.
+  /// FREE  no later F or B of this worker uses weights[s]@version. Directly before the STEP that
+  /// replaces this version, it lets the step update in place; anywhere else it releases the
+  /// version's memory.
   FreeWeights,
 };
 
@@ -50,8 +50,8 @@ struct Action {
   StageId stage{};
   /// Compute and messages: the micro-batch. SYNC, NORM, STEP, FREE: unused (0).
   MicroBatchId micro_batch{};
-  /// The mini-batch the action belongs to; when a run stops early all actions of later mini-batches
-  /// are left out everywhere.
+  /// The mini-batch of the action. When a run stops early, every worker leaves out all actions of
+  /// later mini-batches.
   MiniBatchId mini_batch{};
   /// Messages: the other stage. Otherwise equal to `stage`.
   StageId peer{};

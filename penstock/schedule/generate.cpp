@@ -51,8 +51,8 @@ void check_copies(Strategy strategy, const ScheduleShape& shape) {
   }
 }
 
-/// Whether the worker holds what one worker of the placement holds (placement.h), whatever the
-/// workers' numbers.
+/// Whether the worker holds what one worker of the placement holds (placement.h), for any numbering
+/// of the workers.
 bool fits(const StrategyTraits& row, std::span<const WorkerTable::Held> held, int num_stages,
           int num_chunks) {
   if (static_cast<int>(held.size()) != num_chunks) return false;

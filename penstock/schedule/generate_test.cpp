@@ -62,7 +62,7 @@ TEST(Serial, RunsForwardAndBackwardInTurn) {
               ElementsAre("F0 B0 F1 B1 F2 B2"));
 }
 
-TEST(DataParallel, DealsMicroBatchesOutInTurn) {
+TEST(DataParallel, AssignsMicroBatchesRoundRobin) {
   EXPECT_THAT(lists_of(generate(Strategy::DataParallel,
                                 {.replicas = {3}, .micro_batches = 5, .accumulate = 5})),
               ElementsAre("F0 B0 F3 B3", "F1 B1 F4 B4", "F2 B2"));
@@ -138,7 +138,7 @@ TEST(EagerOneFOneB, WarmsUpDeeper) {
             generate(Strategy::OneFOneBFlush, shape).workers);
 }
 
-TEST(ZbH1, PutsWeightsOffByTheStage) {
+TEST(ZbH1, DelaysWByTheStage) {
   EXPECT_THAT(
       lists_of(
           generate(Strategy::ZbH1, {.replicas = {1, 1, 1}, .micro_batches = 4, .accumulate = 4})),
@@ -277,8 +277,8 @@ TEST(Generate, RefusesPlacementsThatAKindCannotUse) {
 }
 
 TEST(Generate, CostsNoMoreThanItsActions) {
-  // Work in proportion to stages times stages, or to stages times the length of a full pipeline,
-  // would never end.
+  // With work in proportion to stages times stages, or to stages times the length of a full
+  // pipeline, this would not end.
   for (const Strategy kind :
        {Strategy::Interleaved, Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV,
         Strategy::Chimera, Strategy::ZbH1, Strategy::ZbH2}) {

@@ -1,4 +1,4 @@
-// How many sets of gradients a replica keeps while those of a mini-batch are added up
+// How many sets of gradients a replica keeps while it accumulates those of a mini-batch
 // (docs/weights.md, "What results depend on").
 #pragma once
 
@@ -9,8 +9,9 @@
 
 namespace penstock::schedule {
 
-/// At most, of a stage with this many replicas when `groups` gradient groups are summed apart and a
-/// mini-batch has `accumulate` micro-batches; 0 groups: one per replica. At least 1.
+/// The maximum per replica of a stage with this many replicas, when `groups` gradient groups are
+/// summed separately and a mini-batch has `accumulate` micro-batches; 0 groups: one per replica. At
+/// least 1.
 inline int64_t gradient_sets(int64_t groups, int64_t replicas, int64_t accumulate) {
   const int64_t own = groups > replicas ? ceil_div(groups, replicas) : 1;
   if (own == 1) return 1;

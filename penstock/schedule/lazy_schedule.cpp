@@ -13,7 +13,7 @@ namespace {
 
 using plan::InFlight;
 
-// Far above what anybody waits for, and far below where sums of micro-batch numbers would overflow.
+// Far more than anybody would wait for, and far below the numbers whose sums would overflow.
 constexpr int64_t kMaxLazyActions = 1'000'000'000'000;
 constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
@@ -155,8 +155,8 @@ Action LazySchedule::step_action(const Cursor& cursor, Op op, int64_t version) c
           .version = WeightVersion{version}};
 }
 
-// SYNC where the stage is replicated, NORM where the shape wants it, FREE where nothing later uses
-// the version, STEP.
+// SYNC where the stage is replicated, NORM where the shape has global_norm, FREE where nothing
+// later uses the version, STEP.
 void LazySchedule::next_step(Cursor& cursor, Action& action) const {
   using At = Cursor::At;
   if (cursor.at == At::Begin) {

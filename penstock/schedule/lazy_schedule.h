@@ -1,6 +1,6 @@
-// A lowered schedule that is never written down: each worker's actions are made as they are read,
-// the same ones in the same order as lower(generate(strategy, shape), links). For simulating what
-// would not fit into memory.
+// A lowered schedule that is never stored: each worker's actions are made as they are read, the
+// same actions in the same order as lower(generate(strategy, shape), links). For simulating
+// schedules that would not fit into memory.
 //
 //   LazySchedule lazy(Strategy::OneFOneB, shape, chain_links(shape.num_stages()));
 //   LazySchedule::Cursor cursor = lazy.cursor(WorkerId{0});
@@ -11,8 +11,8 @@
 // through its micro-batches segment by segment (a mini-batch under flush, otherwise everything),
 // runs a forward while fewer than `depth` of them are in flight and a backward otherwise. The
 // version that micro-batch b uses is max(0, b - delay) / accumulate under every policy; only the
-// delay differs. So nothing needs to be remembered but where the worker stands. The others have no
-// such rule: can_make() says which they are.
+// delay differs. So only the worker's position has to be remembered. The other strategies have no
+// such rule: can_make() is false for them.
 //
 // Immutable after construction, so thread-safe; cursors belong to their readers.
 #pragma once
@@ -35,12 +35,12 @@ class LazySchedule {
   /// O(replicas).
   static bool can_make(Strategy strategy, const ScheduleShape& shape);
 
-  /// Throws ConfigError as generate() and lower(), but knows no kMaxActions, and where can_make()
-  /// is false. O(workers + links).
+  /// Throws ConfigError like generate() and lower(), but without the limit kMaxActions, and where
+  /// can_make() is false. O(workers + links).
   LazySchedule(Strategy strategy, const ScheduleShape& shape, const std::vector<StageLink>& links);
 
-  /// Where one worker stands in its list. Micro-batches are counted locally: number n of replica k
-  /// of r is k + n r.
+  /// One worker's position in its list. Micro-batches are counted locally: number n of replica k of
+  /// r is k + n r.
   struct Cursor {
     int32_t stage = 0;
     int32_t replica = 0;
@@ -49,8 +49,8 @@ class LazySchedule {
     int64_t next_backward = 0;
     int64_t segment_end = 0;
     int64_t next_step = 0;
-    int64_t steps_due = 0;  ///< steps below this one stand before the next compute action
-    /// Compute action before which the steps stand that come before the first backward.
+    int64_t steps_due = 0;  ///< steps below this one come before the next compute action
+    /// The steps before the first backward come before this compute action.
     int64_t first_position = 0;
     enum class At : uint8_t {
       Begin,
@@ -76,9 +76,9 @@ class LazySchedule {
   const WorkerTable& table() const { return table_; }
   const Neighbours& neighbours() const { return neighbours_; }
   bool forward_only() const { return !traits(strategy_).trains; }
-  /// No worker is ever more forwards ahead of its backwards than that.
+  /// No worker ever has more forwards than this ahead of its backwards.
   int64_t most_in_flight() const { return most_in_flight_; }
-  /// Of all workers together, saturating.
+  /// Actions of all workers together; saturates.
   int64_t num_actions() const;
   /// The whole list of a worker; for tests and small schedules.
   std::vector<Action> list(WorkerId worker) const;
@@ -91,13 +91,13 @@ class LazySchedule {
     int64_t backward = 0;
   };
 
-  /// What the workers of one stage have in common.
+  /// What all workers of one stage share.
   struct StagePattern {
     int64_t depth = 1;  ///< micro-batches in flight
     Delays delays;
     int32_t replicas = 1;
     bool recomputes = false;
-    uint32_t first_source = 0;  ///< in peers_, its targets behind its sources
+    uint32_t first_source = 0;  ///< in peers_; its targets follow its sources
     uint32_t first_target = 0;
     uint32_t end_target = 0;
   };

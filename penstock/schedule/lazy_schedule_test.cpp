@@ -123,7 +123,7 @@ TEST(LazySchedule, EqualsGeneratingAndLoweringForRandomShapes) {
   }
 }
 
-TEST(LazySchedule, HoldsMoreThanAScheduleInMemoryMay) {
+TEST(LazySchedule, MayHaveMoreActionsThanAScheduleInMemory) {
   const ScheduleShape shape{
       .replicas = std::vector<int>(16'384, 1), .micro_batches = 10'000, .accumulate = 10'000};
   EXPECT_THROW(generate(Strategy::GPipe, shape), ConfigError);
@@ -167,7 +167,7 @@ TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
   EXPECT_THROW(LazySchedule(Strategy::GPipe, shared, chain_links(4)), ConfigError);
 }
 
-TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItSays) {
+TEST(LazySchedule, NeverHasMoreMicroBatchesInFlightThanItReports) {
   for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneB, Strategy::OneFOneBFlush,
                               Strategy::EagerOneFOneB, Strategy::ModelParallel}) {
     const ScheduleShape shape{.replicas = {2, 1, 3},

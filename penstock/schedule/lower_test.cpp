@@ -33,13 +33,13 @@ TEST(Lower, SerialUpdatesInPlace) {
       ElementsAre("0F0@0,0B0@0,0F1@0,0B1@0,0FREE0@0,0STEP0@0,0F2@1,0B2@1,0FREE1@1,0STEP1@1"));
 }
 
-TEST(Lower, ReceivesStandBeforeAndSendsAfterTheCompute) {
+TEST(Lower, ReceivesComeBeforeAndSendsAfterTheCompute) {
   EXPECT_THAT(lowered(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1}),
               ElementsAre("0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0",
                           "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0"));
 }
 
-TEST(Lower, StashFreesAVersionAfterTheBackwardThatUsesItLast) {
+TEST(Lower, StashFreesAVersionAfterTheLastBackwardThatUsesIt) {
   EXPECT_THAT(
       lowered(
           Strategy::OneFOneB,
@@ -75,7 +75,7 @@ Schedule by_hand(const ScheduleShape& shape, const std::vector<std::vector<Step>
   return schedule;
 }
 
-TEST(Lower, StagesOfOneWorkerHandOverWithoutMessagesAndStepTogether) {
+TEST(Lower, StagesOfOneWorkerExchangeNoMessagesAndStepTogether) {
   // A V on two workers: stages 1 and 2 are neighbours on worker 1.
   const ScheduleShape shape{.replicas = {1, 1, 1, 1},
                             .micro_batches = 1,
@@ -96,7 +96,7 @@ TEST(Lower, StagesOfOneWorkerHandOverWithoutMessagesAndStepTogether) {
                           "1STEP0@0,2FREE0@0,2STEP0@0"));
 }
 
-TEST(Lower, SyncsAndNormsOfSharedWorkersStandInOneOrder) {
+TEST(Lower, SyncsAndNormsOfSharedWorkersHaveOneOrder) {
   // Two stages in both directions.
   const ScheduleShape shape{.replicas = {2, 2},
                             .micro_batches = 2,
@@ -115,7 +115,7 @@ TEST(Lower, SyncsAndNormsOfSharedWorkersStandInOneOrder) {
                           "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0"));
 }
 
-TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListSaysWhen) {
+TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListHasRAlready) {
   const ScheduleShape shape{
       .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};
   const std::vector<Step> last = {{Op::Forward, 1, 0}, {Op::Backward, 1, 0}};
@@ -155,7 +155,7 @@ TEST(Lower, LatestMixesVersionsOfForwardAndBackward) {
               "0FREE1@1,0STEP1@1");
 }
 
-TEST(Lower, ReplicasSyncBeforeTheStepAlsoWithoutAMicroBatchOfTheMiniBatch) {
+TEST(Lower, ReplicasSyncBeforeTheStepEvenWithoutAMicroBatchOfTheMiniBatch) {
   EXPECT_THAT(
       lowered(Strategy::DataParallel, {.replicas = {2}, .micro_batches = 3, .accumulate = 1}),
       ElementsAre("0F0@0,0B0@0,0SYNC0,0FREE0@0,0STEP0@0,0SYNC1,0FREE1@1,0STEP1@1,0F2@2,0B2@"
@@ -164,8 +164,8 @@ TEST(Lower, ReplicasSyncBeforeTheStepAlsoWithoutAMicroBatchOfTheMiniBatch) {
                   "0FREE2@2,0STEP2@2"));
 }
 
-TEST(Lower, StepsBeforeTheFirstBackwardStandBeforeTheForwardThatLeadsToIt) {
-  // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step stands before F3, which B1
+TEST(Lower, StepsBeforeTheFirstBackwardComeBeforeTheForwardThatLeadsToIt) {
+  // Replica 1 of stage 0 has no micro-batch of mini-batch 0: its step comes before F3, which B1
   // follows directly.
   EXPECT_THAT(lowered(Strategy::OneFOneB, {.replicas = {2, 1},
                                            .micro_batches = 4,

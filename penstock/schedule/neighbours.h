@@ -1,4 +1,4 @@
-// Which stages each stage hears from and talks to.
+// Which stages each stage receives from and sends to.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace penstock::schedule {
 
-/// Sources and targets of each stage, ascending, each once.
+/// Sources and targets of each stage, ascending, without duplicates.
 struct Neighbours {
   std::vector<std::vector<StageId>> sources;
   std::vector<std::vector<StageId>> targets;

@@ -41,7 +41,7 @@ std::vector<int> loop_placement(int stages, int workers, int copies) {
   check_counts(stages, workers, copies);
   if (stages % workers != 0)
     throw ConfigError(
-        fmt::format("{} stages cannot be dealt out evenly to {} workers", stages, workers));
+        fmt::format("{} stages cannot be divided evenly among {} workers", stages, workers));
   if (stages == workers && copies == 1) return {};
   return make_placement(stages, workers, copies, 1,
                         [&](int stage, int) { return stage % workers; });
@@ -62,7 +62,7 @@ std::vector<int> bidirectional_placement(int stages, int copies) {
   if (stages % 2 != 0) {
     throw ConfigError(
         fmt::format("two pipelines in opposite directions need an even number of stages, found {}: "
-                    "the middle one would meet itself",
+                    "a worker would hold the middle stage twice",
                     stages));
   }
   return make_placement(stages, stages, copies, 2, [&](int stage, int direction) {

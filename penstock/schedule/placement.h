@@ -1,6 +1,7 @@
-// Who runs what where a worker holds several stages: the values of ScheduleShape::worker_of_replica
-// that the generators expect. p workers per copy of the pipeline; replica k of every stage belongs
-// to copy k, whose workers are k p .. (k + 1) p - 1 (but see bidirectional_placement).
+// Which worker runs what when workers hold several stages: the values of
+// ScheduleShape::worker_of_replica that the generators expect. p workers per copy of the pipeline;
+// replica k of every stage belongs to copy k, whose workers are k p .. (k + 1) p - 1 (but see
+// bidirectional_placement).
 //
 //   loop, p = 4, 2 chunks        V, p = 4                  bidirectional, p = 4
 //   worker 0: stages 0, 4        worker 0: stages 0, 7     worker 0: stage 0 down, stage 3 up
@@ -16,8 +17,8 @@
 namespace penstock::schedule {
 
 /// Stage s on worker s mod p (Megatron-LM's interleaving, Narayanan et al., SC 2021, 2.2). Throws
-/// ConfigError unless all are positive and `workers` divides `stages`. Empty where each worker
-/// holds one stage of one copy.
+/// ConfigError unless all numbers are positive and `workers` divides `stages`. Empty where each
+/// worker holds one stage of one copy.
 std::vector<int> loop_placement(int stages, int workers, int copies = 1);
 /// Stage s on worker s, and on worker 2p - 1 - s from p on (ZB-V, Qi et al., 2024; DualPipeV).
 /// `stages` must be even.
@@ -27,8 +28,9 @@ std::vector<int> v_placement(int stages, int copies = 1);
 /// must be even, so that no worker holds a stage twice.
 std::vector<int> bidirectional_placement(int stages, int copies = 1);
 
-/// Any of them: `chunks` stages per worker where that is a choice, `copies` pipelines (pairs of
-/// them where they run in both directions). Empty for one stage per worker.
+/// Any of the three: `chunks` stages per worker where the strategy lets one choose, `copies`
+/// pipelines (pairs of pipelines where they run in both directions). Empty for one stage per
+/// worker.
 std::vector<int> placed(plan::Placement placement, int stages, int chunks, int copies);
 
 }  // namespace penstock::schedule

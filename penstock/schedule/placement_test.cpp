@@ -13,7 +13,7 @@ namespace penstock::schedule {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(LoopHosts, DealStagesOutInTurn) {
+TEST(LoopPlacement, AssignsStagesRoundRobin) {
   EXPECT_THAT(loop_placement(6, 3), ElementsAre(0, 1, 2, 0, 1, 2));
   EXPECT_THAT(loop_placement(4, 2, 2), ElementsAre(0, 2, 1, 3, 0, 2, 1, 3));
   EXPECT_THAT(loop_placement(4, 4), IsEmpty());
@@ -23,19 +23,19 @@ TEST(LoopHosts, DealStagesOutInTurn) {
                ConfigError);
 }
 
-TEST(VHosts, LeadDownAndUpAgain) {
+TEST(VPlacement, GoesDownAndUpAgain) {
   EXPECT_THAT(v_placement(6), ElementsAre(0, 1, 2, 2, 1, 0));
   EXPECT_THAT(v_placement(4, 2), ElementsAre(0, 2, 1, 3, 1, 3, 0, 2));
   EXPECT_THROW(v_placement(3), ConfigError);
 }
 
-TEST(BidirectionalHosts, GiveEveryWorkerOneStageOfEachDirection) {
+TEST(BidirectionalPlacement, GivesEveryWorkerOneStageOfEachDirection) {
   EXPECT_THAT(bidirectional_placement(4), ElementsAre(0, 3, 1, 2, 2, 1, 3, 0));
   EXPECT_THAT(bidirectional_placement(2, 2), ElementsAre(0, 1, 2, 3, 1, 0, 3, 2));
   EXPECT_THROW(bidirectional_placement(3), ConfigError);
 }
 
-TEST(WorkerTable, KnowsWhoHoldsWhat) {
+TEST(WorkerTable, KnowsWhichWorkerHoldsWhichStages) {
   const ScheduleShape shape{.replicas = {2, 2, 2, 2},
                             .worker_of_replica = bidirectional_placement(4)};
   EXPECT_NO_THROW(validate(shape));

@@ -21,7 +21,8 @@ int ScheduleShape::num_workers() const {
 
 namespace {
 
-/// The worker_of_replica number the workers without gaps, and no worker holds a stage twice.
+/// The entries of worker_of_replica number the workers without gaps, and no worker holds a stage
+/// twice.
 void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
   const std::vector<int>& worker_of_replica = shape.worker_of_replica;
   if (static_cast<int64_t>(worker_of_replica.size()) != num_replicas) {
@@ -82,8 +83,9 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
         fmt::format("micro-batches must be at least 0, found {}", shape.micro_batches));
   if (!shape.worker_of_replica.empty()) validate_workers(shape, workers);
   if (!shape.recompute.empty() && shape.recompute.size() != shape.replicas.size()) {
-    throw ConfigError(fmt::format("recompute says something about {} stages, there are {}",
-                                  shape.recompute.size(), shape.num_stages()));
+    throw ConfigError(
+        fmt::format("recompute has {} entries, expected one for each of the {} stages",
+                    shape.recompute.size(), shape.num_stages()));
   }
   if (shape.slack < 0 || shape.slack > kMaxActions) {
     throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}",

@@ -1,5 +1,5 @@
-// A schedule: who does what in which order, as data. Made by a generator (compute only) and
-// completed by lower().
+// A schedule: which worker does what in which order, as data. A generator makes it (compute only)
+// and lower() completes it.
 //
 //   Schedule compute = generate(Strategy::OneFOneB, {.replicas = {1, 1}, .micro_batches = 8,
 //       .policy = WeightPolicy::Stash});
@@ -23,9 +23,9 @@ using plan::Strategy;
 using plan::WeightPolicy;
 
 /// The numbers a generator needs, and who runs what. Every stage steps exactly once per mini-batch,
-/// with the mean gradient over the mini-batch, however the model is split and however many replicas
-/// a stage has (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps
-/// once per r mini-batches.
+/// with the mean gradient over the mini-batch, for every split of the model and every number of
+/// replicas (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps once
+/// per r mini-batches.
 struct ScheduleShape {
   std::vector<int> replicas;  ///< one entry per stage, each >= 1
   int64_t micro_batches = 1;  ///< in the whole schedule
@@ -34,15 +34,15 @@ struct ScheduleShape {
   WeightPolicy policy = WeightPolicy::Flush;
   /// The worker of every replica, stage by stage: stage 0's replicas first. A worker may hold
   /// replicas of several stages (flush only), not two of the same. Empty: workers are numbered in
-  /// that very order, one replica each. placement.h makes the usual ones.
+  /// this order, one replica each. placement.h makes the common placements.
   std::vector<int> worker_of_replica = {};
-  /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each stage
-  /// behind it.
+  /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each later
+  /// stage.
   int64_t slack = 0;
-  /// Per stage: keeps only the inputs of a micro-batch, so that R stands before its B or I. Empty:
-  /// no stage does.
+  /// Per stage: whether it keeps only the inputs of a micro-batch, so that R comes before its B or
+  /// I. Empty: no stage does.
   std::vector<bool> recompute = {};
-  /// NORM stands before the steps of each mini-batch.
+  /// NORM comes before the steps of each mini-batch.
   bool global_norm = false;
 
   int num_stages() const { return static_cast<int>(replicas.size()); }
@@ -79,8 +79,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// The pairs of stages (from < to) between which tensors flow; every stage of a lowered schedule
-/// talks along these only.
+/// The pairs of stages (from < to) between which tensors flow; a lowered schedule has messages only
+/// along these.
 struct StageLink {
   StageId from;
   StageId to;
@@ -91,22 +91,22 @@ std::vector<StageLink> chain_links(int num_stages);
 
 /// Adds messages, recomputation, gradient sync (stages with more than one replica), norms,
 /// optimiser steps and frees, and fills in the weight versions that the policy prescribes. Receives
-/// stand right before the compute action that needs them, sends right after the one that made the
-/// data; nothing is sent between two stages whose micro-batch runs on the same worker. R stands
+/// come directly before the compute action that needs them, sends directly after the one that made
+/// the data; nothing is sent between two stages whose micro-batch runs on the same worker. R comes
 /// before the receives of its B or I, so that it runs while the gradients travel. SYNC, NORM and
-/// STEP of mini-batch t stand right after the last B or W of a mini-batch <= t of the worker (a
-/// worker with several stages syncs them in ascending order). A worker that has none yet makes them
+/// STEP of mini-batch t come directly after the worker's last B or W of a mini-batch <= t (a worker
+/// with several stages syncs them in ascending order). A worker that has no such B or W makes them
 /// before its first action under flush, otherwise before the forward that leads directly to its
-/// first backward (docs/schedules.md says why that cannot deadlock). FREE stands after the last use
-/// of a version that is no longer the newest, or else right before the STEP that replaces it; the
-/// newest version at the end is never freed. A forward-only schedule (no B or W at all) gets no
+/// first backward (docs/schedules.md says why that cannot deadlock). FREE comes after the last use
+/// of a version that is no longer the newest, or else directly before the STEP that replaces it;
+/// the newest version at the end is never freed. A forward-only schedule (no B or W at all) gets no
 /// sync, step or free. Pure. O(actions). Throws ConfigError when `compute` is already lowered,
 /// holds actions that do not fit its shape, a link points backwards or to a stage that does not
 /// exist, or the result would hold more than kMaxActions actions. Duplicate links count once.
 Schedule lower(const Schedule& compute, const std::vector<StageLink>& links);
 
 /// Number of forwards that each stage runs before its first backward in 1F1B: ceil(workers at and
-/// after s / replicas of s) (SOSP 2019, 3.2: NOAM for stage 0), with the workers behind s counted 1
+/// after s / replicas of s) (SOSP 2019, 3.2: NOAM for stage 0), with the workers after s counted 1
 /// + slack times. O(stages).
 std::vector<int64_t> warmup_depths(const ScheduleShape& shape);
 /// Micro-batches from the oldest whose backward is pending to the newest whose forward ran, in

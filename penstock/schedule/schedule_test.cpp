@@ -82,7 +82,7 @@ TEST(Validate, NamesWhatIsWrong) {
       "");
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}),
-              HasSubstr("recompute says something about 1 stages"));
+              HasSubstr("recompute has 1 entries"));
   EXPECT_THAT(refusal_of({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
   EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
   EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}),
@@ -94,7 +94,7 @@ TEST(Validate, NamesWhatIsWrong) {
               HasSubstr("accumulate is 2, depth is 3"));
 }
 
-TEST(Validate, RefusesAbsurdNumbersWithoutAllocating) {
+TEST(Validate, RefusesEnormousNumbersWithoutAllocating) {
   EXPECT_THAT(refusal_of({.replicas = {INT32_MAX, INT32_MAX, INT32_MAX}}),
               HasSubstr("at most 10000000 workers"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .micro_batches = INT64_MAX}), HasSubstr("more than"));

@@ -6,8 +6,8 @@
 namespace penstock::schedule {
 namespace {
 
-/// Position before which the steps of mini-batches stand that end before the worker's first
-/// backward.
+/// The steps of mini-batches that end before the worker's first backward are placed before this
+/// position.
 size_t first_step_position(const std::vector<Action>& compute, WeightPolicy policy, int64_t depth) {
   if (policy == WeightPolicy::Flush) return 0;
   const auto first_backward = std::find_if(
@@ -24,7 +24,7 @@ Action of_mini_batch(Op op, StageId stage, int64_t mini_batch) {
           .peer = stage};
 }
 
-/// Adds R where a stage recomputes and the list does not say itself when.
+/// Adds R where a stage recomputes and the list does not contain R already.
 class RecomputePlacer {
  public:
   RecomputePlacer(const std::vector<Action>& compute, const ScheduleShape& shape) : shape_(shape) {
@@ -59,8 +59,8 @@ std::vector<Action> place_steps(const std::vector<Action>& compute, const Schedu
                                 const std::vector<int64_t>& depths) {
   const int64_t steps = shape.num_mini_batches();
   const auto held = table.held_by(worker);
-  // next_mini_batch[i]: the least mini-batch among the backwards at and after position i; all steps
-  // below it may stand before i.
+  // next_mini_batch[i]: the lowest mini-batch among the backwards at and after position i; all
+  // steps below it may come before i.
   std::vector<int64_t> next_mini_batch(compute.size() + 1, steps);
   for (size_t i = compute.size(); i-- > 0;) {
     next_mini_batch[i] = next_mini_batch[i + 1];

@@ -21,8 +21,8 @@ inline TimelineEvent event_of(Op op, int stage, int64_t batch, int64_t start_ns,
   return event;
 }
 
-/// Two workers with a stage each and two micro-batches, 10 us a forward, `backward_ns` a backward;
-/// the second waits in between.
+/// Two workers with a stage each and two micro-batches: a forward takes 10 us, a backward
+/// `backward_ns`; the second worker waits in between.
 inline Timeline two_workers(const std::string& source, int64_t backward_ns = 20'000) {
   Timeline timeline{source, {{}, {}}};
   int64_t now = 0;

@@ -12,8 +12,8 @@
 
 namespace penstock::schedule {
 
-/// Sums over the actions that both timelines have. Waiting (for another worker) is counted apart:
-/// it is the others' doing.
+/// Sums over the actions that both timelines have. Waiting for another worker is counted
+/// separately, because other workers cause it.
 struct TimelineDifference {
   Op op = Op::Forward;
   StageId stage;
@@ -31,14 +31,14 @@ struct TimelineDifference {
 };
 
 struct TimelineComparison {
-  /// Largest |more_with_waiting_ns| first, equal ones by stage and op.
+  /// Largest |more_with_waiting_ns| first, ties by stage and op.
   std::vector<TimelineDifference> rows;
   int64_t matched = 0;
   int64_t only_predicted = 0;
   int64_t only_measured = 0;
 };
 
-/// Matches actions worker by worker by everything but their weight version; equal ones in their
+/// Matches actions worker by worker by all fields except the weight version; equal actions in their
 /// order. O(actions log actions).
 TimelineComparison compare(const Timeline& predicted, const Timeline& measured);
 

@@ -30,7 +30,7 @@ TEST(Differences, OfTheSameTimelineAreNone) {
   }
 }
 
-TEST(Differences, MatchActionsInAnotherOrderAndCountThoseWithoutALike) {
+TEST(Differences, MatchActionsInAnotherOrderAndCountThoseWithoutAMatch) {
   Timeline predicted{"predicted",
                      {{event_of(Op::Forward, 0, 0, 0, 10), event_of(Op::Forward, 0, 1, 10, 20)},
                       {event_of(Op::Step, 1, 0, 0, 5)}}};
@@ -45,7 +45,7 @@ TEST(Differences, MatchActionsInAnotherOrderAndCountThoseWithoutALike) {
   EXPECT_DOUBLE_EQ(comparison.rows[0].more_ns(), 4);
 }
 
-TEST(Differences, KeepWaitingApart) {
+TEST(Differences, CountWaitingSeparately) {
   const Timeline predicted{"p", {{event_of(Op::RecvForward, 1, 0, 0, 100, 90)}}};
   const Timeline measured{"m", {{event_of(Op::RecvForward, 1, 0, 0, 300, 250)}}};
   const TimelineDifference row = compare(predicted, measured).rows.at(0);

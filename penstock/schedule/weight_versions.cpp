@@ -42,7 +42,7 @@ void VersionAssigner::assign(std::vector<Action>& actions) {
 
 std::vector<FreePlace> place_frees(const std::vector<Action>& actions,
                                    std::span<const WorkerTable::Held> held, int64_t num_steps) {
-  // Where each version of each stage is used last, and where the step stands that replaces it. The
+  // Where each version of each stage is used last, and where the step is that replaces it. The
   // version after the last step is never freed.
   struct Ends {
     int64_t last_use = -1;
@@ -79,8 +79,8 @@ std::vector<FreePlace> place_frees(const std::vector<Action>& actions,
                                  .peer = neighbour.stage,
                                  .version = WeightVersion{static_cast<int64_t>(i) % num_steps}}});
   }
-  // Two versions can end at one place: the older by its last use, the newer by the step right
-  // behind it. In-place frees must stand next to their step, hence last.
+  // Two versions can end at one place: the older at its last use, the newer because the step
+  // directly follows. An in-place free must be next to its step, so it comes last.
   std::stable_sort(places.begin(), places.end(), [](const FreePlace& a, const FreePlace& b) {
     return std::tie(a.after, a.in_place) < std::tie(b.after, b.in_place);
   });

@@ -25,16 +25,16 @@ class VersionAssigner {
 
   WeightPolicy policy_;
   bool forward_only_;
-  int64_t steps_before_ = 0;  ///< by the worker at hand, of its only stage; flush does not look
-  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the same
-  /// at the input stage.
+  int64_t steps_before_ = 0;  ///< by the current worker, of its only stage; unused under flush
+  /// Stash: the version that the forward of the worker's micro-batch used. Vertical-sync: the
+  /// version that the input stage used.
   std::vector<int64_t> used_;
 };
 
-/// A FREE action and the position in the list after which it stands (-1: at the beginning).
+/// A FREE action and the position in the list after which it comes (-1: at the beginning).
 struct FreePlace {
   int64_t after = -1;
-  bool in_place = false;  ///< the step behind it writes the next version over this one
+  bool in_place = false;  ///< the step after it writes the next version over this one
   Action action;
 };
 /// Where the versions of one worker's list are freed, by position. `actions` has its versions and

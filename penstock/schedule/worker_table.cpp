@@ -15,7 +15,7 @@ WorkerTable::WorkerTable(const ScheduleShape& shape) {
   } else {
     workers_by_stage_.assign(shape.worker_of_replica.begin(), shape.worker_of_replica.end());
   }
-  // A counting sort by worker; stages come out ascending.
+  // A counting sort by worker; each worker's stages are then ascending.
   first_stage_.resize(static_cast<size_t>(shape.num_workers()) + 1, 0);
   for (const int32_t worker : workers_by_stage_) ++first_stage_[static_cast<size_t>(worker) + 1];
   std::partial_sum(first_stage_.begin(), first_stage_.end(), first_stage_.begin());

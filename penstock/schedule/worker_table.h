@@ -1,4 +1,4 @@
-// Who runs what, as tables. Made for a valid shape (validate()).
+// Which worker runs what, as tables. The shape must be valid (validate()).
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ constexpr std::array kOps = {
     Op::Forward,       Op::Backward,    Op::BackwardInput, Op::BackwardWeight, Op::Recompute,
     Op::SendForward,   Op::RecvForward, Op::SendBackward,  Op::RecvBackward,   Op::SyncGradients,
     Op::NormGradients, Op::Step,        Op::FreeWeights};
-/// Words that only PyTorch's notation has.
+/// Words that occur only in PyTorch's notation.
 constexpr std::array<std::string_view, 4> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD",
                                                           "OVERLAP_F_B"};
 

@@ -1,5 +1,5 @@
-// Reads single actions and lines of them; what the two file forms (with header, PyTorch's CSV) have
-// in common.
+// Reads single actions and lines of actions: the part that both file forms (with header, PyTorch's
+// CSV) share.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct TextPlace {
 
 /// `text` without spaces, tabs and carriage returns at both ends.
 std::string_view trimmed(std::string_view text);
-/// The whole of `text` as a decimal number >= 0, or nothing.
+/// All of `text` as a decimal number >= 0, or nothing.
 std::optional<int64_t> parse_count(std::string_view text);
 
-/// The action that is the whole of `text`; `cell` is its number in the line, from 1, for messages.
-/// The mini-batch of compute actions and messages is left 0, to be filled in from the shape. Throws
-/// ParseError.
+/// The action in `text`, which holds nothing else; `cell` is its number in the line, from 1, for
+/// messages. The mini-batch of compute actions and messages stays 0; the caller fills it in from
+/// the shape. Throws ParseError.
 Action parse_action(std::string_view text, const TextPlace& place, int64_t cell);
 
 /// The actions of one line; empty cells are skipped. Throws ParseError as parse_action() does, and

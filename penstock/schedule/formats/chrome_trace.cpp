@@ -17,8 +17,8 @@ std::string microseconds(int64_t ns) {
   return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns / 1000), std::abs(ns % 1000));
 }
 
-/// One of the trace viewers' own colour names: forwards blue, backwards green, communication grey
-/// and orange.
+/// One of the colour names that trace viewers know: forwards blue, backwards green, communication
+/// grey and orange.
 std::string_view colour_of(Op op) {
   switch (op) {
     case Op::Forward:

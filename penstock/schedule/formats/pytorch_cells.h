@@ -1,4 +1,4 @@
-// Reads the cells of PyTorch's CSV; what the rows mean together is decided in pytorch_csv.cpp.
+// Reads the cells of PyTorch's CSV. pytorch_csv.cpp decides what the rows mean together.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct PyTorchRow {
   std::vector<Action> actions;
 };
 
-/// Cells that were read as something else or not at all.
+/// Counts of cells that were read as something else or skipped.
 struct PyTorchCells {
   std::vector<PyTorchRow> rows;
-  /// Of a row without actions that stands before another row, 0: none.
+  /// Line of a row without actions before another row; 0: none.
   int64_t first_empty_line = 0;
   int64_t shards = 0;    ///< UNSHARD and RESHARD
   int64_t overlaps = 0;  ///< OVERLAP_F_B

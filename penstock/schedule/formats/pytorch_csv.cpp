@@ -46,11 +46,12 @@ class ShapeInference {
   }
 
  private:
-  /// A row's share of a stage.
+  /// The part of a stage that one row runs.
   struct Part {
     size_t row;
     int64_t first;  ///< one of its micro-batches of the stage
-    /// Largest number that divides the distances between them, 0 when there is only one.
+    /// Largest number that divides the distances between its micro-batches, 0 when there is only
+    /// one.
     int64_t stride = 0;
   };
 
@@ -90,7 +91,7 @@ class ShapeInference {
     }
   }
 
-  /// The rows that hold a stage, as replicas 0, 1, ...; refuses what is not certain.
+  /// The rows that hold a stage, as replicas 0, 1, ...; refuses ambiguous rows.
   std::vector<size_t> rows_in_turn(int32_t stage, const std::vector<Part>& parts) const {
     const auto count = static_cast<int64_t>(parts.size());
     std::vector<size_t> in_turn(parts.size(), rows_.size());
@@ -140,7 +141,7 @@ int64_t drop_syncs(Schedule& schedule, bool trains) {
   return dropped;
 }
 
-/// Whether some micro-batch goes from one worker to another.
+/// Whether any micro-batch goes from one worker to another.
 bool needs_messages(const ScheduleShape& shape) {
   const WorkerTable table(shape);
   for (int32_t s = 1; s < shape.num_stages(); ++s) {

@@ -1,5 +1,5 @@
-// The CSV that PyTorch's torch.distributed.pipelining reads and writes: a row per rank, in each
-// cell one action: `0F0`, `1SEND_B3`, nothing while the rank is idle.
+// The CSV that PyTorch's torch.distributed.pipelining reads and writes: a row per rank, one action
+// per cell (`0F0`, `1SEND_B3`), an empty cell while the rank is idle.
 //
 //   ParsedCsv parsed = parse_pytorch_csv("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "s.csv");
 //   std::string text = to_pytorch_csv(parsed.schedule);
@@ -15,26 +15,26 @@ namespace penstock::schedule {
 
 struct ParsedCsv {
   Schedule schedule;
-  /// What the file says and the schedule does not, for people, one sentence each.
+  /// For the user, one sentence each: what the file says and the schedule cannot hold.
   std::vector<std::string> notes;
 };
 
-/// Compute only, or with sends and receives. Row w is worker w; stages, worker_of_replica and
-/// micro-batches are inferred; all micro-batches form one mini-batch under flush. Reads F, B, I, W,
-/// the messages, and
-/// `(0F3;7B1)OVERLAP_F_B` as its actions in turn. UNSHARD and RESHARD say nothing here and are left
-/// out. A stage in r rows has r replicas if each row holds micro-batches k, k + r, k + 2r, ... of
-/// it; otherwise the file is refused. With sends and receives (or where none are needed),
-/// REDUCE_GRAD of a replicated stage is SYNC where it stands, and missing SYNC, FREE and STEP are
-/// added to the end of the lists. Throws ParseError as parse_schedule() does. O(actions log
-/// stages).
+/// Reads such a file, compute only or with sends and receives. Row w is worker w; stages,
+/// worker_of_replica and micro-batches are inferred; all micro-batches form one mini-batch under
+/// flush. Reads F, B, I, W, the messages, and (0F3;7B1)OVERLAP_F_B as its actions one after the
+/// other. UNSHARD and RESHARD have no meaning here and are left out. A stage in r rows has r
+/// replicas if each row holds micro-batches k, k + r, k + 2r, ... of it; otherwise the file is
+/// refused. With sends and receives (or where none are needed), REDUCE_GRAD of a replicated stage
+/// becomes SYNC in the same place, and missing SYNC, FREE and STEP are added to the end of the
+/// lists. Throws ParseError as parse_schedule() does. O(actions log stages).
 ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place);
 
-/// The schedule as such rows, without idle cells: compute only, or with messages if it is lowered.
-/// STEP, FREE and NORM, which PyTorch leaves to the caller, are left out; SYNC of replicated stages
-/// becomes REDUCE_GRAD. Throws ConfigError where the file would mean something else: another weight
-/// policy than flush, several mini-batches, recomputation, messages between stages that are not
-/// neighbours, fewer micro-batches than a stage has replicas, a worker without actions.
+/// Writes the schedule in these rows, without idle cells: compute only, or with messages if it is
+/// lowered. STEP, FREE and NORM, which PyTorch leaves to the caller, are left out; SYNC of
+/// replicated stages becomes REDUCE_GRAD. Throws ConfigError where the file would mean something
+/// else: another weight policy than flush, several mini-batches, recomputation, messages between
+/// stages that are not neighbours, fewer micro-batches than a stage has replicas, a worker without
+/// actions.
 std::string to_pytorch_csv(const Schedule& schedule);
 
 }  // namespace penstock::schedule

@@ -97,7 +97,7 @@ TEST(PyTorchCsv, SendsAndReceivesGetVersionsAndOneStep) {
   EXPECT_EQ(to_pytorch_csv(ours), text);
 }
 
-TEST(PyTorchCsv, SeveralStagesOfARankAreItsHosts) {
+TEST(PyTorchCsv, SeveralStagesOfARankAreOnOneWorker) {
   EXPECT_EQ(parse_schedule(kLooped, "s.csv").shape.worker_of_replica, loop_placement(4, 2));
   EXPECT_EQ(parse_schedule(kVShaped, "s.csv").shape.worker_of_replica, v_placement(4));
   EXPECT_THAT(parse_schedule("2F0,0F0\n1F0\n", "s.csv").shape.worker_of_replica,
@@ -117,7 +117,7 @@ TEST(PyTorchCsv, AVInMessagesEqualsOursLowered) {
   EXPECT_EQ(parse_schedule(text, "s.csv"), lowered);
 }
 
-TEST(PyTorchCsv, RowsAreWorkersInTheirOrderAndReplicasAreFoundByTheirTurns) {
+TEST(PyTorchCsv, RowsAreWorkersInOrderAndReplicasAreFoundByTheirMicroBatches) {
   const Schedule schedule = parse_schedule("1F0,1F1,1B0,1B1\n0F1,0B1\n0F0,0B0\n", "s.csv");
   EXPECT_EQ(schedule.shape.replicas, (std::vector<int>{2, 1}));
   EXPECT_THAT(schedule.shape.worker_of_replica, ElementsAre(2, 1, 0));
@@ -173,7 +173,7 @@ TEST(PyTorchCsv, SaysWhatItLeavesOutOrReadsAsSomethingElse) {
   EXPECT_THAT(notes, IsEmpty());
 }
 
-TEST(PyTorchCsv, RefusesReplicasThatAreNotCertain) {
+TEST(PyTorchCsv, RefusesAmbiguousReplicas) {
   EXPECT_THAT(refusal_of("0F0,1F0\n1F0\n"),
               HasSubstr("s.csv:2: stage 1 is in 2 rows; replicas take turns, but this row has the "
                         "turn of line 1"));
@@ -183,7 +183,7 @@ TEST(PyTorchCsv, RefusesReplicasThatAreNotCertain) {
                 "of it should differ by multiples of 2, found 1"));
 }
 
-TEST(PyTorchCsv, RefusesWhatMakesNoSchedule) {
+TEST(PyTorchCsv, RefusesRowsThatFormNoSchedule) {
   EXPECT_THAT(refusal_of(""), HasSubstr("found no action"));
   EXPECT_THAT(refusal_of(",,,\n\n"), HasSubstr("found no action"));
   EXPECT_THAT(refusal_of("0UNSHARD,0REDUCE_GRAD\n"), HasSubstr("found no action"));
@@ -242,8 +242,7 @@ RC_GTEST_PROP(PyTorchCsv, AnyPlacementAndOrderComesBack, ()) {
   shape.accumulate = shape.micro_batches;
   const int num_stages = *rc::gen::inRange(1, 9);
   for (int s = 0; s < num_stages; ++s) shape.replicas.push_back(*rc::gen::inRange(1, 3));
-  // Workers in any order; a worker takes a stage beside those that it holds only if it holds no
-  // replica of it.
+  // Workers in any order; a worker takes another stage only if it holds no replica of that stage.
   std::mt19937 random(*rc::gen::arbitrary<uint32_t>());
   const int num_workers = std::max(2, *rc::gen::inRange(1, num_stages + 1));
   for (const int count : shape.replicas) {
@@ -287,7 +286,7 @@ RC_GTEST_PROP(PyTorchCsv, AnyPlacementAndOrderComesBack, ()) {
   for (auto& list : schedule.workers) std::shuffle(list.begin(), list.end(), random);
   const ParsedCsv parsed = parse_pytorch_csv(to_pytorch_csv(schedule), "s.csv");
   RC_ASSERT(parsed.schedule == schedule);
-  // Lowered, whatever the order is worth: messages come back too.
+  // Lowered, even if the order is not sound: messages come back too.
   const Schedule lowered = lower(schedule, chain_links(num_stages));
   RC_ASSERT(to_pytorch_csv(parse_schedule(to_pytorch_csv(lowered), "s.csv")) ==
             to_pytorch_csv(lowered));

@@ -72,7 +72,7 @@ std::optional<Op> op_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// What one event of the trace says, as far as we know the keys.
+/// The values of one event of the trace, for the keys that we know.
 struct RawEvent {
   std::string name = {};  ///< args.name of an event that names a process
   std::string phase = {};
@@ -188,8 +188,8 @@ class TraceBuilder {
   int64_t index_ = 0;
 };
 
-/// Follows the parser down to the events, whose objects lie in the array "traceEvents" of the
-/// document or in the document itself.
+/// Follows the parser down to the events. They are the elements of the array "traceEvents", or of
+/// the document if that is an array.
 class TraceReader : public nlohmann::json_sax<Json> {
  public:
   TraceReader(std::string_view text, std::string_view place)
@@ -256,7 +256,7 @@ class TraceReader : public nlohmann::json_sax<Json> {
     return true;
   }
   bool end_array() override {
-    if (depth_ == events_depth_) events_depth_ = -1;  // there is one list of events
+    if (depth_ == events_depth_) events_depth_ = -1;  // only one list of events is read
     return close();
   }
 
@@ -330,7 +330,8 @@ class TraceReader : public nlohmann::json_sax<Json> {
   RawEvent event_;
   std::string key_name_;
   int depth_ = 0;
-  int events_depth_ = 0;  ///< of the array that holds the events; 0: not yet there, -1: read
+  int events_depth_ =
+      0;  ///< of the array that holds the events; 0: not reached yet, -1: already read
   bool found_events_ = false;
   bool next_is_events_ = false;
   bool args_ = false;

@@ -26,7 +26,7 @@ constexpr std::string_view kGood =
 std::string event(std::string_view members) {
   return R"({"traceEvents":[{)" + std::string(members) + "}]}";
 }
-/// The good event with one piece replaced.
+/// The good event with one part replaced.
 std::string changed(std::string_view from, std::string_view to) {
   std::string text(kGood);
   text.replace(text.find(from), from.size(), to);
@@ -43,7 +43,7 @@ TEST(TraceReader, ReadsWhatTheWriterWrote) {
   }
 }
 
-TEST(TraceReader, TakesABareArrayAndPassesOverWhatItDoesNotKnow) {
+TEST(TraceReader, ReadsABareArrayAndSkipsUnknownKeysAndEvents) {
   const auto timelines =
       parse_trace(R"([{"ph":"i","name":"other","x":[1,{"args":{"stage":"deep"}}],)"
                   R"("args":{"snapshot":{"stage":"deep"}}},{)" +
@@ -57,7 +57,7 @@ TEST(TraceReader, TakesABareArrayAndPassesOverWhatItDoesNotKnow) {
   EXPECT_EQ(timelines[0].workers[0].at(0).action.micro_batch, MicroBatchId{3});
 }
 
-TEST(TraceReader, PutsEventsInOrderAndBoundsWaiting) {
+TEST(TraceReader, SortsEventsAndLimitsWaiting) {
   const auto timelines = parse_trace(
       R"([{"cat":"F","ph":"X","ts":10,"dur":1,"pid":7,"tid":0,"args":{"stage":0}},)"
       R"({"cat":"B","ph":"X","ts":2,"dur":1,"pid":7,"tid":0,"args":{"stage":0,"waiting_us":50}}])",
@@ -66,7 +66,7 @@ TEST(TraceReader, PutsEventsInOrderAndBoundsWaiting) {
   EXPECT_EQ(timelines.at(0).workers.at(0).at(0).waiting_ns, 1000);
 }
 
-TEST(TraceReader, NamesTheEventAndTheKeyOfWhatItRefuses) {
+TEST(TraceReader, ErrorsNameTheEventAndTheKey) {
   EXPECT_EQ(message_of(event(kGood)), "no error");
   EXPECT_THAT(message_of(changed("\"F\"", "\"Foo\"")),
               HasSubstr("t.json: event 0: expected the name of an action in \"cat\""));
@@ -88,7 +88,7 @@ TEST(TraceReader, NamesTheEventAndTheKeyOfWhatItRefuses) {
               HasSubstr("\"micro_batch\""));
 }
 
-TEST(TraceReader, RefusesWhatIsNoTrace) {
+TEST(TraceReader, RefusesTextThatIsNotATrace) {
   EXPECT_THAT(message_of("\x89PNG\r\n"), HasSubstr("t.json:1: not valid JSON"));
   EXPECT_THAT(message_of(""), HasSubstr("not valid JSON"));
   EXPECT_THAT(message_of("{}"), HasSubstr("expected a trace"));

@@ -12,7 +12,7 @@ void append_number(std::string& text, int64_t number) {
   text.append(buffer.data(), end);
 }
 
-/// The stage that a message goes to or comes from when the text names none.
+/// The stage that a message goes to or comes from when the text does not name one.
 int32_t default_peer(const Action& action) {
   const bool later = action.op == Op::SendForward || action.op == Op::RecvBackward;
   return action.stage.value + (later ? 1 : -1);
@@ -28,7 +28,7 @@ void append_numbers(std::string& text, std::string_view key, const std::vector<i
   }
 }
 
-/// The keys that are left out where they are as in most schedules.
+/// The keys that are left out where they have their default values.
 void append_rare_keys(std::string& text, const ScheduleShape& shape) {
   if (shape.slack != 0) {
     text += "\n# slack: ";

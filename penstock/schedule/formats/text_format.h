@@ -10,17 +10,18 @@
 //   1RECV_F0,1F0@0,1B0@0,1SEND_B0,...
 //
 // An action is `<stage><OP><micro-batch>`; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
-// the weight version; a message to or from a stage that is not the neighbour says which:
+// the weight version; a message between stages that are not neighbours names the other stage:
 // 0SEND_F3>2, 2RECV_F3<0. FREE is `<stage>FREE<mini-batch>@<version>`. After the header every line
-// is a worker, an empty one too; lines that begin with # are comments. "lowered" may be missing:
-// then it is yes if anything but F, B, I and W without versions occurs. These keys are written only
-// where they say something:
+// is a worker, also an empty line; lines that begin with # are comments. "lowered" may be missing:
+// then it is "no" if the actions are only F, B, I and W without versions, otherwise "yes". These
+// keys are written only where they differ from their default:
 //
-//   # worker_of_replica: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica,
-//   stage by stage # slack: 1            ScheduleShape::slack # recompute: 0 2      the stages that
-//   recompute # norm: yes           ScheduleShape::global_norm
+//   # hosts: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica
+//   # slack: 1            ScheduleShape::slack
+//   # recompute: 0 2      the stages that recompute
+//   # norm: yes           ScheduleShape::global_norm
 //
-// Files without the header are taken as PyTorch's CSV (pytorch_csv.h). Spaces around actions are
+// Files without the header are read as PyTorch's CSV (pytorch_csv.h). Spaces around actions are
 // ignored.
 #pragma once
 
@@ -36,14 +37,15 @@ std::string to_text(const Schedule& schedule);
 
 /// Throws ParseError(place, line, ...) naming the action, what was found and what was expected;
 /// refuses files that describe more than kMaxActions actions. The result may still break rules:
-/// verify() says which. `notes` receives, for people, what PyTorch's CSV said that is not in the
-/// schedule. parse_schedule(to_text(s)) == s, but a `recompute` without any stage becomes empty.
+/// verify() says which. `notes` receives sentences for the user: what PyTorch's CSV said that the
+/// schedule cannot hold. parse_schedule(to_text(s)) == s, except that a `recompute` without any
+/// stage becomes empty.
 Schedule parse_schedule(std::string_view text, std::string_view place,
                         std::vector<std::string>* notes = nullptr);
 
 /// "2F0@3", for messages and reports.
 std::string to_text(const Action& action);
-/// Appends it; for those who write many.
+/// The same, appended to `text`; for callers that write many.
 void append_text(std::string& text, const Action& action);
 
 }  // namespace penstock::schedule

@@ -71,7 +71,7 @@ TEST(ParseSchedule, ReadsEveryAction) {
   EXPECT_EQ(schedule.workers[0][0].mini_batch, MiniBatchId{1});
 }
 
-TEST(ToText, WritesTheRareKeysWhereTheySaySomething) {
+TEST(ToText, WritesTheRareKeysWhereTheyDifferFromTheirDefaults) {
   ScheduleShape shape{.replicas = {1, 1, 1, 1},
                       .micro_batches = 2,
                       .accumulate = 2,

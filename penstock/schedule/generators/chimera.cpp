@@ -7,8 +7,8 @@
 namespace penstock::schedule {
 namespace {
 
-/// The two lists of a worker: of its stage of the pipeline that runs down the workers, and of the
-/// one that runs up.
+/// The two lists of a worker: for its stage of the pipeline that runs down the workers, and for its
+/// stage of the pipeline that runs up.
 using Lists = std::array<ComputeList, 2>;
 
 /// The micro-batches [begin, end) of one direction in a mini-batch, counted locally.
@@ -20,7 +20,7 @@ struct Range {
 
 /// Orders one mini-batch by running it in time slots, each forward and backward one slot long.
 /// Every worker takes what is ready: a backward before a forward, then the oldest micro-batch, then
-/// what leads out of the pipeline soonest. Forwards wait while a worker keeps as many micro-batches
+/// the one that leaves the pipeline first. Forwards wait while a worker keeps as many micro-batches
 /// as there are stages. O(actions): only workers with something to do are looked at.
 class SlotOrder {
  public:
@@ -128,7 +128,7 @@ class SlotOrder {
     wake(pick.worker);
   }
 
-  /// Every worker that could act is full of forwards.
+  /// Every worker that could act already keeps its maximum of forwards.
   void let_more_in() {
     ++most_kept_;
     for (size_t worker = 0; worker < num_workers_; ++worker) wake(worker);

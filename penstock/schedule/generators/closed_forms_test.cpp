@@ -1,5 +1,5 @@
-// Idle time and memory of the flushed schedules against their closed forms, on a clock of their own
-// (the simulator has its test too).
+// Idle time and memory of the flushed schedules against their closed forms, measured with a
+// separate clock (the simulator has its own test).
 #include "penstock/schedule/generators/testing_closed_forms.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(ClosedForms, EqualTheIdleTime) {
 }
 
 TEST(ClosedForms, NeverPromiseMoreThanTheDocumentedTable) {
-  // design: (p-1)(F+I-W) for ZB-H1 where W is the shortest, (p-1)(F+B)/v for interleaving.
+  // Documented: (p-1)(F+I-W) for ZB-H1 where W is the shortest, (p-1)(F+B)/v for interleaving.
   const Times times{.forward = 5, .backward_input = 6, .backward_weight = 4};
   EXPECT_EQ(closed_idle({.kind = Strategy::ZbH1, .p = 4, .m = 8}, times), 3 * (5 + 6 - 4));
   const Times per_chunk{.forward = 5, .backward_input = 4, .backward_weight = 2};
@@ -52,7 +52,7 @@ TEST(ClosedForms, NeverPromiseMoreThanTheDocumentedTable) {
             3 * (2 * 5 + 2 * 6) / 2);
 }
 
-TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesThatTheLastGroupLacks) {
+TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesMissingFromTheLastGroup) {
   for_each_case([&](const Case& c, const Schedule& schedule) {
     if (c.kind != Strategy::Interleaved || c.m < 2 * c.p || c.m % c.p == 0) return;
     for (const Times& times : times_samples()) {
@@ -89,7 +89,7 @@ TEST(ClosedForms, ZbVHasNoIdleTimeWithinAWorkerWhenAllTakeTheSame) {
   });
 }
 
-TEST(ClosedForms, EqualTheMostMicroBatchesKept) {
+TEST(ClosedForms, EqualThePeakOfMicroBatchesKept) {
   for_each_case([&](const Case& c, const Schedule& schedule) {
     int64_t busiest = 0;
     for (size_t w = 0; w < schedule.workers.size(); ++w) {
@@ -133,7 +133,7 @@ TEST(ClosedForms, AreThoseOfTheTraitsWhereTheseAreExact) {
   });
 }
 
-TEST(Schedules, KeepTheirRanksOfIdleTimeWithoutLatency) {
+TEST(Schedules, HaveTheDocumentedOrderOfIdleTimeWithoutLatency) {
   // Per worker and micro-batch F = I = W = 12 in all, split over the stages that a worker holds.
   const auto idle = [](Strategy kind, int chunks) {
     const Case c{.kind = kind, .p = 4, .m = 16, .chunks = chunks};

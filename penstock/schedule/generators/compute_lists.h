@@ -44,8 +44,8 @@ class ComputeList {
   void backward(int64_t local) { add(Op::Backward, local); }
   void backward_input(int64_t local) { add(Op::BackwardInput, local); }
   void backward_weight(int64_t local) { add(Op::BackwardWeight, local); }
-  /// 1F1B over the local indices [begin, end): `depth` forwards, then backward and forward in turn,
-  /// then the remaining backwards.
+  /// 1F1B over the local indices [begin, end): `depth` forwards, then backward and forward
+  /// alternately, then the remaining backwards.
   void one_forward_one_backward(int64_t begin, int64_t end, int64_t depth) {
     int64_t next_forward = begin;
     while (next_forward < std::min(end, begin + depth)) forward(next_forward++);
@@ -54,8 +54,8 @@ class ComputeList {
       if (next_forward < end) forward(next_forward++);
     }
   }
-  /// The same with split backwards: W(b) stands right after I(b + delay), the last `delay` of them
-  /// at the end.
+  /// The same with split backwards: W(b) comes directly after I(b + delay), the last `delay` W at
+  /// the end.
   void one_forward_one_split_backward(int64_t begin, int64_t end, int64_t depth, int64_t delay) {
     int64_t next_forward = begin;
     int64_t next_weight = begin;
@@ -104,7 +104,7 @@ WorkerLists make_lists(const ScheduleShape& shape, Fill fill, int passes = 2) {
 }
 
 /// Calls visit(begin, end) with the worker's local indices of each mini-batch in which it has any,
-/// in turn.
+/// in order.
 template <class Visit>
 void for_each_mini_batch(const ScheduleShape& shape, const ComputeList& list, Visit visit) {
   const int64_t count = list.count_below(shape.micro_batches);

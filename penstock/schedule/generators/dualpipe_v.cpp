@@ -23,7 +23,7 @@ class Writer {
     chunks_[chunk].backward_input(local);
     waiting_.push_back({chunk, local});
   }
-  /// The oldest W that was put off.
+  /// The oldest delayed W.
   void weights() {
     chunks_[waiting_.front().chunk].backward_weight(waiting_.front().local);
     waiting_.pop_front();
@@ -60,7 +60,7 @@ void fill_cooldown(Writer& writer, int64_t rank, int64_t after) {
     writer.forward(1);
     writer.backward(0, false);
   }
-  // From half-way on backwards are split; odd workers begin with the second stage, even ones with
+  // From the middle on backwards are split; odd workers begin with the second stage, even ones with
   // the first.
   bool split = false;
   for (int64_t i = 0; i <= rank; ++i) {

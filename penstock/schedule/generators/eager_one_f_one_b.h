@@ -8,9 +8,9 @@
 //   w3  .  .  .  F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7 .  .  .
 //
 // Bubble (p-1)(F+B) per mini-batch of any length, as 1F1B; with latency less than 1F1B's, because a
-// round trip to the stage behind may take `slack` (F+B) longer. Peak stash of stage s: min((1 +
-// slack)(p-1-s) + 1, m). Messages: 2 per link and micro-batch; needs `slack` credits per channel (1
-// at least), since a stage runs that far ahead of the next. Source: the eager 1F1B of JaxPP
+// round trip to the next stage may take `slack` (F+B) longer. Peak stash of stage s: min((1 +
+// slack)(p-1-s) + 1, m). Messages: 2 per link and micro-batch; needs `slack` credits per channel
+// (at least 1), since a stage runs that far ahead of the next. Source: the eager 1F1B of JaxPP
 // (Xhebraj et al., 2024) and the overlap-friendly schedule of Alpa (Zheng et al., OSDI 2022; Zhuang
 // et al., MLSys 2023), which are slack 1. Differs: the slack is a number, and stages may have
 // unequal replicas (warmup_depths()).

@@ -1,4 +1,4 @@
-// Forwards alone, for evaluation. 4 stages, 4 micro-batches:
+// Only forwards, for evaluation. 4 stages, 4 micro-batches:
 //
 //   s0  F0 F1 F2 F3 .  .  .
 //   s1  .  F0 F1 F2 F3 .  .

@@ -37,8 +37,8 @@ void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t beg
   // places stay empty.
   const int64_t group = count < 2 * workers ? count : workers;
   const int64_t total = ceil_div(count, group) * group * num_chunks;
-  // A worker behind costs two: its forward comes later and its backward earlier by one pair. With
-  // one chunk this is 1F1B.
+  // Each later worker adds two forwards: its own forward comes later and its backward earlier by
+  // one pair. With one chunk this is 1F1B.
   const int64_t warmup =
       (num_chunks == 1 ? 1 : 2) * (workers - 1 - rank) + (num_chunks - 1) * group;
   Turn forward(begin, group, num_chunks);

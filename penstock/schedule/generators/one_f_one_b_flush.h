@@ -18,7 +18,7 @@ namespace penstock::schedule {
 
 template <>
 WorkerLists generate_compute<Strategy::OneFOneBFlush>(const ScheduleShape& shape);
-/// What the plans of hybrid parallelism run under (planner/families/hybrid.h).
+/// The schedule that plans of hybrid parallelism run under (planner/families/hybrid.h).
 template <>
 WorkerLists generate_compute<Strategy::Hybrid>(const ScheduleShape& shape);
 

@@ -2,7 +2,7 @@
 //
 //   s0  F0 B0 F1 B1 F2 B2 F3 B3
 //
-// 4 stages' work on one worker: no grid to fill.
+// One worker does the work of all stages, so there is no grid for 4 stages.
 //
 // Bubble 0. Peak stash 1 micro-batch. No messages. The reference that every synchronous schedule
 // must equal.

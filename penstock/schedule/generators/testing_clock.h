@@ -1,5 +1,5 @@
 // An exact clock for schedules before lowering, independent of the simulator: messages take no
-// time, each action takes what its kind takes, every worker goes through its list in order.
+// time, each kind of action takes a fixed time, every worker goes through its list in order.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,10 @@ struct Clocking {
   std::vector<int64_t> begin;  ///< of the worker's first action
   std::vector<int64_t> end;    ///< of its last one
 
-  /// What the busiest worker waits, from the start of the first action anywhere to the end of the
-  /// last.
+  /// How long the busiest worker waits, from the start of the first action anywhere to the end of
+  /// the last.
   int64_t idle() const { return makespan - *std::max_element(work.begin(), work.end()); }
-  /// What one worker waits between its own first and last action.
+  /// How long one worker waits between its own first and last action.
   int64_t idle_within(size_t worker) const { return end[worker] - begin[worker] - work[worker]; }
 };
 

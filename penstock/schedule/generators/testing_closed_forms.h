@@ -83,9 +83,9 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
   }
 }
 
-/// The most micro-batches that a worker keeps, summed over its stages: from F to B or W. `rank` is
-/// the worker within its copy. A bound for chimera, for zb-v and dualpipe-v where m < 2p - 1, and
-/// for all workers of v-half and v-min but the busiest.
+/// The largest number of micro-batches that a worker keeps from F to B or W, summed over its
+/// stages. `rank` is the worker within its copy. A bound for chimera, for zb-v and dualpipe-v where
+/// m < 2p - 1, and for all workers of v-half and v-min but the busiest.
 inline int64_t closed_stash(const Case& c, int64_t rank) {
   const int64_t p = c.p;
   const int64_t m = c.m;

@@ -51,7 +51,7 @@ class SlotOrder {
       for (const size_t w : awake_) {
         workers_[w].awake = false;
         const Choice choice = choose(workers_[w]);
-        // What it was woken for may be done.
+        // The work that it was woken for may be done already.
         if (choice != Choice::Nothing) turns.push_back({w, choice});
       }
       awake_.clear();
@@ -77,7 +77,7 @@ class SlotOrder {
     Choice choice;
   };
 
-  /// The pass that stands next in the block; kNumPasses after the last.
+  /// The pass that comes next in the block; kNumPasses after the last.
   size_t next_pass(const Worker& worker) const {
     size_t next = kNumPasses;
     for (size_t pass = 0; pass < kNumPasses; ++pass) {

@@ -4,9 +4,10 @@
 // Two stages per worker in a V, split backward, all passes one slot long: a worker needs six slots
 // per micro-batch, so micro-batch b does everything 6 b slots after micro-batch 0. The block says
 // when micro-batch 0 does it: its forwards follow each other by `down` slots on the way down the V
-// and by `up` slots on the way back, its backwards likewise, and it rests at the turns. How long a
-// micro-batch stays on a worker, divided by six, is how many of them the worker keeps. The rests
-// are such that no worker has two actions in the same slot of six, which leaves two for W.
+// and by `up` slots on the way back, its backwards likewise, and it waits (rests) at the turns. How
+// long a micro-batch stays on a worker, divided by six, is how many of them the worker keeps. The
+// rests are chosen so that no worker has two actions in the same slot of the six; two slots stay
+// free for W.
 //
 //   block of v-min, 4 workers; f and i are the second stage
 //   w0  F0 .  .  .  .  .  .  f0 i0 .  .  .  .  .  .  I0
@@ -14,14 +15,14 @@
 //   w2  .  .  F0 .  .  f0 .  .  .  .  i0 .  .  I0 .  .
 //   w3  .  .  .  F0 f0 .  .  .  .  .  .  i0 I0 .  .  .
 //
-// Only the order of F and I is taken from the repeated block. Then it is run in slots: a worker
-// does the next of its F and I if it can, and otherwise the W that waits longest; where it keeps as
-// much as it may, W goes before the next F. So what the block leaves empty at the beginning and at
-// the end costs less time than in the block, and no more memory.
+// Only the order of F and I is taken from the repeated block. Then the lists are run in slots: a
+// worker does the next of its F and I if it can, and otherwise the W that has waited longest; where
+// it already keeps `most_kept`, W goes before the next F. So the slots that the block leaves empty
+// at the beginning and at the end cost less time than in the block, and no extra memory.
 //
 // Source: Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024, section 3:
-// building blocks, their lifespan as the measure of memory. Differs: the paper squeezes and
-// reorders the repeated block by hand; here one rule orders W and fills the ends.
+// building blocks, with their lifespan as the measure of memory. Differs: the paper squeezes and
+// reorders the repeated block by hand; here one rule orders W and fills the beginning and the end.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 // A repeated block (v_block.h): passes follow each other by two slots down the V and by one up.
 // Bubble from the first action anywhere to the last, with the times of one stage, where W <= F <=
 // I, 2I <= W + 2F and m > p/2: (p-1)(F+3I) - pW for odd p, pF + (3p-4)I - (p+1)W for even p from 4
-// on, 2(F+I-W) for p = 2. At F = I = W these are 3p-4 and 3p-5 of them, against 6(p-1) in 1F1B with
-// both stages of a worker as one. Where F > I or 2I > W + 2F every micro-batch waits a little, so
-// that the idle time grows with m. Peak stash min(2 floor(p/2 + 1), 2m) stages on the busiest
+// on, 2(F+I-W) for p = 2. At F = I = W these are (3p-4) F and (3p-5) F, against 6(p-1) F in 1F1B
+// with both stages of a worker as one. Where F > I or 2I > W + 2F every micro-batch waits a little,
+// so that the idle time grows with m. Peak stash min(2 floor(p/2 + 1), 2m) stages on the busiest
 // worker, which is floor(p/2 + 1) micro-batches of both stages where 1F1B keeps p. Messages as
 // ZB-V. Source: Qi et al., Pipeline Parallelism with Controllable Memory, NeurIPS 2024 (V-Half).
 // Differs: v_block.h; the rests at the turns.

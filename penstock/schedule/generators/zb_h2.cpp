@@ -5,7 +5,7 @@
 namespace penstock::schedule {
 namespace {
 
-/// Workers at and after each stage, and 0 behind the last.
+/// Workers at and after each stage, then a 0 for the end.
 std::vector<int64_t> workers_from(const ScheduleShape& shape) {
   std::vector<int64_t> workers(shape.replicas.size() + 1, 0);
   for (size_t s = shape.replicas.size(); s-- > 0;) workers[s] = workers[s + 1] + shape.replicas[s];
@@ -13,8 +13,8 @@ std::vector<int64_t> workers_from(const ScheduleShape& shape) {
 }
 
 /// Forwards before the first backward of a stage with `behind` workers after it, when the
-/// mini-batch has n micro-batches: between 1F1B's and twice that less one, in proportion to the
-/// micro-batches beyond those that fill the pipeline.
+/// mini-batch has n micro-batches: between 1F1B's depth and twice that depth minus one, in
+/// proportion to the number of micro-batches beyond those that fill the pipeline.
 int64_t depth_of(int64_t behind, int64_t replicas, int64_t n, const std::vector<int64_t>& workers) {
   const int64_t spare = std::clamp<int64_t>(n - workers[0], 0, workers[1]);
   const int64_t extra = workers[1] == 0 ? 0 : ceil_div(spare * behind, workers[1]);

@@ -13,14 +13,14 @@ struct Turn {
   Op op;
 };
 
-/// Writes the order for as many micro-batches as fill the V, and leaves out those that the
+/// Writes the order for enough micro-batches to fill the V, and leaves out those that the
 /// mini-batch does not have.
 class Writer {
  public:
   Writer(std::span<ComputeList> chunks, int64_t begin, int64_t end)
       : chunks_(chunks), begin_(begin), count_(end - begin) {}
 
-  /// `times` times the turns, each with its next micro-batch.
+  /// Repeats the turns `times` times, each with its next micro-batch.
   void repeat(int64_t times, std::initializer_list<Turn> turns) {
     for (int64_t i = 0; i < times; ++i) {
       bool wrote = false;
@@ -70,7 +70,7 @@ void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, in
   const int64_t with_forward = count - writer.next(kF0);
   writer.repeat(with_forward, {kF0, kI0, kW0, kF1, kI1, kW1});
   writer.repeat(count - writer.next(kF1), {kI0, kW0, kF1, kI1, kW1});
-  // The weights' gradients fill what would be idle at the end.
+  // The weights' gradients fill the time that would be idle at the end.
   writer.repeat(rank, {kI0, kI1});
   writer.repeat(after, {kI0, kW0});
   writer.repeat(count - writer.next(kW1), {kW1});

@@ -1,5 +1,5 @@
 // ZB-V: split backward over two stages per worker in a V (v_placement()): the first worker holds
-// the first and the last stage, so the loss is back where the data came from. 4 stages on 2
+// the first and the last stage, so the loss is computed where the data came from. 4 stages on 2
 // workers, 5 micro-batches, F = I = W; f, i and w are the second stage:
 //
 //   w0  F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 F4 I1 W1 f3 i3 w3 I2 W2 f4 i4 w4 ...
@@ -14,7 +14,7 @@
 // micro-batches of both stages: 1F1B's at the first worker. Messages: 2 per link and micro-batch,
 // except in the middle of the V, where both stages are on one worker. Source: Qi et al., Pipeline
 // Parallelism with Controllable Memory, NeurIPS 2024 (V-ZB). Differs: with m < 2p-1 micro-batches
-// the order is that for 2p-1 without those that do not exist.
+// the order is that for 2p-1, without the micro-batches that do not exist.
 #pragma once
 
 #include <span>
