@@ -8,8 +8,8 @@
 
 namespace penstock::verify {
 
-/// Nothing when every worker reaches the end of its list. `facts` are those of a well placed
-/// schedule.
+/// Nothing when every worker reaches the end of its list. `facts` are those of a well-placed
+/// schedule (facts.h).
 std::optional<Counterexample> find_deadlock(const Facts& facts, int64_t credits);
 
 }  // namespace penstock::verify

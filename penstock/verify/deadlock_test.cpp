@@ -27,7 +27,7 @@ ScheduleShape random_shape(Strategy kind, WeightPolicy policy, std::mt19937& ran
   return shape;
 }
 
-/// Moves a few actions within their lists, most of them those that wait. Some changes leave out or
+/// Moves a few actions within their lists, mostly actions that wait. Some changes leave out or
 /// repeat an action.
 void disturb(Schedule& schedule, std::mt19937& random) {
   const auto below = [&](size_t end) {
@@ -66,8 +66,8 @@ void expect_proof(const Counterexample& found, const StuckWorkers& stuck, const 
   }
 }
 
-/// A search that is cut short at once still finds a cycle, or there is somebody who waits for a
-/// list that has ended.
+/// A search that is stopped at once still finds a cycle, or a worker waits for a list that has
+/// ended.
 void expect_proof_without_search(const Schedule& bad, int64_t credits, const StuckWorkers& stuck,
                                  const std::string& text) {
   const Facts facts(bad);
@@ -111,7 +111,7 @@ TEST(Counterexample, IsTheShortestCycleOfARandomBrokenSchedule) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(stuck_schedules, 2000);
-  // Cycles of one kind of length only would prove little.
+  // Cycles of only one length would prove little.
   EXPECT_GE(lengths.size(), 5U);
 }
 

@@ -1,5 +1,5 @@
-// Every single change of one action, in small schedules of many kinds: verify() objects exactly
-// when the slow second opinion does.
+// Every single change of one action, in small schedules of many kinds: verify() reports a violation
+// exactly when the slow reference model does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,8 +92,8 @@ std::vector<Sample> samples() {
   return result;
 }
 
-/// Changes that make another action of one; those that no part of the system reads (the micro-batch
-/// of a STEP, say) are left out.
+/// Changes that turn one action into another; changes to fields that no part of the system reads
+/// (the micro-batch of a STEP, say) are left out.
 std::vector<Action> variants(const Action& action) {
   std::vector<Action> result;
   const auto add = [&](const std::function<void(Action&)>& change) {
@@ -116,7 +116,7 @@ std::vector<Action> variants(const Action& action) {
   }
   for (int op = 0; op <= static_cast<int>(Op::FreeWeights); ++op) {
     const auto other = static_cast<Op>(op);
-    // Among the like: an F that becomes a STEP lacks what a STEP needs.
+    // Only between similar actions: an F that becomes a STEP lacks the fields of a STEP.
     if (other == action.op || is_message(other) != is_message(action.op) ||
         is_compute(other) != is_compute(action.op))
       continue;
@@ -198,7 +198,7 @@ class Comparison {
 
 }  // namespace
 
-TEST(EveryMutation, IsJudgedAsByTheReference) {
+TEST(EveryMutation, GetsTheSameVerdictAsFromTheReferenceModel) {
   for (const Sample& sample : samples()) Comparison(sample).run();
 }
 

@@ -87,7 +87,7 @@ bool Execution::attempt_compute(const Action& action) {
   return true;
 }
 
-/// Rendezvous: whoever comes second completes both ends.
+/// Rendezvous: the worker that arrives second completes both ends.
 bool Execution::meet(WorkerId worker, int32_t& waiting) {
   if (waiting < 0 || waiting == worker.value) {
     waiting = worker.value;
@@ -136,7 +136,7 @@ bool Execution::attempt_barrier(WorkerId worker, const Action& action) {
   const size_t sync =
       action.stage.index() * static_cast<size_t>(facts_.mini_batches) + action.mini_batch.index();
   int32_t& arrived = is_norm ? at_norm_[action.mini_batch.index()] : at_sync_[sync];
-  if (arrived >= expected) return true;  // one too many; the rules complete and order say so
+  if (arrived >= expected) return true;  // one too many; the rules complete and order report it
   if (++arrived < expected) {
     counted = 1;
     return false;

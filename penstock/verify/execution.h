@@ -1,8 +1,8 @@
-// Runs a schedule without times: only which worker can continue. Each worker walks its list; a send
-// waits for a credit of its channel (or, with 0 credits, for the receive itself), a receive for its
-// message, a sync for the other replicas, a norm for all workers. Since every wait is for named
-// events, the outcome does not depend on the order in which workers are tried, and an action is
-// tried again only when something that it waits for has happened.
+// Runs a schedule without times: it only finds out which worker can continue. Each worker walks its
+// list; a send waits for a credit of its channel (or, with 0 credits, for the receive itself), a
+// receive for its message, a sync for the other replicas, a norm for all workers. Since every wait
+// is for named events, the outcome does not depend on the order in which workers are tried, and an
+// action is tried again only when something that it waits for has happened.
 //
 // A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b); B(s,b) and I(s,b) for
 // F(s,b) and for B or I(s+1,b); W(s,b) for I(s,b); R(s,b) for F(s,b) instead.

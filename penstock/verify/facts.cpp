@@ -31,7 +31,7 @@ int64_t most_held_by_a_worker(const schedule::WorkerTable& table) {
 /// Direction of a message: outputs go to later stages, gradients to earlier ones.
 bool peer_is_later(Op op) { return op == Op::SendForward || op == Op::RecvBackward; }
 
-/// Judges the actions of one worker after another.
+/// Checks the actions of one worker after another.
 class PlacementWalk {
  public:
   PlacementWalk(const Facts& facts, Report& report)
@@ -142,8 +142,8 @@ bool check_placement(const schedule::Schedule& schedule, Report& report) {
                schedule.workers.size(), num_workers);
     return false;
   }
-  // The rules' tables have an entry per stage and micro-batch. A schedule that holds far fewer
-  // actions than that is not worth them.
+  // The rules' tables have an entry per stage and micro-batch. A schedule with far fewer actions
+  // than that is refused, so that no input can ask for huge tables.
   const int64_t cells = saturating_mul(schedule.shape.micro_batches, schedule.shape.num_stages());
   const int64_t actions = schedule.num_actions();
   if (cells > saturating_add(saturating_mul(actions, 4), 4096)) {

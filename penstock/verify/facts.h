@@ -1,5 +1,5 @@
-// What the rules know about the schedule before they look at its order: numbers and tables, all of
-// them sized by the schedule's own actions.
+// What the rules know about the schedule before they look at its order: numbers and tables whose
+// sizes depend only on the schedule's own actions.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Facts {
   int64_t num_stages;
   int64_t micro_batches;
   int64_t mini_batches;
-  /// The most stages that a worker holds.
+  /// The largest number of stages that one worker holds.
   int64_t most_held;
   /// No backward, step or sync is expected (evaluation).
   bool forward_only;
@@ -39,8 +39,8 @@ struct Facts {
   size_t num_cells() const { return static_cast<size_t>(num_stages * micro_batches); }
 };
 
-/// One T for each stage that the worker at hand holds, found in constant time. Made once for all
-/// workers; moving on costs O(stages of the next worker).
+/// One T for each stage that the current worker holds, found in constant time. Made once for all
+/// workers; going to the next worker costs O(stages of that worker).
 template <class T>
 class HeldStages {
  public:
@@ -68,8 +68,8 @@ class HeldStages {
 /// Whether the other rules can index their tables with the schedule's numbers: the shape is valid,
 /// there is one list per worker, the number of actions is plausible for the shape, and every action
 /// names a stage, micro-batch and mini-batch of the shape and is on the worker that runs it.
-/// Reports what is wrong under "complete" and "pairing" (messages to stages that cannot be, or to
-/// the own worker).
+/// Reports errors under "complete" and "pairing" (messages to impossible stages or to the same
+/// worker).
 bool check_placement(const schedule::Schedule& schedule, Report& report);
 
 }  // namespace penstock::verify

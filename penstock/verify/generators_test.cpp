@@ -128,9 +128,9 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 
-// The workers' numbers are the user's: a schedule over permuted worker_of_replica is the same with
-// its lists in another order.
-RC_GTEST_PROP(GeneratedSchedules, FollowTheHosts, ()) {
+// The user numbers the workers: a schedule with permuted worker_of_replica is the same schedule
+// with its lists in another order.
+RC_GTEST_PROP(GeneratedSchedules, FollowWorkerOfReplica, ()) {
   const Form form = *rc::gen::elementOf(forms());
   const int workers = *rc::gen::inRange(1, 5) * (form.kind == Strategy::Chimera ? 2 : 1);
   ScheduleShape shape = copies_of(form, workers, *rc::gen::inRange(1, 4), 9, 4);

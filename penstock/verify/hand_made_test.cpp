@@ -1,5 +1,5 @@
 // Hand-made schedules with several stages per worker, split backward, recomputation and norms:
-// sound ones pass, and each way of damaging one says what is wrong.
+// sound ones pass, and each kind of damage is reported with its cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Schedule parse(const std::string& header, const std::string& lists) {
       "# penstock schedule 1\n# weights: flush\n# lowered: yes\n" + header + lists, "s.txt");
 }
 
-/// The rules' names and messages, one a line.
+/// The rules' names and messages, one per line.
 std::string report(const Schedule& schedule, const Options& options = {}) {
   std::string text;
   for (const Violation& violation : verify(schedule, options))
@@ -51,9 +51,9 @@ TEST(HandMade, TwoStagesOfOneWorkerExchangeNoMessage) {
   EXPECT_EQ(report(parse(kOneWorker, std::string("0F0@0,1F0@0,1B0@0,0B0@0,") + kUpdates)), "");
 }
 
-// Two towers, each a pair of stages: 0 hands over to 3 and 1 to 2 on their own workers, 2 sends to
-// 3.
-TEST(HandMade, AStageMayBeLinkedToAnyStageOfItsWorkerAlone) {
+// Two branches, each a pair of stages: 0 passes its outputs to 3 and 1 to 2 on the same worker, 2
+// sends to 3.
+TEST(HandMade, AStageMayBeLinkedOnlyToStagesOfItsWorker) {
   EXPECT_EQ(report(schedule::lower(
                 schedule::parse_schedule("# penstock schedule 1\n# weights: flush\n" +
                                              std::string(kV) + "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n",
@@ -62,9 +62,9 @@ TEST(HandMade, AStageMayBeLinkedToAnyStageOfItsWorkerAlone) {
             "");
 }
 
-TEST(HandMade, AStageThatMeetsNoOtherIsIsolated) {
-  // Stage 0's micro-batch 0 runs on worker 0, stage 1's on worker 1; with the second micro-batch it
-  // is the other way round.
+TEST(HandMade, AStageWithoutALinkToAnyOtherIsIsolated) {
+  // Stage 0's micro-batch 0 runs on worker 0, stage 1's on worker 1; with the second micro-batch
+  // they are exchanged.
   const std::string updates = "0SYNC0,1SYNC0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0\n";
   EXPECT_EQ(
       report(parse("# replicas: 2 2\n# hosts: 0 1 1 0\n# micro-batches: 2  accumulate: 2\n",
@@ -73,7 +73,7 @@ TEST(HandMade, AStageThatMeetsNoOtherIsIsolated) {
       "with any other\n");
 }
 
-TEST(HandMade, AMessageToTheOwnWorkerIsRefused) {
+TEST(HandMade, AMessageToTheSameWorkerIsRefused) {
   EXPECT_EQ(report(parse(kOneWorker,
                          std::string("0F0@0,0SEND_F0,1RECV_F0,1F0@0,1B0@0,0B0@0,") + kUpdates)),
             "pairing: worker 0, 0SEND_F0: both stages run micro-batch 0 on this worker, so nothing "
@@ -82,7 +82,7 @@ TEST(HandMade, AMessageToTheOwnWorkerIsRefused) {
             "is sent\n");
 }
 
-TEST(HandMade, LocalHandOversKeepTheOrderOfTheStages) {
+TEST(HandMade, StagesOfOneWorkerRunInTheOrderOfTheirData) {
   EXPECT_EQ(report(parse(kOneWorker, std::string("1F0@0,0F0@0,1B0@0,0B0@0,") + kUpdates)),
             "order: worker 0, 0F0@0: comes after the forward of stage 1 on the same worker, which "
             "needs its data\n");
@@ -115,7 +115,7 @@ TEST(HandMade, AnIWithoutItsWIsIncomplete) {
             "complete: worker 0, 0W0: is missing\n");
 }
 
-TEST(HandMade, RecomputationStandsBetweenTheForwardAndTheGradients) {
+TEST(HandMade, RecomputationComesBetweenTheForwardAndTheGradients) {
   const std::string header = "# replicas: 1 1\n# micro-batches: 1  accumulate: 1\n# recompute: 0\n";
   const std::string last = "1RECV_F0,1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n";
   EXPECT_EQ(report(parse(header, "0F0@0,0SEND_F0,0R0@0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n" + last)),
@@ -129,7 +129,7 @@ TEST(HandMade, RecomputationStandsBetweenTheForwardAndTheGradients) {
       "complete: worker 0, 0R0@0: occurs more than once\n");
 }
 
-TEST(HandMade, NormsJoinAllWorkers) {
+TEST(HandMade, NormsWaitForAllWorkers) {
   const std::string header = "# replicas: 1 1\n# micro-batches: 1  accumulate: 1\n# norm: yes\n";
   const std::string first = "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0NORM0,0FREE0@0,0STEP0@0\n";
   EXPECT_EQ(
@@ -154,7 +154,7 @@ TEST(HandMade, NormsAreMarkedWithTheWorkersFirstStage) {
             "complete: worker 0, 1NORM0: must be marked with the worker's first stage, 0\n");
 }
 
-TEST(HandMade, ComputeListsHoldNothingElse) {
+TEST(HandMade, ComputeListsHoldOnlyComputeActions) {
   EXPECT_EQ(report(schedule::parse_schedule(
                 "# penstock schedule 1\n# replicas: 1\n# micro-batches: 1  accumulate: 1  weights: "
                 "flush\n# lowered: no\n0F0,0B0,0STEP0\n",
@@ -185,7 +185,7 @@ TEST(HandMade, GradientsComeBackAlongEveryLink) {
       HasSubstr("pairing: stage 0 sends outputs to stage 1, which sends no gradients back"));
 }
 
-TEST(HandMade, AMessageThatBothEndsLeaveOutIsMissed) {
+TEST(HandMade, AMessageThatBothEndsLeaveOutIsReported) {
   EXPECT_EQ(
       report(parse("# replicas: 1 1\n# micro-batches: 2  accumulate: 2\n",
                    "0F0@0,0SEND_F0,0F1@0,0RECV_B0,0B0@0,0RECV_B1,0B1@0,0FREE0@0,0STEP0@0\n"
@@ -219,7 +219,7 @@ TEST(HandMade, SeveralLinksBetweenTwoWorkersShareTheirChannel) {
   EXPECT_EQ(min_credits(late), 2);
 }
 
-TEST(Counterexample, SaysWhereEveryWorkerStandsAndWhatItWaitsFor) {
+TEST(Counterexample, SaysWhereEveryWorkerIsAndWhatItWaitsFor) {
   Schedule bad = v_schedule();
   auto& list = bad.workers[0];
   std::rotate(list.begin(), list.begin() + 7, list.begin() + 8);  // 0RECV_B0
@@ -234,7 +234,7 @@ TEST(Counterexample, SaysWhereEveryWorkerStandsAndWhatItWaitsFor) {
   EXPECT_FALSE(find_deadlock(v_schedule()).has_value());
 }
 
-TEST(Counterexample, IsAnyWorkersOwnWaitWhenItsListIsInTheWrongOrder) {
+TEST(Counterexample, IsAWorkersWaitForItselfWhenItsListIsInTheWrongOrder) {
   Schedule bad =
       schedule::generate(Strategy::ZbH1, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 2});
   auto& list = bad.workers[1];
@@ -249,7 +249,7 @@ TEST(Counterexample, IsAnyWorkersOwnWaitWhenItsListIsInTheWrongOrder) {
 
 TEST(Memory, CountsEachThingWhileItIsHeld) {
   // Stage 1 recomputes. At its R the worker holds both versions, both gradients, the whole stashes
-  // of both stages, and stage 1's inputs, without which there would be nothing to run again.
+  // of both stages, and stage 1's inputs, which the recomputation needs.
   const Schedule schedule =
       parse("# replicas: 1 1\n# hosts: 0 0\n# micro-batches: 1  accumulate: 1\n# recompute: 1\n",
             std::string("0F0@0,1F0@0,1R0@0,1I0@0,0I0@0,0W0@0,1W0@0,") + kUpdates);
@@ -267,7 +267,7 @@ TEST(Memory, CountsEachThingWhileItIsHeld) {
             "micro-batches), the limit is 11110165\n");
 }
 
-TEST(Memory, IsFreedByWRatherThanI) {
+TEST(Memory, IsFreedByWNotByI) {
   const std::string header = "# replicas: 1\n# micro-batches: 2  accumulate: 2\n";
   const Options options{.stash_bytes = {10}};
   EXPECT_EQ(
@@ -280,7 +280,7 @@ TEST(Memory, IsFreedByWRatherThanI) {
       10);
 }
 
-// As simulate/memory_test.cpp has it: 8 inputs, and the one stash that is being differentiated.
+// The same case as in simulate/memory_test.cpp: 8 inputs, and the one stash whose backward runs.
 TEST(Memory, NeedsOnlyInputsUntilTheRecomputation) {
   ScheduleShape shape{.replicas = {1, 1, 1, 1},
                       .micro_batches = 8,

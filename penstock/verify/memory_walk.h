@@ -26,9 +26,9 @@ class MemoryWalk {
         held_by_(static_cast<size_t>(facts.num_stages), -1),
         stages_(facts) {}
 
-  /// Calls visit(action, held) with what is held while and after each action that takes memory,
-  /// first with a null action and what is held at the start. A forward-only schedule stashes
-  /// nothing and has no gradients.
+  /// Calls visit(action, held) for each action that takes memory, with the sum that is held during
+  /// and after it; first with a null action and what is held at the start. A forward-only schedule
+  /// stashes nothing and has no gradients.
   template <class Visit>
   void walk(WorkerId worker, Visit visit) {
     begin(worker);
@@ -53,8 +53,8 @@ class MemoryWalk {
  private:
   struct Stage {
     int64_t versions = 1;
-    int64_t kept = 0;    ///< micro-batches from F on: stashes, or where the stage recomputes inputs
-    int64_t remade = 0;  ///< those of which R has made the stash as well
+    int64_t kept = 0;    ///< micro-batches from F on: stashes, or inputs where the stage recomputes
+    int64_t remade = 0;  ///< those whose stash R has made as well
   };
 
   static int64_t of_stage(const std::vector<int64_t>& bytes, StageId stage) {
@@ -123,7 +123,7 @@ class MemoryWalk {
   Held now_;
 };
 
-/// The walk's bytes as far as they fit.
+/// The walk's bytes, limited to the range of the type.
 inline int64_t clamped(__int128 bytes) {
   return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
 }

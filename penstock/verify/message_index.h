@@ -20,9 +20,9 @@ inline StageId receiver_of(const Action& action) {
 }
 
 /// Numbers the links (sending stage, receiving stage), the messages (link, micro-batch) and the
-/// channels (sending worker, receiving worker, direction) of a well placed schedule. Links between
-/// neighbours are found by arithmetic, others in a hash table; where those carry so few messages
-/// that a table over all micro-batches would be waste, their messages and channels are hashed too.
+/// channels (sending worker, receiving worker, direction) of a well-placed schedule (facts.h).
+/// Links between neighbours are found by arithmetic, others in a hash table; where those carry too
+/// few messages for a table over all micro-batches, their messages and channels are hashed too.
 /// Memory is linear in the actions.
 class MessageIndex {
  public:
@@ -32,8 +32,8 @@ class MessageIndex {
   size_t link(const Action& action) const;
   size_t message(const Action& action) const { return message(action, link(action)); }
   size_t channel(const Action& action) const;
-  /// As message(), for a message that may not be there, on a link of the schedule: then
-  /// num_messages(), or the number of one that does not occur.
+  /// Like message(), for a message on a link of the schedule that may not exist: then
+  /// num_messages(), or a number whose message does not occur.
   size_t find(const Action& action) const;
 
   size_t num_links() const { return ends_.size(); }
@@ -45,7 +45,7 @@ class MessageIndex {
     StageId to;
   };
   Ends ends_of(size_t link) const { return ends_[link]; }
-  /// The link in the other direction, or num_links() when it carries nothing and its stages are no
+  /// The link in the other direction, or num_links() when it carries nothing and its stages are not
   /// neighbours.
   size_t reverse(size_t link) const;
 

@@ -1,5 +1,5 @@
-// Damages good schedules in each known way; the rule that guards the damaged property must object
-// by name.
+// Damages good schedules in each known way; the rule for the damaged property must report it by
+// name.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -135,7 +135,7 @@ std::function<bool(Schedule&)> exchange_stages(Op op) {
   };
 }
 
-/// Mini-batches 0 and 1 exchange their actions with the op, on all workers alike.
+/// Mini-batches 0 and 1 exchange their actions with the op, on all workers.
 std::function<bool(Schedule&)> exchange_mini_batches(Op op) {
   return [op](Schedule& schedule) {
     bool found = false;
@@ -195,7 +195,7 @@ std::vector<Mutation> disorders() {
       {"sync after its step", "order", at_last(Op::SyncGradients, move_to_back())},
       {"gradients awaited before the outputs are sent", "deadlock",
        [](Schedule& schedule) {
-         // Worker 0's first receive of gradients moves to its very beginning.
+         // Worker 0's first receive of gradients moves to the beginning of its list.
          auto& list = schedule.workers[0];
          const auto receive = std::find_if(
              list.begin(), list.end(), [](const Action& a) { return a.op == Op::RecvBackward; });
@@ -295,7 +295,7 @@ std::vector<Mutation> wrong_fields() {
   };
 }
 
-/// Mutations of who holds what.
+/// Mutations of which worker holds which stages.
 std::vector<Mutation> displacements() {
   const auto of_workers = [](std::function<void(std::vector<int>&)> edit) {
     return [edit](Schedule& schedule) {
@@ -472,8 +472,8 @@ TEST(Mutations, EveryRepeatedActionIsFound) {
 }
 
 TEST(Mutations, StepsPlacedJustBeforeTheNextBackwardDeadlock) {
-  // Why place_steps() does not wait until the last moment: with replicas 1 3 1 and a step per
-  // micro-batch the late place is a cycle of waits.
+  // Why place_steps() does not put steps as late as possible: with replicas 1 3 1 and a step per
+  // micro-batch the late place causes a cycle of waits.
   Schedule late = full_schedule(
       Strategy::OneFOneB,
       {.replicas = {1, 3, 1}, .micro_batches = 12, .accumulate = 1, .policy = WeightPolicy::Stash});

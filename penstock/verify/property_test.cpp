@@ -51,7 +51,7 @@ int64_t count_of(const ScheduleShape& shape, int replica, int replicas) {
                                         : (shape.micro_batches - replica + replicas - 1) / replicas;
 }
 
-/// The most micro-batches of one mini-batch that the replica runs.
+/// The largest number of micro-batches of one mini-batch that the replica runs.
 int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replicas) {
   int64_t most = 0;
   std::vector<int64_t> counts(static_cast<size_t>(shape.num_mini_batches()));
@@ -60,8 +60,8 @@ int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replic
   return most;
 }
 
-/// docs/schedules.md: peak stash of each kind with one stage per worker and a backward in one
-/// piece.
+/// docs/schedules.md: peak stash of each kind with one stage per worker and a backward that is not
+/// split.
 int64_t documented_stash(Strategy kind, const ScheduleShape& shape, StageId stage, int replica) {
   const int replicas = shape.replicas[stage.index()];
   const int64_t count = count_of(shape, replica, replicas);
@@ -119,10 +119,10 @@ TEST(Generators, AreCleanBeforeLowering) {
   });
 }
 
-TEST(Generators, StashAsManyMicroBatchesAsDocumented) {
+TEST(Generators, StashTheDocumentedNumberOfMicroBatches) {
   for_each_sample([](Strategy kind, const ScheduleShape& shape) {
-    // Several stages per worker and split backwards have closed forms of their own, which the
-    // generators' tests hold.
+    // Several stages per worker and split backwards have their own closed forms; the generators'
+    // tests check them.
     if (!shape.worker_of_replica.empty() || kind == Strategy::ZbH1 || kind == Strategy::ZbH2)
       return;
     const schedule::WorkerTable table(shape);
@@ -154,7 +154,7 @@ TEST(Lowering, VersionsFollowTheDocumentedFormulas) {
   });
 }
 
-TEST(Lowering, KeepsAsManyVersionsAsDocumented) {
+TEST(Lowering, KeepsTheDocumentedNumberOfVersions) {
   for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));

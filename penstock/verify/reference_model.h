@@ -1,5 +1,5 @@
-// A slow second opinion on schedules, for tests: what a careful reader would check by hand, with
-// sets and maps, step by step.
+// A slow, independent check of schedules, for tests: it does what a careful reader would check by
+// hand, with sets and maps, step by step.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using schedule::Action;
 using schedule::Op;
 using schedule::Schedule;
 
-/// Who waits for whom once nobody can go on.
+/// Which worker waits for which, once no worker can continue.
 struct StuckWorkers {
   std::map<int, int64_t> position;         ///< of the workers that do not end
   std::map<int, std::set<int>> waits_for;  ///< of those
@@ -145,7 +145,7 @@ class ReferenceTransport {
   std::set<std::pair<int, int64_t>> passed_;
 };
 
-/// Length of the shortest cycle of waits, 0 without one. O(workers^3).
+/// Length of the shortest cycle of waits, 0 if there is none. O(workers^3).
 inline size_t shortest_cycle_length(const StuckWorkers& stuck) {
   constexpr size_t kFar = 1'000'000;
   std::map<std::pair<int, int>, size_t> far;
@@ -169,9 +169,9 @@ inline size_t shortest_cycle_length(const StuckWorkers& stuck) {
   return best == kFar ? 0 : best;
 }
 
-/// Whether a worker's list does everything in a sensible order, on the assumption that its messages
-/// carry what they should: walks it with sets of what is there. For a chain of stages, lowered and
-/// made to train.
+/// Whether a worker's list does everything in a valid order, if its messages carry the right data:
+/// walks the list with sets of what exists at each point. For a chain of stages, lowered, with
+/// training.
 class ReferenceWorker {
  public:
   /// `mini_batches`: the list was cut after this many.

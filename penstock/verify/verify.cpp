@@ -64,8 +64,8 @@ int64_t min_credits(const schedule::Schedule& schedule) {
   {
     Execution unlimited(facts, index, std::numeric_limits<int64_t>::max());
     if (!unlimited.run()) return -1;
-    // The unlimited run is also one with as many credits as it used, so those suffice; more never
-    // hurt.
+    // The run without a limit is also a run with as many credits as it used, so that many are
+    // enough. More credits never cause a deadlock.
     enough = unlimited.most_in_flight();
   }
   int64_t too_few = -1;

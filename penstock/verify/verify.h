@@ -17,14 +17,14 @@ struct Violation {
   std::string rule;
   WorkerId worker{-1};  ///< -1 when no single worker is at fault
   std::string action;   ///< text form of the action at fault, empty when none
-  std::string message;  ///< for people: what was found, what was expected
+  std::string message;  ///< for the user: what was found, what was expected
 
   bool operator==(const Violation&) const = default;
 };
 
 struct Options {
-  /// Messages that fit into a channel (one per ordered pair of workers and direction, activations
-  /// or gradients) before a send waits; 0 is rendezvous.
+  /// Messages that fit into a channel before a send waits; 0 is rendezvous. There is one channel
+  /// per ordered pair of workers and direction (activations or gradients).
   int64_t credits = 1;
   /// Limit for the sum of the bytes below on each worker; 0: none.
   int64_t memory_limit_bytes = 0;
@@ -33,8 +33,8 @@ struct Options {
   std::vector<int64_t> stash_bytes = {};
   /// Bytes of one version of the stage's weights.
   std::vector<int64_t> weight_bytes = {};
-  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and what
-  /// it makes comes on top.
+  /// Bytes of one micro-batch from F to B or W where the stage recomputes: R needs them, and its
+  /// results need more memory besides.
   std::vector<int64_t> input_bytes = {};
   /// Bytes of the stage's gradients, which a schedule that trains holds all the time.
   std::vector<int64_t> gradient_bytes = {};
@@ -42,13 +42,13 @@ struct Options {
   int64_t max_violations = 100;
 };
 
-/// Empty when the schedule is sound. A schedule that is not lowered is judged by the rules that
+/// Empty when the schedule is sound. A schedule that is not lowered is checked by the rules that
 /// apply to compute actions (complete, order, deadlock through data dependencies). Linear in the
 /// number of actions. Pure; thread-safe. Throws ConfigError for negative credits.
 std::vector<Violation> verify(const schedule::Schedule& schedule, const Options& options = {});
 
-/// The least number of credits per channel without a deadlock, or -1 when no number helps. Binary
-/// search over verify's deadlock rule.
+/// The minimum number of credits per channel without a deadlock, or -1 when every number deadlocks.
+/// Binary search over verify's deadlock rule.
 int64_t min_credits(const schedule::Schedule& schedule);
 
 /// Where a schedule gets stuck, and why: the proof behind a violation of the rule deadlock.
@@ -62,7 +62,8 @@ struct Counterexample {
     WorkerId worker;
     int64_t position = 0;
     WorkerId waits_for;  ///< the worker itself when its own list is in the wrong order
-    /// "to send", "to receive", "to join", "for its data": what that worker does not do.
+    /// "to send", "to receive", "to join", "for its data": the action that the other worker does
+    /// not reach.
     std::string reason;
     bool operator==(const Wait&) const = default;
   };
@@ -75,26 +76,26 @@ struct Counterexample {
   /// Without a cycle: waits for workers whose lists have ended, 100 at most.
   std::vector<Wait> abandoned;
   /// False when so many replicated stages wait for each other that the search stopped early;
-  /// `cycle` is then the shortest one found, or any.
+  /// `cycle` is then the shortest one found, or an arbitrary one.
   bool shortest = true;
 };
 
 /// Nothing when every worker reaches the end of its list, or when the schedule's actions are on the
-/// wrong workers or outside its shape, so that it cannot be run (verify() says how). Throws
+/// wrong workers or outside its shape, so that it cannot be run (verify() reports them). Throws
 /// ConfigError for negative credits. Linear in the number of actions.
 std::optional<Counterexample> find_deadlock(const schedule::Schedule& schedule,
                                             int64_t credits = 1);
 
-/// Peaks of one worker over its list, of all its stages together; each peak is taken on its own, so
+/// Peaks of one worker over its list, of all its stages together; each is a separate maximum, so
 /// they need not occur at the same action.
 struct WorkerPeaks {
   int64_t versions = 0;               ///< of weights
   int64_t stashed_micro_batches = 0;  ///< per stage: its F has run, its B or W has not
-  int64_t bytes = 0;                  ///< by the options' bytes of each thing; saturates
+  int64_t bytes = 0;                  ///< counted with the bytes of the options; saturates
   bool operator==(const WorkerPeaks&) const = default;
 };
-/// By worker. All zero when the shape is invalid or the number of lists is not that of its workers.
-/// O(actions).
+/// By worker. All zero when the shape is invalid or the number of lists differs from the number of
+/// its workers. O(actions).
 std::vector<WorkerPeaks> peaks(const schedule::Schedule& schedule, const Options& bytes = {});
 
 }  // namespace penstock::verify

@@ -33,13 +33,13 @@ std::vector<std::string> rules_of(const std::vector<Violation>& violations) {
 
 }  // namespace
 
-// The smallest schedule that breaks each rule, as the rules' files give it.
+// The smallest schedule that breaks each rule, as in the rules' files.
 
 TEST(Verify, ASoundScheduleHasNoViolation) {
   EXPECT_THAT(verify(parse(kOneWorker, "0F0@0,0B0@0,0FREE0@0,0STEP0@0\n")), IsEmpty());
 }
 
-TEST(CompleteRule, MissesTheBackward) {
+TEST(CompleteRule, ReportsAMissingBackward) {
   const auto violations = verify(parse(kOneWorker, "0F0@0,0FREE0@0,0STEP0@0\n"));
   ASSERT_EQ(rules_of(violations), std::vector<std::string>{"complete"});
   EXPECT_EQ(violations[0].worker, WorkerId{0});
@@ -47,12 +47,12 @@ TEST(CompleteRule, MissesTheBackward) {
   EXPECT_EQ(violations[0].message, "worker 0, 0B0: is missing");
 }
 
-TEST(OrderRule, WantsTheForwardFirst) {
+TEST(OrderRule, RequiresTheForwardFirst) {
   EXPECT_EQ(rules_of(verify(parse(kOneWorker, "0B0@0,0F0@0,0FREE0@0,0STEP0@0\n"))),
             std::vector<std::string>{"order"});
 }
 
-TEST(PairingRule, WantsAReceiveForEverySend) {
+TEST(PairingRule, RequiresAReceiveForEverySend) {
   const auto violations = verify(parse(
       kTwoWorkers,
       "0F0@0,0SEND_F0,0RECV_B0,0B0@0,0FREE0@0,0STEP0@0\n1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n"));
@@ -60,7 +60,7 @@ TEST(PairingRule, WantsAReceiveForEverySend) {
   EXPECT_EQ(violations[0].message, "worker 0, 0SEND_F0: worker 1 never receives it");
 }
 
-TEST(PairingRule, WantsStagesToTalk) {
+TEST(PairingRule, RequiresAMessageBetweenStages) {
   const auto violations =
       verify(parse(kTwoWorkers, "0F0@0,0B0@0,0FREE0@0,0STEP0@0\n1F0@0,1B0@0,1FREE0@0,1STEP0@0\n"));
   EXPECT_EQ(rules_of(violations), std::vector<std::string>{"pairing"});
@@ -79,7 +79,7 @@ TEST(DeadlockRule, NamesTheCycle) {
 }
 
 TEST(DeadlockRule, NamesTheShortestCycle) {
-  // All four workers are blocked, but only two of them keep each other from going on.
+  // All four workers are blocked, but only two of them block each other.
   Schedule schedule = full_schedule(
       Strategy::GPipe, {.replicas = {1, 1, 1, 1}, .micro_batches = 1, .accumulate = 1});
   auto& list = schedule.workers[2];
@@ -107,7 +107,7 @@ TEST(DeadlockRule, SyncWaitsForAllReplicas) {
               HasSubstr("worker 0 at 0SYNC1 waits for worker 1 to join, whose list has ended"));
 }
 
-TEST(DeadlockRule, RendezvousBlocksWhatOneCreditLetsPass) {
+TEST(DeadlockRule, RendezvousBlocksWhatOneCreditAllows) {
   const Schedule schedule = full_schedule(
       Strategy::OneFOneB,
       {.replicas = {1, 1, 1}, .micro_batches = 6, .accumulate = 1, .policy = WeightPolicy::Stash});
@@ -204,7 +204,7 @@ TEST(Peaks, FlushUpdatesInPlace) {
   EXPECT_EQ(peaks(schedule), (std::vector<WorkerPeaks>{{1, 4, 0}, {1, 4, 0}}));
 }
 
-TEST(Verify, ReturnsAtMostAsManyViolationsAsAsked) {
+TEST(Verify, ReturnsAtMostTheRequestedNumberOfViolations) {
   Schedule schedule =
       full_schedule(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = 50, .accumulate = 5});
   schedule.workers[0].clear();
@@ -216,7 +216,7 @@ TEST(Verify, RefusesNegativeCredits) {
   EXPECT_THROW(verify(parse(kOneWorker, "\n"), {.credits = -1}), ConfigError);
 }
 
-// Whatever parse_schedule() returns is judged quickly and without a crash.
+// Every schedule that parse_schedule() can return is checked quickly and without a crash.
 
 TEST(HostileSchedules, FewActionsInAnEnormousShapeAreRefusedAtOnce) {
   const auto violations = verify(
@@ -244,8 +244,8 @@ TEST(HostileSchedules, InvalidShapesAreViolations) {
   EXPECT_FALSE(verify(Schedule{.kind = "x", .shape = {.replicas = {0}}, .workers = {}}).empty());
 }
 
-TEST(HostileSchedules, ManyReplicasThatAllWaitAreJudgedInTime) {
-  // 20000 replicas at the sync; the one that is missing has ended.
+TEST(HostileSchedules, ManyReplicasThatAllWaitAreCheckedInTime) {
+  // 20000 replicas at the sync; the missing one has ended.
   std::string lists;
   for (int w = 0; w < 20000; ++w) lists += w == 0 ? "\n" : "0SYNC0\n";
   const Schedule schedule = parse(
@@ -258,7 +258,7 @@ TEST(HostileSchedules, ManyReplicasThatAllWaitAreJudgedInTime) {
 
 TEST(HostileSchedules, CyclesThroughManySyncsAreSearchedInTime) {
   // Stage i on the workers i, i + 1 and i + 2 of a ring, each waiting at its own stage's sync:
-  // every cycle goes round all of them by steps of one or two.
+  // every cycle goes around the whole ring by steps of one or two.
   const auto ring = [](int workers) {
     Schedule schedule{
         .kind = "ring",

@@ -1,4 +1,4 @@
-// Collects violations up to the limit; text is only made for those that are kept.
+// Collects violations up to the limit; text is made only for those that it keeps.
 #pragma once
 
 #include <fmt/format.h>

@@ -64,7 +64,7 @@ void WaitGraph::find_single_waits() {
 /// Follows each chain of single waits once, to its barrier, its end or around a cycle.
 void WaitGraph::follow_single_waits() {
   std::vector<int32_t> chain;
-  std::vector<int32_t> place(next_.size(), kNone);  // in the chain at hand
+  std::vector<int32_t> place(next_.size(), kNone);  // in the current chain
   std::vector<uint8_t> done(next_.size(), 0);
   for (size_t start = 0; start < next_.size(); ++start) {
     chain.clear();
@@ -99,7 +99,7 @@ void WaitGraph::follow_single_waits() {
 
 void WaitGraph::find_ways() {
   ways_.resize(barriers_.size());
-  // of the barrier at hand: place in its ways
+  // of the current barrier: place in its ways
   std::vector<int32_t> way_to(barriers_.size(), kNone);
   for (size_t i = 0; i < barriers_.size(); ++i) {
     std::vector<Way>& ways = ways_[i];
@@ -121,8 +121,8 @@ void WaitGraph::find_ways() {
   }
 }
 
-/// Shortest ways from the barrier to itself over barriers of higher number: the others' cycles have
-/// been found already.
+/// Shortest ways from the barrier to itself over barriers with higher numbers: cycles through lower
+/// ones have been found already.
 void WaitGraph::search_from(int32_t barrier, Cycle& best, int64_t& steps_left) const {
   using Entry = std::pair<int64_t, int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
@@ -173,8 +173,8 @@ std::vector<WorkerId> WaitGraph::workers_along(const std::vector<Way>& ways) con
   return workers;
 }
 
-// Follows one way from barrier to barrier. Where that ends, somebody waits for a worker whose list
-// has ended or is on a simple cycle.
+// Follows one way from barrier to barrier. Where that ends, a worker waits for another whose list
+// has ended or that is on a simple cycle.
 std::vector<WorkerId> WaitGraph::some_cycle() const {
   std::vector<int32_t> place(ways_.size(), kNone);  // on the path
   std::vector<Way> path;

@@ -1,9 +1,10 @@
-// Which worker blocks which, after an execution that got stuck.
+// Which worker blocks which, after an execution that could not finish.
 //
 // Most blocked workers wait for one other, so they form trees and simple cycles that are followed
-// in linear time. A worker at a SYNC or NORM waits for all that are missing. All workers at one
-// barrier wait for the same ones, so the barrier becomes a node of its own: the graph stays linear
-// in the workers, and shortest cycles through barriers are paths between these few nodes.
+// in linear time. A worker at a SYNC or NORM waits for all workers that have not arrived. All
+// workers at one barrier wait for the same ones, so the barrier becomes a node of its own: the
+// graph stays linear in the workers, and shortest cycles through barriers are paths between these
+// few nodes.
 #pragma once
 
 #include <cstdint>
@@ -15,35 +16,36 @@ namespace penstock::verify {
 
 class WaitGraph {
  public:
-  /// `execution` has run and got stuck; it must outlive the graph.
+  /// `execution` has run and could not finish; it must outlive the graph.
   WaitGraph(const Execution& execution, int32_t num_workers);
 
   struct Cycle {
     /// Each waits for the next, the last for the first, which is the lowest. Empty when there is
     /// none.
     std::vector<WorkerId> workers;
-    /// False when there are so many barriers that the search was cut short.
+    /// False when there are so many barriers that the search stopped early.
     bool shortest = true;
   };
-  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers), cut
-  /// short after `most_steps`: then the best so far, or any where none was met yet.
+  /// The shortest cycle of waits. O(workers) without barriers; with k of them O(k * workers),
+  /// stopped after `most_steps`: then the shortest found so far, or an arbitrary one where none was
+  /// found yet.
   Cycle shortest_cycle(int64_t most_steps = 20'000'000) const;
 
   struct Edge {
     WorkerId worker;
     WorkerId waits_for;
   };
-  /// Waits for workers whose lists have ended, one per waiting worker, `most` at most.
+  /// Waits for workers whose lists have ended, one per waiting worker, at most `most`.
   std::vector<Edge> abandoned(size_t most) const;
 
  private:
-  /// A SYNC or NORM at which somebody waits.
+  /// A SYNC or NORM at which a worker waits.
   struct Barrier {
-    WorkerId first;      ///< the lowest worker that is at it
+    WorkerId first;      ///< the lowest worker that waits there
     WorkerId ended{-1};  ///< a worker that it waits for and whose list has ended
   };
-  /// From a barrier over `first`, who has not come, to the next worker at a barrier: `length`
-  /// workers.
+  /// A path of `length` workers from a barrier, by way of `first`, which has not arrived there, to
+  /// the next worker at a barrier.
   struct Way {
     int32_t to = -1;
     int32_t length = 0;
@@ -59,7 +61,7 @@ class WaitGraph {
   std::vector<WorkerId> workers_along(const std::vector<Way>& ways) const;
 
   const Execution& execution_;
-  // by worker: whom it waits for; -1 at a barrier or when not blocked
+  // by worker: the worker that it waits for; -1 at a barrier or when not blocked
   std::vector<int32_t> next_;
   std::vector<int32_t> barrier_of_;  // by worker: the barrier it is at, or -1
   // by worker: the barrier at the end of its chain of waits, or -1

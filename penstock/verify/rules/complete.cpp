@@ -1,8 +1,8 @@
 // complete: every stage runs the forward of every micro-batch exactly once on the worker that owns
-// it, and unless the schedule only evaluates its backward exactly once, whole (B) or split (I and
-// W), after exactly one R where a lowered schedule's stage recomputes. Every worker makes the step
-// of every mini-batch exactly once for each of its stages, with one sync where the stage is
-// replicated and one NORM for all of them where the shape requires a global norm.
+// it, and, unless the schedule is forward-only, its backward exactly once: whole (B) or split (I
+// and W), after exactly one R where a stage of a lowered schedule recomputes. Every worker makes
+// the step of every mini-batch exactly once for each of its stages, with one sync where the stage
+// is replicated and one NORM for all of them where the shape requires a global norm.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0` without `0B0`.
 #include <optional>
@@ -74,7 +74,7 @@ class ComputeCheck {
     if (facts_.forward_only) return static_cast<uint8_t>(kForward & ~seen);
     const bool split = (seen & (kInput | kWeight)) != 0;
     uint8_t expected = kForward | recompute;
-    // With both forms, which visit() reports, nothing of the backward is missing.
+    // visit() reports a backward in both forms; then no part of it is missing.
     if (!split) expected |= kBackward;
     if (split && (seen & kBackward) == 0) expected |= kInput | kWeight;
     return static_cast<uint8_t>(expected & ~seen);

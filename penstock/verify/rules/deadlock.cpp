@@ -1,8 +1,8 @@
 // deadlock: with the given number of credits per channel every worker reaches the end of its list.
 //
 // Smallest schedule that breaks it: two stages, one micro-batch, `0RECV_B0,0F0,0SEND_F0,0B0` on
-// worker 0: it waits for gradients of outputs that it has not sent. With 0 credits also two workers
-// that send to each other before they receive.
+// worker 0: it waits for gradients of outputs that it has not sent. With 0 credits, two workers
+// that send to each other before they receive break it too.
 #include <algorithm>
 #include <string>
 

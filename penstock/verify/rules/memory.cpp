@@ -1,5 +1,5 @@
-// memory: at no moment do a worker's stashed micro-batches, weight versions and gradients need more
-// bytes than the limit.
+// memory: a worker's stashed micro-batches, weight versions and gradients never need more bytes
+// than the limit.
 //
 // Smallest schedule that breaks it: `0F0@0` on one worker, with a limit below stash_bytes[0] +
 // weight_bytes[0].

@@ -1,8 +1,8 @@
 // order: on every worker a micro-batch's actions follow the data (receive, forward, send,
 // recompute, receive, backward, send, and W after I); where a worker runs several stages of a
-// micro-batch, its forwards ascend and its backwards descend; and the sync of a stage, the norm of
-// the worker and the step of the stage come in this order after all B and W of their mini-batch and
-// before any of a later one.
+// micro-batch, its forwards run in ascending order of stages and its backwards in descending order;
+// and the sync of a stage, the norm of the worker and the step of the stage come in this order
+// after all B and W of their mini-batch and before any B or W of a later one.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
 #include <vector>
@@ -16,9 +16,8 @@ constexpr uint8_t kForward = 1;
 constexpr uint8_t kReceivedGradients = 2;
 constexpr uint8_t kInputGradients = 4;  // B or I
 
-/// The order of stages on workers that hold several. A hand-over between two stages on one worker
-/// leaves no message, and neither does a skip connection between them, so all of a worker's stages
-/// count as linked.
+/// The order of stages on workers that hold several. Two stages on one worker exchange data without
+/// a message, also along a skip connection, so all of a worker's stages count as linked.
 class LocalOrder {
  public:
   LocalOrder(const Facts& facts, Report& report) : report_(report) {
@@ -53,7 +52,7 @@ class LocalOrder {
     int32_t backward = INT32_MAX;
   };
   Report& report_;
-  std::vector<Last> last_;  // by micro-batch: its last actions on the worker at hand
+  std::vector<Last> last_;  // by micro-batch: its last actions on the current worker
 };
 
 /// Walks the workers' lists one after another.

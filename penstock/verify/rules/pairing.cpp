@@ -1,7 +1,7 @@
-// pairing: every message that is sent is received exactly once by the stage it goes to and the
-// other way round; a link between two stages carries every micro-batch that the two run on
-// different workers, and where the schedule trains its gradients come back; no stage is isolated.
-// (A message to the own worker is refused before: check_placement().)
+// pairing: every message that is sent is received exactly once by the stage that it goes to, and
+// every receive has its send; a link between two stages carries every micro-batch that the two run
+// on different workers, and where the schedule trains its gradients come back; no stage is
+// isolated. (check_placement() has refused messages from a worker to itself.)
 //
 // Smallest schedule that breaks it: two stages, one micro-batch, `0F0,0SEND_F0` on worker 0 and
 // `1F0` without `1RECV_F0` on worker 1.
@@ -23,7 +23,7 @@ struct Ends {
 constexpr uint8_t kForward = 1;
 constexpr uint8_t kBackward = 2;
 
-/// The search for micro-batches that a link leaves out takes at most this many steps, and 8 for
+/// The search for micro-batches that a link leaves out takes at most this many steps, plus 8 for
 /// each action. Links between neighbours never need more.
 constexpr int64_t kMoreLocalSteps = 100'000'000;
 
@@ -44,15 +44,15 @@ class PairingCheck {
         if (is_message(action.op)) sound = count(action) && sound;
       }
     }
-    // A message with one end alone shows only in the second walk; without any flaw there is an even
-    // number of ends for each message.
+    // The second walk reports messages with only one end; in a sound schedule each message has an
+    // even number of ends.
     if (!sound || ends_found_ != 2 * messages_found_) report_ends();
     for (size_t link = 0; link < carried_.size() && !report_.full(); ++link) check_link(link);
     check_isolation();
   }
 
  private:
-  /// False when the message has such an end already.
+  /// False when the message already has this end.
   bool count(const Action& action) {
     const size_t link = index_.link(action);
     Ends& message = ends_[index_.message(action)];
@@ -149,8 +149,8 @@ class PairingCheck {
   }
 
   /// Stages that neither send nor receive, nor run a micro-batch on the same worker as another
-  /// stage: what these two exchange does not appear in the schedule, and their layers are not known
-  /// here.
+  /// stage: the data between two stages of one worker does not appear in the schedule, and this
+  /// rule does not know their layers.
   void check_isolation() {
     if (facts_.num_stages == 1 || facts_.micro_batches == 0) return;
     std::vector<uint8_t> talks(static_cast<size_t>(facts_.num_stages), 0);

@@ -1,7 +1,7 @@
 // weights: every F, B, I, W and R uses the version that the policy prescribes (docs/weights.md),
-// that version has been made by an earlier step of the stage on the worker and not been freed,
-// every version but the newest at the end is freed exactly once, not marked as part of a mini-batch
-// before the one whose step replaces it, and a step reads the newest.
+// an earlier step of the stage on the worker has made that version and it has not been freed; every
+// version except the newest at the end is freed exactly once, by a FREE whose mini-batch is not
+// before the one whose step replaces the version; and a step reads the newest version.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0@0,0FREE0@0,0B0@0,0STEP0@0`.
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using schedule::WeightPolicy;
 
 /// Walks the workers' lists in order, stage 0's first where vertical-sync needs that, and keeps the
-/// state of the worker at hand.
+/// state of the current worker.
 class VersionWalk {
  public:
   VersionWalk(const Facts& facts, Report& report)
