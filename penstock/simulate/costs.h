@@ -5,8 +5,8 @@
 
 namespace penstock::simulate::detail {
 
-/// Throws ConfigError when the costs do not fit a schedule of `num_stages` stages or hold something
-/// negative.
+/// Throws ConfigError when the costs do not fit a schedule of `num_stages` stages or contain a
+/// negative number.
 void check_costs(const Costs& costs, int num_stages);
 
 }  // namespace penstock::simulate::detail

@@ -12,7 +12,7 @@ namespace penstock::simulate::detail {
 
 class Credits {
  public:
-  /// `most_in_channel`: with that many credits or more no sender ever waits, and nothing is kept.
+  /// `most_in_channel`: with this many credits or more no sender ever waits, and nothing is stored.
   Credits(int64_t credits, int64_t most_in_channel)
       : credits_(credits), limited_(credits > 0 && credits < most_in_channel) {}
 

@@ -1,10 +1,10 @@
 // The event loop; internal to the simulator. Compiled for each source of actions (sources.h).
 //
-// Every wait but those for links is for one particular event of another worker (a message, a
-// credit, the last of those that meet), so a worker runs on alone until it has to wait or comes to
-// a send. Sends happen in the order of their times, because they may meet on a link: they go
-// through an event queue, as do messages that reach their next link later. Ties are broken by
-// worker, so the result depends on nothing but the input.
+// Every wait except a wait for a link is for one event of another worker (a message, a credit, the
+// last worker at a barrier). So a worker continues alone until it has to wait or reaches a send.
+// Sends happen in the order of their times, because several may need the same link: they go through
+// an event queue, and so do messages that reach their next link later. Ties are broken by worker,
+// so the result depends only on the input.
 #pragma once
 
 #include <algorithm>
@@ -105,8 +105,8 @@ class Engine {
  private:
   using Worker = WorkerState<typename Source::Cursor>;
 
-  // On large clusters one event's workers lie far from the last one's in memory, so they are
-  // fetched an event ahead.
+  // On large clusters the workers of one event are far in memory from those of the event before, so
+  // they are fetched one event ahead.
   void prefetch(const Event& event) const {
     if (event.is_none()) return;
     if (!event.is_worker()) return waiting_.prefetch(event.slot());
@@ -160,7 +160,7 @@ class Engine {
     }
   }
 
-  // Replica k of r has the micro-batches b with b mod r = k, so of every r in a row one.
+  // Replica k of r has the micro-batches b with b mod r = k, so one of every r consecutive ones.
   bool is_first_of_mini_batch(const schedule::Action& action) const {
     return action.micro_batch.value % source_.shape().accumulate <
            source_.table().replicas(action.stage);
@@ -254,7 +254,7 @@ class Engine {
     return true;
   }
 
-  // Rendezvous: the receiver will find the sender's number.
+  // Rendezvous: stores the sender's number for the receiver.
   void offer(const Worker& worker, int32_t id) {
     Mailbox& mailbox = mailboxes_.at(worker.lane, worker.replica);
     const int64_t micro_batch = worker.action.micro_batch.value;
@@ -274,7 +274,7 @@ class Engine {
     deliver(message, when_ns);
   }
 
-  // The message will have arrived at `arrival_ns`; if its receiver waits for it, it goes on.
+  // The message arrives at `arrival_ns`; a receiver that waits for it continues.
   void deliver(const Transit& message, int64_t arrival_ns) {
     const int32_t lane = 2 * message.link + (message.backward ? 1 : 0);
     Worker& receiver = worker_at(message.receiver);
@@ -321,9 +321,9 @@ class Engine {
     finish(worker, id, taken_ns - worker.now_ns, 0);
   }
 
-  // SYNC, NORM: waits for the others, of `size` together; false unless the worker is the last.
+  // SYNC, NORM: waits for the other workers, `size` in total; false unless this worker is the last.
   bool meet(Worker& worker, int32_t id, Meeting& meeting, int32_t size, int64_t duration_ns) {
-    if (!meeting.arrive(worker.action.mini_batch, worker.now_ns)) return false;  // for ever
+    if (!meeting.arrive(worker.action.mini_batch, worker.now_ns)) return false;  // waits forever
     if (meeting.arrived < size) {
       worker.next_at_meeting = std::exchange(meeting.first_waiting, id);
       return false;
@@ -369,7 +369,7 @@ class Engine {
   std::vector<Meeting> syncs_;  ///< per stage
   Meeting norm_;
   std::vector<Worker> workers_;
-  std::vector<int32_t> runnable_;  ///< may go on at once, in any order
+  std::vector<int32_t> runnable_;  ///< may continue at once, in any order
   EventQueue events_;
   WaitingMessages waiting_;
   int64_t in_flight_ = 0;

@@ -1,5 +1,5 @@
-// What must happen in the order of its time: sends, and messages that reach a link after waiting
-// for the one before; internal to the simulator.
+// Events that must happen in the order of their times: sends, and messages that reach a link after
+// they waited for the message before; internal to the simulator.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace penstock::simulate::detail {
 
-/// Ties in time are broken by what and who it is, so that the result does not depend on the order
-/// of insertion: messages under way before workers, then by worker. Times are not negative. None is
-/// later than all.
+/// Ties in time are broken by kind and worker, so that the result does not depend on the order of
+/// insertion: messages that travel come before workers, then by worker. Times are not negative. The
+/// event "none" is later than all others.
 struct Event {
   uint64_t order = UINT64_MAX;
   uint64_t time = UINT64_MAX;
 
-  /// `receiver`: whom the worker will send to; it breaks no tie, because no worker has two events.
+  /// `receiver`: the worker that will receive. It breaks no tie, because no worker has two events.
   static Event of_worker(int64_t time_ns, int32_t worker, int32_t receiver) {
     return {kWorker | static_cast<uint64_t>(worker) << 31 | static_cast<uint64_t>(receiver),
             static_cast<uint64_t>(time_ns)};
   }
-  /// `slot`: where the message is kept meanwhile.
+  /// `slot`: where the message is stored until then.
   static Event of_message(int64_t time_ns, int32_t sender, uint32_t slot) {
     return {static_cast<uint64_t>(sender) << 32 | slot, static_cast<uint64_t>(time_ns)};
   }
@@ -39,12 +39,12 @@ struct Event {
 };
 
 /// A heap of four children per node: half as deep as a binary one, and a node's children are one
-/// cache line. Places without an event hold one later than all.
+/// cache line. Places without an event hold "none".
 class EventQueue {
  public:
   bool empty() const { return size_ == 0; }
   const Event& first() const { return at(0); }
-  /// The one that will be first when the first is gone; later than all when there is none.
+  /// The second event; "none" if there is only one.
   const Event& second() const { return size_ > 1 ? at(1 + least_child(0)) : last_; }
 
   void push(const Event& event) {
@@ -57,8 +57,8 @@ class EventQueue {
     const Event moved = at(--size_);
     at(size_) = {};
     if (size_ == 0) return popped;
-    // The event that was last mostly belongs far down again: the hole moves to the bottom without
-    // comparing with it.
+    // The event that was last usually goes far down again: so the hole moves to the bottom first,
+    // without comparisons with that event.
     size_t hole = 0;
     while (4 * hole + 1 < size_) {
       const size_t child = 4 * hole + 1 + least_child(hole);

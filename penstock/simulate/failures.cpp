@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMostFailures = 1'000'000;
 
-/// Times of the job's failures, one after the other.
+/// The times of the job's failures, in order.
 class FailureTimes {
  public:
   FailureTimes(const Failures& failures, uint64_t seed, int64_t num_workers)
@@ -25,7 +25,7 @@ class FailureTimes {
         mean_ns_(static_cast<double>(failures.worker_mtbf_ns) / static_cast<double>(num_workers)) {}
 
   double mean_ns() const { return mean_ns_; }
-  /// After `from_ns`; the process has no memory.
+  /// The next failure after `from_ns`; the Poisson process is memoryless.
   int64_t next(int64_t from_ns) {
     const double wait_ns = -std::log(1 - rng_.uniform()) * mean_ns_;
     return saturating_add(from_ns, rounded_down(wait_ns));
@@ -51,12 +51,12 @@ FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t nu
                              int64_t schedule_ns, std::vector<int64_t> finished_ns) {
   FailureOutcome outcome{.makespan_ns = schedule_ns};
   if (failures.worker_mtbf_ns == 0) return outcome;
-  // A step counts when those before it are made, too.
+  // A step counts when all steps before it are made, too.
   for (size_t t = 1; t < finished_ns.size(); ++t)
     finished_ns[t] = std::max(finished_ns[t], finished_ns[t - 1]);
   const auto num_steps = static_cast<int64_t>(finished_ns.size());
   const int64_t every = failures.checkpoint_every > 0 ? failures.checkpoint_every : num_steps + 1;
-  // From a checkpoint the remaining steps take what as many first ones took.
+  // From a checkpoint, n remaining steps take as long as the first n steps took.
   const auto time_of = [&](int64_t steps) {
     if (steps == num_steps) return schedule_ns;
     return steps == 0 ? 0 : finished_ns[static_cast<size_t>(steps - 1)];
@@ -73,7 +73,7 @@ FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t nu
                       "the next; checkpoint more often",
                       format_duration(static_cast<int64_t>(times.mean_ns()))));
     }
-    // a failure while restarting finds nothing under way
+    // a failure during a restart loses no work
     const int64_t ran_ns = std::max<int64_t>(failure_ns - begun_ns, 0);
     const int64_t made =
         std::upper_bound(finished_ns.begin(), finished_ns.end(), ran_ns) - finished_ns.begin();

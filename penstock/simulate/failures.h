@@ -18,11 +18,11 @@ struct FailureOutcome {
 /// Throws ConfigError for negative times and counts.
 void check_failures(const Failures& failures);
 
-/// `finished_ns[t]`: when every worker has made step t, in the schedule without failures, which
-/// ends at `schedule_ns`. The job goes back to its last checkpoint and runs from there as a fresh
-/// one does from the beginning, filling included. Failures of the job are a Poisson process of rate
-/// workers / mean time, also while it restarts. Throws ConfigError after a million failures.
-/// O(failures * log steps).
+/// `finished_ns[t]`: when every worker had made step t in the schedule without failures, which ends
+/// at `schedule_ns`. After a failure the job goes back to its last checkpoint and runs from there
+/// like a new job from the beginning, including the time to fill the pipeline. Failures of the job
+/// are a Poisson process of rate workers / mean time, also while it restarts. Throws ConfigError
+/// after a million failures. O(failures * log steps).
 FailureOutcome with_failures(const Failures& failures, uint64_t seed, int64_t num_workers,
                              int64_t schedule_ns, std::vector<int64_t> finished_ns);
 

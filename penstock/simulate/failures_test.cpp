@@ -61,7 +61,7 @@ TEST(Stragglers, TheGivenShareOfWorkersIsSlowerByTheFactor) {
   EXPECT_NEAR(result.idle_share, 0.95 * 0.5, 1e-9);
 }
 
-TEST(Stragglers, TheSeedDecidesWhichAndNothingElse) {
+TEST(Stragglers, OnlyTheSeedDecidesWhich) {
   Options options{.keep_timeline = true};
   options.stragglers = {.share = 0.1, .factor = 3};
   options.compute_spread = 0.1;
@@ -93,7 +93,7 @@ TEST(Stragglers, ComputeTimesSpreadLognormallyAroundTheirMean) {
               std::sqrt(0.0625 + 0.03125 * 0.03125), 0.01);
 }
 
-TEST(Failures, NoneHappenUnlessAsked) {
+TEST(Failures, NoneHappenByDefault) {
   const Result result = serial(100, {});
   EXPECT_EQ(result.makespan_ns, 10'000);
   EXPECT_EQ(result.num_failures, 0);
@@ -159,7 +159,7 @@ TEST(Failures, MoreWorkersFailMoreOften) {
   options.failures = {.worker_mtbf_ns = 10'000'000, .restart_ns = 1'000, .checkpoint_every = 5};
   const Result few = simulate(wide(10, 200), wide_costs(), options);
   const Result many = simulate(wide(400, 200), wide_costs(), options);
-  // Two milliseconds of work: 2 failures expected for 10 workers, 80 and more for 400.
+  // Two milliseconds of work: 2 failures expected for 10 workers, 80 or more for 400.
   EXPECT_LT(few.num_failures, 12);
   EXPECT_GT(many.num_failures, 60);
   EXPECT_LT(many.useful_share, few.useful_share);

@@ -12,7 +12,7 @@ namespace penstock::simulate::detail {
 
 class LinkTable {
  public:
-  /// `links`: ascending, each once.
+  /// `links`: ascending, without duplicates.
   LinkTable(const std::vector<schedule::StageLink>& links, const Costs& costs, int num_stages);
 
   size_t size() const { return targets_.size(); }

@@ -47,7 +47,7 @@ class LetterTable {
     auto hole = static_cast<size_t>(&letter - letters_.data());
     letters_[hole].state = Letter::State::None;
     --size_;
-    // Close the gap for letters that probing has put behind it.
+    // Close the gap for letters that probing has put after it.
     for (size_t i = (hole + 1) & mask(); letters_[i].state != Letter::State::None;
          i = (i + 1) & mask()) {
       const size_t wanted = home(letters_[i].micro_batch);
@@ -86,8 +86,8 @@ class LetterTable {
   int shift_ = 64;
 };
 
-/// Mostly there is one letter or none, which has room in the box itself; a table is made for more.
-/// Room that is no longer needed is given back whenever the table runs empty.
+/// Usually there is one letter or none, which is stored in the box itself; a table is made for
+/// more. Memory that is no longer needed is released each time the table becomes empty.
 class Mailbox {
  public:
   /// The letter of the micro-batch, or nothing. Pointers hold until the next insert or remove.

@@ -12,8 +12,8 @@
 
 namespace penstock::simulate::detail {
 
-/// A mailbox for each link, direction and replica of the receiving stage, so that it lies in the
-/// cache of whoever reads it; replicas share one where there would be too many.
+/// A mailbox for each link, direction and replica of the receiving stage, so that it is in the
+/// cache of the worker that reads it; replicas share one where there would be too many.
 class MailboxTable {
  public:
   MailboxTable(const std::vector<schedule::StageLink>& links, const schedule::WorkerTable& table) {

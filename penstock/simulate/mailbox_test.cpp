@@ -8,13 +8,13 @@
 
 namespace penstock::simulate::detail {
 
-TEST(Mailbox, HoldsWhatAMapHolds) {
+TEST(Mailbox, BehavesLikeAMap) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     Rng rng(seed);
     Mailbox box;
     std::map<int64_t, int64_t> expected;
     const uint64_t range = 1 + rng.below(300);
-    const uint64_t stride = seed % 3 == 0 ? 64 : 1;  // all in one place of the table
+    const uint64_t stride = seed % 3 == 0 ? 64 : 1;  // all in the same place of the table
     for (int i = 0; i < 3'000; ++i) {
       const auto key = static_cast<int64_t>(stride * rng.below(range));
       Letter* letter = box.find(key);
@@ -31,7 +31,7 @@ TEST(Mailbox, HoldsWhatAMapHolds) {
   }
 }
 
-TEST(Mailbox, GivesRoomBackWhenItIsEmpty) {
+TEST(Mailbox, ReleasesMemoryWhenItIsEmpty) {
   Mailbox box;
   for (int round = 0; round < 3; ++round) {
     for (int64_t b = 0; b < 1'000; ++b) box.insert(b, Letter::State::Offered);
@@ -40,8 +40,8 @@ TEST(Mailbox, GivesRoomBackWhenItIsEmpty) {
   }
 }
 
-// A table that put neighbours side by side walked over all that followed: 10^10 steps here.
-TEST(Mailbox, TakesTheOldestOfManyOutAtOnce) {
+// A table with neighbouring keys side by side would walk over all that follow: 10^10 steps here.
+TEST(Mailbox, RemovesTheOldestOfManyQuickly) {
   constexpr int64_t kLetters = 200'000;
   for (const int64_t stride : {1, 64, 1'000, 1 << 20}) {
     Mailbox box;

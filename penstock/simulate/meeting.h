@@ -1,4 +1,4 @@
-// Workers that wait for each other, at a SYNC or a NORM; internal to the simulator.
+// The workers that wait for each other at a SYNC or a NORM; internal to the simulator.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Meeting {
   int64_t latest_ns = 0;
   MiniBatchId mini_batch;
 
-  /// False when the workers that are here are at another mini-batch: then they wait for ever.
+  /// False when the waiting workers are at another mini-batch: then they wait forever.
   bool arrive(MiniBatchId wanted, int64_t now_ns) {
     if (arrived > 0 && mini_batch != wanted) return false;
     mini_batch = wanted;

@@ -25,7 +25,7 @@ struct StageMemory {
 
 /// The largest sum, at any moment of a worker's list, of: weight versions held, gradients
 /// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
-/// their B or W. A worker without any B or W keeps weights alone. It does not depend on times.
+/// their B or W. A worker without any B or W keeps only weights. It does not depend on times.
 /// Saturates.
 class MemoryMeter {
  public:
@@ -52,8 +52,8 @@ class MemoryMeter {
       case schedule::Op::Backward:
       case schedule::Op::BackwardWeight:
         return change(-saturating_add(stage.kept_bytes, stage.remade_bytes));
-      // A FREE right before the STEP that replaces its version makes the step work in place: minus
-      // one, plus one, no higher peak.
+      // A FREE directly before the STEP that replaces its version makes the step work in place: one
+      // version less, then one more, so the peak does not rise.
       case schedule::Op::Step:
         return change(stage.weight_bytes);
       case schedule::Op::FreeWeights:

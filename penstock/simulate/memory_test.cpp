@@ -25,8 +25,8 @@ std::vector<int64_t> peaks(Strategy kind, int64_t micro_batches, int64_t accumul
 
 }  // namespace
 
-// Chen et al., arXiv 1604.06174: the inputs of what is in flight, and the activations of the one
-// that is being differentiated.
+// Chen et al., arXiv 1604.06174: the inputs of the micro-batches in flight, and the activations of
+// the one whose backward runs.
 TEST(Memory, RecomputingStagesKeepInputsAndOneStash) {
   const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 7};
   EXPECT_EQ(peaks(Strategy::GPipe, 16, 8, {stage, stage}, true),
@@ -49,8 +49,8 @@ TEST(Memory, Saturates) {
             (std::vector<int64_t>{INT64_MAX, INT64_MAX}));
 }
 
-TEST(Memory, WorkersWithoutABackwardKeepTheirWeightsAlone) {
-  // Three micro-batches on four replicas: the last has nothing to do but the step.
+TEST(Memory, WorkersWithoutABackwardKeepOnlyTheirWeights) {
+  // Three micro-batches on four replicas: the last has only the step to do.
   const schedule::ScheduleShape shape{.replicas = {4}, .micro_batches = 3, .accumulate = 3};
   Costs costs;
   costs.stages = {{.stash_bytes = 10, .weight_bytes = 1000}};

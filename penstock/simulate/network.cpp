@@ -24,8 +24,8 @@ int ceil_log2(int64_t n) {
   return log;
 }
 
-/// Of the used units (ascending), the largest number that lies in one group of `units_per_group`;
-/// 0: all are one group.
+/// The largest number of used units (ascending) in one group of `units_per_group`; 0: all are one
+/// group.
 int64_t most_in_a_group(const std::vector<int32_t>& units, int units_per_group) {
   if (units_per_group == 0) return static_cast<int64_t>(units.size());
   int64_t most = 0;
@@ -96,7 +96,7 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
 
 int16_t Network::levels_between(int32_t sender, int32_t receiver) const {
   // Workers share a unit of level k when they are in the same unit below level k + 1; all share one
-  // of the last.
+  // unit of the last level.
   if (sender == receiver) return 0;
   size_t levels = 1;
   while (levels < latency_ns_.size() && up_wire(sender, levels) != up_wire(receiver, levels))

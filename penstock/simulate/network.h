@@ -4,9 +4,9 @@
 // has one wire up to that level and one down from it, at the level's bandwidth. ("Wire", because a
 // link is a pair of stages in schedules.) A message passes the wires up from its sender to the
 // lowest level that both workers share, and down to its receiver. A wire serves messages one after
-// the other, in the order in which their first byte reaches it. A message that is being served
-// flows on to its next wire at once (cut-through): where nothing else is under way it arrives bytes
-// / slowest bandwidth + latency after it was sent.
+// the other, in the order in which their first byte reaches it. A message that is being served goes
+// on to its next wire at once (cut-through): without other traffic it arrives (bytes / slowest
+// bandwidth + latency) after it was sent.
 #pragma once
 
 #include <cstddef>
@@ -50,31 +50,31 @@ class Network {
   int16_t levels_between(int32_t sender, int32_t receiver) const;
   /// Takes the message on from `now_ns`, when its first byte reaches its next wire. Returns true
   /// when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
-  /// `when_ns`: call again then. Calls must come in the order of their times. O(levels).
+  /// `when_ns`: call again then. Calls must be in the order of their times. O(levels).
   bool advance(Transit& message, int64_t now_ns, int64_t& when_ns);
 
   /// The last of the messages that wait for the wire (WaitingMessages).
   uint32_t& last_waiting(int32_t wire) { return wires_[static_cast<size_t>(wire)].last_waiting; }
 
-  /// How long all workers take to learn the sum of a number that each of them has: 2 sum over the
-  /// levels of ceil(log2 n) latency, where n is the largest number of used units that one unit of
-  /// the level joins, and the latency that of a message through the level. (Trees of messages of 8
-  /// bytes: up to one worker, and back.)
+  /// How long all workers take to get the sum of one number from each worker: 2 * (sum over the
+  /// levels of ceil(log2 n) * latency), where n is the largest number of used units that one unit
+  /// of the level joins, and the latency is that of a message through the level. (A tree of 8-byte
+  /// messages: up to one worker, and back.)
   int64_t sum_ns() const { return sum_ns_; }
 
  private:
   /// What a level costs the messages of one link.
   struct Toll {
     int64_t busy_ns = 0;  ///< how long a message occupies a wire of the level
-    /// From first to last byte for messages that come no higher; 0: nothing is moved.
+    /// From first to last byte for messages that go no higher than this level; 0: nothing is moved.
     int64_t whole_ns = 0;
   };
   struct Level {
     int unit_size = 1;   ///< workers in a unit below the level
-    int joint_size = 0;  ///< workers in one of its own; 0: it joins all
+    int joint_size = 0;  ///< workers in a unit of the level; 0: it joins all
     int64_t bandwidth_bytes_per_s = 0;
     int64_t path_bandwidth_bytes_per_s = 0;
-    int64_t latency_ns = 0;  ///< of messages that come no higher
+    int64_t latency_ns = 0;  ///< of messages that go no higher
   };
   void add_level(size_t number, const Level& level, const std::vector<int>& places,
                  const std::vector<int64_t>& link_bytes);

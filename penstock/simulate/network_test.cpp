@@ -88,7 +88,7 @@ TEST(Network, AMessageGoesThroughTheLevelThatItsWorkersShare) {
 }
 
 TEST(Network, WorkersOfOneServerShareItsLinkUpInTheOrderOfTheirSends) {
-  // Both send 1000 bytes at 10: the second is served when the first has left the server.
+  // Both send 1000 bytes at 10: the link serves the second when the first has left the server.
   EXPECT_THAT(arrivals(forward_only({2, 2}, 2), two_stages(two_levels(2, 2), 1000)),
               ElementsAre(10 + 1000 + 25, 10 + 2000 + 25));
   const schedule::Schedule late = schedule::parse_schedule(
@@ -104,7 +104,7 @@ TEST(Network, WorkersOfOneServerShareItsLinkUpInTheOrderOfTheirSends) {
 
 TEST(Network, ServersThatSendToOneServerShareItsLinkDown) {
   // Stage 0 on servers 0 and 1, stage 1 on server 2. Message 1 leaves its server at 1010 and comes
-  // behind message 2, which has waited for the link down since 10.
+  // after message 2, which has waited for the link down since 10.
   Costs costs = two_stages(two_levels(2, 3), 1000);
   EXPECT_THAT(arrivals(forward_only({4, 2}, 4), costs), ElementsAre(1035, 3035, 2035, 4035));
   // Two receiving servers: each pair has its own links.
@@ -112,9 +112,9 @@ TEST(Network, ServersThatSendToOneServerShareItsLinkDown) {
   EXPECT_THAT(arrivals(forward_only({4, 4}, 4), costs), ElementsAre(1035, 2035, 1035, 2035));
 }
 
-TEST(Network, AMessageThatWaitsForALinkDoesNotHoldUpTheLinksBeforeIt) {
-  // Worker 1 fills the link of worker 2 from 10 to 1010. Worker 0's first message waits for it, its
-  // second one goes to worker 3 meanwhile.
+TEST(Network, AMessageThatWaitsForALinkDoesNotBlockTheLinksBeforeIt) {
+  // Worker 1 fills the link of worker 2 from 10 to 1010. Worker 0's first message waits for it,
+  // meanwhile its second one goes to worker 3.
   const schedule::Schedule schedule = schedule::parse_schedule(
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 2\n# micro-batches: 2  accumulate: 2 "
       " weights: flush\n"
@@ -140,12 +140,12 @@ TEST(Network, BothDirectionsOfALinkAreIndependent) {
       "0F0@0,0SEND_F0,0F1@0,0SEND_F1,0RECV_B0,0B0@0,0RECV_B1,0B1@0\n1RECV_F0,1F0@0,1B0@0,1SEND_B0,"
       "1RECV_F1,1F1@0,1B1@0,1SEND_B1\n",
       "test");
-  // F1 leaves behind F0 at 1010 and arrives at 2030; B0 leaves at 1032 against it and arrives at
-  // 2052; B1 leaves at 2032, right behind B0.
+  // F1 leaves after F0 at 1010 and arrives at 2030; B0 leaves at 1032 in the other direction and
+  // arrives at 2052; B1 leaves at 2032, directly after B0.
   EXPECT_EQ(simulate(crossing, costs).makespan_ns, 2032 + 1000 + 20 + 1);
 }
 
-TEST(Network, ByReferenceMessagesCostLatencyAlone) {
+TEST(Network, ByReferenceMessagesCostOnlyLatency) {
   cluster::Cluster cluster = two_levels(2, 2);
   cluster.levels[0].by_reference = true;
   Costs costs = two_stages(cluster, 1000);
@@ -164,7 +164,7 @@ TEST(Network, LevelsOfOneUnitJoinNothing) {
   EXPECT_THAT(arrivals(forward_only({1, 1}, 1), two_stages(cluster, 1000)), ElementsAre(115));
 }
 
-TEST(Network, RefusesPlacesOutsideTheClusterOrTakenTwice) {
+TEST(Network, RefusesPlacesOutsideTheClusterOrUsedTwice) {
   Costs costs = two_stages(two_levels(2, 1), 1);
   EXPECT_THAT(failure(costs, {1, 2}),
               HasSubstr("stage 1 is placed on workers 1 to 2, the cluster has 2 workers"));
@@ -176,7 +176,7 @@ TEST(Network, RefusesPlacesOutsideTheClusterOrTakenTwice) {
   EXPECT_EQ(failure(costs, {1, 1}), "");
 }
 
-// One message at a time meets nobody: its time is the path's, whatever the hierarchy.
+// One message at a time never waits: its time is that of the path, for any hierarchy.
 TEST(Network, WithoutContentionAMessageTakesThePathsTime) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);

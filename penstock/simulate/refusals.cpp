@@ -20,11 +20,12 @@ std::string describe_wait(const BlockedWorker& blocked, int64_t credits) {
   const std::string at =
       fmt::format("worker {} is at {} and waits for ", blocked.worker, to_text(action));
   if (action.op == Op::SyncGradients) {
-    return fmt::format("{}the other replicas of stage {} ({} of {} are there)", at,
+    return fmt::format("{}the other replicas of stage {} ({} of {} have arrived)", at,
                        action.stage.value, blocked.arrived, blocked.expected);
   }
   if (action.op == Op::NormGradients)
-    return fmt::format("{}all workers ({} of {} are there)", at, blocked.arrived, blocked.expected);
+    return fmt::format("{}all workers ({} of {} have arrived)", at, blocked.arrived,
+                       blocked.expected);
   const int32_t other = blocked.other_end;
   if (schedule::is_receive(action.op)) {
     if (other < 0) return at + "a message that no worker sends";
@@ -55,7 +56,7 @@ void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool ba
                     .micro_batch = MicroBatchId{micro_batch},
                     .peer = backward ? link.from : link.to};
   throw ConfigError(
-      fmt::format("worker {} sends a message that is under way already: {}. Run `penstock verify` "
+      fmt::format("worker {} sends a message that is already on its way: {}. Run `penstock verify` "
                   "on the schedule.",
                   sender, to_text(send)));
 }

@@ -1,4 +1,4 @@
-// Why a schedule cannot be simulated to its end, in words; internal to the simulator.
+// Messages that say why a schedule cannot be simulated to its end; internal to the simulator.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace penstock::simulate::detail {
 
-/// A worker that cannot go on.
+/// A worker that cannot continue.
 struct BlockedWorker {
   int32_t worker = 0;
   schedule::Action action;
   int32_t other_end = -1;  ///< messages: the worker that holds the other end, -1 when none does
-  int32_t arrived = 0;     ///< SYNC, NORM: how many workers are there, of how many
+  int32_t arrived = 0;     ///< SYNC, NORM: how many workers have arrived, of how many
   int32_t expected = 0;
 };
 
 /// At most this many of them are described.
 inline constexpr int64_t kShownWorkers = 4;
 
-/// All of these throw ConfigError. `blocked`: how many workers cannot go on, those not in
-/// `shown` included.
+/// All of these throw ConfigError. `blocked`: how many workers cannot continue, including those not
+/// in `shown`.
 [[noreturn]] void refuse_deadlock(const std::vector<BlockedWorker>& shown, int64_t blocked,
                                   int64_t credits);
 [[noreturn]] void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,

@@ -1,5 +1,5 @@
-// The simulated idle time of every flushed schedule equals its closed form, and the clock that
-// knows nothing of the simulator.
+// The simulated idle time of every flushed schedule equals its closed form, and the time of a clock
+// that is independent of the simulator.
 #include <gtest/gtest.h>
 
 #include "penstock/schedule/generators/testing_closed_forms.h"
@@ -29,7 +29,7 @@ TEST(SimulatedIdleTime, EqualsTheClosedForms) {
   for (int64_t p = 2; p <= 16; ++p) {
     for (int64_t m = 1; m <= 64; ++m) {
       for (const Case& c : schedule::testing::variants(p, m)) {
-        // Each case with one of the sets of times in turn; the clock's own test goes through all of
+        // Each case with one of the sets of times, round-robin; the clock's own test uses all of
         // them.
         Times times = samples[next++ % samples.size()];
         for (size_t i = 0; i < samples.size() && !closed_idle(c, times); ++i)

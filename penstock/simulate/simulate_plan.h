@@ -1,5 +1,5 @@
-// The schedule of a plan in simulated time, whatever its kind: generated while it runs where that
-// is possible (schedule/lazy_schedule.h), otherwise written down first.
+// Simulates the schedule of a plan of any kind. The schedule is generated while it runs where that
+// is possible (schedule/lazy_schedule.h), otherwise it is generated in memory first.
 //
 //   Result result = simulate_plan(plan, 64, {.keep_timeline = true});
 #pragma once
@@ -20,7 +20,7 @@ namespace penstock::simulate {
 class PlannedSchedule {
  public:
   /// Throws ConfigError when the kind cannot run the shape, and for more than kMaxActions actions
-  /// where they have to be in memory.
+  /// where the actions have to be in memory.
   PlannedSchedule(plan::Strategy strategy, const schedule::ScheduleShape& shape,
                   const std::vector<schedule::StageLink>& links);
 
@@ -36,7 +36,7 @@ class PlannedSchedule {
 };
 
 /// The plan's own schedule over `mini_batches` optimiser steps. Throws ConfigError for an unknown
-/// strategy or policy, or as the constructor.
+/// strategy or policy, and like the constructor.
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches);
 
 /// planned_schedule() with costs_of(plan).

@@ -35,7 +35,7 @@ TEST(SimulatePlan, GeneratesWhileItRunsWhereThatIsPossible) {
   EXPECT_TRUE(planned_schedule(plan_of("zb-h1", 4), 3).in_memory());
 }
 
-TEST(SimulatePlan, BothWaysCountAndSimulateAlike) {
+TEST(SimulatePlan, BothWaysGiveTheSameCountsAndTimes) {
   for (const char* strategy : {"gpipe", "1f1b", "1f1b-flush", "eager-1f1b"}) {
     const plan::Plan plan = plan_of(strategy, 4);
     const PlannedSchedule planned = planned_schedule(plan, 3);
@@ -68,8 +68,8 @@ TEST(SimulatePlan, RefusesWhatDoesNotFitIntoMemory) {
   EXPECT_THROW(simulate_plan(plan, 1, {}), ConfigError);
 }
 
-// All replicas of a stage send to one link before anything is taken out of it: its table once
-// walked over all that waited for each message.
+// All replicas of a stage send to one link before any message is received: a table that walks over
+// all waiting messages for each message would be too slow.
 TEST(SimulatePlan, ManyMessagesMayWaitAtOneLink) {
   constexpr int kReplicas = 200'000;
   const schedule::ScheduleShape shape{

@@ -34,9 +34,8 @@ void check_limits(const schedule::LazySchedule& schedule) {
 
 void check_price(double price_per_worker_hour) {
   if (price_per_worker_hour >= 0 && price_per_worker_hour <= 1e12) return;
-  throw ConfigError(
-      fmt::format("the price per worker and hour must lie between 0 and 1e12, found {}",
-                  price_per_worker_hour));
+  throw ConfigError(fmt::format(
+      "the price per worker and hour must be between 0 and 1e12, found {}", price_per_worker_hour));
 }
 
 template <class Source>
@@ -79,7 +78,7 @@ Result simulate_source(const Source& source, const Costs& costs, const Options& 
 }  // namespace
 
 Result simulate(const schedule::Schedule& schedule, const Costs& costs, const Options& options) {
-  // Each worker needs tables of its own, even before its list is read.
+  // Each worker needs its own tables, even before its list is read.
   check_workers(static_cast<int64_t>(schedule.workers.size()));
   const detail::InMemorySource source(schedule);
   detail::check_costs(costs, schedule.shape.num_stages());

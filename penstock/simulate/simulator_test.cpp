@@ -54,8 +54,8 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
 }
 
-// Each replica has micro-batches k, k + r, ... and adds the gradients of all of a mini-batch but
-// the first.
+// Each replica has micro-batches k, k + r, ... and adds the gradients of all micro-batches of a
+// mini-batch except the first.
 TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
   Costs costs = uniform_costs(1, 10, 20);
   costs.stages[0].accumulate_ns = 3;
@@ -92,7 +92,7 @@ TEST(Simulator, RefusesMoreWorkersThanItSimulates) {
 }
 
 // GPipe (arXiv 1811.06965), section 2: idle time (p - 1)(F + B).
-TEST(Simulator, GPipeWastesPMinusOneForwardsAndBackwards) {
+TEST(Simulator, GPipeIsIdleForPMinusOneForwardsAndBackwards) {
   for (const int stages : {1, 2, 3, 5}) {
     const Result result =
         simulate(lowered(Strategy::GPipe, std::vector<int>(static_cast<size_t>(stages), 1), 8, 8),
@@ -137,7 +137,7 @@ TEST(Simulator, MessagesCostTransferAndLatency) {
             60 + 2 * 7);
 }
 
-TEST(Simulator, MessagesOfOneChannelFollowEachOther) {
+TEST(Simulator, MessagesOfOneChannelGoOneAfterTheOther) {
   Costs costs = uniform_costs(2, 1, 1);
   costs.links = {{StageId{0}, StageId{1}, 100}};
   costs.bandwidth_bytes_per_s = 1'000'000'000;
@@ -162,7 +162,7 @@ TEST(Simulator, SyncStartsWithTheLastReplicaAndIsChargedToAll) {
   }
 }
 
-TEST(Simulator, CreditsHoldTheSenderBack) {
+TEST(Simulator, ASenderWaitsForCredits) {
   const Schedule schedule = parsed(
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 3  accumulate: 3  "
       "weights: flush\n"
@@ -172,7 +172,7 @@ TEST(Simulator, CreditsHoldTheSenderBack) {
   costs.stages = {{.forward_ns = 1}, {.forward_ns = 100}};
   costs.credits = 1;
   const Result result = simulate(schedule, costs);
-  // The second message is taken at 101, only then the third may be sent.
+  // The second message is received at 101; only then may the third be sent.
   const schedule::TimelineEvent& last_send = result.timeline.workers[0].back();
   EXPECT_EQ(last_send.start_ns, 3);
   EXPECT_EQ(last_send.end_ns, 101);
@@ -210,7 +210,7 @@ TEST(Simulator, AMessageThatIsSentTwiceIsRefused) {
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
       "weights: flush\n";
   EXPECT_THAT(failure(parsed(header + "0F0@0,0SEND_F0,0SEND_F0\n1F0@0\n"), uniform_costs(2, 1, 1)),
-              HasSubstr("worker 0 sends a message that is under way already: 0SEND_F0"));
+              HasSubstr("worker 0 sends a message that is already on its way: 0SEND_F0"));
 }
 
 TEST(Simulator, ReplicasThatSynchroniseInDifferentOrdersDeadlock) {
@@ -219,7 +219,7 @@ TEST(Simulator, ReplicasThatSynchroniseInDifferentOrdersDeadlock) {
       "weights: flush\n"
       "0F0@0,0B0@0,0SYNC0,0SYNC1\n0F1@0,0B1@0,0SYNC1,0SYNC0\n");
   EXPECT_THAT(failure(schedule, uniform_costs(1, 1, 1)),
-              HasSubstr("waits for the other replicas of stage 0 (1 of 2 are there)"));
+              HasSubstr("waits for the other replicas of stage 0 (1 of 2 have arrived)"));
 }
 
 TEST(Simulator, RefusesScheduleAndCostsThatDoNotFit) {
@@ -278,7 +278,7 @@ TEST(Simulator, GPipeKeepsOneVersionEveryStashAndItsSetsOfGradients) {
             (std::vector<int64_t>{4008, 8008}));
 }
 
-TEST(Simulator, EvaluationKeepsTheWeightsAlone) {
+TEST(Simulator, EvaluationKeepsOnlyTheWeights) {
   Costs costs = uniform_costs(2, 1, 1);
   for (StageCost& stage : costs.stages) {
     stage.weight_bytes = 1000;
@@ -288,7 +288,7 @@ TEST(Simulator, EvaluationKeepsTheWeightsAlone) {
             (std::vector<int64_t>{1000, 1000}));
 }
 
-// Lower bounds that no schedule can beat, over seeded random shapes and costs.
+// Lower bounds on the makespan of every schedule, over seeded random shapes and costs.
 TEST(Simulator, NeverFasterThanTheBusiestWorkerOrTheLongestMicroBatch) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);

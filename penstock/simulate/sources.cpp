@@ -50,7 +50,7 @@ class InMemorySource::LinkSet {
   void add(const Action& message) {
     const schedule::StageLink link = link_of(message);
     schedule::StageLink& last = last_[static_cast<size_t>(message.op)];
-    if (link == last) return;  // neighbours in a list mostly are of one link
+    if (link == last) return;  // neighbours in a list usually use one link
     last = link;
     links_.insert(static_cast<uint64_t>(link.from.value) << 32 |
                   static_cast<uint64_t>(link.to.value));

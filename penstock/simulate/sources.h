@@ -15,7 +15,7 @@ namespace penstock::simulate::detail {
 
 struct HeldStage {
   StageId stage;
-  bool trains = false;  ///< the worker has a B or W of it
+  bool trains = false;  ///< the worker has a B or W of the stage
 };
 
 class InMemorySource {
@@ -29,7 +29,7 @@ class InMemorySource {
   /// The pairs of stages that exchange messages, ascending.
   const std::vector<schedule::StageLink>& links() const { return links_; }
   int64_t num_actions() const { return num_actions_; }
-  /// Messages from one worker to another in one direction that may be under way together, at most.
+  /// The maximum of messages that may travel from one worker to another in one direction at once.
   int64_t most_in_channel() const {
     return saturating_mul(shape().micro_batches, static_cast<int64_t>(links_.size()));
   }
@@ -90,8 +90,8 @@ class LazySource {
   std::vector<schedule::StageLink> links_;
 };
 
-/// The link of a message as activations travel it: a forward send or a backward receive is at its
-/// start.
+/// The link of a message, in the direction of the activations: a forward send or a backward receive
+/// is at its start.
 inline schedule::StageLink link_of(const schedule::Action& message) {
   const bool at_start =
       message.op == schedule::Op::SendForward || message.op == schedule::Op::RecvBackward;

@@ -54,7 +54,7 @@ int64_t end_of(const Result& result, Op op, int stage) {
 
 }  // namespace
 
-TEST(SplitBackward, TakesItsPartsAndHandsOverForNothingOnOneWorker) {
+TEST(SplitBackward, PartsTakeTheirTimesAndStagesOfOneWorkerNeedNoMessages) {
   Costs costs = uniform_costs(4, 10, 7, 3);
   costs.latency_ns = 5;
   const Result result = simulate(small_v(), costs);
@@ -96,8 +96,8 @@ TEST(SplitBackward, TheStashIsFreedByTheWeightsGradients) {
   EXPECT_EQ(peak("0F0@0,0I0@0,0W0@0,0F1@0,0I1@0,0W1@0,0FREE0@0,0STEP0@0"), 10);
 }
 
-// Idle time (p - 1)(F + B) per worker, however F, I and W differ.
-TEST(SplitBackward, WholeBackwardsKeepTheirClosedForms) {
+// Idle time (p - 1)(F + B) per worker, for all F, I and W.
+TEST(SplitBackward, WithoutTheSplitTheClosedFormsHold) {
   for (const int p : {2, 3, 5}) {
     for (const Strategy kind :
          {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB}) {
@@ -109,8 +109,8 @@ TEST(SplitBackward, WholeBackwardsKeepTheirClosedForms) {
 }
 
 // Qi et al., ICLR 2024, table 2: worker 0 of ZB-H1 is idle for (p - 1)(F + I - W) where all three
-// are alike.
-TEST(SplitBackward, ZbH1WastesAThirdOf1F1B) {
+// are equal.
+TEST(SplitBackward, ZbH1HasAThirdOfTheIdleTimeOf1F1B) {
   for (const int p : {2, 4, 6}) {
     const int64_t m = 3 * p;
     EXPECT_EQ(simulate(lowered(Strategy::ZbH1, p, m), uniform_costs(p, 10, 10, 10)).makespan_ns,
@@ -133,7 +133,7 @@ TEST(Recompute, RunsTheForwardAgainWhileGradientsTravel) {
   EXPECT_EQ(result.peak_memory_bytes[0], 107);
 }
 
-TEST(Norm, StartsWithTheLastWorkerAndCostsTwoTreesOfLatency) {
+TEST(Norm, StartsWithTheLastWorkerAndCostsLatencyUpAndDownATree) {
   const ScheduleShape shape{
       .replicas = {1, 1, 1}, .micro_batches = 2, .accumulate = 2, .global_norm = true};
   Costs costs = uniform_costs(3, 10, 7, 3);
@@ -165,11 +165,11 @@ TEST(Norm, GoesThroughEveryLevelOfTheCluster) {
       .device = {}};
   const Schedule schedule = schedule::lower(generate(Strategy::DataParallel, shape), {});
   // Four workers of server 0 and two of server 1: two rounds inside, one between the two servers in
-  // use, and all of it back.
+  // use, and the same back.
   EXPECT_EQ(simulate(schedule, costs).makespan_ns, 20 + 2 * (2 * 5 + 1 * 25));
 }
 
-TEST(Norm, AWorkerThatNeverComesIsADeadlock) {
+TEST(Norm, AWorkerThatNeverArrivesIsADeadlock) {
   const Schedule schedule = schedule::parse_schedule(
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
       "weights: flush\n# norm: yes\n"
@@ -180,11 +180,11 @@ TEST(Norm, AWorkerThatNeverComesIsADeadlock) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("worker 0 is at 0NORM0 and waits for all workers (1 of 2 are there)"));
+                HasSubstr("worker 0 is at 0NORM0 and waits for all workers (1 of 2 have arrived)"));
   }
 }
 
-TEST(Hosts, WorkersStandWhereTheScheduleNumbersThem) {
+TEST(WorkerOfReplica, WorkerNumbersAreThoseOfTheCluster) {
   const ScheduleShape shape{.replicas = {1, 1, 1, 1},
                             .micro_batches = 1,
                             .accumulate = 1,
@@ -206,7 +206,7 @@ TEST(Hosts, WorkersStandWhereTheScheduleNumbersThem) {
   EXPECT_THROW(simulate(schedule, costs), ConfigError);
 }
 
-TEST(Hosts, AWorkerSavesItsStagesTogether) {
+TEST(WorkerOfReplica, AWorkerSavesItsStagesTogether) {
   Costs costs = uniform_costs(4, 10, 7, 3);
   costs.latency_ns = 5;
   Options options;
@@ -214,7 +214,7 @@ TEST(Hosts, AWorkerSavesItsStagesTogether) {
   EXPECT_EQ(simulate(small_v(), costs, options).schedule_ns, 91 + 1'000);
 }
 
-TEST(Hosts, AStageOfAnotherWorkerIsRefused) {
+TEST(WorkerOfReplica, AStageOfAnotherWorkerIsRefused) {
   const Schedule schedule = schedule::parse_schedule(
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 1  accumulate: 1  "
       "weights: flush\n# lowered: yes\n"
@@ -223,7 +223,7 @@ TEST(Hosts, AStageOfAnotherWorkerIsRefused) {
   EXPECT_THROW(simulate(schedule, uniform_costs(2, 1, 1, 1)), ConfigError);
 }
 
-TEST(SplitBackward, StragglersAreSlowAtEverything) {
+TEST(SplitBackward, StragglersAreSlowInEveryAction) {
   Options options;
   options.stragglers = {.share = 1, .factor = 3};
   EXPECT_EQ(simulate(small_v(), uniform_costs(4, 10, 7, 3), options).makespan_ns,

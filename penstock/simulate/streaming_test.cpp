@@ -63,7 +63,7 @@ Case random_case(uint64_t seed) {
   return result;
 }
 
-/// Three levels of 4 workers, contended.
+/// Three levels of 4 workers, with contention.
 cluster::Cluster hierarchy() {
   return {.levels =
               {{.name = "a", .count = 4, .bandwidth_bytes_per_s = 4'000'000'000, .latency_ns = 1},
@@ -96,8 +96,8 @@ Result result_or_refusal(const Actions& actions, const Costs& costs, const Optio
   }
 }
 
-/// Ends of all actions where nothing is shared, by sweeping over the lists until nothing changes:
-/// slow, and nothing like the engine.
+/// Ends of all actions where no link is shared, by passes over the lists until nothing changes:
+/// slow, and independent of the engine.
 std::vector<std::vector<int64_t>> swept_ends(const Schedule& schedule, const Costs& costs) {
   using Key = std::tuple<bool, int32_t, int32_t, int64_t>;
   std::map<Key, int64_t> sent;
@@ -163,7 +163,7 @@ TEST(Streaming, EqualsTheScheduleInMemory) {
     }
     const Schedule full = lower(generate(test.kind, test.shape), test.links);
     const LazySchedule lazy(test.kind, test.shape, test.links);
-    std::string refusal;  // with a single credit some of these deadlock
+    std::string refusal;  // with only one credit some of these deadlock
     const Result expected = result_or_refusal(full, test.costs, options, refusal);
     std::string lazy_refusal;
     expect_equal(expected, result_or_refusal(lazy, test.costs, options, lazy_refusal));
@@ -186,7 +186,7 @@ TEST(Streaming, WithoutContentionEveryActionEndsWhenItsLastPredecessorAllows) {
   }
 }
 
-// Every kind, with whatever it can be combined with.
+// Every kind, in every combination that it supports.
 TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
   std::map<Strategy, int> runs;
   for (uint64_t seed = 0; seed < 600; ++seed) {
@@ -231,7 +231,7 @@ TEST(Streaming, ContentionNeverMakesASerialChainOfMessagesFaster) {
   }
 }
 
-TEST(Streaming, KeepsNoTimelineUnlessAsked) {
+TEST(Streaming, KeepsNoTimelineByDefault) {
   const Case test = random_case(7);
   const LazySchedule lazy(test.kind, test.shape, test.links);
   EXPECT_TRUE(simulate(lazy, test.costs, {}).timeline.workers.empty());
@@ -241,7 +241,7 @@ TEST(Streaming, KeepsNoTimelineUnlessAsked) {
   EXPECT_EQ(kept.timeline.idle_share(), kept.idle_share);
 }
 
-// 1F1B in steady state: (m + p - 1)(F + B) for p equal stages, however deep.
+// 1F1B in steady state: (m + p - 1)(F + B) for p equal stages, at any depth.
 TEST(Streaming, ADeepPipelineTakesItsClosedForm) {
   constexpr int kStages = 512;
   const ScheduleShape shape{.replicas = std::vector<int>(kStages, 1),
@@ -278,7 +278,7 @@ TEST(Streaming, ReportsProgressUpToTheEnd) {
   EXPECT_EQ(seen.back(), lazy.num_actions());
 }
 
-TEST(Streaming, RefusesWhatWouldNeverEndOrFit) {
+TEST(Streaming, RefusesSchedulesThatWouldNotEndOrNotFit) {
   const auto failure = [](const ScheduleShape& shape) -> std::string {
     Costs costs;
     costs.stages.assign(shape.replicas.size(), {});

@@ -42,8 +42,8 @@ Variation::Variation(const Options& options, int32_t num_workers)
     : seed_(derive_seed(options.seed, hash_name("compute"))), spread_(options.compute_spread) {
   const Stragglers& stragglers = options.stragglers;
   if (!(stragglers.share >= 0 && stragglers.share <= 1)) {
-    throw ConfigError(fmt::format("the share of stragglers must lie between 0 and 1, found {}",
-                                  stragglers.share));
+    throw ConfigError(
+        fmt::format("the share of stragglers must be between 0 and 1, found {}", stragglers.share));
   }
   if (!(stragglers.factor > 0 && stragglers.factor <= kLargestFactor)) {
     throw ConfigError(
@@ -51,7 +51,7 @@ Variation::Variation(const Options& options, int32_t num_workers)
                     kLargestFactor, stragglers.factor));
   }
   if (!(spread_ >= 0 && spread_ <= kLargestSpread)) {
-    throw ConfigError(fmt::format("the spread of compute times must lie between 0 and {}, found {}",
+    throw ConfigError(fmt::format("the spread of compute times must be between 0 and {}, found {}",
                                   kLargestSpread, spread_));
   }
   active_ = spread_ > 0 || (stragglers.share > 0 && stragglers.factor != 1);

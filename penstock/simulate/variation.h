@@ -1,4 +1,4 @@
-// How long each computation really takes when workers are not all alike; internal to the simulator.
+// How long each computation takes when workers differ; internal to the simulator.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 
 namespace penstock::simulate::detail {
 
-/// Depends on the seed, the worker and the action alone, not on the order in which the actions are
-/// met.
+/// Depends only on the seed, the worker and the action, not on the order in which the actions come.
 class Variation {
  public:
   /// Throws ConfigError for a share, factor or spread out of range.

@@ -1,6 +1,6 @@
 // Messages that wait for a wire of the network, in the order in which it will serve them; internal
-// to the simulator. Only the first of each wire is in the event queue, which so stays small however
-// long the queues before the wires are.
+// to the simulator. Only the first of each wire is in the event queue, so that queue stays small
+// even when many messages wait for the wires.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ class WaitingMessages {
   /// `network`: holds the end of each wire's queue.
   explicit WaitingMessages(Network& network) : network_(network) {}
 
-  /// The message's wire begins to serve it at `when_ns`, not before those that were added earlier.
-  /// Its event is put into the queue when it is the first of its wire.
+  /// The message's wire begins to serve it at `when_ns`, after those that were added earlier. Its
+  /// event goes into the queue when it is the first of its wire.
   void add(const Transit& message, int64_t when_ns, EventQueue& events) {
     const uint32_t slot = new_slot();
     slots_[slot] = {message, when_ns, kNone};
@@ -31,10 +31,11 @@ class WaitingMessages {
     last = slot;
   }
 
-  /// Begins to bring the message into the cache.
+  /// Prefetches the message into the cache.
   void prefetch(size_t slot) const { __builtin_prefetch(&slots_[slot]); }
 
-  /// The message whose event has come; the next one of its wire takes its place in the queue.
+  /// Takes out the message whose event has come; the next one of its wire takes its place in the
+  /// queue.
   Transit take(size_t slot, EventQueue& events) {
     const Transit message = slots_[slot].message;
     const uint32_t next = slots_[slot].next;

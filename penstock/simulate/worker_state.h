@@ -10,20 +10,20 @@
 
 namespace penstock::simulate::detail {
 
-/// Everything that an event needs of a worker lies together: on large clusters it has to come from
-/// far memory.
+/// Everything that an event needs of a worker is in one place, because on large clusters it is not
+/// in the cache.
 template <class Cursor>
 struct alignas(64) WorkerState {
   schedule::Action action;  ///< the one it is at, if `has_action`
   int64_t now_ns = 0;       ///< end of the last action
-  int64_t ready_ns = 0;     ///< a send may not begin before
+  int64_t ready_ns = 0;     ///< a send may not begin before this time
   /// Of the message it is at: twice the link's number, plus one for gradients.
   int32_t lane = 0;
   int32_t replica = 0;  ///< that receives it, and its worker
   int32_t receiver = 0;
   int32_t next_at_meeting = -1;
   bool has_action = false;
-  bool awaits = false;  ///< has found that the message is not there
+  bool awaits = false;  ///< waits for a message that has not arrived
   int64_t busy_ns = 0;
   MemoryMeter memory;
   Cursor cursor;
@@ -31,7 +31,7 @@ struct alignas(64) WorkerState {
   bool awaits_message(int32_t wanted_lane, MicroBatchId micro_batch) const {
     return awaits && lane == wanted_lane && action.micro_batch == micro_batch;
   }
-  /// Begins to bring it into the cache.
+  /// Prefetches it into the cache.
   void prefetch() const {
     constexpr size_t kCacheLine = 64;
     for (size_t offset = 0; offset < sizeof(*this); offset += kCacheLine) {
