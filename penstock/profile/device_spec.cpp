@@ -14,7 +14,7 @@ constexpr int64_t kGiga = 1'000'000'000;
 constexpr int64_t kMostProducts = int64_t{1} << 20;
 constexpr size_t kMostNameCharacters = 100;
 
-/// Peaks without the use of tensor cores: the profile is of single precision.
+/// Peaks without tensor cores: the profile is in single precision.
 DeviceSpec gpu(std::string name, int64_t gigaflops, int64_t gigabytes_per_s, int64_t gigabytes) {
   DeviceSpec device;
   device.name = std::move(name);

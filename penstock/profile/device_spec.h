@@ -1,4 +1,4 @@
-// Data sheets of devices, for estimating what operations cost on hardware that one does not have
+// Data sheets of devices, to estimate what operations cost on hardware that one does not have
 // (roofline.h).
 //
 //   DeviceSpec v100 = find_device("v100");          // built in
@@ -14,7 +14,7 @@
 
 namespace penstock::profile {
 
-/// Shares of the data sheet's peaks that well-kept kernels reach, in (0, 1].
+/// Shares of the data sheet's peaks that good kernels reach, in (0, 1].
 struct Efficiency {
   double memory = 0.8;         ///< of the bandwidth, by passes over a tensor
   double normalization = 0.7;  ///< of the bandwidth, by normalisations
@@ -32,7 +32,7 @@ struct DeviceSpec {
   int64_t launch_ns = 0;     ///< added to every kernel
   Efficiency efficiency = {};
   /// Convolutions whose outputs are sums of p products reach p / (p + this) of their efficiency:
-  /// gathering the windows pays off for long sums only.
+  /// gathering the windows is efficient only for long sums.
   int64_t half_speed_products = 256;
   /// Whether the convolution library multiplies in transformed tiles where that is faster
   /// (Winograd).
@@ -46,7 +46,7 @@ struct DeviceSpec {
 const std::vector<DeviceSpec>& builtin_devices();
 
 /// A built-in device by its name, or a file when `name` ends in ".toml" or has a '/'. Throws
-/// ConfigError naming the built-in ones, or as load_device.
+/// ConfigError naming the built-in ones, or like load_device().
 DeviceSpec find_device(const std::string& name);
 
 /// Throws ConfigError: no name, a peak below 1, negative memory or launch, an efficiency outside

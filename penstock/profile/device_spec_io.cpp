@@ -11,7 +11,7 @@ namespace penstock::profile {
 
 namespace {
 
-// A device file has a dozen keys.
+// A device file has about twelve keys.
 constexpr TomlBounds kBounds = {.what = "a device file", .most_bytes = 16384, .most_nesting = 500};
 
 Efficiency read_efficiency(const toml::table& table, std::string_view place) {

@@ -89,7 +89,7 @@ convolution = 0.45
   EXPECT_EQ(device, expected);
 }
 
-TEST(DeviceSpec, WhatIsLeftOutHasTheDefaults) {
+TEST(DeviceSpec, MissingKeysHaveTheirDefaults) {
   const DeviceSpec device = parse_device(kLeast, "d.toml");
   EXPECT_EQ(device.memory_bytes, 0);
   EXPECT_EQ(device.launch_ns, 0);

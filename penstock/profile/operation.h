@@ -1,5 +1,5 @@
-// What a layer computes, counted instead of measured: arithmetic and memory traffic, independent of
-// any device. Data only.
+// What a layer computes, as counts instead of measured times: arithmetic and memory traffic,
+// independent of any device. Data only.
 //
 //   Operation multiply{.kind = OperationKind::Matmul, .flops = 2 * m * n * k,
 //       .bytes = 4 * (m * k + k * n + m * n)};
@@ -24,12 +24,12 @@ struct Operation {
   OperationKind kind = OperationKind::Elementwise;
   int64_t flops = 0;
   int64_t bytes = 0;  ///< read and written, each tensor once per pass over it
-  /// Convolution: products that add up to one output, channels times window. 0 for windows of one
-  /// pixel: no neighbours to gather.
+  /// Convolution: products that are summed into one output, channels times window. 0 for windows of
+  /// one pixel: no neighbours to gather.
   int64_t products_per_output = 0;
   /// Convolution: the same result from transformed tiles (Winograd's F(4x4, 3x3) and F(4x4, 5x5)),
   /// where the shapes allow it: 36 or 64 products per 16 outputs and channel pair instead of 144 or
-  /// 400, for tensors that are written and read once more in transformed form. 0: not possible.
+  /// 400, while the tensors are written and read once more in transformed form. 0: not possible.
   int64_t transformed_flops = 0;
   int64_t transformed_bytes = 0;  ///< of the transformed tensors
 
@@ -40,7 +40,7 @@ struct Operation {
 struct LayerWork {
   std::vector<Operation> forward;
   std::vector<Operation> backward_weights;  ///< always done by a layer that has weights
-  std::vector<Operation> backward_inputs;   ///< done when what comes before needs a gradient
+  std::vector<Operation> backward_inputs;  ///< done when an earlier layer or input needs a gradient
   /// Allocated by forward and kept for backward, outputs included; views keep nothing.
   int64_t stash_bytes = 0;
 

@@ -107,7 +107,7 @@ LayerCost read_costs(std::string_view text, const Location& at) {
   return cost;
 }
 
-/// The description's leading word: "Conv2d(3, 64, ...)" is a "conv2d".
+/// The description's first word: "Conv2d(3, 64, ...)" is a "conv2d".
 std::string kind_of(std::string_view description) {
   std::string kind;
   for (const char c : description) {
@@ -120,7 +120,7 @@ std::string kind_of(std::string_view description) {
 
 Node read_node(std::string_view line, const Location& at) {
   const size_t id_end = line.find(kSeparator);
-  // The description may hold anything, the separator included.
+  // The description may contain any text, also the separator.
   const size_t costs = line.find(" -- forward_compute_time=");
   if (id_end == std::string_view::npos || costs == std::string_view::npos || costs <= id_end) {
     at.fail(fmt::format("expected 'id -- description -- forward_compute_time=..., ...', found {}",
@@ -199,8 +199,8 @@ auto order_of(std::string_view id) {
   return std::tuple(digits.size(), digits, id);
 }
 
-/// Positions of the nodes in the order of their ids, which is the order in which the profiled
-/// program made them; the file's is arbitrary.
+/// Positions of the nodes in the order of their ids: the order in which the profiled program made
+/// them. The order in the file is arbitrary.
 std::vector<size_t> in_id_order(const std::vector<Node>& nodes) {
   std::vector<size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -88,7 +88,7 @@ TEST(PipedreamGraph, AcceptsVariantsOfTheLayout) {
             plain);
 }
 
-TEST(PipedreamGraph, TakesTheKindFromTheLeadingWord) {
+TEST(PipedreamGraph, TakesTheKindFromTheFirstWord) {
   const auto kind = [](const std::string& description) {
     return parse_pipedream_graph(node("n", description), "g").graph.layers()[0].kind;
   };
@@ -107,7 +107,7 @@ TEST(PipedreamGraph, NumbersInputsByTheirIds) {
               ElementsAre(ValueRef::model_input(1), ValueRef::model_input(0)));
 }
 
-TEST(PipedreamGraph, NamesTheLineOfWhatItRefuses) {
+TEST(PipedreamGraph, ErrorsNameTheLine) {
   EXPECT_THAT(refusal(node("node1", "Input") + "rubbish\n"),
               AllOf(StartsWith("g.txt:2: "), HasSubstr("'rubbish'")));
   EXPECT_THAT(refusal(node("a", "X") + node("b", "X") + node("a", "X")),
@@ -120,7 +120,7 @@ TEST(PipedreamGraph, NamesTheLineOfWhatItRefuses) {
               AllOf(StartsWith("g.txt:3: "), HasSubstr("'a'")));
 }
 
-TEST(PipedreamGraph, RefusesNumbersThatAreNoTimesOrSizes) {
+TEST(PipedreamGraph, RefusesNumbersThatAreNotTimesOrSizes) {
   for (const char* number : {"nan", "inf", "-inf", "-1", "-0.5", "1e999", "1e18", "", "1.0x",
                              "0x10", "1,5", "[1; 2]", "--1", "+1"}) {
     EXPECT_THAT(refusal(node("a", "X", number)), StartsWith("g.txt:1: ")) << number;

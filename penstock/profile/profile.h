@@ -20,17 +20,19 @@ namespace penstock::profile {
 struct LayerCost {
   int64_t forward_ns = 0;   ///< mean of the samples
   int64_t backward_ns = 0;  ///< for weights and inputs together
-  /// The part of backward_ns for the weights alone (action W); 0 in all layers when not measured, 0
-  /// in one whose weights' gradients are made together with the inputs' (normalisation).
+  /// The part of backward_ns for only the weights (action W); 0 in all layers when not measured, 0
+  /// in a layer that computes the gradients of weights and inputs together (normalisation).
   int64_t backward_weight_ns = 0;
-  /// Adding these weights' gradients to those of earlier micro-batches, 0 when not measured.
+  /// Time to add the gradients of these weights to those of earlier micro-batches, 0 when not
+  /// measured.
   int64_t accumulate_ns = 0;
-  /// One optimiser step on this layer's weights, 0 when not measured.
+  /// Time of one optimiser step on this layer's weights, 0 when not measured.
   int64_t step_ns = 0;
   int64_t forward_spread_ns = 0;  ///< interquartile range of the samples
   int64_t backward_spread_ns = 0;
   std::vector<int64_t> output_bytes;  ///< one per output; gradients have the same sizes
-  /// All that the layer reads, weights that it shares with others (graph::WeightTie) included.
+  /// All weights that the layer reads, including those that it shares with others
+  /// (graph::WeightTie).
   int64_t weight_bytes = 0;
   /// Kept from forward to backward (outputs included), per micro-batch.
   int64_t stash_bytes = 0;
@@ -58,18 +60,18 @@ struct Profile {
 
 /// Sum of forward and backward of all layers, saturating.
 int64_t total_compute_ns(const Profile& profile);
-/// Weights of these layers together, each counted once however many of them share it, as the table
-/// of a profile shows them: a worker keeps a copy for every layer that reads it (docs/weights.md),
-/// that is the sum of weight_bytes. Saturates. O(layers * log ties).
+/// Bytes of the weights of these layers; a shared weight is counted once, as in the table of a
+/// profile. A worker keeps a copy for every layer that reads the weight (docs/weights.md), so it
+/// needs the sum of weight_bytes. Saturates. O(layers * log ties).
 int64_t weight_bytes_of(const Profile& profile, const std::vector<LayerId>& layers);
-/// Samples that count for throughput: batch_size, or 1 when it is unknown.
+/// Samples per micro-batch for throughput: batch_size, or 1 when it is unknown.
 int64_t samples_per_micro_batch(const Profile& profile);
 
 /// Throws ConfigError when costs and graph disagree, a time or size is negative, backward_weight_ns
 /// exceeds backward_ns, tied weights exceed the layer's, or there is no layer.
 void validate(const Profile& profile);
 
-/// Throws as validate: what is written can be read.
+/// Throws like validate(), so that every written profile can be read.
 std::string to_json(const Profile& profile);
 /// Throws ParseError naming place and key. Accepts documents of this and older versions
 /// (docs/formats.md).
@@ -82,7 +84,7 @@ Profile parse_profile(std::string_view json, std::string_view place);
 /// line.
 Profile parse_pipedream_graph(std::string_view text, std::string_view place);
 
-/// Either format, told apart by content.
+/// Reads either format, recognised by content.
 Profile load_profile(const std::filesystem::path& path);
 
 }  // namespace penstock::profile

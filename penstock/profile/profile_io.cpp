@@ -75,7 +75,7 @@ ValueRef read_value(const JsonReader& reader, const LayerPositions& positions, i
   if (source.starts_with('@')) {
     int input = -1;
     std::from_chars(source.data() + 1, source.data() + source.size(), input);
-    // Compared with its own spelling: "@01" or "@1x" is no input.
+    // Compared with the exact text: "@01" or "@1x" is not an input.
     if (input < 0 || input >= num_inputs || source != fmt::format("@{}", input)) {
       parts[0].fail(fmt::format("expected one of the model's {} inputs, found \"{}\"", num_inputs,
                                 source.substr(0, 60)));
@@ -162,7 +162,7 @@ void read_layers(const JsonReader& root, Profile& profile) {
   }
   profile.graph = ModelGraph::build(num_inputs, std::move(layers),
                                     read_values(root.at("outputs"), positions, num_inputs));
-  // The graph puts its layers into topological order; the costs follow.
+  // The graph puts its layers into topological order, and the costs get the same order.
   profile.costs.reserve(costs.size());
   for (const LayerNode& layer : profile.graph.layers())
     profile.costs.push_back(std::move(costs[static_cast<size_t>(positions.at(layer.name))]));

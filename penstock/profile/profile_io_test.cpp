@@ -54,7 +54,7 @@ Profile toy() {
   return profile;
 }
 
-/// kDocument with one piece replaced.
+/// kDocument with one part replaced.
 std::string with(const std::string& old_text, const std::string& new_text) {
   std::string text = kDocument;
   const size_t at = text.find(old_text);
@@ -70,7 +70,7 @@ TEST(ParseProfile, ReadsLayersInAnyOrderAndKeepsCostsWithThem) {
   EXPECT_EQ(parse_profile(kDocument, "p.json"), toy());
 }
 
-TEST(ParseProfile, FillsInWhatMayBeLeftOut) {
+TEST(ParseProfile, FillsInOptionalKeys) {
   const Profile profile =
       parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],
       "layers": [{"name": "a", "inputs": [["@0", 0]], "forward_ns": 1, "backward_ns": 2,
@@ -91,7 +91,7 @@ TEST(ParseProfile, NamesPlaceAndKey) {
               HasSubstr("two layers have the name \"b\""));
 }
 
-/// Three layers in a row, the last of which borrows the first one's weight.
+/// Three layers in a row; the last uses the weight of the first.
 Profile tied_profile() {
   Profile profile = toy();
   profile.graph = ModelGraph::build(1,
@@ -143,7 +143,7 @@ TEST(ParseProfile, RefusesTiesThatDoNotFit) {
   EXPECT_THAT(refusal(changed(ties, R"("ties": 3)")), HasSubstr("ties"));
 }
 
-TEST(ParseProfile, TheWeightsPartIsAtMostTheWhole) {
+TEST(ParseProfile, TheBackwardOfTheWeightsIsAtMostTheWholeBackward) {
   EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": 21")),
               HasSubstr("at most backward_ns, 20, found 21"));
   EXPECT_THAT(refusal(with("\"backward_weight_ns\": 15", "\"backward_weight_ns\": -1")),
@@ -171,7 +171,7 @@ TEST(ParseProfile, RefusesCyclesAndEmptyModels) {
               HasSubstr("no layer"));
 }
 
-TEST(ParseProfile, RefusesNumbersThatAreNoSizes) {
+TEST(ParseProfile, RefusesNumbersThatAreNotSizes) {
   for (const char* number : {"1.5", "-1", "1e3", "1e18", "9223372036854775808",
                              "18446744073709551616", "\"8\"", "null", "[8]", "true"}) {
     EXPECT_THAT(refusal(with("[8, 16]", "[" + std::string(number) + ", 16]")),

@@ -41,7 +41,7 @@ TEST(Profile, TotalComputeSaturates) {
   EXPECT_EQ(total_compute_ns(profile), INT64_MAX);
 }
 
-TEST(Profile, CountsTiedWeightsOnceAlsoBeyond64Bits) {
+TEST(Profile, CountsTiedWeightsOnceEvenBeyond64Bits) {
   Profile profile = two_layers();
   graph::LayerNode second{"fc2", "linear", {{LayerId{0}, 0}}, 1};
   second.ties = {{0, {LayerId{0}, 0}}};

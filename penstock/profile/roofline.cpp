@@ -14,7 +14,7 @@ constexpr double kTransformedLaunches = 3;
 
 constexpr double kNanosecondsPerSecond = 1e9;
 
-/// Of moving `bytes` at a share of the bandwidth.
+/// The time to move `bytes` at a share of the bandwidth.
 double memory_ns(double bytes, const DeviceSpec& device, double efficiency) {
   return bytes * kNanosecondsPerSecond /
          (static_cast<double>(device.bandwidth_bytes_per_s) * efficiency);
@@ -79,7 +79,7 @@ double exact_ns(const Operation& operation, const DeviceSpec& device) {
 
 }  // namespace
 
-// Rounded up, so that rounding never undercuts a roof.
+// Rounded up, so that no time is below a roof.
 int64_t operation_ns(const Operation& operation, const DeviceSpec& device) {
   return rounded_up(exact_ns(operation, device));
 }

@@ -10,7 +10,7 @@
 namespace penstock::profile {
 namespace {
 
-/// Peaks of 1 flop and 1 byte per nanosecond, reached in full.
+/// Peaks of 1 flop and 1 byte per nanosecond; kernels reach the full peak.
 DeviceSpec unit_device() {
   DeviceSpec device;
   device.name = "unit";
@@ -77,7 +77,7 @@ TEST(Roofline, TransformedTilesAreUsedWhereTheyAreFasterAndFit) {
       << "the transforms would cost more than they save";
 }
 
-TEST(Roofline, OperationsAfterEachOtherAddUp) {
+TEST(Roofline, TimesOfOperationsAreSummed) {
   DeviceSpec device = unit_device();
   device.launch_ns = 1;
   const std::vector<Operation> operations = {operation(OperationKind::Matmul, 10, 5),
@@ -86,7 +86,7 @@ TEST(Roofline, OperationsAfterEachOtherAddUp) {
   EXPECT_EQ(operations_ns({}, device), 0);
 }
 
-TEST(Roofline, AbsurdCountsSaturate) {
+TEST(Roofline, EnormousCountsSaturate) {
   DeviceSpec device = unit_device();
   device.flops_per_s = 1;
   device.bandwidth_bytes_per_s = 1;

@@ -21,7 +21,8 @@ constexpr std::optional<int64_t> checked_mul(int64_t a, int64_t b) {
   return result;
 }
 
-/// a + b clamped to the range of int64_t; for times and sizes where "enormous" is the right answer.
+/// a + b clamped to the range of int64_t; for times and sizes where the largest value is a good
+/// answer to an overflow.
 constexpr int64_t saturating_add(int64_t a, int64_t b) {
   if (const auto sum = checked_add(a, b)) return *sum;
   return a > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();

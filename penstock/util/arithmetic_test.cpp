@@ -17,7 +17,7 @@ TEST(CheckedArithmetic, GivesTheResultWhenItFits) {
   EXPECT_EQ(checked_add(kMax - 1, 1), kMax);
 }
 
-TEST(CommonMultiple, IsTheLeastUnlessThatIsTooLarge) {
+TEST(CommonMultiple, IsTheSmallestUnlessThatIsTooLarge) {
   EXPECT_EQ(common_multiple({}), 1);
   EXPECT_EQ(common_multiple({4, 6, 1}), 12);
   EXPECT_EQ(common_multiple({4, 6}, 12), 12);

@@ -1,4 +1,4 @@
-// PENSTOCK_CHECK(condition, values...) guards invariants of our own code. It throws InternalError
+// PENSTOCK_CHECK(condition, values...) checks invariants of our own code. It throws InternalError
 // with file, line, the condition and the values given. Never use it for input: input errors are
 // ConfigError or ParseError.
 //

@@ -1,4 +1,5 @@
-// The number of micro-batches after which all replicas of every stage have processed equally many.
+// The number of micro-batches after which all replicas of every stage have processed the same
+// number.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace penstock {
 
 /// The least common multiple of the counts, all at least 1; nothing when it is larger than `most`.
-/// 1 without counts.
+/// 1 if there are no counts.
 inline std::optional<int64_t> common_multiple(const std::vector<int>& counts,
                                               int64_t most = INT64_MAX) {
   int64_t multiple = 1;

@@ -46,7 +46,7 @@ class TransportError : public Error {
   using Error::Error;
 };
 
-/// A wait passed its deadline. The message holds the report of who waits for what.
+/// A wait passed its deadline. The message reports which worker waits for what.
 class TimeoutError : public Error {
  public:
   using Error::Error;

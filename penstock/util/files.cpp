@@ -65,7 +65,7 @@ fs::path temporary_name(const fs::path& path) {
 }
 
 /// Without this a crash of the machine could lose the rename although the file itself is on disk.
-/// Not every file system can do it.
+/// Not every file system supports it.
 void flush_folder(const fs::path& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.ok()) (void)::fsync(opened.get());
@@ -109,7 +109,7 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
     throw ConfigError(
         fmt::format("cannot write '{}': it is a directory, expected a file", path.string()));
   if (fs::exists(status) && !fs::is_regular_file(status)) return write_in_place(path, content);
-  // A symbolic link stays one: the file it names is replaced.
+  // A symbolic link stays a link: the file that it names is replaced.
   const fs::path resolved = fs::is_symlink(fs::symlink_status(path, ignored))
                                 ? fs::weakly_canonical(path, ignored)
                                 : path;

@@ -15,9 +15,9 @@ inline constexpr int64_t kMaxTextFileBytes = int64_t{1} << 30;
 /// or larger than `max_bytes`.
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = kMaxTextFileBytes);
 
-/// Writes to a temporary file beside `path`, flushes it to disk and renames it: readers see the old
-/// content or the new, never a part. Throws ConfigError if the folder is missing or not writable,
-/// RuntimeError if writing fails (disk full).
+/// Writes to a temporary file beside `path`, flushes it to disk and renames it: readers see the
+/// whole old content or the whole new content. Throws ConfigError if the folder is missing or not
+/// writable, RuntimeError if writing fails (disk full).
 void write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
 /// CRC-32 (IEEE 802.3, as zlib computes it) of the bytes, to notice damage.

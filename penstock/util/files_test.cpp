@@ -35,7 +35,7 @@ class Files : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Files, WhatIsWrittenIsReadBack) {
+TEST_F(Files, ReadsBackWhatWasWritten) {
   const std::string content("a\0b\xff\n", 5);
   write_file_atomic(folder_ / "x", content);
   EXPECT_EQ(read_file(folder_ / "x"), content);

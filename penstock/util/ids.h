@@ -1,5 +1,5 @@
-// Indices that cannot be mixed up: a StageId is not a WorkerId. Each is a plain integer underneath,
-// explicit to make and read, ordered, hashable and printable.
+// Indices that cannot be mixed up: a StageId is not a WorkerId. Each holds a plain integer, with
+// explicit conversions in both directions, and is ordered, hashable and printable.
 //
 //   StageId stage{2};  stages[stage.index()];  StageId next{stage.value + 1};
 #pragma once

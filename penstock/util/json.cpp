@@ -16,9 +16,9 @@ constexpr size_t kMaxDepth = 200;
 constexpr int64_t kMaxValues = 50'000'000;
 constexpr size_t kMaxShown = 60;
 
-/// Builds the document from the parser's events. The library's own builder looks every key up among
-/// the earlier ones, which is quadratic in the size of an object, and lets a second value of a key
-/// win silently.
+/// Builds the document from the parser's events. The library's own builder searches for every key
+/// among the earlier ones, which is quadratic in the size of an object, and silently lets a second
+/// value of a key replace the first.
 class DocumentBuilder : public nlohmann::json_sax<Json> {
  public:
   DocumentBuilder(std::string_view text, std::string_view place) : text_(text), place_(place) {}
@@ -77,7 +77,7 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // The address stays valid while the value is open: its siblings come later.
+  // The address stays valid while the value is open, because its siblings are added later.
   Json* put(Json value) {
     if (++count_ > kMaxValues)
       throw ParseError(place_, 0, fmt::format("more than {} values", kMaxValues));
@@ -105,7 +105,7 @@ class DocumentBuilder : public nlohmann::json_sax<Json> {
   int64_t count_ = 0;
 };
 
-/// A value as a message shows it: short, whatever its size.
+/// A value for a message, always short.
 std::string shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array";
@@ -121,7 +121,7 @@ void fail_syntax(std::string_view text, std::string_view place, size_t position,
                  std::string_view message) {
   const std::string_view before =
       text.substr(0, std::min(text.size(), position > 0 ? position - 1 : 0));
-  // The library's own mark, "[json.exception.parse_error.101] ", says nothing to a reader.
+  // The library's own mark, "[json.exception.parse_error.101] ", does not help a reader.
   if (const size_t mark_end = message.find("] "); mark_end != std::string_view::npos)
     message.remove_prefix(mark_end + 2);
   throw ParseError(place, 1 + std::count(before.begin(), before.end(), '\n'),
@@ -226,7 +226,7 @@ std::string JsonReader::text() const {
 void check_format(const JsonReader& root, std::string_view name, int64_t newest_version) {
   const std::string wanted = fmt::format("penstock-{}", name);
   if (!root.raw().is_object() || !root.has("format")) {
-    root.fail(fmt::format("expected an object with \"format\": \"{}\": this is no such document",
+    root.fail(fmt::format("expected an object with \"format\": \"{}\": this is not such a document",
                           wanted));
   }
   const JsonReader format = root.at("format");

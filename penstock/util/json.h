@@ -1,5 +1,5 @@
-// JSON in and out, with errors that name the place: "plan.json: stages[2].replicas: expected an
-// integer of at least 1, found \"x\"".
+// Reads and writes JSON, with errors that name the place: "plan.json: stages[2].replicas: expected
+// an integer of at least 1, found \"x\"".
 //
 //   const Json document = parse_json(text, "plan.json");
 //   JsonReader root(document, "plan.json");
@@ -19,7 +19,7 @@
 
 namespace penstock {
 
-/// Objects keep the order in which keys were added, so that files read well and diffs are small.
+/// Objects keep the order in which keys were added, so that files are readable and diffs are small.
 using Json = nlohmann::ordered_json;
 
 /// Parses a whole document. Throws ParseError(place, line, ...) on malformed text, nesting deeper
@@ -27,8 +27,8 @@ using Json = nlohmann::ordered_json;
 /// of double, or trailing bytes. O(size).
 Json parse_json(std::string_view text, std::string_view place);
 
-/// Throws ParseError for what the parser found wrong with `text` at byte `position` (counted from
-/// 1), with the line.
+/// Throws ParseError with the parser's error at byte `position` (counted from 1) of `text`, and its
+/// line.
 [[noreturn]] void fail_syntax(std::string_view text, std::string_view place, size_t position,
                               std::string_view message);
 
@@ -37,7 +37,7 @@ Json parse_json(std::string_view text, std::string_view place);
 std::string to_text(const Json& document);
 
 /// A typed, bounds-checked view of one value inside a document; does not own the document. Every
-/// accessor throws ParseError naming the place and the path when the value has another type or lies
+/// accessor throws ParseError naming the place and the path when the value has another type or is
 /// outside the range.
 class JsonReader {
  public:

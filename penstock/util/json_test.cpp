@@ -33,7 +33,7 @@ TEST(ParseJson, NamesPlaceAndLineOfMalformedText) {
   EXPECT_THAT(refusal("{} x"), StartsWith("doc.json:1: "));
 }
 
-TEST(ParseJson, RefusesTextThatIsNoDocument) {
+TEST(ParseJson, RefusesTextThatIsNotADocument) {
   for (const std::string& text :
        {std::string(), std::string("   \n"), std::string("\0\0\0", 3),
         std::string("\x89PNG\r\n\x1a\n"), std::string("{\"a\": NaN}"), std::string("[1e999]"),
@@ -43,7 +43,7 @@ TEST(ParseJson, RefusesTextThatIsNoDocument) {
   }
 }
 
-TEST(ParseJson, RefusesDeepNestingAndTakesWhatIsBelowTheLimit) {
+TEST(ParseJson, RefusesNestingBeyondTheLimit) {
   EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("nested deeper than 200"));
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
@@ -68,7 +68,7 @@ TEST(ParseJson, MessagesStayShort) {
   EXPECT_LT(refusal("[" + std::string(1'000'000, 'x')).size(), 400U);
 }
 
-TEST(ToText, EndsWithANewlineAndSurvivesBytesThatAreNotUtf8) {
+TEST(ToText, EndsWithANewlineAndReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(to_text(Json{{"a", 1}}), "{\n \"a\": 1\n}\n");
   EXPECT_THAT(to_text(Json{{"a", "x\xffy"}}), HasSubstr("x\xEF\xBF\xBDy"));
 }
@@ -103,7 +103,7 @@ TEST_F(Reader, FindsNothingWhereAKeyIsMissingOrNull) {
   EXPECT_EQ(root_.text_or("none", "y"), "y");
 }
 
-TEST_F(Reader, NamesPlacePathExpectationAndFinding) {
+TEST_F(Reader, ErrorsNamePlacePathAndTheExpectedAndFoundValue) {
   const auto replicas = [&] { root_.at("stages").elements()[1].at("replicas").integer(1); };
   EXPECT_EQ(message_of<ParseError>(replicas),
             "p.json: stages[1].replicas: expected an integer of at least 1, found \"two\"");

@@ -42,7 +42,7 @@ void log(LogLevel level, std::string_view message) {
     const MutexLock lock(slot.mutex);
     sink = slot.sink;
   }
-  // Called outside the lock, so that a sink may itself log or be replaced meanwhile.
+  // Called outside the lock, so that a sink may itself log or be replaced while it runs.
   if (sink) return (*sink)(level, message);
   const auto spdlog_level = level == LogLevel::Warning ? spdlog::level::warn : spdlog::level::info;
   stderr_logger().log(spdlog_level, spdlog::string_view_t(message.data(), message.size()));

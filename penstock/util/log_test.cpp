@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-/// Collects messages while it lives, then brings stderr back.
+/// Collects messages while it exists, then restores stderr.
 class Log : public ::testing::Test {
  protected:
   Log() {

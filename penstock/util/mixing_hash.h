@@ -1,6 +1,6 @@
-// A hash for tables whose keys others choose. std::hash leaves an integer as it is, and a table
-// takes it modulo its number of buckets: keys that are multiples of that number, which is no
-// secret, all land in one bucket, and each look-up walks over all of them.
+// A hash for tables whose keys come from input. std::hash returns an integer unchanged, and a table
+// takes it modulo its number of buckets. Anybody can know that number: keys that are multiples of
+// it all fall into one bucket, and each look-up walks over all of them.
 //
 //   std::unordered_map<uint64_t, size_t, MixingHash> table;
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-/// Scatters keys with any pattern (SplitMix64). It is no defence against keys computed to meet
-/// under this very mix.
+/// Distributes keys with any pattern (SplitMix64). It does not protect against keys that were
+/// computed to collide under this hash.
 struct MixingHash {
   size_t operator()(uint64_t key) const { return static_cast<size_t>(mix_seed(key)); }
 };

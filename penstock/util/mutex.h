@@ -1,6 +1,5 @@
-// A mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and touching one
-// without the lock is a compile-time warning under clang; under other compilers the annotations
-// vanish.
+// A mutex that clang's -Wthread-safety can check: members say GUARDED_BY(mutex_), and an access
+// without the lock is a compile-time warning under clang; other compilers ignore the annotations.
 //
 //   Mutex mutex_;
 //   int64_t started_ GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,4 @@
-// Text that may come from anywhere (layer names, notes, messages), made safe to print and cut to a
-// width.
+// Makes text from any source (layer names, notes, messages) safe to print and cuts it to a width.
 //
 //   printable("conv\x1b[31m1") == "conv?[31m1";
 //   shortened("a_long_layer_name", 10) == "a_lo..name";
@@ -12,8 +11,8 @@
 
 namespace penstock {
 
-/// The text with '?' for everything that could steer a terminal or is no UTF-8: control characters,
-/// marks that reverse the direction of writing, invalid bytes. O(size).
+/// The text with '?' for everything that could control a terminal or is not UTF-8: control
+/// characters, marks that reverse the direction of writing, invalid bytes. O(size).
 std::string printable(std::string_view text);
 
 /// printable(), and with the five special characters of XML and HTML as entities: safe between tags

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-TEST(Printable, KeepsUtf8AndReplacesWhatSteersATerminal) {
+TEST(Printable, KeepsUtf8AndReplacesWhatControlsATerminal) {
   EXPECT_EQ(printable("conv1 名前 é"), "conv1 名前 é");
   EXPECT_EQ(printable("a\x1b[31mb\x07\n"), "a?[31mb??");
   EXPECT_EQ(printable("\xc2\x9b"
@@ -34,7 +34,7 @@ TEST(Printable, ShortenedCutsWholeCharacters) {
   EXPECT_EQ(shortened("名前の長い層の名前", 10), "名前..名前");
 }
 
-RC_GTEST_PROP(Printable, ShortenedFitsWhateverTheBytes, (const std::string& text)) {
+RC_GTEST_PROP(Printable, ShortenedFitsForAnyBytes, (const std::string& text)) {
   const auto most = *rc::gen::inRange<size_t>(4, 40);
   const std::string result = shortened(text, most);
   RC_ASSERT(display_width(result) <= most);

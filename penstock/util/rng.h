@@ -1,5 +1,5 @@
-// Seeds and random numbers that are the same on every machine and every C++ library, so that runs
-// can be repeated.
+// Seeds and random numbers that are the same on every machine and in every C++ library, so that
+// runs can be repeated.
 //
 //   // independent of how the model is cut
 //   uint64_t seed = derive_seed(run_seed, layer, micro_batch);
@@ -27,7 +27,7 @@ constexpr uint64_t derive_seed(uint64_t seed, Parts... parts) {
   return seed;
 }
 
-/// A 64-bit hash of a name (FNV-1a), to derive seeds from names rather than positions.
+/// A 64-bit hash of a name (FNV-1a), to derive seeds from names instead of positions.
 constexpr uint64_t hash_name(std::string_view name) {
   uint64_t hash = 0xCBF29CE484222325ULL;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;

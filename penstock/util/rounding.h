@@ -1,5 +1,5 @@
-// Times and sizes from floating point back to integers, clamped to the range of int64_t: where
-// "enormous" is the right answer, its end is as good as any.
+// Converts times and sizes from floating point to integers, clamped to the range of int64_t: a
+// value beyond the range becomes the largest or smallest integer.
 //
 //   int64_t ns = nearest(1e9 * seconds);
 #pragma once
@@ -12,7 +12,7 @@ namespace penstock {
 
 namespace detail {
 
-/// Cuts off a fraction. Not a number counts as too large.
+/// Cuts off a fraction. NaN counts as too large.
 inline int64_t clamped(double value) {
   constexpr double kEnd = 0x1p63;
   if (!(value < kEnd)) return std::numeric_limits<int64_t>::max();

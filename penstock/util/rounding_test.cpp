@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 
-TEST(Rounding, NearestTakesHalvesAwayFromZero) {
+TEST(Rounding, NearestRoundsHalvesAwayFromZero) {
   EXPECT_EQ(nearest(2.5), 3);
   EXPECT_EQ(nearest(-2.5), -3);
   EXPECT_EQ(nearest(2.49), 2);
@@ -22,7 +22,7 @@ TEST(Rounding, UpAndDownGoToTheNextWholeNumber) {
   EXPECT_EQ(rounded_down(-2.9), -2);
 }
 
-TEST(Rounding, WhatIsTooLargeIsTheEndOfTheRange) {
+TEST(Rounding, TooLargeValuesBecomeTheEndOfTheRange) {
   for (const double value : {0x1p63, 1e300, HUGE_VAL, std::nan("")}) {
     EXPECT_EQ(nearest(value), kMost);
     EXPECT_EQ(rounded_up(value), kMost);

@@ -1,5 +1,5 @@
-// Reading of TOML files made by people: what is parsed is bounded, and every refusal has the line
-// and the key.
+// Reads TOML files that people write: the input size is bounded, and every error names the line and
+// the key.
 //
 //   const toml::table root = parse_toml(text, "c.toml", {.what = "a cluster file", .most_bytes =
 //       65536, .most_nesting = 2000});
@@ -22,26 +22,27 @@
 
 namespace penstock {
 
-/// The parser builds and destroys nested tables recursively, one call per dot or bracket, so what
-/// could nest is bounded together with the size.
+/// The parser builds and destroys nested tables recursively, one call per dot or bracket, so the
+/// possible nesting is bounded together with the size.
 struct TomlBounds {
   std::string_view what = "a file";
   size_t most_bytes = 0;
   int64_t most_nesting = 0;  ///< dots and opening brackets
 };
 
-/// Throws ParseError for text beyond the bounds and for what is no TOML.
+/// Throws ParseError for text beyond the bounds and for text that is not TOML.
 toml::table parse_toml(std::string_view text, std::string_view place, const TomlBounds& bounds);
 
-/// The table of [key], or nothing when the key is missing. Throws ParseError when it is no table.
+/// The table of [key], or nothing when the key is missing. Throws ParseError when it is not a
+/// table.
 const toml::table* toml_table_of(const toml::table& root, std::string_view key,
                                  std::string_view place);
 /// The tables of [[key]], none when the key is missing. Throws ParseError when it is anything else.
 std::vector<const toml::table*> toml_tables_of(const toml::table& root, std::string_view key,
                                                std::string_view place);
 
-/// `path` is the table's own name, empty for the whole file. Does not own the table. A key that is
-/// missing leaves the result as it was; everything else that is wrong throws ParseError.
+/// `path` is the table's own name, empty for the whole file. Does not own the table. A missing key
+/// leaves the result unchanged; every other error throws ParseError.
 class TomlTable {
  public:
   TomlTable(const toml::table& table, std::string_view place, std::string path)
@@ -62,8 +63,8 @@ class TomlTable {
     if (table_.contains(key)) check(key, [&] { result = parse(quantity(key)); });
   }
 
-  /// test(); what it objects to with a ConfigError is refused at the line of the key, or of the
-  /// table without that key.
+  /// Runs test() and turns its ConfigError into a ParseError at the line of the key, or of the
+  /// table if the key is missing.
   template <class Test>
   void check(std::string_view key, Test test) const {
     const toml::node* node = table_.get(key);

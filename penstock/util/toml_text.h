@@ -11,7 +11,7 @@ namespace penstock {
 /// `value` in quotes, in the largest unit that divides it; `units` ascend by factors of 1000.
 std::string toml_quantity(int64_t value, std::initializer_list<std::string_view> units);
 
-/// `text` in quotes, with what TOML wants escaped.
+/// `text` in quotes, escaped for TOML.
 std::string toml_string(std::string_view text);
 
 }  // namespace penstock

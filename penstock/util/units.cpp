@@ -81,8 +81,8 @@ struct Decimal {
   Wide scale = 1;
 };
 
-/// The number at the front of `text`, which loses it; nothing when there is none or it has more
-/// than 18 digits.
+/// Takes the number at the front of `text` off; nothing when there is none or it has more than 18
+/// digits.
 std::optional<Decimal> take_decimal(std::string_view& text) {
   Decimal number;
   int digits = 0;
@@ -132,7 +132,7 @@ int64_t parse_quantity(std::string_view text, std::span<const Unit> units,
   rest = trim(rest);
   for (const Unit& unit : units) {
     if (unit.name != rest) continue;
-    // At most 19 digits times 2^52: far from the end of 128 bits.
+    // At most 19 digits times 2^52: far below the limit of 128 bits.
     const Wide divisor = number->scale * static_cast<Wide>(unit.divisor);
     const Wide value =
         (number->digits * static_cast<Wide>(unit.multiplier) + divisor / 2) / divisor;

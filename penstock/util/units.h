@@ -1,4 +1,4 @@
-// Sizes, rates and times with units, as people write them and as reports show them. All results are
+// Sizes, rates and times with units, as users write them and as reports show them. All results are
 // integers in base units: bytes, bytes per second, nanoseconds.
 //
 //   parse_bytes("16GB") == 16'000'000'000;  parse_bytes("512MiB") == 536'870'912;
