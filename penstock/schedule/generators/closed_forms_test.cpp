@@ -110,8 +110,9 @@ TEST(ClosedForms, EqualThePeakOfMicroBatchesKept) {
         ASSERT_EQ(most, expected) << describe(c, {}) << ", worker " << w;
       }
     }
-    if (c.kind == Strategy::VHalf || c.kind == Strategy::VMin)
+    if (c.kind == Strategy::VHalf || c.kind == Strategy::VMin) {
       ASSERT_EQ(busiest, closed_stash(c, 0)) << describe(c, {});
+    }
   });
 }
 
@@ -128,7 +129,9 @@ TEST(ClosedForms, AreThoseOfTheTraitsWhereTheseAreExact) {
                                                       .micro_batches = c.m,
                                                       .slack = c.slack});
       ASSERT_LE(documented, bound) << describe(c, {}) << ", worker " << w;
-      if (c.m >= 2 * c.p + 1) ASSERT_EQ(documented, bound) << describe(c, {}) << ", worker " << w;
+      if (c.m >= 2 * c.p + 1) {
+        ASSERT_EQ(documented, bound) << describe(c, {}) << ", worker " << w;
+      }
     }
   });
 }
