@@ -330,8 +330,8 @@ class TraceReader : public nlohmann::json_sax<Json> {
   RawEvent event_;
   std::string key_name_;
   int depth_ = 0;
-  int events_depth_ =
-      0;  ///< of the array that holds the events; 0: not reached yet, -1: already read
+  /// Of the array that holds the events; 0: not reached yet, -1: already read.
+  int events_depth_ = 0;
   bool found_events_ = false;
   bool next_is_events_ = false;
   bool args_ = false;
