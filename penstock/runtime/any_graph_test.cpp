@@ -1,5 +1,6 @@
-// Any graph goes through the pipe: tensors without gradients, several tensors per edge, values for
-// near and far stages at once, mini-batches of changing size and shape, weights that stages share.
+// Any graph can be trained in a pipeline: tensors without gradients, several tensors per edge,
+// values for near and far stages at once, mini-batches of changing size and shape, weights that
+// stages share.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/model/loss.h"
@@ -69,8 +70,8 @@ void expect_bits_of_serial(const model::Model& model, Case setup) {
 TEST(AnyGraph, IntegersAndMasksTravelWithoutGradients) {
   model::ModelBuilder net("masked");
   const model::Value input = net.input({8});
-  // Which bucket each sample falls into, chosen in front and looked up far behind; a mask made of
-  // trained numbers; a float that needs no gradient.
+  // The bucket of each sample, computed in an early layer and used in a much later one; a mask made
+  // from trained numbers; a float that needs no gradient.
   const model::Value bucket = apply(net, {{}}, {input}, [](auto, auto x) {
                                 return model::Tensors{x[0].argmax(1)};
                               }).front();
@@ -194,12 +195,12 @@ model::Model tied_model() {
   return net.build(net.linear(x, {.features = 4, .name = "head"}));
 }
 
-TEST(AnyGraph, TiedWeightsAreTrainedOnTheSumOfTheirGradientsWhereverTheyLie) {
+TEST(AnyGraph, TiedWeightsAreTrainedOnTheSumOfTheirGradientsForAnyCut) {
   const model::Model model = tied_model();
   Case setup{.norm = true};
   setup.groups = 2;
   expect_bits_of_serial(model, setup);
-  // Without a norm one stage needs nobody to add its own copies up.
+  // Without a norm one stage sums its own copies alone.
   Case plain{.parts = 4, .samples = 12 * 3 + 5, .groups = 2};
   const Trained serial = train(model, plain);
   plain.kind = Strategy::GPipe;

@@ -1,4 +1,4 @@
-// Where workers get their micro-batches from.
+// The source of the workers' micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class BatchSource {
   virtual at::Tensor targets(MicroBatchId micro_batch) const = 0;
   virtual int64_t samples(MicroBatchId micro_batch) const = 0;
   virtual int64_t mini_batch_samples(MiniBatchId mini_batch) const = 0;
-  /// Seed of the micro-batch for random layers: the same whatever the schedule.
+  /// Seed of the micro-batch for random layers: the same under every schedule.
   virtual uint64_t seed(MicroBatchId micro_batch) const = 0;
 };
 

@@ -1,6 +1,6 @@
-// In flush mode losses, gradient norms and weights are bit for bit those of one worker that works
-// through the same micro-batches with the same gradient groups: for every cut, schedule,
-// replication and number of workers.
+// In flush mode losses, gradient norms and weights are bit for bit those of one worker that runs
+// the same micro-batches with the same gradient groups: for every cut, schedule, replication and
+// number of workers.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using plan::Strategy;
 
-/// Everything that might tell a cut apart: dropout, batch normalisation, residual and skip
+/// Everything that could make two cuts differ: dropout, batch normalisation, residual and skip
 /// connections, a layer with two outputs, a value that six layers read, several of them next to
 /// each other, and a layer that reads one value twice.
 model::Model winding_model() {
@@ -64,7 +64,7 @@ TEST(Bitwise, TheModelLearnsAndHasManyReaders) {
   EXPECT_LT(trained.losses.back(), 0.8 * trained.losses.front());
 }
 
-TEST(Bitwise, EveryKindOnItsUsualWorkers) {
+TEST(Bitwise, EveryKindWithItsDefaultPlacement) {
   struct Setup {
     Strategy kind;
     std::vector<int> replicas;
@@ -152,7 +152,7 @@ TEST(Bitwise, TheNormOfTheGradientAndClippingByIt) {
 }
 
 /// Any cut: layers in topological order get ascending stages, with jumps to later stages and back
-/// where no value forbids it.
+/// where the values allow it.
 std::vector<StageId> random_cut(const model::Model& model, int stages) {
   const graph::ModelGraph& graph = model.graph();
   const int n = graph.num_layers();
@@ -193,7 +193,7 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
       setup.replicas[static_cast<size_t>(s)] = *rc::gen::inRange(1, 3);
     setup.recompute.push_back(*rc::gen::inRange(0, 4) == 0);
   }
-  // Batch normalisation wants more than one number per channel: with one sample it has four.
+  // Batch normalisation needs more than one number per channel: with one sample it has four.
   setup.stage_of_layer = random_cut(model, stages);
   RC_LOG() << to_string(setup.kind) << " stages " << stages << " samples " << setup.samples
            << " parts " << setup.parts << '\n';

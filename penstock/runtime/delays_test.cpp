@@ -1,6 +1,6 @@
 // Asynchronous strategies equal a single-threaded reference that replays the same weight delays.
-// The reference knows nothing of schedules, stages or stores: it keeps every version of every
-// weight and looks the versions up by closed formulas.
+// The reference does not use schedules, stages or stores: it keeps every version of every weight
+// and finds the versions by closed formulas.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/model/loss.h"
@@ -160,7 +160,7 @@ TEST(Delays, LatestEqualsSerialReplay) {
       {stashed, newest});
 }
 
-TEST(Delays, LatestReallyDiffersFromStash) {
+TEST(Delays, LatestDiffersFromStash) {
   // If it did not, the test above would prove nothing.
   Case setup{.kind = Strategy::OneFOneB, .replicas = {1, 1, 1}, .policy = WeightPolicy::Latest};
   const Trained latest = train(skip_model(), setup);

@@ -1,4 +1,5 @@
-// Failures, deadlines and early stops: every worker ends, the first failure is told, nothing hangs.
+// Failures, deadlines and early stops: every worker ends, the first failure is reported, nothing
+// hangs.
 #include <thread>
 
 #include "penstock/runtime/test_support.h"
@@ -10,8 +11,8 @@ namespace {
 using plan::Strategy;
 using schedule::WeightPolicy;
 
-/// Passes its input through until call number `fail_at`; then it throws what `what` says, or
-/// sleeps.
+/// Passes its input through until call number `fail_at`; then it throws an error with the text
+/// `what`, or sleeps.
 class Trap : public model::Layer {
  public:
   enum class What { Throw, TorchError, Sleep };
@@ -77,14 +78,14 @@ TEST(Failure, ATorchErrorNamesTheLayer) {
   EXPECT_NE(message.find("F2@"), std::string::npos) << message;
 }
 
-TEST(Failure, AFailingReplicaWakesThoseWhoWaitForItsGradients) {
+TEST(Failure, AFailingReplicaWakesWorkersThatWaitForItsGradients) {
   EXPECT_NE(failure_of(trapped(Trap::What::Throw, 3),
                        {.kind = Strategy::DataParallel, .replicas = {4}, .parts = 4})
                 .find("trap sprung"),
             std::string::npos);
 }
 
-TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
+TEST(Failure, AMissedDeadlineReportsWhatEveryWorkerWaitsFor) {
   const std::string message = failure_of(trapped(Trap::What::Sleep, 4),
                                          {.kind = Strategy::ModelParallel, .replicas = {1, 1}},
                                          std::chrono::milliseconds(150));
@@ -94,7 +95,7 @@ TEST(Failure, ADeadlineTellsWhoWaitsForWhat) {
   EXPECT_NE(message.find("computes"), std::string::npos) << message;
 }
 
-TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
+TEST(Failure, AScheduleThatDoesNotFitIsRefusedBeforeTheRun) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
   const RandomBatches batches(24, 12, 1, 8, 4);
@@ -110,7 +111,7 @@ TEST(Failure, AnUnsuitableScheduleIsRefusedBeforeAnythingRuns) {
   EXPECT_THROW(pipeline.run(lower(compute, {{StageId{0}, StageId{1}}}), batches, options),
                ConfigError);
   EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches, {}), ConfigError);
-  // Clipping without NORM; stages on other workers; a message too many, one too few.
+  // Clipping without NORM; stages on other workers; one message too many, one too few.
   EXPECT_THROW(pipeline.run(lower(compute, pipeline.links()), batches,
                             {.learning_rate = options.learning_rate, .max_grad_norm = 1}),
                ConfigError);
@@ -151,7 +152,7 @@ TEST(Failure, AnImpossiblePipelineIsRefused) {
   EXPECT_THROW(Pipeline(model, cut(model, 1), {1, 1}, *optimizer, {}), ConfigError);
 }
 
-TEST(EarlyStop, FinishesWhatHasBegunAndLeavesOutTheRest) {
+TEST(EarlyStop, FinishesMiniBatchesThatHaveBegunAndLeavesOutTheRest) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});
   for (const Strategy kind : {Strategy::OneFOneB, Strategy::GPipe, Strategy::TwoBuffered}) {

@@ -40,7 +40,7 @@ int64_t GradientBuffer::next_present(const MiniBatch& mini_batch, int64_t group)
   if (group >= grouping_.groups) return -1;
   const int64_t size = mini_batch.end - mini_batch.first;
   if (size >= grouping_.groups) return group;
-  // A stretch [begin, begin + size) that may reach round the end to group 0.
+  // A range [begin, begin + size) that may wrap around to group 0.
   const int64_t begin = mini_batch.first % grouping_.groups;
   const int64_t to_end = grouping_.groups - begin;
   if (size > to_end && group < size - to_end) return group;
@@ -51,7 +51,7 @@ int64_t GradientBuffer::next_present(const MiniBatch& mini_batch, int64_t group)
 void GradientBuffer::fold(MiniBatch& mini_batch) {
   while (true) {
     const int64_t group = next_present(mini_batch, mini_batch.next_group);
-    // The group of another replica comes in between.
+    // A group of another replica is between them.
     if (group < 0 || group % grouping_.replicas != grouping_.replica) return;
     const auto found = mini_batch.groups.find(group);
     if (found == mini_batch.groups.end() || found->second.next < mini_batch.end) return;
@@ -82,7 +82,7 @@ void GradientBuffer::add(MicroBatchId micro_batch, model::Tensors gradients) {
     group.early.emplace(micro_batch.value, std::move(gradients));
     return;
   }
-  // The number of groups may be anything up to INT64_MAX.
+  // The number of groups may be as large as INT64_MAX.
   const auto advance = [&] { group.next = saturating_add(group.next, grouping_.groups); };
   add_all(group.sums, std::move(gradients));
   advance();

@@ -1,15 +1,14 @@
 // The gradients of one mini-batch on one replica of a stage, summed over its micro-batches in an
-// order that does not depend on the schedule nor, for equal `groups`, on the number of replicas.
+// order that does not depend on the schedule or, for equal `groups`, on the number of replicas.
 //
 // Micro-batch b belongs to group b mod G; replica k of r holds the groups k, k + r, ... (r divides
 // G), because micro-batch b runs on replica b mod r. Each group is summed over its micro-batches in
-// ascending order, then the groups' sums are added in ascending order, here or in SharedReduce. A
-// backward that comes before its turn waits with its gradients; generators run them in turn, so
-// that costs nothing there. Memory: one set of gradients for each group that the replica holds and
-// that has a micro-batch, except that a complete group is added to the groups before it as soon as
-// those are complete, too, and the replica holds them all. So a stage with one replica keeps one
-// set where no group has two micro-batches in a mini-batch, as long as they come in the order of
-// their groups.
+// ascending order, then the groups' sums are added in ascending order, here or in SharedReduce.
+// Gradients that come too early wait for their turn; generators run backwards in this order, so
+// nothing waits there. Memory: one set of gradients for each group that the replica holds and that
+// has a micro-batch. But a complete group is added to the groups before it as soon as those are
+// complete, too, if the replica holds them all. So a stage with one replica keeps one set where no
+// group has two micro-batches in a mini-batch, if they come in the order of their groups.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +22,11 @@
 
 namespace penstock::runtime {
 
-/// Which micro-batches come, and how they are grouped.
+/// Which micro-batches there are, and how they are grouped.
 struct Grouping {
   int64_t groups = 1;
   int64_t accumulate = 1;             ///< micro-batches per mini-batch
-  int64_t micro_batches = INT64_MAX;  ///< in all; the last mini-batch may be shorter
+  int64_t micro_batches = INT64_MAX;  ///< in total; the last mini-batch may be shorter
   int replica = 0;
   int replicas = 1;  ///< divides groups
 };
@@ -41,12 +40,13 @@ class GradientBuffer {
   /// Adds the gradients of one micro-batch, each once; undefined ones add nothing. Keeps
   /// references, copies nothing for the first micro-batch of a group.
   void add(MicroBatchId micro_batch, model::Tensors gradients);
-  /// The sums of the mini-batch, all of whose micro-batches on this replica have been added, to be
-  /// read only; it is forgotten. Groups that were added up already come as the lowest of them.
+  /// The sums of the mini-batch, read-only; the buffer then forgets the mini-batch. All its
+  /// micro-batches on this replica must have been added. Groups that were already summed are
+  /// returned as the lowest of them.
   Partials take(MiniBatchId mini_batch);
-  /// The same, contiguous and not shared with anybody, so that the caller may write to them.
+  /// The same, contiguous and not shared, so that the caller may write to them.
   Partials take_exclusive(MiniBatchId mini_batch);
-  /// Sets of gradients that are held, those that wait for their turn included.
+  /// Sets of gradients that are held, including those that wait for their turn.
   int64_t num_sets() const;
 
  private:
@@ -60,14 +60,14 @@ class GradientBuffer {
     int64_t end = 0;
     std::optional<GroupGradients> folded;  ///< the sum of the groups below `next_group`
     int64_t next_group = 0;
-    std::map<int64_t, Group> groups;  ///< the others that have come
+    std::map<int64_t, Group> groups;  ///< the other groups with gradients
   };
 
   MiniBatch& mini_batch_of(MicroBatchId micro_batch);
   /// The first micro-batch of the mini-batch that belongs to a group that has one.
   int64_t first_of(const MiniBatch& mini_batch, int64_t group) const;
-  /// The lowest group >= `group` with a micro-batch in the mini-batch, on whichever replica; -1 if
-  /// there is none. O(1).
+  /// The lowest group >= `group` with a micro-batch in the mini-batch, on any replica; -1 if there
+  /// is none. O(1).
   int64_t next_present(const MiniBatch& mini_batch, int64_t group) const;
   void fold(MiniBatch& mini_batch);
 
@@ -76,8 +76,8 @@ class GradientBuffer {
   std::map<MiniBatchId, MiniBatch> mini_batches_;
 };
 
-/// The groups' sums added up in ascending order; `count` undefined tensors if there is none. Writes
-/// over the first of them where it may.
+/// The sum of the groups' sums in ascending order; `count` undefined tensors if there is none.
+/// Overwrites the first of them where nobody else uses it.
 model::Tensors sum_of(Partials partials, size_t count);
 
 }  // namespace penstock::runtime

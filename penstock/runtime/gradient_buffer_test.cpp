@@ -1,4 +1,4 @@
-// The gradients of a mini-batch: one order of summation, whatever comes first, and no more sets
+// The gradients of a mini-batch: one order of summation for any order of arrival, and no more sets
 // than that order needs.
 #include "penstock/runtime/gradient_buffer.h"
 
@@ -65,8 +65,8 @@ TEST(GradientBufferTest, TheOrderOfArrivalDoesNotMatter) {
   EXPECT_NE(sum({0, 1, 2, 3, 4, 5}, 1), sum({0, 1, 2, 3, 4, 5}, 2));
 }
 
-/// The most sets held while the micro-batches of one replica come in order, mini-batch after
-/// mini-batch.
+/// The largest number of sets held while the micro-batches of one replica come in order, mini-batch
+/// after mini-batch.
 int64_t most_sets(const Grouping& grouping) {
   GradientBuffer buffer(1, grouping);
   int64_t most = 0;
@@ -97,8 +97,8 @@ TEST(GradientBufferTest, OtherwiseThereIsOneSetPerGroup) {
       1);
 }
 
-// What the planner and the simulator count.
-TEST(GradientBufferTest, KeepsNoMoreSetsThanArePlannedFor) {
+// The number of sets that the planner and the simulator assume.
+TEST(GradientBufferTest, KeepsNoMoreSetsThanPlanned) {
   for (const int replicas : {1, 2, 3, 5}) {
     for (const int64_t own : {1, 2, 4}) {
       for (int64_t accumulate = 1; accumulate <= 24; ++accumulate) {

@@ -25,7 +25,7 @@ bool is_separable(const Node& node) {
   return std::find(kSeparable.begin(), kSeparable.end(), name) != kSeparable.end();
 }
 
-/// What lies below a node.
+/// What is below a node.
 struct Reach {
   bool inputs = false;
   std::vector<size_t> weights;
@@ -43,7 +43,7 @@ class Walk {
     }
   }
 
-  /// Depth first without recursion: a layer may be a long loop.
+  /// Depth first without recursion, because a layer may be a long loop.
   void visit(const std::shared_ptr<Node>& root) {
     if (reach_.contains(root.get())) return;
     std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack = {{root, 0}};
@@ -60,8 +60,8 @@ class Walk {
     }
   }
 
-  /// A gradient that comes to a weight straight from the outputs is made with the inputs'; W could
-  /// not add to it.
+  /// A gradient that reaches a weight directly from the outputs is made in I; W could not add to
+  /// it.
   void count_direct(const Edge& root) {
     const Reach& reach = reach_.at(root.function.get());
     if (reach.inputs) return;
@@ -93,7 +93,7 @@ class Walk {
       }
     }
     if (reach.inputs) {
-      // The edges from here to what depends on weights alone are where W begins.
+      // W begins at the edges from here to nodes that depend only on weights.
       std::vector<size_t> weights;
       for (const Edge& edge : node->next_edges()) {
         if (!edge.function) continue;
@@ -111,7 +111,7 @@ class Walk {
   std::unordered_map<const Node*, Reach> reach_;
   /// Per weight: edges through which W could reach it.
   std::vector<int> uses_;
-  /// With the weights that are theirs alone.
+  /// With the weights that only they use.
   std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> above_inputs_;
 };
 

@@ -1,4 +1,4 @@
-// Finds out which part of a layer's backward pass can be put off (layer_tape.h). Internal to
+// Finds out which part of a layer's backward pass can be deferred (layer_tape.h). Internal to
 // runtime.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace penstock::runtime {
 
-/// An operation whose part for these weights can be run on its own, later.
+/// An operation whose part for these weights can run separately, later.
 struct Deferred {
   std::shared_ptr<torch::autograd::Node> operation;
   std::vector<size_t> weights;
@@ -18,14 +18,14 @@ struct Deferred {
 
 struct LayerSplit {
   std::vector<Deferred> deferred;
-  /// The operations above an input that are not deferred: once the inputs' gradients are made,
-  /// nobody runs them again.
+  /// The operations above an input that are not deferred: once the inputs' gradients are made, they
+  /// do not run again.
   std::vector<std::shared_ptr<torch::autograd::Node>> done;
 };
 
 /// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are
-/// ignored). The gradient of every weight that is not deferred has to be made together with the
-/// inputs'. O(nodes and edges of the layer's graph).
+/// ignored). The gradient of every weight that is not deferred must be made together with the
+/// inputs' gradients. O(nodes and edges of the layer's graph).
 LayerSplit split_layer(const std::vector<torch::autograd::Edge>& roots,
                        const std::vector<torch::autograd::Edge>& inputs,
                        const std::vector<torch::autograd::Edge>& weights);

@@ -17,8 +17,8 @@ using torch::autograd::Edge;
 
 namespace {
 
-/// Where a layer's graph begins. Unlike a leaf's accumulator it does not hold on to the tensor; the
-/// engine only ever stops here.
+/// The beginning of a layer's graph. Unlike a leaf's accumulator it does not keep the tensor; the
+/// engine only stops here.
 struct Entry final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
@@ -125,7 +125,7 @@ LayerTape::Gradients LayerTape::backward_inputs(Tensors outputs) {
   }
   Tensors made = run_engine(from.roots, from.gradients, /*keep_graph=*/!rest_.empty(), wanted);
   for (size_t i = 0; i < made.size(); ++i) *places[i] = std::move(made[i]);
-  // The engine had to keep the graph, and the operations that W runs keep what lies below them.
+  // The engine had to keep the graph, and the operations that W runs keep what is below them.
   if (!rest_.empty()) {
     for (const auto& operation : split.done) operation->release_variables();
   }

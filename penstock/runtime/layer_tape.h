@@ -1,18 +1,18 @@
-// The autograd graph of one layer, or of a chain of layers, and one micro-batch, cut off from those
-// of other layers. Its backward pass can be run in parts: first the gradients of the inputs (action
-// I), later those of the weights (action W), no operation twice.
+// The autograd graph of one layer, or of a chain of layers, and one micro-batch, separated from
+// those of other layers. Its backward pass can run in parts: first the gradients of the inputs
+// (action I), later those of the weights (action W). No operation runs twice.
 //
-// W does only what I did not: I takes down the gradient that enters each operation which has a
-// weight as its operand (a matrix product, a convolution), and W runs that operation alone, for the
-// weight alone. Autograd's engine asks an operation only for the gradients that are wanted, and for
-// the operations listed in layer_split.cpp the one and the other have no work in common. Weights of
-// other operations get their gradients in I and leave nothing to W: normalisation, whose input's
-// gradient needs the very sums that are the weights' gradients; and a weight that a layer uses
-// several times. Where no input needs a gradient (the first layer of the model) I does nothing and
-// W all.
+// W does only what I did not: I records the gradient that enters each operation with a weight as
+// its operand (a matrix product, a convolution), and W runs only that operation, only for the
+// weight. Autograd's engine asks an operation only for the gradients that are needed, and for the
+// operations listed in layer_split.cpp the gradients of input and weight share no work. Weights of
+// other operations get their gradients in I and leave nothing for W: normalisation, whose input's
+// gradient needs the sums that are the weights' gradients; and a weight that a layer uses several
+// times. Where no input needs a gradient (the first layer of the model) I does nothing and W does
+// everything.
 //
-// Only the ends of the graph are kept: its memory is what the operations themselves save, and after
-// I what those save that W runs.
+// Only the ends of the graph are kept: its memory is what the operations save; after I, only what
+// the operations of W save.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -38,12 +38,14 @@ class LayerTape {
   void leave(model::TensorSpan outputs);
 
   struct Gradients {
-    model::Tensors inputs;   ///< as entered; undefined where none was needed or none flows
-    model::Tensors weights;  ///< as given to use(); undefined where none flows (or W will make it)
+    model::Tensors inputs;  ///< as entered; undefined where none is needed or none arrives
+    /// As given to use(); undefined where none arrives (or W will make it).
+    model::Tensors weights;
   };
-  /// Both. `outputs`: the outputs' gradients, undefined where there is none.
+  /// The gradients of inputs and weights. `outputs`: the outputs' gradients, undefined where there
+  /// is none.
   Gradients backward(model::Tensors outputs);
-  /// The inputs' gradients, and those of the weights that cannot wait; keeps what
+  /// The inputs' gradients, and those of the weights that cannot be deferred; keeps what
   /// backward_weights() needs and drops the rest.
   Gradients backward_inputs(model::Tensors outputs);
   /// The gradients of the other weights; drops everything.

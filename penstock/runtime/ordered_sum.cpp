@@ -17,8 +17,8 @@ void add_gradient(at::Tensor& sum, at::Tensor part) {
   if (!part.defined()) return;
   const at::NoGradGuard no_grad;
   if (!sum.defined()) {
-    // The gradient of a linear layer comes as a view that keeps its base alive; without the view's
-    // bookkeeping it is seen to be ours alone.
+    // The gradient of a linear layer is a view that keeps its base alive; without the view's
+    // metadata one can see that the memory is exclusive.
     sum = part.variable_data();
   } else if (is_exclusive(sum)) {
     sum.add_(part);
@@ -44,7 +44,7 @@ void OrderedSum::put(size_t position, at::Tensor part) {
 }
 
 at::Tensor OrderedSum::take() {
-  PENSTOCK_CHECK(complete(), "a gradient is taken before all its parts are there:", next_, "of",
+  PENSTOCK_CHECK(complete(), "a gradient is taken before all its parts have arrived:", next_, "of",
                  count_);
   return std::move(sum_);
 }

@@ -1,5 +1,6 @@
-// Sums of gradients whose order does not depend on who was first: floating-point addition is not
-// associative, and results must not depend on how the model is cut, on the schedule or on timing.
+// Sums of gradients whose order does not depend on the order of arrival: floating-point addition is
+// not associative, and results must not depend on how the model is cut, on the schedule or on
+// timing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,16 +10,16 @@
 
 namespace penstock::runtime {
 
-/// Whether nobody else can see the tensor's memory, so that it may be written to. Autograd may hand
-/// out one tensor twice (the gradient of a + b is that of both).
+/// Whether nobody else can see the tensor's memory, so that one may write to it. Autograd may
+/// return one tensor twice (the gradient of a + b is that of a and of b).
 bool is_exclusive(const at::Tensor& tensor);
 
 /// sum += part, in place where the sum is exclusive; an undefined part adds nothing, an undefined
 /// sum becomes the part itself.
 void add_gradient(at::Tensor& sum, at::Tensor part);
 
-/// Parts 0, 1, ... count - 1, folded from the left in that order, in whatever order they come. A
-/// part that is early waits. Not thread-safe.
+/// Parts 0, 1, ... count - 1, summed from the left in that order, for any order of arrival. A part
+/// that comes early waits. Not thread-safe.
 class OrderedSum {
  public:
   explicit OrderedSum(size_t count = 0) : count_(count) {}

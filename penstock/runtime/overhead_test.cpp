@@ -1,5 +1,5 @@
-// What the executor itself costs: its actions with layers that do nothing. The times of this
-// machine are printed:
+// The time that the executor itself needs: its actions with layers that do nothing. This command
+// prints the times of this machine:
 //
 //   runtime_test --gtest_filter='Overhead.*'
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ class Nothing : public model::Layer {
   }
 };
 
-/// A weight that nobody multiplies with, so that gradients flow through all the layers.
+/// A weight that takes part in no product, so that gradients flow through all layers.
 class OneWeight : public model::Layer {
  public:
   std::string kind() const override { return "one_weight"; }
@@ -69,7 +69,7 @@ std::map<Op, int64_t> own_times(Strategy kind, int stages, int chunks) {
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   const RunOptions options{.learning_rate = [](int64_t) { return 0.1; },
                            .credits = verify::min_credits(schedule) + 4};
-  pipeline.run(schedule, batches, options);  // the first run pays for what is set up once
+  pipeline.run(schedule, batches, options);  // the first run includes one-time initialisation
   const RunResult result = pipeline.run(schedule, batches, options);
   std::map<Op, std::vector<int64_t>> times;
   for (const auto& worker : result.timeline.workers) {

@@ -1,4 +1,4 @@
-// The runtime's parts on their own: weight store, order of gradients, stage module.
+// Unit tests of the runtime's parts: weight store, order of gradients, stage module.
 #include "penstock/runtime/gradient_order.h"
 #include "penstock/runtime/ordered_sum.h"
 #include "penstock/runtime/stage_module.h"
@@ -38,7 +38,7 @@ TEST_F(WeightStoreTest, AReleasedLatestVersionIsUpdatedInPlace) {
   EXPECT_EQ(first(store, 1), 0.5f);
 }
 
-TEST_F(WeightStoreTest, MemoryOfDeadVersionsIsUsedAgain) {
+TEST_F(WeightStoreTest, MemoryOfDeadVersionsIsReused) {
   WeightStore store({at::ones({4})}, *sgd_);
   const void* oldest = store.at(WeightVersion{0})[0].data_ptr();
   store.step(gradient_, {.learning_rate = 0.5});
@@ -49,7 +49,7 @@ TEST_F(WeightStoreTest, MemoryOfDeadVersionsIsUsedAgain) {
   EXPECT_EQ(store.bytes(), bytes);
 }
 
-TEST_F(WeightStoreTest, MemoryThatSomebodyStillHoldsIsNotUsedAgain) {
+TEST_F(WeightStoreTest, MemoryThatIsStillReferencedIsNotReused) {
   WeightStore store({at::ones({4})}, *sgd_);
   const at::Tensor held = store.at(WeightVersion{0})[0].detach();
   store.step(gradient_, {.learning_rate = 0.5});
@@ -76,7 +76,7 @@ TEST_F(WeightStoreTest, UnknownAndReleasedVersionsAreInternalErrors) {
   EXPECT_THROW(store.release(WeightVersion{0}), InternalError);
 }
 
-TEST_F(WeightStoreTest, AnUndefinedGradientLeavesTheWeight) {
+TEST_F(WeightStoreTest, AnUndefinedGradientLeavesTheWeightUnchanged) {
   WeightStore store({at::ones({4})}, *sgd_);
   const model::Tensors none(1);
   store.step(none, {.learning_rate = 0.5});
@@ -85,7 +85,7 @@ TEST_F(WeightStoreTest, AnUndefinedGradientLeavesTheWeight) {
   EXPECT_EQ(first(store, 1), 1.0f);
 }
 
-TEST(OrderedSumTest, FoldsFromTheLeftWhateverComesFirst) {
+TEST(OrderedSumTest, SumsFromTheLeftForAnyOrderOfArrival) {
   const std::vector<float> values = {1.0f, 1e8f, -1e8f, 0.5f};
   const auto sum = [&](const std::vector<size_t>& order) {
     OrderedSum sum(values.size());
@@ -100,7 +100,7 @@ TEST(OrderedSumTest, FoldsFromTheLeftWhateverComesFirst) {
   EXPECT_THROW(incomplete.take(), InternalError);
 }
 
-TEST(GradientOrderTest, StagesAddUpOnlyWhatTheCanonicalSumBeginsWith) {
+TEST(GradientOrderTest, StagesSumOnlyTheBeginningOfTheCanonicalSum) {
   const std::vector<StageId> stages = {StageId{0}, StageId{0}, StageId{2}, StageId{1}, StageId{0},
                                        StageId{2}, StageId{2}, StageId{1}, StageId{1}};
   const auto ids = [](std::vector<int> layers) {

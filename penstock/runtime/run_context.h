@@ -1,4 +1,4 @@
-// What the workers of one rank know of the run that they are in. Internal to runtime.
+// What the workers of one rank know about the current run. Internal to runtime.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace penstock::runtime {
 
-/// Read by all workers, changed by nobody; what they share and change is behind the fabric.
+/// All workers read it and none changes it; state that workers share and change is behind the
+/// fabric.
 struct RunContext {
   RunContext(const schedule::Schedule& schedule, const BatchSource& source,
              const RunOptions& options, Fabric& fabric);

@@ -1,4 +1,4 @@
-// What a run of a pipeline is given and what it gives back.
+// The options of a run of a pipeline, and its result.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,16 @@ struct RunOptions {
   /// Learning rate of optimiser step `s` since the pipeline was made or loaded; required unless the
   /// schedule is forward-only. Called from worker threads.
   std::function<double(int64_t step)> learning_rate = {};
-  /// Gradients whose norm over the whole model is larger are scaled down to it; 0: no clipping.
-  /// Otherwise the schedule must have NORM (ScheduleShape::global_norm).
+  /// Gradients with a larger norm over the whole model are scaled down to this norm; 0: no
+  /// clipping. If it is not 0, the schedule must have NORM (ScheduleShape::global_norm).
   double max_grad_norm = 0;
-  /// Set to true from anywhere to end early: mini-batches that have begun are finished, later ones
-  /// are left out.
+  /// Set it to true from any thread to end early: workers finish mini-batches that have begun and
+  /// leave out later ones.
   const std::atomic<bool>* stop = nullptr;
   /// Called when all samples of a mini-batch have gone through the loss; on rank 0, from a worker
   /// thread, one call at a time. False ends the run early, as `stop` does.
   std::function<bool(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
-  /// Messages per channel before a send waits; at least what verify::min_credits() says for the
-  /// schedule.
+  /// Messages per channel before a send waits; at least verify::min_credits() of the schedule.
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.
   int64_t max_timeline_events = 1'000'000;

@@ -25,7 +25,7 @@ bool trains(const Schedule& schedule) {
 
 namespace {
 
-/// Messages along one link: those that the computations need less those that are there.
+/// Messages along one link: the number that the computations need minus the number in the schedule.
 struct Missing {
   int64_t values = 0;
   int64_t gradients = 0;

@@ -1,5 +1,5 @@
-// Whether a lowered schedule is one for this cut of this model. verify() proves a schedule sound in
-// itself; it does not know the model.
+// Whether a lowered schedule fits this cut of this model. verify() proves that a schedule is sound;
+// it does not know the model.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace penstock::runtime {
 
-/// Whether anything of the schedule makes gradients.
+/// Whether any action of the schedule makes gradients.
 bool trains(const schedule::Schedule& schedule);
 
-/// Every value that crosses from worker to worker needs its message and no other message may be
-/// there: otherwise a stage would compute without its inputs. Throws ConfigError naming the two
+/// Every value that goes from one worker to another needs its message, and no other message may
+/// exist: otherwise a stage would compute without its inputs. Throws ConfigError naming the two
 /// stages. O(actions * log stages).
 void check_messages(const schedule::Schedule& schedule,
                     const std::vector<schedule::StageLink>& links);

@@ -1,4 +1,4 @@
-// Split backward: I and W together do the very operations of B, none twice, and make the same
+// Split backward: I and W together run exactly the operations of B, none twice, and make the same
 // gradients bit for bit.
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -15,7 +15,7 @@
 namespace penstock::runtime::testing {
 namespace {
 
-/// Counts operators by name while it lives; a convolution's backward counts once per gradient that
+/// Counts operators by name while it exists; a convolution's backward counts once per gradient that
 /// it is asked for.
 class OperatorCount {
  public:
@@ -44,7 +44,7 @@ class OperatorCount {
         if (mask[i]) ++counts[name + parts[i]];
       }
     } else if (name == "aten::_slow_conv2d_backward") {
-      // One of the ways to do the above.
+      // An implementation of convolution_backward, which is counted above.
     } else if (name == "aten::mm" || name == "aten::bmm" || name == "aten::addmm" ||
                name.find("backward") != std::string::npos) {
       ++counts[name];
@@ -55,7 +55,7 @@ class OperatorCount {
   at::CallbackHandle handle_{};
 };
 
-/// The first stage, or the whole, of a model on its own.
+/// The first stage of a model, or the whole model, alone.
 struct Bench {
   explicit Bench(model::Model m, const std::vector<int>& stage_of = {}) : model(std::move(m)) {
     std::vector<StageId> stages;
@@ -225,18 +225,19 @@ TEST(Split, AnOperationInsideALayerIsNotRepeatedForTheWeightsBeforeIt) {
   Bench bench(composite(false));
   const auto [inputs, weights] = expect_same_work(bench);
   EXPECT_EQ(inputs.at("aten::mm"), 3);   // head, second, first
-  EXPECT_EQ(weights.at("aten::mm"), 4);  // and the linear layer in front
+  EXPECT_EQ(weights.at("aten::mm"), 4);  // and the linear layer before them
   EXPECT_FALSE(weights.contains("aten::tanh_backward"));
 }
 
-TEST(Split, AWeightThatALayerUsesTwiceIsDoneWithTheInputs) {
+TEST(Split, AWeightThatALayerUsesTwiceGetsItsGradientInI) {
   Bench bench(composite(true));
   const auto [inputs, weights] = expect_same_work(bench);
   EXPECT_EQ(inputs.at("aten::mm"), 5);
   EXPECT_EQ(weights.at("aten::mm"), 2);
 }
 
-/// Activations between two matrix products; remembers the memory of the first product's result.
+/// Activations between two matrix products; stores a reference to the memory of the first product's
+/// result.
 class Between : public model::Layer {
  public:
   std::string kind() const override { return "between"; }
@@ -251,7 +252,7 @@ class Between : public model::Layer {
                          const model::ForwardContext&) const override {
     const at::Tensor product = at::mm(x[0], w[0]);
     product_ = product.storage().getWeakStorageImpl();
-    // the sine's backward pass needs the product, the second one's does not
+    // the sine's backward pass needs the product; no later operation's backward pass does
     return {at::mm(at::exp(at::sin(product)), w[1])};
   }
   bool holds_product() const { return !product_->expired(); }
@@ -277,7 +278,7 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   expect_equal(tape.backward_weights(), bench.gradients(false));
 }
 
-/// Gives out its input, a weight and a constant as they are.
+/// Returns its input, a weight and a constant unchanged.
 class PassOn : public model::Layer {
  public:
   std::string kind() const override { return "pass_on"; }
@@ -294,14 +295,14 @@ class PassOn : public model::Layer {
   }
 };
 
-TEST(Split, ALayerMayGiveOutItsInputAndItsWeight) {
+TEST(Split, ALayerMayReturnItsInputAndItsWeight) {
   model::ModelBuilder net("pass_on");
   const model::Value x = net.tanh(net.linear(net.input({8}), {.features = 8}));
   const auto passed = net.apply(std::make_shared<PassOn>(), {x}, "pass");
   Bench bench(net.build(
       net.linear(net.concat({net.add(passed[0], passed[1]), passed[2]}), {.features = 3})));
   expect_same_work(bench);
-  // Against one graph for everything.
+  // Compared with one graph for the whole model.
   const at::AutoGradMode with_graph(true);
   const model::Tensors outputs = bench.module->forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
@@ -310,7 +311,7 @@ TEST(Split, ALayerMayGiveOutItsInputAndItsWeight) {
   expect_equal(bench.gradients(true), torch::autograd::grad({loss}, bench.weights));
 }
 
-/// Its output is a weight itself, in the middle of a chain of layers.
+/// Its output is a weight, in the middle of a chain of layers.
 class GivesWeight : public model::Layer {
  public:
   std::string kind() const override { return "gives_weight"; }

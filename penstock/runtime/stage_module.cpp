@@ -103,8 +103,7 @@ void StageModule::lay_out_values() {
   }
   for (const ValueRef value : outputs_) output_slots_.push_back(slot_of.at(value));
 
-  // A value that nobody reads any more is dropped at once, as it would be in a hand-written forward
-  // function.
+  // A value that nobody reads any more is dropped at once, as in a hand-written forward function.
   std::vector<bool> last_use_seen(num_slots_, false);
   for (const size_t slot : output_slots_) last_use_seen[slot] = true;
   for (size_t i = places_.size(); i-- > 0;) {
@@ -120,7 +119,7 @@ void StageModule::order_gradients(const std::vector<StageId>& stage_of_layer) {
   const graph::ModelGraph& graph = model_->graph();
   // of the values that the stage reads or makes
   std::map<ValueRef, std::vector<LayerId>> consumers;
-  // per layer: a weight takes part in making its outputs
+  // per layer: its outputs depend on a weight
   std::vector<bool> from_weights;
   for (int l = 0; l < graph.num_layers(); ++l) {
     const graph::LayerNode& node = graph.layer(LayerId{l});

@@ -17,16 +17,16 @@ using model::Tensors;
 using model::TensorSpan;
 
 /// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its
-/// place in the stage's table of values, `position` the part's turn in the sum. A value made
-/// elsewhere: `slot` is its place in inputs(), `part` which of the parts that the stage sends for
-/// it, `position` the turn in that part.
+/// place in the stage's table of values, `position` the part's position in the sum. A value made
+/// elsewhere: `slot` is its place in inputs(), `part` says which of the parts that the stage sends
+/// for it, `position` is the position in that part.
 struct GradientPlace {
   size_t slot = 0;
   size_t position = 0;
   size_t part = 0;
 };
 
-/// How one layer of a stage fits in. Values live in one flat table: the stage's inputs, then every
+/// The place of one layer in a stage. Values are in one flat table: the stage's inputs, then every
 /// layer's outputs.
 struct LayerPlace {
   /// Distinct values that the layer reads: positions in the table.
@@ -37,8 +37,8 @@ struct LayerPlace {
   size_t first_output = 0;                     ///< in the table
   size_t num_outputs = 1;
   /// The layer of the stage (position in layers()) at the end of the chain that this one belongs
-  /// to: a layer whose only output is read by one layer of the stage and nobody else belongs to its
-  /// reader's chain. No gradient is added up inside a chain.
+  /// to: a layer belongs to its reader's chain if it has one output and only one layer, of the same
+  /// stage, reads it. No gradients are summed inside a chain.
   size_t chain_end = 0;
 };
 
@@ -85,8 +85,7 @@ class StageModule {
   /// Per value of inputs(), for each part of its gradient that the stage sends: how many of its
   /// layers add to it. Empty for model inputs.
   const std::vector<size_t>& parts_sent(size_t input) const { return parts_sent_[input]; }
-  /// Whether a weight takes part in making the value; if not, nobody wants its gradient. Model
-  /// inputs: no.
+  /// Whether the value depends on a weight; if not, nobody needs its gradient. Model inputs: no.
   bool input_needs_gradient(size_t input) const { return input_needs_gradient_[input]; }
   /// What stage `from`, which reads our outputs, sends back: value by value as outputs_to(from),
   /// the parts of each in the order of its sum.
@@ -97,11 +96,11 @@ class StageModule {
   /// One layer's forward pass. Throws RuntimeError naming the layer when an operator fails.
   Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
                         TensorSpan arguments, const model::ForwardContext& context) const;
-  /// The values of outputs() out of the table.
+  /// The values of outputs(), from the table.
   Tensors outputs_of(TensorSpan values) const;
   /// outputs(), each [batch, ...]; under autograd they get one graph from the weights and inputs.
-  /// `context.seed` is that of the micro-batch; each layer gets one derived from it and its name.
-  /// Throws RuntimeError naming the layer when an operator fails.
+  /// `context.seed` is that of the micro-batch; each layer gets a seed derived from it and the
+  /// layer's name. Throws RuntimeError naming the layer when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
                   const model::ForwardContext& context) const;
 

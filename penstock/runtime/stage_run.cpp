@@ -19,7 +19,7 @@ namespace {
 Grouping grouping_of(const Replica& replica, const RunContext& run) {
   const schedule::ScheduleShape& shape = run.schedule.shape;
   const int replicas = run.table.replicas(replica.module->stage());
-  // Other policies promise no bits: no more groups than there must be.
+  // Other policies do not promise equal bits: use the minimum number of groups.
   return {.groups = shape.policy == schedule::WeightPolicy::Flush ? run.gradient_groups : replicas,
           .accumulate = shape.accumulate,
           .micro_batches = shape.micro_batches,
@@ -78,7 +78,7 @@ model::Tensors StageRun::give_outputs(MicroBatchId micro_batch, StageId to) {
 void StageRun::take_gradients(MicroBatchId micro_batch, StageId from, model::Tensors parts) {
   InFlight& record = in_flight(micro_batch);
   PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch,
-                 "come twice");
+                 "arrive twice");
   record.gradients.receive(from, std::move(parts));
   --record.missing_gradients;
 }
@@ -123,13 +123,13 @@ model::LossResult StageRun::loss_without_tape(const Action& action, const InFlig
 
 void StageRun::forward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "has not all inputs of micro-batch",
+  PENSTOCK_CHECK(record.missing_inputs == 0, "stage", stage(), "lacks inputs of micro-batch",
                  action.micro_batch);
   load_batch(action.micro_batch, record);
   model::LossResult loss;
   if (run_.training) {
-    // The backward of an earlier micro-batch may still need the buffers as they were: like weights,
-    // they are replaced, not overwritten.
+    // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
+    // replaced, not overwritten.
     const at::NoGradGuard no_grad;
     if (recomputes_) record.buffers = replica_.buffers;
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
@@ -161,7 +161,7 @@ void StageRun::recompute(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage",
                  stage(), "micro-batch", action.micro_batch);
-  // The replica's own buffers have seen this micro-batch already, and later ones.
+  // The replica's own buffers already include this micro-batch and later ones.
   model::Tensors buffers = std::move(record.buffers);
   for (at::Tensor& buffer : buffers) buffer = buffer.clone();
   record.buffers.clear();
@@ -235,7 +235,7 @@ void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
   const std::vector<size_t>& offsets = module().weight_offsets();
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
     for (size_t w = offsets[i]; w < offsets[i + 1]; ++w) {
-      // The replicas have the same gradients and share the work.
+      // The replicas have the same gradients and divide the work.
       if (w % replicas != static_cast<size_t>(replica_.replica) || !replica_.ties->counts[w])
         continue;
       share.squares.push_back(

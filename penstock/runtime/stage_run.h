@@ -1,6 +1,6 @@
 // One replica of one stage during one run: what a worker does for each of the stages that it holds.
-// Computation and gradients only; the worker moves the tensors (stage_worker.h). Internal to
-// runtime; read it beside schedule/action.h, whose pseudo-code it carries out.
+// Only computation and gradients; the worker moves the tensors (stage_worker.h). Internal to
+// runtime. It implements the pseudo-code of schedule/action.h; read both together.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@
 
 namespace penstock::runtime {
 
-/// State that lives as long as the pipeline: the replica's own weights and buffers.
+/// State that exists as long as the pipeline: the replica's own weights and buffers.
 struct Replica {
   WorkerId worker;
   int replica = 0;
@@ -36,7 +36,7 @@ class StageRun {
   const StageModule& module() const { return *replica_.module; }
   int replica() const { return replica_.replica; }
 
-  // Tensors come and go. Each call once per micro-batch and peer.
+  // Tensors that arrive or leave. Each call once per micro-batch and peer.
   void take_inputs(MicroBatchId micro_batch, StageId from, model::Tensors values);
   /// After F.
   model::Tensors give_outputs(MicroBatchId micro_batch, StageId to);
@@ -55,7 +55,7 @@ class StageRun {
   void free_weights(const schedule::Action& action) { replica_.weights.release(action.version); }
 
   // The stage's part of NORM.
-  /// Adds its tied gradients and its squares to the worker's share.
+  /// Adds its tied gradients and its squares to the worker's part.
   void contribute(MiniBatchId mini_batch, NormShare& share);
   void take_tied_sums(const NormTotals& totals);
   /// Multiplies the gradients of the next step by this.
@@ -68,13 +68,13 @@ class StageRun {
   struct InFlight {
     explicit InFlight(const StageModule& module)
         : inputs(module.inputs().size()), gradients(module) {}
-    model::Tensors inputs;          ///< until F; where the stage recomputes until R
-    model::Tensors buffers;         ///< as F found them, until R; only where the stage recomputes
-    model::Tensors outputs;         ///< plain tensors, until all readers have them
+    model::Tensors inputs;   ///< until F; where the stage recomputes until R
+    model::Tensors buffers;  ///< as they were before F, until R; only where the stage recomputes
+    model::Tensors outputs;  ///< plain tensors, until all readers have them
     std::optional<StageTape> tape;  ///< from F, or R, to B or W
     ValueGradients gradients;
-    size_t missing_inputs = 0;     ///< stages whose outputs have not come
-    size_t missing_gradients = 0;  ///< stages whose gradients have not come
+    size_t missing_inputs = 0;     ///< stages whose outputs have not arrived
+    size_t missing_gradients = 0;  ///< stages whose gradients have not arrived
     size_t outputs_to_give = 0;
     size_t gradients_to_give = 0;
     bool done = false;  ///< nothing more will be computed

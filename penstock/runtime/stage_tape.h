@@ -1,9 +1,9 @@
-// The forward pass of one stage for one micro-batch, and its backward pass in one go (B) or in two
-// (I, W). The gradients are the same bit for bit, and the same for every cut of the model into
-// stages, because autograd never adds up parts of a value's gradient from several layers: the graph
-// is cut there (layer_tape.h). For I and W it is cut between any two layers, so that nothing but
-// the operands of W lives on after I; for B chains of layers stay whole (LayerPlace::chain_end),
-// which saves calls of the engine.
+// The forward pass of one stage for one micro-batch, and its backward pass in one part (B) or in
+// two (I, W). The gradients are bit for bit the same, and the same for every cut of the model into
+// stages, because autograd never sums parts of a value's gradient from several layers: the graph is
+// cut there (layer_tape.h). For I and W it is cut between any two layers, so that only the operands
+// of W remain after I; for B chains of layers are not cut (LayerPlace::chain_end), which saves
+// calls of the engine.
 #pragma once
 
 #include <vector>
@@ -31,7 +31,7 @@ class StageTape {
   /// B: takes the gradients of the values out of `values` and adds those of the layers' inputs.
   /// Returns those of the stage's weights.
   Tensors backward(ValueGradients& values);
-  /// I: the same, but all that can wait is left for W.
+  /// I: the same, but all work that can be deferred is left for W.
   void backward_inputs(ValueGradients& values);
   /// W: the gradients of the stage's weights.
   Tensors backward_weights();
@@ -51,7 +51,7 @@ class StageTape {
 
   const StageModule* module_;
   bool cut_everywhere_;
-  /// By the position of their last layer; those of other layers are empty.
+  /// Segments by the position of their last layer; entries of other layers are empty.
   std::vector<Segment> segments_;
   LayerTape loss_tape_;
   at::Tensor loss_gradient_;  ///< one, if there is a loss

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Another worker has failed: leave quietly.
+/// Another worker has failed: end without an error of our own.
 struct Aborted {};
 
 int64_t ns_between(Clock::time_point from, Clock::time_point to) {
@@ -51,8 +51,8 @@ void StageWorker::run() noexcept {
                        what);
   };
   try {
-    // libtorch initialises each thread lazily, and would undo the next line at the first parallel
-    // loop
+    // libtorch initialises each thread lazily, at the first parallel loop, and would undo the next
+    // line
     at::get_num_threads();
     at::set_num_threads(options_.threads);
     const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];

@@ -12,7 +12,7 @@ namespace penstock::runtime {
 
 struct WorkerOptions {
   int threads = 1;                              ///< intra-op threads
-  std::chrono::milliseconds deadline{300'000};  ///< for every single wait
+  std::chrono::milliseconds deadline{300'000};  ///< for each wait
 };
 
 /// One run of one worker; lives in that worker's thread.
@@ -22,7 +22,7 @@ class StageWorker {
   StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
               const WorkerOptions& options);
 
-  /// Carries out the whole list. Failures go to the fabric; never throws.
+  /// Runs the whole list. Failures go to the fabric; never throws.
   void run() noexcept;
 
   WorkerId id() const { return worker_; }
@@ -36,13 +36,13 @@ class StageWorker {
   void send(const schedule::Action& action);
   void receive(const schedule::Action& action);
   void norm(const schedule::Action& action);
-  /// Stages of this worker find each other's tensors without messages.
+  /// Stages of this worker exchange tensors without messages.
   void hand_over_outputs(const schedule::Action& action, StageRun& from);
   void hand_over_gradients(const schedule::Action& action, StageRun& from);
 
   StageRun& stage(StageId id);
-  /// Runs a blocking call of the fabric, books its waiting time, and turns its result into an
-  /// exception where it must.
+  /// Runs a blocking call of the fabric, records its waiting time, and turns a failed result into
+  /// an exception.
   template <class Call>
   void wait(const schedule::Action& action, Call&& call);
 

@@ -59,7 +59,7 @@ TEST(Synchronous, ReplicatedStagesEqualSerial) {
 }
 
 TEST(Synchronous, PartialLastMiniBatchEqualsSerial) {
-  // 7 samples are left over: fewer micro-batches than usual, some replicas get none.
+  // 7 samples remain: fewer micro-batches than in a full mini-batch, so some replicas get none.
   for (const int64_t samples : {12 * 5 + 7, 12 * 5 + 1, 5}) {
     SCOPED_TRACE(samples);
     expect_equals_serial(skip_model(), {.kind = Strategy::OneFOneBFlush,
@@ -130,7 +130,7 @@ TEST(Synchronous, RecomputationUpdatesRunningStatisticsOnce) {
   EXPECT_GE(buffers, 2U);
 }
 
-/// Scales by how often it has run: its output in training depends on a buffer.
+/// Scales by the number of its runs: its output in training depends on a buffer.
 class Counting : public model::Layer {
  public:
   std::string kind() const override { return "counting"; }

@@ -83,7 +83,7 @@ inline model::Model skip_model(double dropout = 0) {
   return net.build(net.linear(x, {.features = 4, .name = "fc6"}));
 }
 
-/// Cuts the layers, in topological order, into `stages` nearly equal runs.
+/// Cuts the layers, in topological order, into `stages` ranges of nearly equal length.
 inline std::vector<StageId> cut(const model::Model& model, int stages) {
   std::vector<StageId> result;
   const int n = model.graph().num_layers();
@@ -112,7 +112,7 @@ struct Case {
   model::OptimizerSpec optimizer = momentum_sgd();
   double learning_rate = 0.05;
   std::vector<bool> recompute = {};
-  int chunks = 0;      ///< stages per worker where the kind puts several on one; 0: its own number
+  int chunks = 0;  ///< stages per worker where the kind puts several on one; 0: the kind's default
   int64_t slack = 0;   ///< eager-1f1b
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
   bool norm = false;

@@ -1,6 +1,6 @@
 // The gradients of the values of one micro-batch in one stage, on their way from the layers that
-// read a value to the one that made it. Every sum is made in the canonical order
-// (gradient_order.h), whoever comes first.
+// read a value to the layer that made it. Every sum has the canonical order (gradient_order.h), for
+// any order of arrival.
 #pragma once
 
 #include <vector>
@@ -15,14 +15,15 @@ class ValueGradients {
  public:
   explicit ValueGradients(const StageModule& module);
 
-  /// What a layer of this stage, or the loss, adds to a value's gradient; undefined: nothing.
+  /// Adds the part of a layer of this stage, or of the loss, to a value's gradient; undefined:
+  /// nothing.
   void add(const GradientPlace& place, at::Tensor part);
-  /// What message() of stage `from`, which reads our outputs, made.
+  /// Adds what message() made in stage `from`, which reads our outputs.
   void receive(StageId from, Tensors parts);
   /// The gradient of a value that is made here.
   at::Tensor take(size_t slot) { return sums_[slot - num_inputs_].take(); }
   /// The parts of the gradients of stage `to`'s outputs: per value, in the order of
-  /// inputs_from(to), those that it wants apart.
+  /// inputs_from(to), the parts that `to` needs separately.
   Tensors message(StageId to);
 
  private:

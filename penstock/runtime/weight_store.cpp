@@ -47,7 +47,7 @@ void WeightStore::release(WeightVersion version) {
 
 void WeightStore::recycle(Tensors& weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
-    // A weight that a step left as it was is shared with the next version.
+    // A weight that a step left unchanged is shared with the next version.
     if (weights[i].use_count() == 1 && weights[i].storage().use_count() == 1)
       spare_[i].push_back(std::move(weights[i]));
   }
@@ -78,15 +78,15 @@ void WeightStore::step(TensorSpan gradients, const model::StepContext& context) 
       next.push_back(current.weights[i]);
       continue;
     }
-    // A weight that an earlier step left as it was is shared with an older version, which may still
+    // A weight that an earlier step left unchanged is shared with an older version, which may still
     // be needed.
     const bool in_place = current.released && !shared_with_older(i);
     at::Tensor target = (in_place ? current.weights[i] : take_buffer(i)).variable_data();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
     optimizer_->step(current.weights[i].detach(), gradients[i], target, state, context);
-    // variable_data() has a version counter of its own: autograd does not notice that the leaf was
-    // written in place. The verifier has proven that no graph that still matters reads it (or,
-    // under "latest", that the user asked for exactly this).
+    // variable_data() has its own version counter: autograd does not notice that the leaf was
+    // written in place. The verifier has proven that no graph that is still needed reads it (under
+    // "latest" such a read is what the user asked for).
     next.push_back(in_place ? current.weights[i] : as_leaf(target));
   }
   latest_ = WeightVersion{latest_.value + 1};

@@ -1,9 +1,9 @@
-// The versions of one stage's weights on one worker, kept by copy on write (docs/weights.md). A
-// stash is a list of references: a new version costs memory only while some micro-batch in flight
-// still needs the old one, and the memory of dead versions is used again.
+// The versions of one stage's weights on one worker, with copy on write (docs/weights.md). A stash
+// is a list of references: a new version costs memory only while a micro-batch in flight still
+// needs the old one, and the memory of dead versions is reused.
 //
 //   WeightStore store(weights, optimizer);
-//   // version 0 stays for those who still need it
+//   // version 0 stays as long as a micro-batch needs it
 //   store.step(gradients, {.learning_rate = 0.1, .step = 1});
 //   store.release(WeightVersion{0});                            // now it is gone
 #pragma once
@@ -35,15 +35,15 @@ class WeightStore {
   /// The newest weights, released or not.
   const Tensors& newest() const { return versions_.back().weights; }
 
-  /// No forward or backward will use the version again. Released while it is the latest, it is the
-  /// step's to overwrite.
+  /// No forward or backward will use the version again. If it is the latest version, the next step
+  /// may overwrite it.
   void release(WeightVersion version);
 
   /// Makes version latest() + 1 out of latest(): in place if latest() was released, otherwise in
-  /// other memory. An undefined gradient leaves its weight as it is.
+  /// other memory. An undefined gradient leaves its weight unchanged.
   void step(TensorSpan gradients, const model::StepContext& context);
 
-  /// Forgets all versions but the latest and calls it version 0.
+  /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
 
   /// Versions alive, and bytes held for versions (with memory kept for reuse) and optimiser state.
@@ -61,11 +61,11 @@ class WeightStore {
     Tensors weights;
     bool released = false;
   };
-  /// Memory for a new version of weight `index`: that of a dead version, if nobody looks at it any
+  /// Memory for a new version of weight `index`: that of a dead version, if nobody uses it any
   /// more.
   at::Tensor take_buffer(size_t index);
   void recycle(Tensors& weights);
-  /// Whether the latest version of weight `index` is the very tensor of the version before.
+  /// Whether the latest version of weight `index` is the same tensor as in the version before.
   bool shared_with_older(size_t index) const;
 
   const model::Optimizer* optimizer_;
