@@ -1,4 +1,4 @@
-// Clipping by the global norm against libtorch's own, in one thread on the whole model.
+// Clipping by the global norm, compared with libtorch's own, in one thread on the whole model.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr double kRate = 0.1;
 constexpr int64_t kBatch = 24;
 constexpr uint64_t kSeed = 5;
 
-/// 6 -> 12 -> 12 -> 3 with tanh between; the decoder-like third layer borrows the second one's
+/// 6 -> 12 -> 12 -> 3 with tanh between; the third layer, like a decoder, uses the second one's
 /// weight.
 model::Model chain_model() {
   model::ModelBuilder net("chain");
@@ -101,7 +101,7 @@ TEST(ClipNorm, EqualsTorchUnderEverySchedule) {
   }
 }
 
-TEST(ClipNorm, InfinityOnlyRecords) {
+TEST(ClipNorm, WithInfinityTheNormIsOnlyRecorded) {
   const model::Model model = branching_model(0);
   TrainOptions options;
   options.plan = plan_for(model, "1f1b", {1, 1}, 1);
@@ -120,7 +120,7 @@ TEST(ClipNorm, InfinityOnlyRecords) {
   EXPECT_GT(recorded.epochs.front().grad_norm.value_or(0), 0);
 }
 
-TEST(ClipNorm, RefusesWhatIsNoNorm) {
+TEST(ClipNorm, RefusesInvalidNorms) {
   TrainOptions options;
   for (const double norm : {-1.0, -HUGE_VAL, std::nan("")}) {
     options.max_grad_norm = norm;

@@ -38,8 +38,8 @@ double learning_rate(const LearningRateSpec& spec, int64_t step, int64_t total_s
   PENSTOCK_CHECK(step >= 0, step);
   if (step < spec.warmup_steps)
     return spec.base * static_cast<double>(step + 1) / static_cast<double>(spec.warmup_steps);
-  // Steps are counted from the start of the run, so a decay every 30 epochs falls on epoch 30
-  // whether or not there is a warm-up.
+  // Steps are counted from the start of the run, so a decay every 30 epochs is at epoch 30 with and
+  // without a warm-up.
   if (spec.schedule == "step")
     return spec.base * std::pow(spec.factor, static_cast<double>(step / spec.every));
   if (spec.schedule == "constant") return spec.base;

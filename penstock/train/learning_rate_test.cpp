@@ -11,7 +11,7 @@
 namespace penstock::train {
 namespace {
 
-TEST(LearningRate, ConstantStays) {
+TEST(LearningRate, ConstantDoesNotChange) {
   const LearningRateSpec spec{.base = 0.5};
   for (const int64_t step : {0, 7, 1000}) EXPECT_DOUBLE_EQ(learning_rate(spec, step, 100), 0.5);
 }
@@ -46,7 +46,7 @@ TEST(LearningRate, WarmUpRisesLinearlyAndTheScheduleFollows) {
   EXPECT_DOUBLE_EQ(learning_rate(spec, 12, 12), 0);
 }
 
-TEST(LearningRate, AWarmUpLongerThanTheRunIsHarmless) {
+TEST(LearningRate, AWarmUpMayBeLongerThanTheRun) {
   const LearningRateSpec spec{.base = 1, .schedule = "cosine", .warmup_steps = 100};
   for (int64_t step = 0; step < 10; ++step)
     EXPECT_NEAR(learning_rate(spec, step, 10), static_cast<double>(step + 1) / 100, 1e-15);
@@ -64,7 +64,7 @@ TEST(LearningRate, RatesNeverRiseAfterTheWarmUp) {
   }
 }
 
-TEST(LearningRate, ValidateRefusesWhatCannotWork) {
+TEST(LearningRate, ValidateRefusesInvalidValues) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   for (const LearningRateSpec& spec :

@@ -15,7 +15,7 @@ namespace penstock::train {
 
 namespace {
 
-/// Sums in another order differ in the last bits, and every step multiplies that.
+/// Sums in another order differ in the last bits, and every step increases the difference.
 constexpr double kTolerance = 1e-4;
 
 double relative_difference(double a, double b) {
@@ -72,18 +72,18 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   return serial;
 }
 
-/// The fewest groups that every stage's replicas divide.
+/// The smallest number of groups that every stage's number of replicas divides.
 int64_t common_groups(const plan::Plan& plan) {
   constexpr int64_t kMost = 1'000'000;
   if (const auto groups = common_multiple(plan.replicas(), kMost)) return *groups;
   throw ConfigError(
       fmt::format("the replicas {} of the plan's stages have no common multiple up to {}: one "
-                  "worker cannot add up gradients in the same order",
+                  "worker cannot sum gradients in the same order",
                   plan.config(), kMost));
 }
 
-/// R runs the forward pass at the newest version: the gradient is that of activations which no
-/// forward pass had.
+/// R runs the forward pass with the newest version: the gradient belongs to activations that no
+/// forward pass computed.
 void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) {
   if (policy != schedule::WeightPolicy::Latest) return;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
@@ -101,7 +101,7 @@ TrainResult run(const model::Model& model, const DataSplit& data, const TrainOpt
   TrainResult result = train(model, data, options);
   if (result.interrupted)
     throw RuntimeError(
-        fmt::format("stopped after {} steps, before there was anything to compare", result.steps));
+        fmt::format("stopped after {} steps, before there were results to compare", result.steps));
   return result;
 }
 
@@ -148,7 +148,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   check.losses = std::move(result.losses);
   check.grad_norms = std::move(result.grad_norms);
   compare_numbers(check.losses, check.reference_losses, check);
-  // Where stages share weights the pipeline computes the norm in any case, one worker does not.
+  // Where stages share weights the pipeline always computes the norm; one worker does not.
   if (check.reference_grad_norms.empty()) check.grad_norms.clear();
   compare_numbers(check.grad_norms, check.reference_grad_norms, check);
   for (size_t i = 0; i < check.losses.size(); ++i) {

@@ -1,4 +1,4 @@
-// Proves on the user's own model and data that the pipeline computes what one worker computes.
+// Checks with the user's own model and data that the pipeline computes the same as one worker.
 //
 //   SerialCheck check = check_against_serial(model, data, options, 20);
 //   if (!check.equal()) std::cout << "step " << check.first_difference << '\n';
@@ -17,7 +17,7 @@ namespace penstock::train {
 /// Two runs of the same training. Everything is compared bit for bit under the flush policy, to
 /// `tolerance` (of the larger magnitude) otherwise.
 struct SerialCheck {
-  std::string reference;  ///< what it was compared with, for people
+  std::string reference;  ///< what the run was compared with, for the user
   double tolerance = 0;   ///< 0: bit for bit
   std::vector<double> losses;
   std::vector<double> reference_losses;
@@ -32,12 +32,12 @@ struct SerialCheck {
   bool equal() const { return first_difference < 0 && first_weight.empty(); }
 };
 
-/// Trains for at most `steps` steps by the plan, and again for reference: under flush on one
+/// Trains for at most `steps` steps with the plan, and again as reference: under flush on one
 /// worker, with the same micro-batches and the same groups of gradients; under a policy that delays
-/// weights in a single thread that replays the delays (serial_replay.h). From fresh weights,
-/// without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, recomputation under
-/// "latest", whose activations are of two versions, as train()), RuntimeError when stopped before
-/// the end, and as train().
+/// weights in a single thread that replays the delays (serial_replay.h). Starts from fresh weights,
+/// without evaluation, checkpoints or observers. Throws ConfigError (steps < 1, or recomputation
+/// under "latest", whose activations come from two versions), RuntimeError when stopped before the
+/// end, and the errors of train().
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps);
 

@@ -1,4 +1,4 @@
-// Whatever the schedule, the pipeline trains as one worker does.
+// Under every schedule the pipeline trains like one worker.
 #include "penstock/train/serial_check.h"
 
 #include <ATen/Functions.h>
@@ -22,7 +22,7 @@ struct Case {
   std::string weights = {};
 };
 
-/// Every kind, with fewer, as many and more micro-batches than stages.
+/// Every kind, with fewer micro-batches than stages, the same number, and more.
 const std::vector<Case> kFlushCases = {
     {"serial", {1}},
     {"dp", {2}},
@@ -50,7 +50,7 @@ const std::vector<Case> kFlushCases = {
 TrainOptions options_for(const plan::Plan& plan) {
   TrainOptions options;
   options.plan = plan;
-  options.mini_batch_size = 24;  // eight whole ones and one of 8
+  options.mini_batch_size = 24;  // eight full mini-batches and one of 8
   options.epochs = 2;
   options.learning_rate = {.base = 0.1, .schedule = "cosine"};
   options.deadline = std::chrono::seconds(30);
@@ -71,7 +71,7 @@ void expect_equal(const SerialCheck& check, size_t steps) {
   EXPECT_TRUE(check.equal());
 }
 
-TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitAsOneWorker) {
+TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
@@ -84,7 +84,7 @@ TEST(SerialCheck, EveryFlushScheduleTrainsBitForBitAsOneWorker) {
   }
 }
 
-TEST(SerialCheck, SoDoesTrainingWithAClippedNorm) {
+TEST(SerialCheck, TrainingWithAClippedNormIsBitForBitLikeOneWorker) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
@@ -99,7 +99,7 @@ TEST(SerialCheck, SoDoesTrainingWithAClippedNorm) {
   }
 }
 
-TEST(SerialCheck, SoDoWeightsThatStagesShare) {
+TEST(SerialCheck, WeightsThatStagesShareTrainBitForBitLikeOneWorker) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
   for (const Case& c : kFlushCases) {
@@ -155,13 +155,13 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
     EXPECT_GT(check.tolerance, 0);
     EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " "
                                << check.largest_difference;
-    // The delay matters, or the replay would prove nothing.
+    // The delay must change the result, or the replay would prove nothing.
     options.plan = plan_for(model, "serial", {1}, c.micro_batches);
     EXPECT_GT(std::abs(replay_serially(model, data, options).losses[13] - check.losses[13]), 1e-3);
   }
 }
 
-/// Adds a little more each time that it is called: no two runs are alike.
+/// Adds a little more in each call, so no two runs are equal.
 class Drifting : public model::Layer {
  public:
   std::string kind() const override { return "drifting"; }
@@ -219,7 +219,7 @@ TEST(SerialCheck, RefusesRecomputationThatMixesVersions) {
   EXPECT_THROW(check_against_serial(model, feature_data(), options, 6), ConfigError);
 }
 
-/// Asks for a stop when it is computed for the nth time.
+/// Requests a stop in its nth call.
 class Stopping : public model::Layer {
  public:
   Stopping(int64_t at, std::atomic<bool>& stop) : left_(at), stop_(stop) {}

@@ -29,7 +29,7 @@ struct Versions {
   int64_t backward = 0;
 };
 
-/// [stage][micro-batch], as the lowered schedule says.
+/// [stage][micro-batch], from the lowered schedule.
 std::vector<std::vector<Versions>> versions_of(const schedule::Schedule& schedule) {
   std::vector<std::vector<Versions>> table(
       schedule.shape.replicas.size(),
@@ -45,7 +45,7 @@ std::vector<std::vector<Versions>> versions_of(const schedule::Schedule& schedul
   return table;
 }
 
-/// One weight of the model and everywhere it is used.
+/// One weight of the model and all its uses.
 struct Weight {
   graph::ParameterRef owner;
   model::Tensors state;  ///< of the optimiser
@@ -129,7 +129,7 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
     const at::Tensor& value = weight(use, read.forward);
-    // What backward overwrites must be a copy.
+    // Buffers that backward overwrites must be copies.
     leaves.push_back(
         (read.forward == read.backward ? value.detach() : value.clone()).requires_grad_(true));
   }
@@ -201,13 +201,13 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
                                                   std::min(stage[b].forward, stage[b].backward));
     }
   }
-  // Versions begin at 0 with each schedule, that is with each epoch.
+  // Versions begin at 0 in each schedule, that is in each epoch.
   versions_.erase(versions_.begin(), versions_.end() - 1);
   first_version_ = 0;
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
     if (options_.stop != nullptr && options_.stop->load()) {
       throw RuntimeError(fmt::format(
-          "stopped after {} of {} steps of the replay, before there was anything to compare",
+          "stopped after {} of {} steps of the replay, before there were results to compare",
           steps_, total_steps));
     }
     const int64_t size = cut.mini_batch_samples(MiniBatchId{t});

@@ -1,6 +1,6 @@
 // The reference for schedules that delay weights: the same training in one thread, with the same
 // delays. It keeps old versions of every weight and looks up which one each micro-batch reads; it
-// knows no workers, stores, messages or order of actions.
+// has no workers, stores, messages or order of actions.
 //
 //   // replay.losses[t] against TrainResult::losses[t]
 //   Replay replay = replay_serially(model, data, options);
@@ -21,11 +21,12 @@ struct Replay {
   std::vector<model::Tensors> weights;  ///< per layer, after the last step
 };
 
-/// What train() computes with these options from fresh weights, to rounding, whatever the plan's
-/// strategy and policy: every stage reads the weight versions that the plan's lowered schedule
-/// names. Without checkpoints, evaluation or observers. Blocks for about as long as one worker
-/// needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError as train(),
-/// RuntimeError when a layer fails or options.stop is set (looked at before every mini-batch).
+/// Computes the same as train() with these options from fresh weights, up to rounding, for every
+/// strategy and policy of the plan: every stage reads the weight versions that the plan's lowered
+/// schedule names. Without checkpoints, evaluation or observers. Blocks for about as long as one
+/// worker needs; memory: the largest delay + 1 copies of the weights. Throws ConfigError like
+/// train(), RuntimeError when a layer fails or options.stop is set (checked before every
+/// mini-batch).
 Replay replay_serially(const model::Model& model, const DataSplit& data,
                        const TrainOptions& options);
 

@@ -13,8 +13,8 @@
 namespace penstock::train {
 
 /// 6 features, 3 classes; eight layers with weights, a skip connection over several of them, a
-/// layer with two outputs, dropout, and weights of the first layers that later ones borrow if
-/// `tied`.
+/// layer with two outputs, dropout, and, if `tied`, later layers that use weights of the first
+/// ones.
 inline model::Model branching_model(double dropout = 0.2, bool tied = false) {
   model::ModelBuilder net("branching");
   model::Value x = net.input({6});
@@ -47,8 +47,8 @@ inline DataSplit feature_data(int64_t samples = 200) {
   return load_data(spec);
 }
 
-/// The layers cut into nearly equal runs, one per entry of `replicas`; placed as the kind expects
-/// where workers hold several stages.
+/// The layers cut into ranges of nearly equal length, one per entry of `replicas`; with the
+/// placement that the kind expects where workers hold several stages.
 inline plan::Plan plan_for(const model::Model& model, const std::string& strategy,
                            std::vector<int> replicas, int64_t micro_batches, int chunks = 1) {
   const plan::Strategy kind = plan::parse_scheduled_strategy(strategy);

@@ -1,4 +1,4 @@
-// How a model is trained (trainer.h): a plain value that knows nothing of tensors.
+// How a model is trained (trainer.h): a plain value without tensors.
 //
 //   TrainOptions options{.plan = plan, .mini_batch_size = 64, .epochs = 10};
 #pragma once
@@ -26,19 +26,19 @@ struct TrainOptions {
   int64_t mini_batch_size = 64;  ///< samples per optimiser step, over all workers
   int64_t epochs = 1;
   int64_t max_steps = 0;     ///< 0: whole epochs
-  int64_t warmup_steps = 0;  ///< run first and left out of throughput, idle share and timeline
+  int64_t warmup_steps = 0;  ///< run first; not counted in throughput, idle share and timeline
   model::OptimizerSpec optimizer = {};
   LearningRateSpec learning_rate = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
   /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu
-  /// et al. 2013), under every schedule; infinity: its norm is recorded only; 0: neither.
+  /// et al. 2013), under every schedule; infinity: only records the norm; 0: neither.
   double max_grad_norm = 0;
-  /// Steps over which the learning rate's schedule extends; 0: those of this run.
+  /// Length of the learning rate's schedule in steps; 0: the steps of this run.
   int64_t learning_rate_steps = 0;
-  /// Under flush, gradients are accumulated in this many groups of micro-batches, whatever the
-  /// number of replicas, so that runs on different numbers of workers agree bit for bit; a multiple
-  /// of every stage's replicas. 0: the fewest.
+  /// Under flush, gradients are accumulated in this many groups of micro-batches, for any number of
+  /// replicas, so that runs on different numbers of workers agree bit for bit; a multiple of every
+  /// stage's replicas. 0: the smallest possible number.
   int64_t gradient_groups = 0;
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};

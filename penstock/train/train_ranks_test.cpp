@@ -1,6 +1,6 @@
-// Whole training runs over several ranks, which are threads here, that share
-// memory or are joined by sockets: the files that they write
-// together are those of one rank, byte for byte, and runs go on with another number of ranks.
+// Whole training runs over several ranks, which are threads here that share memory or are joined by
+// sockets: the files that they write together equal those of one rank, byte for byte, and runs can
+// continue with another number of ranks.
 #include "penstock/runtime/ranks.h"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ TEST_P(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
   }
 }
 
-TEST_P(TrainRanks, GoOnWithAnotherNumberOfRanks) {
+TEST_P(TrainRanks, ContinueWithAnotherNumberOfRanks) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
   const TestFolder alone;
@@ -132,7 +132,7 @@ TEST_P(TrainRanks, AStopOnAnyRankEndsAllAfterTheSameStep) {
   EXPECT_THAT(steps, Each(steps[0]));
 }
 
-TEST_P(TrainRanks, ALossThatIsNoNumberEndsAll) {
+TEST_P(TrainRanks, ALossThatIsNotANumberEndsAll) {
   const model::Model model = branching_model();
   const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t) {
     TrainOptions options = options_of(model, {});

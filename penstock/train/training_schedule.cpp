@@ -18,9 +18,8 @@ namespace {
 /// Messages per channel; a schedule that needs more gets more.
 constexpr int64_t kLeastCredits = 4;
 
-/// Forwards of workers that hold several stages, in the order of a wave through the stages: F(s, b)
-/// after all of lower s + b. What F(s, b) waits for is F(s - 1, b) or of an even earlier stage, so
-/// no cycle of waits can arise.
+/// Forwards of workers that hold several stages, in ascending order of s + b. F(s, b) waits only
+/// for forwards of b in earlier stages, which have a lower s + b, so there is no cycle of waits.
 schedule::Schedule wave_of_forwards(const schedule::ScheduleShape& shape) {
   schedule::validate(shape);
   const schedule::WorkerTable table(shape);

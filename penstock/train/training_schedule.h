@@ -9,25 +9,25 @@
 
 namespace penstock::train {
 
-/// The shape of `samples` samples in a row, cut into mini-batches of `mini_batch_size`, each into
-/// the plan's number of micro-batches. Throws ConfigError for an unknown strategy or policy.
+/// The shape of `samples` consecutive samples, cut into mini-batches of `mini_batch_size`, each
+/// into the plan's number of micro-batches. Throws ConfigError for an unknown strategy or policy.
 schedule::ScheduleShape training_shape(const plan::Plan& plan, int64_t samples,
                                        int64_t mini_batch_size, bool global_norm = false);
 
-/// The lowered schedule that train() runs for these samples; the same one is to be simulated for a
+/// The lowered schedule that train() runs for these samples; simulate the same one for a
 /// prediction. `global_norm`: gradients are clipped or their norm is recorded. Throws ConfigError
 /// when the plan's strategy cannot run its shape.
 schedule::Schedule training_schedule(const plan::Plan& plan,
                                      const std::vector<schedule::StageLink>& links, int64_t samples,
                                      int64_t mini_batch_size, bool global_norm = false);
 
-/// Forwards alone, on the same workers.
+/// Only forwards, on the same workers.
 schedule::Schedule evaluation_schedule(const plan::Plan& plan,
                                        const std::vector<schedule::StageLink>& links,
                                        int64_t micro_batches);
 
-/// Refuses what the verifier objects to: throws ConfigError naming the rule. Returns the capacity
-/// that the channels need.
+/// Throws ConfigError naming the rule if the verifier finds a violation. Returns the capacity that
+/// the channels need.
 int64_t check_schedule(const schedule::Schedule& schedule);
 
 }  // namespace penstock::train

@@ -1,5 +1,5 @@
-// What profiles assume of action W is what the runtime does: model/ cannot see runtime/, so the two
-// are compared here.
+// The runtime does in action W what profiles assume. model/ cannot include runtime/, so this test
+// compares the two.
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>

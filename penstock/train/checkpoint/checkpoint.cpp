@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Writes the files of the layers that are here; what the manifest has to say of them, by layer.
+/// Writes the files of the layers on this rank; returns their entries for the manifest, by layer.
 std::map<int, ManifestLayer> write_layers(const fs::path& folder, const model::Model& model,
                                           const Checkpoint& checkpoint) {
   std::map<int, ManifestLayer> written;
@@ -45,7 +45,7 @@ std::map<int, ManifestLayer> write_layers(const fs::path& folder, const model::M
   return written;
 }
 
-// How a rank tells rank 0 what it has written.
+// The text with which a rank tells rank 0 what it has written.
 
 std::string records_text(const std::map<int, ManifestLayer>& written) {
   Json records = Json::array();
@@ -81,7 +81,7 @@ LayerState read_layer(const fs::path& folder, const model::Model& model, int ind
                          layer.optimizer_states);
 }
 
-/// Every layer's state on this rank: the others' from the files that they have just written.
+/// Every layer's state: that of other ranks is read from the files that they have just written.
 std::vector<LayerState> gathered(const fs::path& folder, const model::Model& model,
                                  const Checkpoint& checkpoint,
                                  const std::map<int, ManifestLayer>& written) {
@@ -97,7 +97,7 @@ std::vector<LayerState> gathered(const fs::path& folder, const model::Model& mod
   return layers;
 }
 
-/// Rank 0's part, when all layers' files are there.
+/// Rank 0's part, after all layers' files are written.
 void write_manifest(const fs::path& folder, const model::Model& model, const Checkpoint& checkpoint,
                     const std::map<int, ManifestLayer>& written) {
   Manifest manifest;
@@ -128,7 +128,7 @@ Manifest read_manifest(const fs::path& folder, const model::Model& model) {
   return manifest;
 }
 
-/// One optimiser steps all weights, so every layer with weights of its own has the same states.
+/// One optimiser steps all weights, so every layer with its own weights has the same states.
 void check_optimizer_states(const fs::path& folder, const model::Model& model,
                             const Manifest& manifest) {
   const ManifestLayer* first = nullptr;
@@ -144,7 +144,7 @@ void check_optimizer_states(const fs::path& folder, const model::Model& model,
   }
 }
 
-/// The layers to be read: those that are wanted and the owners of what they share.
+/// The layers to read: those in `wanted` and the owners of the weights that they share.
 std::vector<bool> layers_to_read(const model::Model& model,
                                  const std::function<bool(LayerId)>& wanted) {
   std::vector<bool> read(static_cast<size_t>(model.graph().num_layers()), true);

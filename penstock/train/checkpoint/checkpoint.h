@@ -1,6 +1,6 @@
-// Checkpoints that do not depend on the split: one file per layer (weights, buffers, optimiser
-// state) in the safetensors format, a manifest with checksums, and weights.pt, a state dict that
-// torch.load reads.
+// Checkpoints that do not depend on how the model is split: one file per layer (weights, buffers,
+// optimiser state) in the safetensors format, a manifest with checksums, and weights.pt, a state
+// dict that torch.load reads.
 //
 //   DIR/
 //     step-000000938/
@@ -17,9 +17,10 @@
 //      "state_dict": {"name", "bytes", "crc32"}, "crc32": of all that comes before it}
 //
 // Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is
-// replaced atomically; then all but the newest `keep` are removed. A crash at any moment leaves the
-// previous checkpoint usable. With several ranks, which need one shared folder, each writes the
-// files of its own layers; rank 0 makes the folder, writes manifest and weights.pt and renames.
+// replaced atomically; then all checkpoints except the newest `keep` are removed. A crash at any
+// moment leaves the previous checkpoint usable. With several ranks, which need one shared folder,
+// each writes the files of its own layers; rank 0 makes the folder, writes manifest and weights.pt
+// and renames.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -51,26 +52,26 @@ struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
 };
 
-/// Returns the folder written. With several ranks it is collective, each layer is here on exactly
-/// one of them, and when one rank fails all throw. Throws ConfigError when `directory` cannot be
+/// Returns the folder written. With several ranks it is collective, exactly one rank has the state
+/// of each layer, and when one rank fails all throw. Throws ConfigError when `directory` cannot be
 /// made, RuntimeError when writing fails (nothing is lost then), TimeoutError.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       const model::Model& model, const Checkpoint& checkpoint,
                                       int keep = 2, const runtime::Ranks& ranks = {});
 
 /// The newest checkpoint in `directory` (or the checkpoint folder itself); with `wanted`, only the
-/// state of these layers (and of those whose weights they share), the others are not here. Every
-/// size, shape, name, type and checksum of what is read is verified before anything is used. Throws
+/// state of these layers (and of those whose weights they share); the other entries are empty.
+/// Sizes, shapes, names, types and checksums of all data read are verified before use. Throws
 /// CheckpointError naming the file, what was found and what was expected; when the newest is
-/// damaged it says which older one is intact.
+/// damaged, the message names an intact older one.
 Checkpoint load_checkpoint(const std::filesystem::path& directory, const model::Model& model,
                            const std::function<bool(LayerId)>& wanted = {});
 
-/// Whether `directory` holds a checkpoint at all.
+/// Whether `directory` holds any checkpoint.
 bool has_checkpoint(const std::filesystem::path& directory);
 
-/// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, buffers
-/// included.
+/// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, with
+/// buffers.
 void save_state_dict(const std::filesystem::path& path, const model::Model& model,
                      const std::vector<LayerState>& layers);
 

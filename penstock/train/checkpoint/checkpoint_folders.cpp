@@ -53,7 +53,7 @@ void write_latest(const fs::path& directory, const std::string& name) {
   }
 }
 
-/// Both folders change places at once where the file system can do that.
+/// Exchanges both folders atomically where the file system supports that.
 void replace_folder(const fs::path& temporary, const fs::path& final_path) {
   std::error_code ignored;
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) ==
@@ -87,8 +87,8 @@ std::string parse_latest(std::string_view text, std::string_view place) {
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& directory) {
-  // Newest by time, not by step: a run that was started over has smaller steps than what an earlier
-  // one left.
+  // Newest by time, not by step: a run that was restarted from the beginning has smaller steps than
+  // checkpoints of an earlier run.
   std::vector<std::tuple<fs::file_time_type, size_t, std::string>> found;
   for (const fs::path& path : entries(directory)) {
     const std::string name = path.filename().string();
@@ -139,7 +139,7 @@ SaveLock::SaveLock(const fs::path& directory) {
   if (descriptor_ < 0)
     throw ConfigError(
         fmt::format("cannot open the checkpoint folder '{}': {}", directory.string(), reason()));
-  // File systems that know no locks answer something else; then we go without.
+  // File systems without locks report another error; then we continue without a lock.
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
     throw RuntimeError(fmt::format("another run is saving into '{}'", directory.string()));
@@ -159,9 +159,9 @@ fs::path make_temporary_folder(const fs::path& directory, const std::string& nam
   fs::path path = directory / fmt::format("{}{}-{}", kTemporaryPrefix, name, ::getpid());
   std::error_code error;
   if (fs::create_directory(path, error)) return path;
-  throw ConfigError(fmt::format("cannot write into the checkpoint folder '{}': {}",
-                                directory.string(),
-                                error ? error.message() : "a leftover is in the way"));
+  throw ConfigError(
+      fmt::format("cannot write into the checkpoint folder '{}': {}", directory.string(),
+                  error ? error.message() : "a file or folder of that name exists already"));
 }
 
 void publish(const fs::path& temporary, const fs::path& final_path) {
@@ -183,7 +183,7 @@ void remove_old_checkpoints(const fs::path& directory, const fs::path& current, 
   int kept = 1;
   for (const fs::path& path : list_checkpoints(directory)) {
     if (path == current || kept++ < keep) continue;
-    // Renamed first: a half-removed folder must not look like a damaged checkpoint.
+    // Renamed first, because a partly removed folder must not look like a damaged checkpoint.
     const fs::path doomed =
         directory / fmt::format("{}old-{}", kTemporaryPrefix, path.filename().string());
     std::error_code ignored;

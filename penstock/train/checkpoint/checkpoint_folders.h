@@ -1,5 +1,4 @@
-// The folder that holds a run's checkpoints: which are there, which is the newest, and how a new
-// one takes its place.
+// The folder that holds a run's checkpoints: lists them, finds the newest and adds a new one.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace penstock::train {
 /// "step-000000938".
 std::string checkpoint_folder_name(int64_t step);
 
-/// The content of `latest`: the name, then its checksum, so that a flipped bit names no other
+/// The content of `latest`: the name, then its checksum, so that a flipped bit cannot name another
 /// checkpoint.
 std::string latest_text(const std::string& name);
 
@@ -31,8 +30,8 @@ std::filesystem::path latest_checkpoint(const std::filesystem::path& directory);
 /// Makes the folder with its parents. Throws ConfigError.
 void make_checkpoint_directory(const std::filesystem::path& directory);
 
-/// While it lives no other process or thread saves into the folder. Throws RuntimeError when
-/// another one does.
+/// While it exists no other process or thread can save into the folder. Throws RuntimeError when
+/// another one is saving.
 class SaveLock {
  public:
   explicit SaveLock(const std::filesystem::path& directory);
@@ -44,15 +43,15 @@ class SaveLock {
   int descriptor_ = -1;
 };
 
-/// Removes what interrupted saves left. Errors are ignored: it only costs space.
+/// Removes files that interrupted saves left. Ignores errors, because leftovers only cost space.
 void remove_leftovers(const std::filesystem::path& directory);
 
 /// A new empty folder to write into. Throws ConfigError when `directory` is not writable.
 std::filesystem::path make_temporary_folder(const std::filesystem::path& directory,
                                             const std::string& name);
 
-/// Gives the finished folder its name, replacing one that is already there, and makes `latest` name
-/// it. Throws RuntimeError.
+/// Renames the finished folder to its final name, replaces a folder of that name, and writes the
+/// name into `latest`. Throws RuntimeError.
 void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_path);
 
 /// Keeps the newest `keep` and always `current`.

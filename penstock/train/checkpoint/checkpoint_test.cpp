@@ -96,7 +96,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// Replaces text in a manifest and makes its checksum right again, as an attacker would.
+/// Replaces text in a manifest and corrects its checksum, as an attacker would.
 void forge_manifest(const fs::path& path, const std::string& from, const std::string& to) {
   std::string text = read_test_file(path);
   const size_t at = text.find(from);
@@ -108,7 +108,7 @@ void forge_manifest(const fs::path& path, const std::string& from, const std::st
   write_test_file(path, text);
 }
 
-/// fc2 borrows the weight of fc1 and has a bias of its own; fc3 has nothing of its own.
+/// fc2 uses the weight of fc1 and has its own bias; fc3 has no parameters of its own.
 model::Model tied_model() {
   model::ModelBuilder net("tied");
   model::Value x = net.linear(net.input({4}), {.features = 4, .name = "fc1"});
@@ -119,7 +119,7 @@ model::Model tied_model() {
   return net.build(x);
 }
 
-/// Every tied tensor equal to its owner's, as a run leaves them.
+/// Makes every tied tensor equal to its owner's, as after a run.
 Checkpoint tied_checkpoint(const model::Model& model) {
   Checkpoint result = make_checkpoint(model, 3);
   for (const size_t layer : {1, 2}) {
@@ -217,7 +217,7 @@ TEST(Checkpoint, TheNewestIsLoadedAndOldOnesAreRemoved) {
   EXPECT_EQ(load_checkpoint(folder / "step-000000003", model).step, 3);
 }
 
-TEST(Checkpoint, ARunThatWasStartedOverKeepsItsOwnCheckpoint) {
+TEST(Checkpoint, ARunThatWasRestartedKeepsItsOwnCheckpoint) {
   const TestFolder folder;
   const model::Model model = make_model();
   for (const int step : {800, 900})
@@ -256,7 +256,7 @@ TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {
   EXPECT_EQ(load_checkpoint(folder.path(), model).step, 2);
 }
 
-TEST(Checkpoint, AFlippedBitAnywhereIsNoticed) {
+TEST(Checkpoint, AFlippedBitAnywhereIsDetected) {
   const TestFolder folder;
   const model::Model model = make_model();
   const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
@@ -276,7 +276,7 @@ TEST(Checkpoint, AFlippedBitAnywhereIsNoticed) {
   EXPECT_EQ(load_checkpoint(folder.path(), model).step, 3);
 }
 
-TEST(Checkpoint, ATruncatedLongerOrMissingFileIsNoticed) {
+TEST(Checkpoint, ATruncatedLongerOrMissingFileIsDetected) {
   const TestFolder folder;
   const model::Model model = make_model();
   const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
@@ -290,8 +290,7 @@ TEST(Checkpoint, ATruncatedLongerOrMissingFileIsNoticed) {
     write_test_file(path / name, good + "x");
     EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
     fs::remove(path / name);
-    // A folder without manifest is no checkpoint, so the message cannot name more than the missing
-    // file either.
+    // A folder without a manifest is not a checkpoint, so the message names only the missing file.
     EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
     fs::create_directory(path / name);
     EXPECT_THAT(refusal(folder.path()), HasSubstr(name));
@@ -315,7 +314,7 @@ TEST(Checkpoint, WhenTheNewestIsDamagedAnIntactOneIsNamed) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("no other checkpoint there can be used"));
 }
 
-TEST(Checkpoint, ALatestThatPointsNowhereNamesAnIntactOne) {
+TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
   const TestFolder folder;
   const model::Model model = make_model();
   for (const int step : {1, 2}) save_checkpoint(folder.path(), model, make_checkpoint(model, step));
@@ -331,7 +330,7 @@ TEST(Checkpoint, ALatestThatPointsNowhereNamesAnIntactOne) {
   }
 }
 
-TEST(Checkpoint, NothingThereIsSaid) {
+TEST(Checkpoint, AMissingCheckpointIsReported) {
   const TestFolder folder;
   EXPECT_THAT(refusal(folder.path()), HasSubstr("there is no checkpoint"));
   EXPECT_THAT(refusal(folder / "missing"), HasSubstr("missing"));
@@ -431,7 +430,7 @@ TEST(Checkpoint, TwoRunsCannotSaveIntoOneFolderAtOnce) {
               HasSubstr("another run"));
 }
 
-TEST(Checkpoint, AFullDiskIsARuntimeErrorAndLosesNothing) {
+TEST(Checkpoint, AFullDiskIsARuntimeErrorAndKeepsOldCheckpoints) {
   const TestFolder folder;
   const model::Model model = make_model();
   const Checkpoint first = make_checkpoint(model, 1);

@@ -106,7 +106,7 @@ void sync_directory(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0)
     throw RuntimeError(fmt::format("cannot open folder '{}': {}", path.string(), reason()));
-  // Some file systems cannot flush folders; they answer EINVAL.
+  // Some file systems cannot flush folders; they report EINVAL.
   const bool failed = ::fsync(descriptor) != 0 && errno != EINVAL;
   const std::string why = failed ? reason() : "";
   ::close(descriptor);

@@ -1,5 +1,5 @@
-// Large files written and read front to back, with byte counts and CRC-32 on the way, so that no
-// file is kept in memory or read twice.
+// Writes and reads large files from front to back and computes byte counts and CRC-32 meanwhile, so
+// that no file is kept in memory or read twice.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class FileReader {
 
   /// Exactly this many bytes.
   void read(void* out, int64_t bytes);
-  /// Reads what is left, for its checksum only.
+  /// Reads the rest of the file, only for its checksum.
   void skip_rest();
 
   std::string place() const { return path_.string(); }

@@ -59,7 +59,7 @@ std::vector<TensorInfo> check_header(FileReader& file, const std::vector<TensorI
     const TensorInfo& wanted = *match->second;
     if (tensor.dtype != wanted.dtype || tensor.shape != wanted.shape) {
       throw CheckpointError(fmt::format(
-          "{}: tensor '{}': expected {} of shape [{}], as the model has it, found {} of shape [{}]",
+          "{}: tensor '{}': expected {} of shape [{}] as in the model, found {} of shape [{}]",
           file.place(), tensor.name, wanted.dtype, fmt::join(wanted.shape, ", "), tensor.dtype,
           fmt::join(tensor.shape, ", ")));
     }

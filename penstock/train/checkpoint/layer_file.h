@@ -23,8 +23,8 @@ FileRecord write_layer_file(const std::filesystem::path& folder, const std::stri
 LayerState read_layer_file(const std::filesystem::path& folder, const FileRecord& record,
                            const OwnSpecs& specs, const std::vector<std::string>& optimizer_states);
 
-/// Reads a file for its size and checksum only. Throws CheckpointError when they differ from the
-/// record.
+/// Reads a file only to check its size and checksum. Throws CheckpointError when they differ from
+/// the record.
 void verify_file(const std::filesystem::path& folder, const FileRecord& record);
 
 }  // namespace penstock::train

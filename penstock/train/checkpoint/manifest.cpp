@@ -26,7 +26,7 @@ FileRecord parse_file(const JsonReader& entry, std::string_view expected_name) {
   file.name = entry.at("name").text();
   if (file.name != expected_name)
     entry.at("name").fail(fmt::format("expected '{}', found '{}'", expected_name, file.name));
-  // A layer's name is part of its file's name: it must not lead out of the folder.
+  // A layer's name is part of its file's name, so it must not name a path outside the folder.
   if (file.name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
     entry.at("name").fail("expected a plain file name");
   file.bytes = entry.at("bytes").integer(0);
@@ -55,7 +55,7 @@ ManifestLayer parse_layer(const JsonReader& entry, int64_t index) {
   return layer;
 }
 
-/// Refuses a text whose last member is not the checksum of what comes before it.
+/// Refuses a text whose last member is not the checksum of the text before it.
 void check_checksum(std::string_view text, std::string_view place) {
   constexpr size_t kDigits = 8;
   const size_t end_bytes = kChecksumKey.size() + kDigits + kTail.size();
@@ -116,7 +116,7 @@ std::string manifest_text(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, std::string_view place) {
   const Json document = parse_json(text, place);
   const JsonReader root(document, std::string(place));
-  // A newer version may have another checksum, so it is refused first and by name.
+  // A newer version may have another checksum, so the version is checked first.
   check_format(root, "checkpoint", kVersion);
   check_checksum(text, place);
   Manifest manifest;

@@ -17,14 +17,14 @@ struct CheckpointPosition {
   int64_t step = 0;             ///< optimiser steps so far
   uint64_t seed = 0;
   int64_t mini_batch_size = 0;
-  /// Size of the training set; the position is meaningless with another one.
+  /// Size of the training set; the position is valid only for this size.
   int64_t train_samples = 0;
   std::string optimizer;  ///< its name
 
   bool operator==(const CheckpointPosition&) const = default;
 };
 
-/// What a manifest says about a file. An empty name: there is none.
+/// A manifest's entry for a file. An empty name: there is no file.
 struct FileRecord {
   std::string name;
   int64_t bytes = 0;

@@ -70,9 +70,9 @@ void check_same_model(const Manifest& manifest, const model::Model& model, std::
   for (int64_t i = 0; i < expected; ++i) {
     const bool has_state = !own_specs(model, LayerId{static_cast<int32_t>(i)}).empty();
     if (has_state == manifest.layers[static_cast<size_t>(i)].file.name.empty()) {
-      refuse(fmt::format(
-          "layer {} {} {}", i, describe_expected(i),
-          has_state ? "has weights in the model but not here" : "has weights here only"));
+      refuse(fmt::format("layer {} {} {}", i, describe_expected(i),
+                         has_state ? "has weights in the model but not here"
+                                   : "has weights here but not in the model"));
     }
   }
   if (manifest.position.model != model.name()) refuse("the layers have the same names");

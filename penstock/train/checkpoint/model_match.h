@@ -12,7 +12,7 @@ namespace penstock::train {
 /// A hash of the layers, their connections and shapes.
 std::string graph_hash(const model::Model& model);
 
-/// Throws CheckpointError saying which layer differs first when the checkpoint was written for
+/// Throws CheckpointError naming the first layer that differs when the checkpoint was written for
 /// another model.
 void check_same_model(const Manifest& manifest, const model::Model& model, std::string_view place);
 

@@ -85,7 +85,8 @@ void check_covers(const std::vector<TensorInfo>& tensors, int64_t data_bytes,
   }
   if (position != data_bytes)
     throw ParseError(
-        place, 0, fmt::format("the tensors end at byte {}; the data at {}", position, data_bytes));
+        place, 0,
+        fmt::format("the tensors end at byte {}, the data ends at byte {}", position, data_bytes));
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ std::vector<TensorInfo> parse_safetensors_header(std::string_view header, int64_
       tensors.push_back(
           parse_tensor(name, JsonReader(value, fmt::format("{}: tensor '{}'", place, name))));
   }
-  // Empty tensors share their place with the next one.
+  // Empty tensors begin at the same byte as the next one.
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });

@@ -1,7 +1,7 @@
 // The header of a safetensors file (https://github.com/huggingface/safetensors): eight bytes that
 // hold the header's length (little-endian), a JSON object {"name": {"dtype": "F32", "shape": [2,
 // 3], "data_offsets": [begin, end]}, ...}, then the tensors' bytes. Offsets count from the end of
-// the header. Everything is checked, nothing here knows about tensors in memory. Pure; thread-safe.
+// the header. Everything is checked. This code does not use tensors in memory. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace penstock::train {
 
 inline constexpr int64_t kSafetensorsLengthBytes = 8;
-/// One file holds one layer, so this is ample; the format itself allows 100 MB.
+/// One file holds one layer, so this is more than enough; the format itself allows 100 MB.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{4} << 20;
 
 struct TensorInfo {
@@ -25,9 +25,9 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-/// Lays the tensors out one after the other (sets begin and end) and returns the file's first
-/// bytes: length and header, padded to a multiple of 8. Throws ConfigError for an unknown type, a
-/// bad shape, a name that is not UTF-8 or occurs twice.
+/// Places the tensors one after the other (sets begin and end) and returns the file's first bytes:
+/// length and header, padded to a multiple of 8. Throws ConfigError for an unknown type, a bad
+/// shape, a name that is not UTF-8 or occurs twice.
 std::string make_safetensors_header(std::vector<TensorInfo>& tensors);
 
 /// The header's length from the file's first eight bytes. Throws ParseError when it does not fit

@@ -27,7 +27,7 @@ std::string refusal(const std::string& file) {
   return message_of<ParseError>([&] { parse_safetensors(file, "some.file"); });
 }
 
-TEST(Safetensors, TheFormatIsTheOneOthersRead) {
+TEST(Safetensors, WritesThePublishedFormat) {
   std::vector<TensorInfo> tensors{{.name = "a", .dtype = "F32", .shape = {2, 3}}};
   const std::string json = R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})";
   EXPECT_EQ(make_safetensors_header(tensors),
@@ -51,7 +51,7 @@ TEST(Safetensors, EmptyTensorsTakeNoBytes) {
   EXPECT_EQ(parse_safetensors(file, "x").size(), 3U);
 }
 
-TEST(Safetensors, RefusesAbsurdHeaderLengths) {
+TEST(Safetensors, RefusesEnormousHeaderLengths) {
   EXPECT_THAT(refusal(with_length(UINT64_MAX, "{}")), HasSubstr("length of 18446744073709551615"));
   EXPECT_THAT(refusal(with_length(uint64_t{1} << 63, "{}")), HasSubstr("9223372036854775808"));
   EXPECT_THAT(refusal(with_length(3, "{}")), HasSubstr("at most 2 bytes"));
@@ -70,8 +70,10 @@ TEST(Safetensors, RefusesOffsetsThatOverlapLeaveGapsOrLieOutside) {
   EXPECT_THAT(refusal(file_of(pair(0, 4, 3, 7), 8)), HasSubstr("'b' begins at byte 3; expected 4"));
   EXPECT_THAT(refusal(file_of(pair(0, 4, 0, 4), 8)), HasSubstr("begins at byte 0"));
   EXPECT_THAT(refusal(file_of(pair(0, 4, 5, 9), 9)), HasSubstr("begins at byte 5"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 9)), HasSubstr("end at byte 8; the data at 9"));
-  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 7)), HasSubstr("end at byte 8; the data at 7"));
+  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 9)),
+              HasSubstr("end at byte 8, the data ends at byte 9"));
+  EXPECT_THAT(refusal(file_of(pair(0, 4, 4, 8), 7)),
+              HasSubstr("end at byte 8, the data ends at byte 7"));
   EXPECT_THAT(refusal(file_of(pair(4, 0, 4, 8), 8)), HasSubstr("do not fit"));
   EXPECT_THAT(refusal(file_of(pair(0, 5, 5, 9), 9)), HasSubstr("do not fit"));
 }
@@ -99,7 +101,7 @@ TEST(Safetensors, RefusesHeadersOfAnotherForm) {
   EXPECT_THAT(refusal(file_of(std::string(100'000, '['), 0)), HasSubstr("nested"));
 }
 
-TEST(Safetensors, WritingRefusesNamesThatCannotBeToldApart) {
+TEST(Safetensors, WritingRefusesAmbiguousNames) {
   std::vector<TensorInfo> twice{{.name = "a", .shape = {1}}, {.name = "a", .shape = {2}}};
   EXPECT_THAT(message_of<ConfigError>([&] { make_safetensors_header(twice); }), HasSubstr("'a'"));
   std::vector<TensorInfo> bad{{.name = "\xff", .shape = {1}}};

@@ -21,8 +21,8 @@ namespace {
 
 using StateDict = c10::Dict<std::string, at::Tensor>;
 
-/// On the CPU, contiguous, and alone in its storage: a view would drag the whole of it into the
-/// file.
+/// On the CPU, contiguous, and alone in its storage: with a view, the whole storage would go into
+/// the file.
 at::Tensor for_file(const at::Tensor& tensor) {
   const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
   return plain.storage().nbytes() != plain.nbytes() ? plain.clone() : plain;
@@ -52,9 +52,8 @@ void insert_weights(StateDict& dict, const model::Model& model, LayerId id,
   }
 }
 
-/// Like torch::pickle_save, but straight to the file instead of through copies in memory, and
-/// without type tags: then the file holds nothing but a dict of tensors, which newer versions of
-/// torch.load insist on.
+/// Like torch::pickle_save, but directly to the file, without copies in memory, and without type
+/// tags: then the file holds only a dict of tensors, which newer versions of torch.load require.
 void write_archive(FileWriter& file, const StateDict& dict) {
   std::string pickle;
   torch::jit::Pickler pickler([&](const char* data, size_t bytes) { pickle.append(data, bytes); },
@@ -64,7 +63,7 @@ void write_archive(FileWriter& file, const StateDict& dict) {
   pickler.stop();
   std::exception_ptr failure;
   caffe2::serialize::PyTorchStreamWriter archive([&](const void* data, size_t bytes) -> size_t {
-    // The archive's code is C: an exception must not cross it.
+    // The archive's code is C, so no exception may pass through it.
     try {
       if (!failure) file.write(data, bytes);
     } catch (...) {

@@ -48,7 +48,7 @@ Output run(const std::string& command) {
   return output;
 }
 
-/// A Python that has torch, or nothing.
+/// The path of a Python with torch, or empty.
 std::string python_with_torch() {
   for (const char* python : {"python3", "/usr/bin/python3"}) {
     if (run(fmt::format("{} -c 'import torch'", python)).status == 0) return python;
@@ -107,7 +107,7 @@ TEST(StateDict, ATiedWeightIsOneTensorUnderTwoNames) {
   net.tie("fc2", "weight", "fc1", "weight");
   const model::Model model = net.build(x);
   std::vector<LayerState> states = make_states(model);
-  states[1].weights[0] = states[0].weights[0].clone();  // each stage has a copy of its own
+  states[1].weights[0] = states[0].weights[0].clone();  // each stage has its own copy
   const TestFolder folder;
   save_state_dict(folder / "weights.pt", model, states);
   EXPECT_LT(std::filesystem::file_size(folder / "weights.pt"), 60'000U)

@@ -1,4 +1,4 @@
-// For tests: a folder that disappears with its owner.
+// For tests: a folder that is removed when its owner is destroyed.
 #pragma once
 
 #include <fmt/format.h>

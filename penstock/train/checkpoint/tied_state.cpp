@@ -43,8 +43,8 @@ void restore_ties(const model::Model& model, std::vector<LayerState>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     LayerState& state = layers[i];
     if (!state.here) continue;
-    // Ascending, and owners come first in the graph: every insertion lands where the parameter
-    // belongs and finds its owner complete.
+    // Ascending, and owners come first in the graph: so every insertion is at the right position,
+    // and the owner is already complete.
     for (const graph::WeightTie& tie : model.graph().layers()[i].ties) {
       const LayerState& owner = layers[tie.owner.layer.index()];
       const auto place = static_cast<size_t>(tie.parameter);

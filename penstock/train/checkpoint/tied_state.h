@@ -1,5 +1,5 @@
-// Checkpoints hold a tied weight once, with its owner; these leave it out of the other layers'
-// state and put it back.
+// Checkpoints hold a tied weight once, with its owner. These functions remove it from the other
+// layers' state and put it back.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace penstock::train {
 
-/// What a layer keeps in its own file: parameters that are tied to no other layer's, and buffers.
+/// What a layer keeps in its own file: parameters that are not tied to another layer's, and
+/// buffers.
 struct OwnSpecs {
   std::vector<model::ParameterSpec> weights;
   std::vector<model::ParameterSpec> buffers;
@@ -17,13 +18,13 @@ struct OwnSpecs {
 };
 OwnSpecs own_specs(const model::Model& model, LayerId layer);
 
-/// `state`, whose weights and optimiser states are those of all the layer's parameters, without the
-/// tied ones. Shares tensors.
+/// `state` without the tied parameters; its weights and optimiser states must be those of all
+/// parameters of the layer. Shares tensors.
 LayerState own_state(const model::Model& model, LayerId layer, const LayerState& state);
 
-/// Given the own state of the layers that are here, owners included: puts the owners' tensors where
-/// they are tied to. Shares tensors.
-/// Throws CheckpointError when a layer lacks a state of the optimiser that an owner has.
+/// Takes the own state of this rank's layers, including owners, and puts the owners' tensors into
+/// the layers that are tied to them. Shares tensors. Throws CheckpointError when a layer lacks a
+/// state of the optimiser that an owner has.
 void restore_ties(const model::Model& model, std::vector<LayerState>& layers);
 
 }  // namespace penstock::train

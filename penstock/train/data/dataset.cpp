@@ -33,7 +33,7 @@ struct LabelledImages {
   throw ConfigError(message);
 }
 
-/// The file under its usual name, packed or not.
+/// The file under its standard name, with or without gzip.
 std::filesystem::path find_file(const DataSpec& spec, const std::filesystem::path& folder,
                                 const std::string& file) {
   std::error_code ignored;
@@ -101,8 +101,8 @@ DataSplit load_images(const DataSpec& spec, int64_t classes) {
         folder.string(), train.rows, train.columns, test.rows, test.columns));
   }
   const ImageLayout layout = fit_images(train.rows, train.columns, spec.sample_shape);
-  // All training images count, also those that are not used, so a run on a part of the data sees
-  // the same numbers.
+  // Computed from all training images, also those that are not used, so a run on a part of the data
+  // has the same normalisation.
   const PixelTable table = normalising_table(train.images);
   keep_first(train, spec.train_samples, "training");
   keep_first(test, spec.test_samples, "test");

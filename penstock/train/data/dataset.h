@@ -34,13 +34,14 @@ struct DataSplit {
 };
 
 struct DataSpec {
-  /// "fashion-mnist", "synthetic", or "idx" (four IDX files in `folder` under their usual names).
+  /// "fashion-mnist", "synthetic", or "idx" (four IDX files in `folder` under their standard
+  /// names).
   std::string name = "fashion-mnist";
-  /// Where the IDX files are; empty: the usual place of Debian's dataset-fashion-mnist package.
+  /// Where the IDX files are; empty: the folder of Debian's dataset-fashion-mnist package.
   std::filesystem::path folder = {};
   model::Shape
-      /// What the model wants: images are zero-padded to it, one channel is repeated to several, a
-      /// flat shape is flattened.
+      /// The input shape of the model: images are zero-padded to it, one channel is repeated to
+      /// several, a flat shape is flattened.
       sample_shape;
   int64_t classes = 10;       ///< synthetic and idx (labels must be below it)
   int64_t train_samples = 0;  ///< 0: all (synthetic: 2048); otherwise the first this many

@@ -99,7 +99,7 @@ TEST(ImageData, OneChannelIsRepeated) {
   EXPECT_TRUE(folder.load({3, 3, 3}).train->inputs({3, 1}).equal(grey.expand({2, 3, 3, 3})));
 }
 
-TEST(ImageData, AShapeThatCannotBeMadeSaysWhatIsPossible) {
+TEST(ImageData, AnImpossibleShapeIsRefusedWithThePossibleOnes) {
   const ImageFolder folder;
   for (const model::Shape& shape :
        {model::Shape{7}, {1, 1, 3}, {1, 2, 2}, {0, 2, 3}, {2, 3}, {1, 1, 2, 3}, {-1, 2, 3}}) {
@@ -143,7 +143,7 @@ TEST(ImageData, MissingDataNamesFolderAndPackage) {
               HasSubstr("folder"));
 }
 
-TEST(ImageData, RefusesLabelsThatAreNoClass) {
+TEST(ImageData, RefusesLabelsThatAreNotAClass) {
   const ImageFolder folder;
   folder.write("t10k-labels-idx1-ubyte", make_idx({2}, std::string("\0\3", 2)));
   EXPECT_THAT(
@@ -201,7 +201,7 @@ TEST(SyntheticData, SamplesDependOnSeedAndIndexOnly) {
   EXPECT_FALSE(load_data(other).train->inputs({7})[0].equal(batch[0]));
 }
 
-TEST(SyntheticData, ANearestMeanOfTheTrainingSetKnowsTheTestSet) {
+TEST(SyntheticData, TheNearestClassMeanOfTheTrainingSetClassifiesTheTestSet) {
   for (const model::Shape& shape : {model::Shape{64}, {1, 28, 28}, {3, 5, 1}, {2, 3, 4, 5}}) {
     const DataSplit data = load_data({.name = "synthetic",
                                       .folder = {},
@@ -231,7 +231,7 @@ TEST(SyntheticData, ALargeShapeIsNotKeptInMemory) {
   EXPECT_EQ(data.train->targets({999'999'999}).item<int64_t>(), 999);
 }
 
-TEST(SyntheticData, RefusesWhatCannotBeMade) {
+TEST(SyntheticData, RefusesInvalidSpecifications) {
   EXPECT_THAT(refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample_shape = {0}}),
               HasSubstr("sample shape [0]"));
   EXPECT_THAT(

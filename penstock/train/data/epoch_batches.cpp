@@ -10,7 +10,8 @@ namespace penstock::train {
 
 namespace {
 
-/// Parts of the last, shorter mini-batch: as many as are needed to keep the usual size.
+/// Parts of the last, shorter mini-batch: as many as are needed to keep the size of the other
+/// parts.
 int64_t last_parts(const BatchCut& cut) {
   const int64_t rest = cut.samples % cut.mini_batch_size;
   return rest == 0 ? 0

@@ -1,4 +1,4 @@
-// Cuts a run of samples into mini-batches and micro-batches, and serves them to the workers.
+// Cuts a sequence of samples into mini-batches and micro-batches, and gives them to the workers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace penstock::train {
 
 /// How `samples` samples are cut: mini-batches of `mini_batch_size` (the last may be smaller), each
 /// into `micro_batches` parts whose sizes differ by at most one sample; a smaller last mini-batch
-/// has fewer parts rather than smaller ones. Pure arithmetic.
+/// has fewer parts, not smaller ones. Pure arithmetic.
 struct BatchCut {
   int64_t samples = 0;
   int64_t mini_batch_size = 1;

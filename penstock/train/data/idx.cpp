@@ -20,7 +20,7 @@ class Source {
   virtual ~Source() = default;
   /// Up to `bytes` bytes; fewer only at the end.
   virtual size_t read(uint8_t* out, size_t bytes) = 0;
-  /// No more than this can still come.
+  /// An upper bound of the bytes that can still come.
   virtual int64_t most_remaining() const = 0;
 };
 
@@ -57,7 +57,7 @@ class GzipSource : public Source {
     return done;
   }
 
-  /// Deflate cannot expand by more than 1032.
+  /// Deflate expands data by a factor of at most 1032.
   int64_t most_remaining() const override {
     return saturating_mul(static_cast<int64_t>(content_.size()) + 1, 1032);
   }
@@ -153,7 +153,7 @@ int64_t data_bytes(const std::vector<int64_t>& sizes, std::string_view place) {
   return product;
 }
 
-/// Grows with the data that is read, so that a false header cannot exhaust memory.
+/// Grows with the data that is read, so that a wrong header cannot exhaust memory.
 std::vector<uint8_t> read_body(Source& source, int64_t bytes, std::string_view place) {
   constexpr int64_t kReserve = int64_t{256} << 20;
   constexpr int64_t kChunk = int64_t{1} << 20;

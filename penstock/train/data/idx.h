@@ -9,12 +9,12 @@
 
 namespace penstock::train {
 
-/// The most data that one IDX file may hold, unpacked.
+/// The maximum of data in one IDX file, unpacked.
 inline constexpr int64_t kMaxIdxBytes = int64_t{4} << 30;
 
 struct IdxData {
   std::vector<int64_t> sizes;
-  std::vector<uint8_t> bytes;  ///< row-major, as many as the product of `sizes`
+  std::vector<uint8_t> bytes;  ///< row-major; their number is the product of `sizes`
 
   bool operator==(const IdxData&) const = default;
 };

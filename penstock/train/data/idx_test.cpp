@@ -33,7 +33,7 @@ TEST(Idx, AGzipFileMayHaveSeveralMembers) {
   EXPECT_EQ(std::string(data.bytes.begin(), data.bytes.end()), kBody);
 }
 
-TEST(Idx, NoImagesAreNoError) {
+TEST(Idx, AFileWithoutImagesIsValid) {
   EXPECT_TRUE(parse_idx(make_idx({0, 28, 28}, ""), 3, "x").bytes.empty());
 }
 
@@ -73,8 +73,8 @@ TEST(Idx, RefusesSizesThatOverflowOrAreTooLarge) {
               HasSubstr("4294967295 x 4294967295 x 0"));
 }
 
-TEST(Idx, ALyingHeaderCostsNoMemory) {
-  // Would allocate 4 GiB if the header were believed.
+TEST(Idx, AWrongHeaderCostsNoMemory) {
+  // A parser that trusts the header would allocate 4 GiB.
   EXPECT_THAT(refusal(make_idx({65536, 65536, 1}, "abc")),
               HasSubstr("expected 4294967296 bytes of data, found 3"));
   refusal(gzip(make_idx({65536, 65536, 1}, "abc")));
@@ -92,7 +92,8 @@ TEST(Idx, ADamagedGzipFileIsRefusedOrHoldsTheSameData) {
     std::string damaged = packed;
     damaged[i / 8] = static_cast<char>(damaged[i / 8] ^ 1 << i % 8);
     try {
-      const IdxData data = parse_idx(damaged, 3, "x");  // the time stamp and such may change
+      const IdxData data =
+          parse_idx(damaged, 3, "x");  // header fields such as the time stamp may change
       EXPECT_EQ(std::string(data.bytes.begin(), data.bytes.end()), kBody);
     } catch (const ParseError&) {
       ++refused;
@@ -101,7 +102,7 @@ TEST(Idx, ADamagedGzipFileIsRefusedOrHoldsTheSameData) {
   EXPECT_GT(refused, static_cast<int>(packed.size() * 8 / 2));
 }
 
-TEST(Idx, NamesAFileThatIsMissingOrAFolder) {
+TEST(Idx, ErrorsNameAMissingFileOrAFolder) {
   const TestFolder folder;
   EXPECT_THAT(message_of<ConfigError>([&] { read_idx(folder / "nothing", 3); }),
               HasSubstr("nothing"));

@@ -43,7 +43,8 @@ ImageLayout fit_images(int64_t rows, int64_t columns, const model::Shape& shape)
 }
 
 PixelTable normalising_table(const std::vector<uint8_t>& bytes) {
-  // Counting makes the sums exact, so every machine gets the same table.
+  // The sums are made from counts of byte values, so they are exact and every machine gets the same
+  // table.
   std::array<int64_t, 256> counts{};
   for (const uint8_t byte : bytes) ++counts[byte];
   double sum = 0;

@@ -10,7 +10,7 @@
 
 namespace penstock::train {
 
-/// How an image of `rows` x `columns` is laid into a sample.
+/// How an image of `rows` x `columns` is placed in a sample.
 struct ImageLayout {
   int64_t rows = 0;
   int64_t columns = 0;

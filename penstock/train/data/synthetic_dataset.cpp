@@ -12,7 +12,7 @@ namespace penstock::train {
 namespace {
 
 /// Patterns have this many patches along the last two dimensions: convolutions and pooling keep
-/// such patterns, they would average finer ones away.
+/// such patterns; finer ones would be lost in their averages.
 constexpr int64_t kPatches = 4;
 
 /// Uniform with mean 0 and deviation 1, from 16 random bits.

@@ -13,8 +13,8 @@ namespace penstock::train {
 
 class SyntheticDataset : public Dataset {
  public:
-  /// Sets with the same seed and another `part` share the patterns but no samples. Sample i has
-  /// class i % classes.
+  /// Sets with the same seed and different `part` have the same patterns but different samples.
+  /// Sample i has class i % classes.
   SyntheticDataset(model::Shape shape, int64_t samples, int64_t classes, uint64_t seed,
                    uint64_t part);
 
