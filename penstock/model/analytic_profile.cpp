@@ -17,13 +17,13 @@ namespace {
 using profile::LayerCost;
 using profile::Operation;
 
-/// Larger tensors are treated as a mistake; sums of a model's sizes stay far from the end of 64
+/// Larger tensors are treated as a mistake; sums of a model's sizes stay far below the limit of 64
 /// bits.
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
-/// 36 years: a device that slow is a mistake in its file.
+/// 36 years: a slower device is a mistake in its file.
 constexpr int64_t kMaxNs = int64_t{1} << 60;
 
-/// Which layers compute gradients, and how many gradients meet at each of their outputs.
+/// Which layers compute gradients, and how many gradients are summed for each of their outputs.
 class GradientFlow {
  public:
   explicit GradientFlow(const Model& model) : model_(model) {
@@ -83,7 +83,7 @@ class Estimate {
     cost.forward_ns = profile::operations_ns(work.forward, device_);
     if (flow_.runs_backward(id)) {
       cost.backward_ns = backward_ns(id, work);
-      // The rest is done with the inputs' gradients, where those are wanted.
+      // The rest is done together with the inputs' gradients, where those are needed.
       const bool waits = model_.layer(id).weight_gradients_can_wait() || !flow_.inputs_need(id);
       if (waits) cost.backward_weight_ns = profile::operations_ns(work.backward_weights, device_);
     }
@@ -195,7 +195,7 @@ profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec&
   result.graph = model.graph();
   for (int i = 0; i < model.graph().num_layers(); ++i)
     result.costs.push_back(estimate.layer(LayerId{i}));
-  profile::validate(result);  // a layer of the user's own may report absurd counts
+  profile::validate(result);  // a user's layer may report impossible counts
   return result;
 }
 

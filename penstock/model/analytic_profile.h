@@ -1,5 +1,6 @@
-// A profile without running the model: every layer's operations are counted and priced on a
-// device's data sheet, also one that one does not have. How far off this is: docs/profiles.md.
+// A profile without running the model: the operations of every layer are counted, and their times
+// computed from the data sheet of a device, which one need not have. docs/profiles.md states the
+// error.
 //
 //   profile::Profile p = analytic_profile(make_model({.name = "vgg16"}),
 //       profile::find_device("v100"), {.batch_size = 128});
@@ -19,12 +20,11 @@ struct AnalyticOptions {
   OptimizerSpec optimizer = {};
 };
 
-/// Same conventions as measure_profile: the loss belongs to the last layer, gradients that meet are
-/// added by the layer that made the value, a layer whose inputs need no gradient does not compute
-/// one. Output, weight and stash bytes are those that would be measured. Allocates no tensors;
-/// O(layers). Pure; thread-safe. Throws ConfigError: no layers, a batch size below 1 or so large
-/// that sizes leave the range of 2^60 bytes or times that of 2^60 ns, an unusable device or
-/// optimiser.
+/// Same conventions as measure_profile(): the loss belongs to the last layer, the layer that made a
+/// value sums its gradients, a layer whose inputs need no gradient does not compute one. Output,
+/// weight and stash bytes equal the measured ones. Allocates no tensors; O(layers). Pure;
+/// thread-safe. Throws ConfigError: no layers, a batch size below 1 or so large that sizes exceed
+/// 2^60 bytes or times 2^60 ns, an unusable device or optimiser.
 profile::Profile analytic_profile(const Model& model, const profile::DeviceSpec& device,
                                   const AnalyticOptions& options);
 

@@ -74,7 +74,7 @@ TEST(AnalyticProfile, SizesAreThoseOfTheMeasuredProfile) {
   }
 }
 
-TEST(AnalyticProfile, SaysWhereItComesFrom) {
+TEST(AnalyticProfile, NamesItsSource) {
   const profile::Profile profile = on_v100("lenet5", 32);
   EXPECT_NO_THROW(profile::validate(profile));
   EXPECT_EQ(profile.source, "analytic");
@@ -104,7 +104,7 @@ TEST(AnalyticProfile, GradientsFlowAsInTraining) {
   EXPECT_GT(small.costs[1].backward_ns, 0);
 }
 
-TEST(AnalyticProfile, GradientsThatMeetAreAddedByWhoMadeTheValue) {
+TEST(AnalyticProfile, TheLayerThatMadeAValueSumsItsGradients) {
   const auto backward_of_relu = [](bool used_twice) {
     ModelBuilder net("m");
     const Value y = net.relu(net.linear(net.input({8}), {.features = 1000}), "relu");
@@ -163,7 +163,7 @@ TEST(AnalyticProfile, StepsCostByTheOptimisersState) {
   EXPECT_NEAR(step({.name = "adam"}) / plain, 7.0 / 3, 0.001);
 }
 
-// Sums are read and written and gradients read; a step of plain SGD does as much.
+// Sums are read and written and gradients read; a step of plain SGD has the same traffic.
 TEST(AnalyticProfile, AddingGradientsPassesOverThreeTensors) {
   profile::DeviceSpec device = find_device("cpu-core");
   device.launch_ns = 0;
@@ -231,7 +231,7 @@ TEST(AnalyticProfile, RefusesWhatIsOutOfRange) {
       Throws<ConfigError>(Property(&ConfigError::what, HasSubstr("'features.0'"))));
 }
 
-TEST(AnalyticProfile, RefusesADeviceOnWhichNothingEnds) {
+TEST(AnalyticProfile, RefusesADeviceThatIsTooSlow) {
   const profile::DeviceSpec slow{.name = "slow", .flops_per_s = 1, .bandwidth_bytes_per_s = 1};
   EXPECT_THAT([&] { analytic_profile(make_model({.name = "vgg16"}), slow, {}); },
               Throws<ConfigError>(
@@ -254,7 +254,7 @@ class CountsNonsense : public Layer {
   }
 };
 
-TEST(AnalyticProfile, NamesALayerThatCountsNonsense) {
+TEST(AnalyticProfile, NamesALayerWithInvalidCounts) {
   ModelBuilder net("m");
   const Model model =
       net.build(net.apply(std::make_shared<CountsNonsense>(), {net.input({3})}, "culprit"));

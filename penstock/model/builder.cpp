@@ -151,7 +151,7 @@ std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer,
 graph::ParameterRef ModelBuilder::find_parameter(const std::string& layer,
                                                  const std::string& parameter) const {
   const auto found = names_.find(layer);
-  // A layer that was refused leaves its name behind.
+  // The name of a refused layer stays in the set.
   const bool exists = found != names_.end() && found->second.index() < nodes_.size() &&
                       nodes_[found->second.index()].name == layer;
   if (!exists)
@@ -195,7 +195,7 @@ void ModelBuilder::tie(const std::string& layer, const std::string& parameter,
   });
   if (is_tied || lent_.contains(borrowed)) {
     throw ConfigError(
-        fmt::format("model '{}': '{}' of layer '{}' is tied already", name_, parameter, layer));
+        fmt::format("model '{}': '{}' of layer '{}' is already tied", name_, parameter, layer));
   }
   lent_.insert(lent);
   ties.push_back({borrowed.parameter, lent});
@@ -209,8 +209,8 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
     check_owner(value, "the model's outputs");
     refs.push_back(value.ref);
   }
-  // The layers were added in topological order, which build() keeps, so code and nodes stay in
-  // step.
+  // The layers were added in topological order, which build() keeps, so code and nodes keep the
+  // same order.
   return Model(
       name_,
       graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)),

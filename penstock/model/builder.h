@@ -1,4 +1,4 @@
-// Builds a Model layer by layer; shapes are inferred and checked as you go.
+// Builds a Model layer by layer; each call infers and checks shapes.
 //
 //   ModelBuilder net("tiny");
 //   Value x = net.input({1, 28, 28});
@@ -24,7 +24,7 @@
 
 namespace penstock::model {
 
-/// A tensor of the model under construction; only meaningful to the builder that made it.
+/// A tensor of the model under construction; valid only for the builder that made it.
 struct Value {
   graph::ValueRef ref;
   Shape shape;           ///< one sample
@@ -88,12 +88,12 @@ class ModelBuilder {
   /// Makes a parameter of `layer` the same weight as that of `owner`, an earlier layer: one weight,
   /// used twice, trained on the sum of the gradients. The shapes must be equal. `layer`'s own
   /// initialisation is ignored. Throws ConfigError for names that do not exist, shapes that differ,
-  /// a parameter that is tied already or that others are tied to.
+  /// a parameter that is already tied or that others are tied to.
   ///
   ///   net.tie("decoder", "weight", "encoder", "weight");
   void tie(const std::string& layer, const std::string& parameter, const std::string& owner,
            const std::string& owner_parameter);
-  /// Any layer of the user's own; returns its outputs.
+  /// Adds a user's own layer; returns its outputs.
   std::vector<Value> apply(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
                            const std::string& name = "");
 

@@ -30,7 +30,7 @@ class Scale : public Layer {
   }
 };
 
-/// A layer whose code throws what the tensor library throws.
+/// A layer that throws the tensor library's error type.
 class Broken : public Layer {
  public:
   std::string kind() const override { return "broken"; }
@@ -93,7 +93,7 @@ TEST(ModelBuilder, SplitAndConcatMakeBranches) {
   EXPECT_EQ(net.concat({parts[0], x, parts[1]}).shape, (Shape{10, 2, 2}));
 }
 
-TEST(ModelBuilder, TakesLayersOfTheUser) {
+TEST(ModelBuilder, AcceptsLayersOfTheUser) {
   ModelBuilder net("m");
   const Value y = net.apply(std::make_shared<Scale>(), {net.input({3, 5})}).front();
   EXPECT_EQ(y.shape, (Shape{3, 5}));

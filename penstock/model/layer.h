@@ -1,5 +1,5 @@
-// A layer is a pure function of its weights and inputs: it owns no weights, so the weight store
-// alone decides which version is used.
+// A layer is a pure function of its weights and inputs: it owns no weights, so only the weight
+// store decides which version is used.
 //
 //   class Scale : public Layer {   // y = w * x
 //    public:
@@ -69,18 +69,18 @@ class Layer {
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
   virtual int num_outputs() const { return 1; }
   /// Whether the weights' gradients can be made after the inputs' (action W) without doing any work
-  /// twice. No where the two share their work (normalisation), or a weight is used more than once:
-  /// then I makes both. The runtime looks at the operations themselves (runtime/layer_tape.h);
-  /// profiles rely on this. Default: yes, as for matrix products and convolutions.
+  /// twice. False where the two share their work (normalisation), or a weight is used more than
+  /// once: then I makes both. The runtime inspects the operations (runtime/layer_tape.h); profiles
+  /// rely on this function. Default: true, which is right for matrix products and convolutions.
   virtual bool weight_gradients_can_wait() const { return true; }
   /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws
-  /// ConfigError saying what fits when the inputs do not.
+  /// ConfigError saying what is expected when the inputs do not fit.
   virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;
   /// Arithmetic and memory traffic of one micro-batch of `batch` samples of these shapes, from
-  /// which analytic_profile.h estimates times on devices that are not at hand. Counts saturate. The
-  /// default is right for one pass over the data: inputs and weights are read once, outputs
-  /// written, one flop per number; twice that in backward. Layers that multiply matrices should say
-  /// so.
+  /// which analytic_profile.h estimates times on devices that one does not have. Counts saturate.
+  /// The default is right for one pass over the data: inputs and weights are read once, outputs
+  /// written, one flop per number; twice that in backward. Layers that multiply matrices should
+  /// override it.
   virtual profile::LayerWork work(const std::vector<Shape>& inputs,
                                   const std::vector<Shape>& outputs, int64_t batch) const;
   /// Outputs, each [batch, ...], for inputs [batch, ...]. `weights` and `buffers` are in the order

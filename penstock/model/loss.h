@@ -1,5 +1,5 @@
-// The training loss. Gradients are scaled by samples, not by micro-batches: a mini-batch cut into
-// unequal micro-batches has the same gradient.
+// The training loss. Gradients are scaled by samples, not by micro-batches, so a mini-batch cut
+// into unequal micro-batches has the same gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>

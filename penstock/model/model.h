@@ -27,21 +27,22 @@ class Model {
   const std::vector<Shape>& output_shapes(LayerId id) const {
     return output_shapes_.at(id.index());
   }
-  /// Trainable numbers that the layer reads / in the model, where tied weights count once.
+  /// Trainable numbers that the layer reads / in the model; there a tied weight counts once.
   int64_t parameter_count(LayerId id) const;
   int64_t parameter_count() const { return parameter_count_; }
   /// Bytes of each of the layer's tied parameters, as graph().layer(id).ties lists them.
   std::vector<int64_t> tied_bytes(LayerId id) const;
 
   /// Fresh weights / buffers of a layer, contiguous float32 on the CPU, one per parameters() /
-  /// buffers() entry. The values depend on the seed and the layer's name only, so every split of
+  /// buffers() entry. The values depend only on the seed and the layer's name, so every split of
   /// the model starts from the same weights. A tied parameter (graph().owner()) has the values of
-  /// its owner, in memory of its own.
+  /// its owner, in its own memory.
   Tensors initial_weights(LayerId id, uint64_t seed) const;
   Tensors initial_buffers(LayerId id) const;
 
  private:
-  /// Checks the layer's ties; what it reads less what it borrows.
+  /// Checks the layer's ties; returns the numbers that it reads minus those that it shares from
+  /// owners.
   int64_t own_parameters(LayerId id) const;
 
   std::string name_;

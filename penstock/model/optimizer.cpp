@@ -22,7 +22,7 @@ bool is_plain(const at::Tensor& tensor) {
          tensor.layout() == at::kStrided;
 }
 
-/// May the loops over plain memory be used?
+/// Whether the loops over plain memory may be used.
 bool all_plain(const at::Tensor& weight, const at::Tensor& new_weight,
                std::span<const at::Tensor> state) {
   return is_plain(weight) && is_plain(new_weight) &&
@@ -40,8 +40,7 @@ void check_shapes(const at::Tensor& weight, const at::Tensor& gradient,
     PENSTOCK_CHECK(tensor.sizes() == weight.sizes(), tensor.sizes(), weight.sizes());
 }
 
-/// A gradient that the plain loops can read; copies when autograd left it transposed or in another
-/// layout.
+/// A gradient that the plain loops can read; copies it when it is transposed or has another layout.
 at::Tensor plain_gradient(const at::Tensor& gradient) {
   return gradient.data().to(at::kFloat).contiguous();
 }

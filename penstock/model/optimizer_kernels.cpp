@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-// One copy per instruction set, picked when the program is loaded. Sanitizers do not get along with
-// the resolvers that this needs.
+// One copy per instruction set, picked when the program is loaded. Sanitizers do not work with the
+// resolvers that this needs.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PENSTOCK_CLONES __attribute__((target_clones("avx512f", "avx2,fma", "default")))
@@ -14,8 +14,8 @@
 namespace penstock::model::detail {
 namespace {
 
-// In-place and out-of-place variants are separate because __restrict would be a lie for the first,
-// and without it the compiler's own overlap test sends equal pointers to the scalar loop.
+// In-place and out-of-place variants are separate because __restrict would be wrong for the first,
+// and without it the compiler's own overlap test selects the scalar loop for equal pointers.
 
 PENSTOCK_CLONES void sgd_in_place(float* __restrict weight, const float* __restrict gradient,
                                   float* __restrict momentum, int64_t count, float lr, float m,

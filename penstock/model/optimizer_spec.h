@@ -1,4 +1,4 @@
-// Which optimiser, and its numbers: a plain value that knows nothing of tensors.
+// Which optimiser, and its parameters: a plain value without tensors.
 //
 //   OptimizerSpec spec{.name = "adam", .beta2 = 0.99};
 #pragma once

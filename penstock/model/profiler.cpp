@@ -41,7 +41,7 @@ int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
                            int64_t weight_copies) {
   int64_t outputs = 0;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
-    // Views own no memory.
+    // Views have no memory of their own.
     if (model.graph().layer(LayerId{i}).kind == "flatten" ||
         model.graph().layer(LayerId{i}).kind == "split")
       continue;
@@ -108,7 +108,7 @@ std::string device_name(int threads) {
   return fmt::format("{}, {} thread{}", name, threads, threads == 1 ? "" : "s");
 }
 
-/// The intra-op thread count of a thread; put back on destruction.
+/// Sets the intra-op thread count of a thread; restores it on destruction.
 class ThreadCount {
  public:
   // Reading the count first makes libtorch do its per-thread initialisation now; later it would
@@ -124,7 +124,7 @@ class ThreadCount {
   int before_;
 };
 
-/// Timed passes, given how long one takes.
+/// The number of timed passes, from the time of one pass.
 int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
   const int64_t least_ns = std::chrono::nanoseconds(options.least_time).count();
   const int64_t wanted =
@@ -132,8 +132,8 @@ int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
   return std::max(options.samples, static_cast<int>(wanted));
 }
 
-/// The last third of them tells the gradients of inputs and weights apart; they are not used for
-/// anything else.
+/// The last third of them measures the gradients of inputs and weights separately; they are not
+/// used for anything else.
 int total_passes(int warmup, int samples) { return warmup + samples + (samples + 1) / 2; }
 
 /// The threads of one measurement: the first counts its passes, the others keep the machine busy
@@ -155,7 +155,7 @@ class Measurement {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  // What run() leaves behind.
+  // The results of run().
   std::vector<Times> samples;
   std::vector<Times> split_samples;  ///< of Backward::Split
   std::vector<detail::LayerBytes> bytes;
@@ -167,7 +167,7 @@ class Measurement {
       try {
         threads_.emplace_back([this, copy] { run_copy(copy); });
       } catch (const std::system_error& error) {
-        // Those that did start must not wait for the rest.
+        // Threads that did start must not wait for the others.
         stop_ = true;
         ready_.count_down(options_.concurrency - copy);
         throw RuntimeError(fmt::format("profiler: cannot start thread {} of {}: {}", copy + 1,
@@ -262,7 +262,7 @@ class Measurement {
   std::vector<std::thread> threads_;
 };
 
-/// Of one of the times of one layer over all samples.
+/// The summary of one time of one layer over all samples.
 detail::Summary summarize(const std::vector<Times>& samples, size_t layer,
                           int64_t detail::LayerTimes::*member) {
   std::vector<int64_t> values;
@@ -270,8 +270,8 @@ detail::Summary summarize(const std::vector<Times>& samples, size_t layer,
   return detail::summarize(std::move(values));
 }
 
-/// The part of `backward_ns` that goes into the weights' gradients, in the proportion of the two
-/// measured apart: apart they take a little longer than together.
+/// The part of `backward_ns` that makes the weights' gradients, in proportion to the two times
+/// measured separately: separately they take a little longer than together.
 int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples, size_t layer) {
   const auto inputs = static_cast<double>(
       summarize(split_samples, layer, &detail::LayerTimes::backward_input_ns).mean);
@@ -286,7 +286,7 @@ int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples
 
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options) {
   check_options(model, options);
-  // libtorch hands the count that was set last to every thread it meets later; leave it as it was.
+  // libtorch gives the count that was set last to every later thread; restore the old value.
   const ThreadCount unchanged(at::get_num_threads());
   Measurement measurement(model, options);
   measurement.run();

@@ -1,4 +1,4 @@
-// Measures a Profile: every layer on its own, forward, backward and optimiser step, on random
+// Measures a Profile: every layer separately, forward, backward and optimiser step, on random
 // inputs.
 #pragma once
 
@@ -9,10 +9,10 @@
 namespace penstock::model {
 
 /// The model's profile on this machine. The last layer's times include the loss. A first layer
-/// whose inputs need no gradient is charged without it; the gradient of the loss counts for the
-/// inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5 least_time if that
-/// is longer. Throws ConfigError for a batch size, sample or thread count below 1 and other options
-/// out of range, RuntimeError when a layer fails (names it).
+/// whose inputs need no gradient is measured without it; the time of the loss's gradient counts as
+/// gradient of the inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5
+/// least_time if that is longer. Throws ConfigError for a batch size, sample or thread count below
+/// 1 and other options out of range, RuntimeError when a layer fails (names it).
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options);
 
 }  // namespace penstock::model

@@ -1,4 +1,4 @@
-// How a model is measured (profiler.h): a plain value that knows nothing of tensors.
+// How a model is measured (profiler.h): a plain value without tensors.
 //
 //   ProfilerOptions options{.batch_size = 32, .concurrency = 2};
 #pragma once
@@ -17,15 +17,15 @@ struct ProfilerOptions {
   /// Timed passes; their mean is reported. Half as many additional passes time the gradients of
   /// inputs and of weights separately.
   int samples = 10;
-  /// Of a fast model more samples are timed, until about this much time has passed (a machine's
-  /// speed varies by tens of per cent within fractions of a second) or there are `most_samples`;
-  /// judged by the last pass of the warm-up, or the first sample. At least `samples` in any case.
-  /// 0: as many as `samples` says.
+  /// For a fast model more samples are timed, until about this much time has passed (a machine's
+  /// speed varies by tens of per cent within fractions of a second) or there are `most_samples`.
+  /// The number is computed from the time of the last warm-up pass, or of the first sample; it is
+  /// at least `samples`. 0: exactly `samples`.
   std::chrono::milliseconds least_time{0};
   int most_samples = 1000;
   int threads = 1;  ///< intra-op threads per worker
   /// Copies of the measurement that run at the same time, one thread each, so that shared caches
-  /// and memory bandwidth are charged as in a real run; the first copy's times are reported.
+  /// and memory bandwidth are used as in a real run; the first copy's times are reported.
   int concurrency = 1;
   uint64_t seed = 1;
   OptimizerSpec optimizer = {};

@@ -26,7 +26,7 @@ ProfilerOptions quick() {
   return options;
 }
 
-/// Fits the trial run of shape inference, then fails on any other batch.
+/// Works in the trial run of shape inference, then fails on any other batch.
 class FailsLater : public Layer {
  public:
   std::string kind() const override { return "fails_later"; }
@@ -199,7 +199,7 @@ TEST(Profiler, AcceptsOutputsThatAreNotLogits) {
   EXPECT_GT(measure_profile(model, quick()).costs[0].backward_ns, 0);
 }
 
-TEST(Profiler, RunsCopiesSideBySideAndLeavesTheThreadCountAlone) {
+TEST(Profiler, RunsCopiesAtTheSameTimeAndKeepsTheThreadCount) {
   const int before = at::get_num_threads();
   ProfilerOptions options = quick();
   options.concurrency = 2;

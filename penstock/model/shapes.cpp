@@ -20,7 +20,7 @@ bool is_identifier(const std::string& name) {
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
 }
 
-/// Numbers in the tensors of `specs`; `names` collects the names met so far.
+/// Numbers in the tensors of `specs`; `names` collects the names so far.
 int64_t check_specs(const std::vector<ParameterSpec>& specs, const std::string& layer,
                     std::set<std::string>& names) {
   int64_t total = 0;

@@ -10,9 +10,10 @@
 
 namespace penstock::model::detail {
 
-/// More numbers than this in one tensor or one model are treated as a mistake.
+/// More numbers than this in one tensor or one model are refused as a mistake.
 inline constexpr int64_t kMaxElements = int64_t{1} << 40;
-/// Bound on kernel sizes, strides, paddings and the like, so that sums of them cannot overflow.
+/// Limit for kernel sizes, strides, paddings and similar options, so that sums of them cannot
+/// overflow.
 inline constexpr int64_t kMaxExtent = int64_t{1} << 20;
 
 /// "[3, 224, 224]"

@@ -25,7 +25,7 @@ const std::vector<Architecture>& architectures() {
        detail::make_mlp,
        true},
       {{"tied_mlp",
-        "autoencoder with tied, transposed weights and a classifier behind it (width 1024, depth "
+        "autoencoder with tied, transposed weights and a classifier after it (width 1024, depth "
         "3)",
         {1, 28, 28},
         10},

@@ -14,8 +14,8 @@ namespace penstock::model {
 
 struct ModelSpec {
   std::string name;
-  Shape input_shape = {};  ///< empty: the model's own
-  int64_t classes = 0;     ///< 0: the model's own
+  Shape input_shape = {};  ///< empty: the model's default
+  int64_t classes = 0;     ///< 0: the model's default
   int64_t width = 0;       ///< mlp, tied_mlp: (largest) hidden width, 0: 1024
   int64_t depth = 0;       ///< mlp: hidden layers; tied_mlp: layers of the encoder; 0: 3
 };

@@ -1,4 +1,4 @@
-// The names of the models of zoo.h, for who lists them without libtorch.
+// The names of the models of zoo.h, for programs without libtorch.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace penstock::model {
 
-/// In the order of zoo(), which has the rest; a test compares the two.
+/// In the order of zoo(), which has the other properties; a test compares the two.
 inline constexpr std::array<std::string_view, 8> kZooNames = {
     "mlp", "tied_mlp", "lenet5", "vgg_small", "alexnet", "vgg16", "resnet18", "resnet50"};
 

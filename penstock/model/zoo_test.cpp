@@ -67,7 +67,7 @@ TEST(Zoo, ParameterCountsAreThePublishedOnes) {
             (784 * 100 + 100 + 100 * 50 + 50) + (100 + 784) + 784 * 10 + 10);
 }
 
-TEST(Zoo, NamesForThoseWithoutLibtorchAreTheSame) {
+TEST(Zoo, NamesAreTheSameWithoutLibtorch) {
   std::vector<std::string> names;
   for (const ZooEntry& entry : zoo()) names.push_back(entry.name);
   EXPECT_THAT(names, testing::ElementsAreArray(kZooNames));
@@ -131,7 +131,7 @@ TEST(Zoo, UnknownNamesListTheKnownOnes) {
               AllOf(config_error("vgg_small"), config_error("resnet50")));
 }
 
-TEST(Zoo, AbsurdOptionsAreNamedAndAllocateNothing) {
+TEST(Zoo, EnormousOptionsAreRefusedWithoutAllocating) {
   constexpr int64_t kTrillion = 1'000'000'000'000;
   EXPECT_THAT([] { make_model({.name = "mlp", .width = kTrillion}); }, config_error("width"));
   EXPECT_THAT([] { make_model({.name = "mlp", .width = -1}); }, config_error("width"));

@@ -1,5 +1,5 @@
-// The builtin layers. Each maker checks its options and throws ConfigError; the shapes of inputs
-// are checked by output_shapes().
+// The builtin layers. Each function that makes a layer checks its options and throws ConfigError;
+// the shapes of inputs are checked by output_shapes().
 #pragma once
 
 #include <memory>

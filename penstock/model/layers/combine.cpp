@@ -59,7 +59,7 @@ class Concat final : public Layer {
     }
     return {out};
   }
-  /// Backward hands out views.
+  /// Backward returns views.
   profile::LayerWork work(const std::vector<Shape>&, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
     const int64_t numbers = batch_numbers(outputs, batch);
@@ -93,7 +93,7 @@ class Split final : public Layer {
     part[0] /= parts_;
     return std::vector<Shape>(static_cast<size_t>(parts_), part);
   }
-  /// Forward hands out views; backward puts the gradients together.
+  /// Forward returns views; backward joins the gradients.
   profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>&,
                           int64_t batch) const override {
     return {.forward = {},

@@ -53,7 +53,7 @@ class Conv2d final : public Layer {
                            .kernel = options_.kernel,
                            .in_pixels = saturating_mul(inputs[0][1], inputs[0][2]),
                            .out_pixels = saturating_mul(out[1], out[2])};
-    // Small windows at every pixel are what the transformed method is for.
+    // The transformed method is made for small windows at every pixel.
     if (has_transformed_method(options_.kernel) && options_.stride == 1 && options_.groups == 1)
       count.tiles = transformed_tiles(out[1], out[2]);
     const int64_t numbers = batch_numbers(outputs, batch);
@@ -61,7 +61,7 @@ class Conv2d final : public Layer {
                             .backward_weights = {convolution(count)},
                             .backward_inputs = {convolution(count)},
                             .stash_bytes = tensor_bytes(numbers)};
-    // Libraries add the bias in a pass of its own; its gradient is the sum over the output's.
+    // Libraries add the bias in a separate pass; its gradient is the sum over the output's.
     if (options_.bias) {
       work.forward.push_back(copy(numbers));
       work.backward_weights.push_back(elementwise({numbers}));

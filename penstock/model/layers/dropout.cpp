@@ -13,8 +13,8 @@ namespace penstock::model::detail {
 namespace {
 
 /// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);
-/// the identity outside training. The mask depends on context.seed alone. It is drawn on the CPU
-/// for every device, so that devices agree.
+/// the identity outside training. The mask depends only on context.seed. It is drawn on the CPU for
+/// every device, so that all devices get the same mask.
 class Dropout final : public Layer {
  public:
   explicit Dropout(double probability) : probability_(probability) {}

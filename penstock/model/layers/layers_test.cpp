@@ -17,8 +17,8 @@ at::Tensor random(const Shape& sizes, uint64_t seed) {
       .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
 }
 
-/// A layer with random weights and inputs in double precision, so that finite differences mean
-/// something.
+/// A layer with random weights and inputs in double precision, so that finite differences are
+/// accurate.
 struct Trial {
   LayerPtr layer;
   Tensors weights;
@@ -174,7 +174,7 @@ TEST(Conv2d, MatchesTheDefinition) {
   }
 }
 
-TEST(BatchNorm2d, NormalisesTheBatchAndMovesTheRunningStatistics) {
+TEST(BatchNorm2d, NormalisesTheBatchAndUpdatesTheRunningStatistics) {
   Trial trial(detail::make_batch_norm2d(2, {.momentum = 0.25}), {{2, 3, 3}}, 4);
   trial.weights = {at::ones({2}, at::kDouble), at::zeros({2}, at::kDouble)};
   trial.buffers = {at::zeros({2}, at::kDouble), at::ones({2}, at::kDouble)};
@@ -204,7 +204,7 @@ TEST(BatchNorm2d, RefusesToTrainOnOneValuePerChannel) {
   EXPECT_NO_THROW(trial.run());
 }
 
-TEST(Dropout, MaskDependsOnTheSeedAlone) {
+TEST(Dropout, MaskDependsOnlyOnTheSeed) {
   Trial trial(detail::make_dropout(0.5), {{100}});
   const at::Tensor first = trial.run()[0];
   EXPECT_TRUE(at::equal(first, trial.run()[0]));

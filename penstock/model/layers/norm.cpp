@@ -53,7 +53,7 @@ class BatchNorm2d final : public Layer {
                   const ForwardContext& context) const override {
     const at::Tensor& x = inputs[0];
     // With one value per channel the variance is 0 / 0, and it would stay in the running statistics
-    // for ever.
+    // forever.
     if (context.training && x.numel() <= channels_) {
       throw RuntimeError(
           "batch normalisation in training needs more than one value per channel; use a larger "

@@ -29,7 +29,7 @@ class Pool2d final : public Layer {
              window_positions(in[2], kernel_, stride_, padding_)}};
   }
 
-  /// Max pooling keeps the place of each maximum as a 64-bit number. Backward clears the input's
+  /// Max pooling keeps the index of each maximum as a 64-bit number. Backward clears the input's
   /// gradient, then adds to it.
   profile::LayerWork work(const std::vector<Shape>& inputs, const std::vector<Shape>& outputs,
                           int64_t batch) const override {
@@ -76,7 +76,8 @@ class AdaptiveAvgPool2d final : public Layer {
   Tensors forward(TensorSpan, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
     const at::Tensor& x = inputs[0];
-    // Nothing to average: the networks' own input sizes meet this case, and the kernel would copy.
+    // Nothing to average: the networks' default input sizes lead to this case, and the kernel would
+    // copy.
     if (x.size(2) == size_ && x.size(3) == size_) return {x.view_as(x)};
     return {at::adaptive_avg_pool2d(x, {size_, size_})};
   }

@@ -88,7 +88,7 @@ Operation convolution(const ConvolutionCount& count) {
     operation.products_per_output =
         product({count.in_channels / count.groups, count.kernel, count.kernel});
   if (count.tiles > 0) {
-    // A transformed tile holds its outputs and the windows' overhang.
+    // A transformed tile holds its outputs and the border that the windows need.
     const int64_t tile_side = kTileOutputs + count.kernel - 1;
     const int64_t numbers_per_tile = product({tile_side, tile_side});
     const int64_t tile_numbers = product({numbers_per_tile, count.batch, count.tiles});

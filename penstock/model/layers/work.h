@@ -21,14 +21,14 @@ int64_t tensor_bytes(int64_t numbers);
 profile::Operation elementwise(std::initializer_list<int64_t> numbers);
 /// Reads and writes a tensor.
 profile::Operation copy(int64_t numbers);
-/// As elementwise, with reductions between the passes.
+/// Like elementwise(), with reductions between the passes.
 profile::Operation normalization(std::initializer_list<int64_t> numbers);
 
-/// [rows, inner] times [inner, columns]. The products of backward have the same three tensors in
+/// [rows, inner] times [inner, columns]. The products of backward use the same three tensors in
 /// other roles.
 profile::Operation matrix_product(int64_t rows, int64_t inner, int64_t columns);
 
-/// Whether libraries have the transformed method for windows of this size.
+/// Whether libraries offer the transformed method for windows of this size.
 constexpr bool has_transformed_method(int64_t kernel) { return kernel == 3 || kernel == 5; }
 
 struct ConvolutionCount {
@@ -45,8 +45,8 @@ struct ConvolutionCount {
 
 /// Tiles that cover an output of this size.
 int64_t transformed_tiles(int64_t height, int64_t width);
-/// A convolution. Its two backward convolutions multiply as often and touch the same three tensors
-/// in other roles.
+/// A convolution. Its two backward convolutions have as many multiplications and use the same three
+/// tensors in other roles.
 profile::Operation convolution(const ConvolutionCount& count);
 
 }  // namespace penstock::model::detail

@@ -162,7 +162,7 @@ class Scale : public Layer {
   }
 };
 
-TEST(LayerWork, ALayerThatSaysNothingIsOnePassOverItsData) {
+TEST(LayerWork, TheDefaultIsOnePassOverTheData) {
   const LayerWork work = Scale().work({{3}}, {{3}}, 10);
   EXPECT_EQ(work.forward,
             (std::vector<Operation>{pass(OperationKind::Elementwise, 30, 4 * (30 + 3 + 30))}));

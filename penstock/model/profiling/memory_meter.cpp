@@ -9,7 +9,7 @@
 namespace penstock::model::detail {
 namespace {
 
-/// libtorch 2.0 made the totals, which are of no interest here, unsigned.
+/// libtorch 2.0 made the totals unsigned; they are not used here.
 #if TORCH_VERSION_MAJOR >= 2
 using TotalBytes = size_t;
 #else

@@ -1,6 +1,5 @@
 // Counts the bytes of tensor memory that the calling thread allocates and keeps while the meter
-// lives. It takes the place of PyTorch's own profiler, so the two cannot be used together on one
-// thread.
+// exists. It replaces PyTorch's own profiler, so the two cannot be used together on one thread.
 //
 //   MemoryMeter meter;  Tensors out = layer.forward(...);  int64_t kept = meter.bytes();
 #pragma once
@@ -17,7 +16,7 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Allocated so far and not freed again.
+  /// Bytes allocated so far and not freed.
   int64_t bytes() const;
 
  private:

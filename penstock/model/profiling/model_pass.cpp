@@ -20,7 +20,7 @@
 namespace penstock::model::detail {
 namespace {
 
-/// Small enough that weights hardly move: a run of any length keeps ordinary numbers.
+/// So small that weights hardly change: numbers stay in the normal range in a run of any length.
 constexpr double kLearningRate = 1e-6;
 
 class Stopwatch {
@@ -35,8 +35,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Runs `work`; whatever it throws becomes a RuntimeError that names the layer and what was being
-/// done.
+/// Runs `work`; every exception becomes a RuntimeError that names the layer and the action.
 template <class Work>
 void as_layer(const Model& model, LayerId id, const char* action, const Work& work) {
   const auto failure = [&](const char* why) {

@@ -13,7 +13,7 @@ namespace penstock::model::detail {
 
 struct LayerTimes {
   int64_t forward_ns = 0;
-  int64_t backward_ns = 0;  ///< for inputs and weights in one go; or the sum of the two below
+  int64_t backward_ns = 0;  ///< for inputs and weights together; or the sum of the two below
   int64_t backward_input_ns = 0;
   int64_t backward_weight_ns = 0;
   int64_t accumulate_ns = 0;  ///< of a split pass: adding the weights' gradients to a sum
@@ -23,7 +23,8 @@ struct LayerTimes {
 /// How the gradients of a layer are made.
 enum class Backward : uint8_t {
   Whole,  ///< inputs and weights together, as action B does
-  /// Inputs first, then weights, as actions I and W do; together where the weights' cannot wait.
+  /// Inputs first, then weights, as actions I and W do; together where the weights' gradients
+  /// cannot be deferred.
   Split,
 };
 
@@ -41,9 +42,10 @@ class ModelPass {
   /// Random samples and targets. Throws RuntimeError when memory cannot be allocated.
   ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer);
 
-  /// Forward, loss, backward and one optimiser step of every layer. Each layer is cut from its
-  /// neighbours, so its backward can be timed alone; apart from that the order of work and the life
-  /// of each tensor are those of a training step. Throws RuntimeError naming the layer that failed.
+  /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from
+  /// its neighbours, so its backward can be timed alone; otherwise the order of work and the
+  /// lifetime of each tensor are those of a training step. Throws RuntimeError naming the layer
+  /// that failed.
   std::vector<LayerTimes> run(Backward how = Backward::Whole);
 
   /// Known after the first run().
@@ -55,12 +57,12 @@ class ModelPass {
     Tensors buffers;
     Tensors spare;  ///< memory of the next version, swapped with `weights` by every step
     std::vector<Tensors> optimizer_state;
-    // The rest lives from forward to backward or step.
+    // The rest is kept from forward to backward or step.
     Tensors inputs;  ///< leaves of this layer's own autograd graph
     Tensors outputs;
     std::vector<Tensors> output_gradients;  ///< per output, one from every use
     Tensors weight_gradients;
-    Tensors gradient_sums;  ///< of all split passes; not read by anything
+    Tensors gradient_sums;  ///< of all split passes; nothing reads them
   };
 
   void prepare_layer(LayerId id, uint64_t seed);
@@ -68,9 +70,9 @@ class ModelPass {
   void forward(LayerId id, LayerTimes& times);
   void loss(std::vector<LayerTimes>& times);
   void backward(LayerId id, Backward how, LayerTimes& times);
-  /// The layer's outputs that gradients arrived for, and those gradients, added up.
+  /// The layer's outputs with gradients, and the sums of those gradients.
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
-  /// What the second and every further micro-batch of a step costs on top of its backward pass.
+  /// What the second and every later micro-batch of a step costs in addition to its backward pass.
   static void accumulate(LayerState& state, LayerTimes& times);
   void step(LayerId id, LayerTimes& times);
 

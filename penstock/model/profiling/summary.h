@@ -1,4 +1,4 @@
-// What a profile keeps of the samples of one time. Internal to the profiler.
+// The summary of a time's samples that a profile keeps. Internal to the profiler.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ struct Summary {
   int64_t spread = 0;  ///< interquartile range
 };
 
-/// A stall this much longer than a usual sample says nothing about the next run.
+/// A stall that is this much longer than a typical sample does not predict the next run.
 inline constexpr int64_t kMostMedians = 3;
 
 /// The distribution of times has a long tail of slow samples, and the time of a run is the sum of
-/// its actions: it follows their mean. The medians of many layers add up to several per cent less
-/// than passes take. `samples` must not be empty.
+/// its actions: it follows their mean. The sum of the medians of many layers is several per cent
+/// less than the time of a pass. `samples` must not be empty.
 inline Summary summarize(std::vector<int64_t> samples) {
   std::sort(samples.begin(), samples.end());
   const int64_t most = kMostMedians * samples[samples.size() / 2];

@@ -11,7 +11,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// He et al. (2015): keeps the size of activations through layers with relu. PyTorch's default
-/// shrinks them, and without normalisation the first hundreds of steps then learn next to nothing.
+/// shrinks them, and without normalisation the first hundreds of steps then learn almost nothing.
 Init he_fan_in(int64_t fan_in) {
   return Init::normal(std::sqrt(2.0 / static_cast<double>(fan_in)));
 }
@@ -32,8 +32,8 @@ Model make_mlp(const ModelSpec& spec) {
 
 /// An autoencoder whose decoder uses the encoder's weights transposed (as in Hinton and
 /// Salakhutdinov, 2006, before fine-tuning unties them), and a classifier that reads the
-/// reconstruction. A cut between encode1 and decode1 makes the stages on its two sides share
-/// weights; a cut after flatten or before classify does not.
+/// reconstruction. With a cut between encode1 and decode1 the stages on both sides share weights; a
+/// cut after flatten or before classify does not.
 Model make_tied_mlp(const ModelSpec& spec) {
   ModelBuilder net(spec.name);
   Value x = net.input(spec.input_shape);
