@@ -11,7 +11,7 @@
 
 namespace penstock::tool {
 
-/// Exit codes of every command: 0 yes or done, 1 a well-formed "no", 2 bad input or usage, 3
+/// Exit codes of every command: 0 yes or done, 1 the answer "no", 2 bad input or usage, 3
 /// failure at run time.
 inline constexpr int kExitYes = 0;
 inline constexpr int kExitNo = 1;
