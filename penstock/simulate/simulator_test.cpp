@@ -74,8 +74,9 @@ TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {
       simulate(lowered(Strategy::ZbH1, {1, 1}, 4, 4), split, {.keep_timeline = true});
   for (const auto& worker : result.timeline.workers) {
     for (const auto& event : worker) {
-      if (event.action.op == schedule::Op::BackwardInput)
+      if (event.action.op == schedule::Op::BackwardInput) {
         EXPECT_EQ(event.end_ns - event.start_ns, 12);
+      }
       if (event.action.op != schedule::Op::BackwardWeight) continue;
       EXPECT_EQ(event.end_ns - event.start_ns, event.action.micro_batch.value == 0 ? 8 : 12);
     }
