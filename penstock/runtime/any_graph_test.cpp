@@ -260,7 +260,7 @@ TEST(AnyGraph, TiedWeightsAreOneWeight) {
   }
 }
 
-TEST(AnyGraph, TiedStagesRefuseASchedulesWithoutNorm) {
+TEST(AnyGraph, TiedStagesRefuseSchedulesWithoutNorm) {
   const model::Model model = tied_model();
   const auto optimizer = model::make_optimizer({});
   const RandomBatches batches(24, 12, 1, 8, 4);
