@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/runtime/ranks.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
@@ -124,6 +125,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   run_options.keep_weights = true;
   run_options.max_steps = options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
 
+  const bool is_first = runtime::Ranks{.world = options.world}.is_first();
   SerialCheck check;
   TrainResult result;
   std::vector<model::Tensors> reference_weights;
@@ -131,6 +133,8 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     check.reference = "one worker with the same micro-batches";
     if (run_options.gradient_groups == 0) run_options.gradient_groups = common_groups(options.plan);
     result = run(model, data, run_options);
+    if (!is_first) return check;
+    run_options.world = nullptr;
     run_options.plan = on_one_worker(options.plan, model);
     TrainResult serial = run(model, data, run_options);
     check.reference_losses = std::move(serial.losses);
@@ -140,6 +144,8 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     check.reference = "one thread that replays the same weight delays";
     check.tolerance = kTolerance;
     result = run(model, data, run_options);
+    if (!is_first) return check;
+    run_options.world = nullptr;
     Replay replay = replay_serially(model, data, run_options);
     check.reference_losses = std::move(replay.losses);
     check.reference_grad_norms = std::move(replay.grad_norms);

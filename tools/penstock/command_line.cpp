@@ -48,7 +48,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   app.footer(
-      "Exit codes: 0 done or yes, 1 a well-formed no, 2 bad input, 3 failure at run time.\nTry "
+      "Exit codes: 0 done or yes, 1 the answer no, 2 bad input, 3 failure at run time.\nTry "
       "`penstock train --help`.");
   const std::vector<Command> commands = make_commands(app);
   try {

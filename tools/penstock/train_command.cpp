@@ -1,26 +1,31 @@
 // penstock train: plans if need be, trains, and puts the prediction beside the measurement.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <csignal>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/data/data_digest.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files.h"
 #include "penstock/util/log.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/job.h"
 #include "tools/penstock/prediction.h"
 #include "tools/penstock/train_arguments.h"
 #include "tools/penstock/train_check.h"
@@ -76,6 +81,44 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
   return auto_plan(model, options.plan);
 }
 
+/// The layers, their shapes and weights, as one line.
+std::string model_digest(const model::Model& model) {
+  std::string all;
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    all += model.graph().layer(id).name;
+    for (const model::Shape& shape : model.output_shapes(id))
+      all += fmt::format(" {}", fmt::join(shape, "x"));
+    all += '\n';
+  }
+  return fmt::format("{}, {} layers, CRC {:08x}", model.name(), model.graph().num_layers(),
+                     crc32_of(all));
+}
+
+/// The options that shape a training, as they must be on every rank; the first line that differs is
+/// named. Folders may be different ones on different machines.
+void check_same_options(Job& job, const CLI::App& app) {
+  std::string options;
+  std::istringstream lines(app.config_to_str(/*default_also=*/true));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("data-folder") || line.starts_with("#") || line.empty()) continue;
+    options += fmt::format("{}{}", options.empty() ? "" : " ", line);
+  }
+  job.check_same("options", options);
+}
+
+/// Rank 0 plans; the others take its plan.
+plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
+  if (job == nullptr) return plan_of(options, model);
+  const std::string text =
+      job->from_first([&] { return plan::to_json(plan_of(options, model)); });
+  if (!job->is_first() && !options.plan_path.empty() && options.batch_size->empty()) {
+    const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
+    options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
+  }
+  return plan::parse_plan(text, "the plan of rank 0");
+}
+
 /// What the user should know before hours are spent.
 std::string advice(const plan::Plan& plan, int threads_per_worker) {
   std::string text;
@@ -97,7 +140,7 @@ std::string advice(const plan::Plan& plan, int threads_per_worker) {
 
 /// Trains twice for a few steps, and nothing else.
 int compare_with_serial(const TrainArguments& options, const model::Model& model,
-                        const train::DataSplit& data) {
+                        const train::DataSplit& data, Job* job) {
   train::TrainOptions train_options = options.train;
   // The learning rates are those of the whole training.
   const int64_t whole = saturating_mul(train_options.epochs,
@@ -106,6 +149,11 @@ int compare_with_serial(const TrainArguments& options, const model::Model& model
       train_options.max_steps > 0 ? std::min(whole, train_options.max_steps) : whole;
   const train::SerialCheck result =
       train::check_against_serial(model, data, train_options, options.check_steps);
+  if (job != nullptr) {
+    // Only rank 0 has the reference.
+    const std::string equal = job->from_first([&] { return result.equal() ? "1" : "0"; });
+    if (!job->is_first()) return equal == "1" ? kExitYes : kExitNo;
+  }
   write_output("", options.json ? check_json(train_options.plan, result)
                                 : check_text(train_options.plan, result));
   return result.equal() ? kExitYes : kExitNo;
@@ -137,44 +185,69 @@ train::DataSplit data_for(const model::Model& model, const TrainArguments& optio
                            .seed = options.seed});
 }
 
-int run(TrainArguments& options) {
+/// The results, where the user wants them.
+void write_results(const TrainArguments& options, const model::Model& model,
+                   const train::TrainResult& result) {
+  const std::optional<Prediction> predicted = predict(options.train, result);
+  const Outcome outcome{options.train.plan, result, predicted ? &*predicted : nullptr};
+  write_output("", options.json ? to_json(outcome) : to_text(outcome));
+  if (!options.history.empty()) write_output(options.history, history_json(model.name(), outcome));
+  if (!options.html.empty()) write_output(options.html, page_of(model.name(), outcome));
+  if (!options.trace.empty() && predicted)
+    write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+}
+
+int run(TrainArguments& options, const CLI::App& app) {
   check(options);
   train::validate(options.train);
+  const std::unique_ptr<Job> job = Job::join();
+  const bool is_first = job == nullptr || job->is_first();
+  if (!is_first) {
+    set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
+      if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
+    });
+  }
   const model::Model model = chosen_model(options.model);
   const train::DataSplit data = data_for(model, options);
+  if (job != nullptr) {
+    check_same_options(*job, app);
+    job->check_same("model", model_digest(model));
+    job->check_same("data", train::data_digest(data));
+    if (app.get_option("--workers")->empty()) options.workers = job->ranks();
+  }
 
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
-  train_options.plan = plan_of(options, model);
+  train_options.plan = plan_of_job(job.get(), options, model);
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;
   train_options.shuffle = !options.no_shuffle;
   train_options.deadline = std::chrono::seconds(options.deadline_s);
   train_options.stop = &g_stop;
-  std::cerr << report::plan_table(train_options.plan) << '\n'
-            << advice(train_options.plan, train_options.threads_per_worker);
+  if (job != nullptr) {
+    train_options.world = &job->world(train_options.plan.num_workers());
+    // A job that the launcher has started again continues.
+    if (job->restart() > 0 && !options.checkpoint.empty()) train_options.resume = true;
+  }
   const auto observer = std::make_shared<ConsoleObserver>();
-  train_options.observer = observer.get();
-  // train() logs from this thread only, between its runs
-  set_log_sink([observer](LogLevel, std::string_view message) {
-    observer->finish();
-    std::cerr << message << std::endl;
-  });
+  if (is_first) {
+    std::cerr << report::plan_table(train_options.plan) << '\n'
+              << advice(train_options.plan, train_options.threads_per_worker);
+    train_options.observer = observer.get();
+    // train() logs from this thread only, between its runs
+    set_log_sink([observer](LogLevel, std::string_view message) {
+      observer->finish();
+      std::cerr << message << std::endl;
+    });
+  }
 
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  if (options.check_against_serial) return compare_with_serial(options, model, data);
+  if (options.check_against_serial) return compare_with_serial(options, model, data, job.get());
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
-
-  const std::optional<Prediction> predicted = predict(train_options, result);
-  const Outcome outcome{train_options.plan, result, predicted ? &*predicted : nullptr};
-  write_output("", options.json ? to_json(outcome) : to_text(outcome));
-  if (!options.history.empty()) write_output(options.history, history_json(model.name(), outcome));
-  if (!options.html.empty()) write_output(options.html, page_of(model.name(), outcome));
-  if (!options.trace.empty() && predicted)
-    write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+  if (is_first) write_results(options, model, result);
   return kExitYes;
 }
 
@@ -182,7 +255,8 @@ int run(TrainArguments& options) {
 
 Command train_command(CLI::App& parent, char**) {
   auto arguments = std::make_shared<TrainArguments>();
-  return {add_train(parent, *arguments), [arguments]() { return run(*arguments); }};
+  CLI::App* app = add_train(parent, *arguments);
+  return {app, [arguments, app]() { return run(*arguments, *app); }};
 }
 
 }  // namespace penstock::tool

@@ -90,6 +90,22 @@ int64_t final_loss_first_step(const train::TrainResult& result) {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+/// What crossed the network, where there are several processes.
+std::string ranks_text(const std::vector<train::RankSummary>& ranks) {
+  std::string text;
+  int64_t clock_error_ns = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    text += fmt::format("  rank {:<9} sent {}, received {}, peak memory {}\n", r,
+                        format_bytes(ranks[r].sent_bytes), format_bytes(ranks[r].received_bytes),
+                        format_bytes(ranks[r].peak_memory_bytes));
+    clock_error_ns = std::max(clock_error_ns, ranks[r].clock_error_ns);
+  }
+  if (!ranks.empty()) {
+    text += fmt::format("  clocks         equal within {}\n", format_duration(clock_error_ns));
+  }
+  return text;
+}
+
 std::string row(const std::string& name, const WorkerTimes& t) {
   const auto time = [](double ns) { return format_duration(static_cast<int64_t>(ns)); };
   return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name,
@@ -143,10 +159,19 @@ std::string to_json(const Outcome& outcome) {
                       {"samples_per_s", e.samples_per_s},
                       {"train_ns", e.train_ns}});
   }
+  Json sent = Json::array();
+  Json received = Json::array();
+  for (const train::RankSummary& rank : r.ranks) {
+    sent.push_back(rank.sent_bytes);
+    received.push_back(rank.received_bytes);
+  }
   const Json document{
       {"strategy", to_string(outcome.plan.strategy)},
       {"weights", outcome.plan.weights},
       {"config", outcome.plan.config()},
+      {"ranks", std::max<size_t>(r.ranks.size(), 1)},
+      {"bytes_sent", sent},
+      {"bytes_received", received},
       {"losses", r.losses},
       {"learning_rates", r.learning_rates},
       {"grad_norms", r.grad_norms},
@@ -185,6 +210,7 @@ std::string to_text(const Outcome& outcome) {
                         *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
   text += fmt::format("  peak memory    {}\n", format_bytes(r.peak_memory_bytes));
+  text += ranks_text(r.ranks);
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;
   text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");

@@ -1,0 +1,41 @@
+#include "penstock/train/data/data_digest.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "penstock/util/files.h"
+
+namespace penstock::train {
+
+namespace {
+
+constexpr int64_t kSamples = 64;
+
+std::string_view bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+uint32_t crc_of(const Dataset& data) {
+  if (data.size() == 0) return 0;
+  std::vector<int64_t> all(static_cast<size_t>(data.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int64_t> some;
+  for (int64_t i = 0; i < std::min(kSamples, data.size()); ++i)
+    some.push_back(i * data.size() / std::min(kSamples, data.size()));
+  const uint32_t labels = crc32_of(bytes_of(data.targets(all).contiguous()));
+  const uint32_t inputs = crc32_of(bytes_of(data.inputs(some).contiguous()));
+  return crc32_of(fmt::format("{} {}", labels, inputs));
+}
+
+}  // namespace
+
+std::string data_digest(const DataSplit& data) {
+  return fmt::format("{}, {} + {} samples, CRC {:08x}", data.train->name(), data.train->size(),
+                     data.test->size(),
+                     crc32_of(fmt::format("{} {}", crc_of(*data.train), crc_of(*data.test))));
+}
+
+}  // namespace penstock::train

@@ -1,0 +1,88 @@
+#include "tools/penstock/job.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "penstock/launch/job_environment.h"
+#include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/mesh/mesh_world.h"
+#include "penstock/util/error.h"
+
+namespace penstock::tool {
+
+namespace {
+
+/// Rank 0 may profile a large model meanwhile; a rank that is gone is noticed at once.
+constexpr std::chrono::hours kPlanning{24};
+
+class MeshJob : public Job {
+ public:
+  explicit MeshJob(const launch::JobEnvironment& job)
+      : restart_(job.restart),
+        hub_(runtime::make_mesh_hub(net::Mesh::connect({.rank = job.rank,
+                                                        .ranks = job.ranks,
+                                                        .address = job.address,
+                                                        .port = static_cast<uint16_t>(job.port),
+                                                        .token = job.token,
+                                                        .version = PENSTOCK_VERSION}))) {
+    std::vector<int> one_each(static_cast<size_t>(job.ranks));
+    std::iota(one_each.begin(), one_each.end(), 0);
+    talk_ = runtime::make_mesh_world(hub_, one_each);
+  }
+
+  int rank() const override { return talk_->site().rank; }
+  int ranks() const override { return talk_->site().num_ranks(); }
+  int restart() const override { return restart_; }
+
+  std::string from_first(const std::function<std::string()>& part) override {
+    return runtime::together(rank_list(), [&] { return is_first() ? part() : std::string(); })
+        .front();
+  }
+
+  void check_same(const std::string& what, const std::string& text) override {
+    const std::vector<std::string> texts =
+        runtime::together(rank_list(), [&] { return text; });
+    for (size_t r = 1; r < texts.size(); ++r) {
+      if (texts[r] == texts[0]) continue;
+      throw ConfigError(fmt::format("the ranks of a job must have the same {}: rank 0 has {}, "
+                                    "rank {} has {}",
+                                    what, texts[0], r, texts[r]));
+    }
+  }
+
+  runtime::World& world(int workers) override {
+    if (workers < ranks()) {
+      throw ConfigError(
+          fmt::format("the job has {} ranks, the plan {} worker{}: expected at least one worker per "
+                      "rank (--workers {})",
+                      ranks(), workers, workers == 1 ? "" : "s", ranks()));
+    }
+    std::vector<int> rank_of_worker;
+    for (int64_t w = 0; w < workers; ++w)
+      rank_of_worker.push_back(static_cast<int>(w * ranks() / workers));
+    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker));
+    return *world_;
+  }
+
+ private:
+  runtime::Ranks rank_list() const { return {.world = talk_.get(), .deadline = kPlanning}; }
+
+  int restart_;
+  std::shared_ptr<runtime::MeshHub> hub_;
+  std::unique_ptr<runtime::World> talk_;  ///< for what is agreed before there is a plan
+  std::unique_ptr<runtime::World> world_;
+};
+
+}  // namespace
+
+std::unique_ptr<Job> Job::join() {
+  const auto job =
+      launch::job_environment([](const char* name) { return std::getenv(name); });
+  if (!job || job->ranks == 1) return nullptr;
+  return std::make_unique<MeshJob>(*job);
+}
+
+}  // namespace penstock::tool

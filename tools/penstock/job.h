@@ -1,0 +1,50 @@
+// The job that this process is a rank of, when a launcher started it: the same command runs on
+// every rank; rank 0 plans, prints and writes; all train.
+//
+//   if (const std::unique_ptr<Job> job = Job::join()) {
+//     job->check_same("model", digest);
+//     const std::string plan = job->from_first([&] { return make_plan(); });
+//     options.world = &job->world(workers);
+//   }
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "penstock/runtime/fabric/world.h"
+#include "penstock/runtime/ranks.h"
+
+namespace penstock::tool {
+
+/// Not thread-safe.
+class Job {
+ public:
+  /// Connects to the other ranks; blocks until all of them have come. Null when this process was
+  /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
+  /// no sense) and as net::Mesh::connect().
+  static std::unique_ptr<Job> join();
+
+  virtual ~Job() = default;
+  Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int ranks() const = 0;
+  bool is_first() const { return rank() == 0; }
+  /// How often the launcher has started the job again.
+  virtual int restart() const = 0;
+
+  // All ranks make these calls in the same order.
+
+  /// What rank 0's `part` returns. When it throws, all ranks throw.
+  virtual std::string from_first(const std::function<std::string()>& part) = 0;
+  /// Throws RuntimeError naming two ranks and what they have when not all have the same text.
+  virtual void check_same(const std::string& what, const std::string& text) = 0;
+  /// The workers dealt to the ranks in blocks. Throws ConfigError when there are fewer workers than
+  /// ranks.
+  virtual runtime::World& world(int workers) = 0;
+};
+
+}  // namespace penstock::tool
