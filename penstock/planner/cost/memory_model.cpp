@@ -10,8 +10,8 @@ namespace penstock::planner {
 
 using plan::WeightPolicy;
 
-int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
-  const plan::StrategyTraits& row = traits(strategy);
+int64_t MemoryModel::in_flight(const plan::StrategyTraits& row, int replicas,
+                               int64_t workers_from_here) const {
   const int64_t depth = ceil_div(workers_from_here, replicas);
   if (row.is_chunked()) return depth;
   return row.most_kept({.workers = max_workers,
@@ -21,7 +21,15 @@ int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
                         .slack = slack});
 }
 
+int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
+  return in_flight(traits(strategy), replicas, workers_from_here);
+}
+
 int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
+  return versions_for(replicas, in_flight(replicas, workers_from_here));
+}
+
+int64_t MemoryModel::versions_for(int replicas, int64_t in_flight) const {
   switch (policy) {
     case WeightPolicy::Flush:
     case WeightPolicy::Latest:
@@ -36,7 +44,7 @@ int64_t MemoryModel::versions(int replicas, int64_t workers_from_here) const {
   // Right after a step the other depth - 1 micro-batches in flight are on older versions, one
   // version per share of a step.
   const int64_t share = micro_batches > 0 ? std::max<int64_t>(1, micro_batches / replicas) : 1;
-  return ceil_div(in_flight(replicas, workers_from_here) - 1, share) + 1;
+  return ceil_div(in_flight - 1, share) + 1;
 }
 
 int64_t MemoryModel::gradient_sets(int replicas) const {
@@ -46,23 +54,45 @@ int64_t MemoryModel::gradient_sets(int replicas) const {
                                  micro_batches > 0 ? micro_batches : replicas);
 }
 
-int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions,
-                                 int64_t gradient_sets) const {
-  const int64_t state_bytes =
-      rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
-  const int64_t weights =
-      saturating_mul(saturating_add(versions, gradient_sets), stage.sums.weight_bytes);
-  return saturating_add(saturating_add(weights, state_bytes), buffer_bytes(stage));
+Held MemoryModel::held(const plan::StrategyTraits& row, int replicas,
+                       int64_t workers_from_here) const {
+  const int64_t kept = in_flight(row, replicas, workers_from_here);
+  return {kept, versions_for(replicas, kept), gradient_sets(replicas)};
 }
 
-int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
+Held MemoryModel::held(int replicas, int64_t workers_from_here) const {
+  return held(traits(strategy), replicas, workers_from_here);
+}
+
+int64_t MemoryModel::constant_bytes(const StageMemory& stage) const {
+  const int64_t state_bytes =
+      rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
+  return saturating_add(state_bytes, buffer_bytes(stage));
+}
+
+int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions,
+                                 int64_t gradient_sets) const {
+  const Held kept{.versions = versions, .gradient_sets = gradient_sets};
+  return saturating_add(weight_bytes(stage, kept), constant_bytes(stage));
+}
+
+int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) {
+  return saturating_mul(saturating_add(held.versions, held.gradient_sets), stage.sums.weight_bytes);
+}
+
+int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                                const Held& held) {
   int64_t stashes = stash_bytes(stage, held.in_flight);
-  if (stage.recompute && traits(strategy).splits_backward) {
+  if (stage.recompute && row.splits_backward) {
     // What R made is kept until W, which may lag as far as all that is in flight.
     stashes =
         saturating_mul(held.in_flight, saturating_add(stage.sums.stash_bytes, stage.input_bytes));
   }
-  return saturating_add(fixed_bytes(stage, held.versions, held.gradient_sets), stashes);
+  return saturating_add(weight_bytes(stage, held), stashes);
+}
+
+int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
+  return saturating_add(constant_bytes(stage), held_bytes(traits(strategy), stage, held));
 }
 
 int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {
@@ -77,8 +107,14 @@ int64_t MemoryModel::buffer_bytes(const StageMemory& stage) {
 int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after, int least,
                                  int most, int64_t limit) const {
   if (least > most) return 0;
+  if (limit <= 0) return least;
+  // The innermost loop of a search under a memory limit: what no count changes is worked out once.
+  const plan::StrategyTraits& row = traits(strategy);
+  const int64_t constant = constant_bytes(stage);
+  if (constant > limit) return 0;
   const auto fits_with = [&](int64_t replicas) {
-    return fits(stage, static_cast<int>(replicas), replicas + workers_after, limit);
+    const Held kept = held(row, static_cast<int>(replicas), replicas + workers_after);
+    return saturating_add(constant, held_bytes(row, stage, kept)) <= limit;
   };
   if (fits_with(least)) return least;
   int64_t low = int64_t{least} + 1;

@@ -56,10 +56,8 @@ struct MemoryModel {
   /// Sets of gradients held at once (schedule/gradient_sets.h).
   int64_t gradient_sets(int replicas) const;
 
-  Held held(int replicas, int64_t workers_from_here) const {
-    return {in_flight(replicas, workers_from_here), versions(replicas, workers_from_here),
-            gradient_sets(replicas)};
-  }
+  /// All three of them.
+  Held held(int replicas, int64_t workers_from_here) const;
 
   /// Versions, gradients, optimiser state, stashes and communication buffers of one worker. Never
   /// rises when `workers_from_here` falls. Saturates.
@@ -91,6 +89,16 @@ struct MemoryModel {
                       int64_t limit) const;
 
  private:
+  int64_t in_flight(const plan::StrategyTraits& row, int replicas, int64_t workers_from_here) const;
+  /// As versions(), with what in_flight() says.
+  int64_t versions_for(int replicas, int64_t in_flight) const;
+  Held held(const plan::StrategyTraits& row, int replicas, int64_t workers_from_here) const;
+  /// Optimiser state and communication buffers: what does not depend on how much is held.
+  int64_t constant_bytes(const StageMemory& stage) const;
+  static int64_t weight_bytes(const StageMemory& stage, const Held& held);
+  /// What does: versions, gradients and stashes.
+  static int64_t held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                            const Held& held);
   /// The next replica count after `replicas` at which the depth or the share of a step changes.
   int64_t next_change(int64_t replicas, int64_t workers_after) const;
 };
