@@ -5,7 +5,6 @@
 #include <unordered_map>
 
 #include "penstock/planner/cuts/cut_cursor.h"
-#include "penstock/planner/cuts/fewer_edges.h"
 #include "penstock/planner/cuts/layer_orders.h"
 
 namespace penstock::planner {
@@ -13,7 +12,6 @@ namespace penstock::planner {
 namespace {
 
 constexpr size_t kMostRemembered = 256;
-constexpr int kMostLayersForFewerEdges = 20'000;
 using Key = std::bitset<kMostRemembered>;
 
 // What deciding one layer does to a key, worked out once for all nodes of its position. A slot is a
@@ -33,7 +31,7 @@ struct Step {
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   std::vector<Reader> readers;
-  Key forgotten;  ///< bits that nobody needs afterwards
+  Key forgotten;  ///< bits that no later step needs
 };
 
 int64_t count_once(const Step::Value& value, Key& key) {
@@ -239,7 +237,7 @@ class CutLatticeBuilder {
   std::vector<int> position_;
   std::vector<std::vector<graph::ValueRef>> inputs_;
   std::vector<std::vector<std::vector<int>>> readers_;  ///< per layer and output
-  /// Its position, -1 when nobody reads the value.
+  /// Its position, -1 when no layer reads the value.
   std::vector<std::vector<int>> last_reader_;
   std::vector<Key> layer_slot_;
   std::vector<std::vector<Key>> value_slots_;
@@ -249,28 +247,7 @@ class CutLatticeBuilder {
 std::optional<CutLattice> CutLattice::build(const graph::ModelGraph& graph,
                                             const std::vector<PlannedLayer>& layers,
                                             int64_t max_nodes) {
-  const std::vector<int> order = narrow_order(graph);
-  auto lattice = CutLatticeBuilder(graph, layers, order).run(max_nodes);
-  if (!lattice && graph.num_layers() <= kMostLayersForFewerEdges) {
-    for (const int most_open : {8, 4, 1}) {
-      lattice = CutLatticeBuilder(with_fewer_edges(graph, order, most_open), layers, order)
-                    .run(max_nodes);
-      if (lattice) break;
-    }
-    if (lattice) lattice->exact_ = false;
-  }
-  if (!lattice) return std::nullopt;
-  lattice->graph_ = &graph;
-  lattice->layers_ = &layers;
-  return lattice;
-}
-
-bool CutLattice::may_take(int32_t position, const std::vector<uint64_t>& bits) const {
-  if (exact_) return true;
-  const auto& predecessors = graph_->predecessors(LayerId{order_[static_cast<size_t>(position)]});
-  return std::all_of(predecessors.begin(), predecessors.end(), [&](LayerId p) {
-    return (bits[p.index() / 64] >> (p.index() % 64) & 1) != 0;
-  });
+  return CutLatticeBuilder(graph, layers, narrow_order(graph)).run(max_nodes);
 }
 
 // Depth-first over the paths that may still pass. `found` gets the set's bits and bytes, returns
@@ -290,9 +267,6 @@ bool CutLattice::walk(const Filter& filter, int64_t steps, const Found& found) c
     bits[layer / 64] ^= uint64_t{1} << (layer % 64);
   };
   int64_t most_bytes = filter.most_bytes;
-  // Where edges are left out, the bytes along a path are only a bound.
-  std::optional<CutCursor> cursor;
-  if (!exact_) cursor.emplace(*graph_, *layers_);
   // A frame with node -1 undoes the layer before its position.
   std::vector<Frame> stack = {{}};
   while (!stack.empty()) {
@@ -314,20 +288,14 @@ bool CutLattice::walk(const Filter& filter, int64_t steps, const Found& found) c
     }
     if (node.count == 1) {
       // A single path leads on, and leaving everything out is always one.
-      int64_t bytes = frame.bytes + node.least_bytes;
-      if (cursor) {
-        cursor->move_to(bits);
-        bytes = cursor->cut_bytes();
-        if (bytes > most_bytes) continue;
-      }
-      most_bytes = found(bits, bytes, most_bytes);
+      most_bytes = found(bits, frame.bytes + node.least_bytes, most_bytes);
       if (most_bytes < 0) return false;
       continue;
     }
     const int64_t with_ns = frame.compute_ns + compute_ns_[static_cast<size_t>(frame.position)];
     stack.push_back(
         {node.out, frame.position + 1, frame.bytes + node.out_bytes, frame.compute_ns, false});
-    if (node.in >= 0 && may_take(frame.position, bits))
+    if (node.in >= 0)
       stack.push_back({node.in, frame.position + 1, frame.bytes + node.in_bytes, with_ns, true});
   }
   return true;

@@ -37,19 +37,14 @@ class CutLattice {
     int64_t steps = 0;  ///< or after that many layers decided
   };
 
-  /// Keeps references to both. Where the diagram would have more than `max_nodes` nodes, or more
-  /// than 256 things to remember at once, some edges of the graph are left out of it; then nodes
-  /// only bound what their paths add, and a walk checks each set. Nothing when the graph is too
-  /// wide even so. O(nodes * edges of a layer).
+  /// Nothing where the diagram would have more than `max_nodes` nodes, or more than 256 things to
+  /// remember at once. O(nodes * edges of a layer).
   static std::optional<CutLattice> build(const graph::ModelGraph& graph,
                                          const std::vector<PlannedLayer>& layers,
                                          int64_t max_nodes);
 
-  /// How many downsets there are, rounded, infinite when that is not a number; nothing when edges
-  /// are left out.
-  std::optional<double> count() const {
-    return exact_ ? std::optional(nodes_.front().count) : std::nullopt;
-  }
+  /// How many downsets there are, rounded; infinite when that is not a number.
+  double count() const { return nodes_.front().count; }
 
   /// Adds the downsets that pass the filter to `sets`; false when it gave up, after adding some of
   /// them. The empty and the full set count as any other. Deterministic. O(steps).
@@ -71,13 +66,9 @@ class CutLattice {
   };
   friend class CutLatticeBuilder;
 
-  bool may_take(int32_t position, const std::vector<uint64_t>& bits) const;
   template <typename Found>
   bool walk(const Filter& filter, int64_t steps, const Found& found) const;
 
-  const graph::ModelGraph* graph_ = nullptr;
-  const std::vector<PlannedLayer>* layers_ = nullptr;
-  bool exact_ = true;                ///< no edges are left out
   std::vector<int> order_;           ///< layers
   std::vector<int64_t> compute_ns_;  ///< by position in the order
   std::vector<Node> nodes_;          ///< the first is the start

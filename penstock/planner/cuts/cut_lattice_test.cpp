@@ -67,27 +67,6 @@ TEST(CutLattice, ListsExactlyTheDownsetsThatPass) {
   }
 }
 
-TEST(CutLattice, ListsTheSameWhereEdgesAreLeftOut) {
-  int left_out = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
-    Rng rng(seed);
-    const auto profile = testing_models::branched(rng, 22, 5, 0.6);
-    const auto layers = planned_layers(profile);
-    const CutStates states(profile.graph, layers);
-    const auto lattice = CutLattice::build(profile.graph, layers, 300);
-    if (!lattice || lattice->count()) continue;
-    ++left_out;
-    for (const int64_t most_bytes :
-         {int64_t{0}, int64_t{5'000'000}, int64_t{10'000'000}, INT64_MAX}) {
-      LayerSets listed(profile.graph.num_layers());
-      ASSERT_TRUE(lattice->list(filter_of(most_bytes, 0, INT64_MAX), kAll, listed));
-      EXPECT_EQ(sets_of(listed), passing(states, most_bytes, 0, INT64_MAX))
-          << "seed " << seed << " bytes " << most_bytes;
-    }
-  }
-  EXPECT_GT(left_out, 10);
-}
-
 TEST(CutLattice, FindsTheCheapestCut) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Rng rng(seed);
@@ -119,7 +98,7 @@ TEST(CutLattice, CountsDownsetsThatNobodyCouldList) {
   ASSERT_TRUE(lattice);
   // 10 chains of 48 between source and sink: 49^10 with the source, without the sink, and the empty
   // and the full set.
-  EXPECT_DOUBLE_EQ(lattice->count().value(), std::pow(49.0, 10) + 2);
+  EXPECT_DOUBLE_EQ(lattice->count(), std::pow(49.0, 10) + 2);
 }
 
 TEST(CutLattice, InceptionHasTheDownsetsOfItsBlocks) {

@@ -24,8 +24,6 @@ struct SearchLimits {
   int64_t all_states = 6'000;
   int64_t selected_states = 3'000;  ///< a selection of them
   int64_t exact_states = 15'000;    ///< usable cuts among which the best partition is searched
-  /// Usable cuts among which any partition within a time is searched.
-  int64_t decided_states = 40'000;
   int64_t steps = 2'000'000;        ///< layers decided while listing downsets once
   int64_t lattice_nodes = 500'000;  ///< of the diagram that lists them
   int64_t bytes = 64'000'000;       ///< of one list of downsets

@@ -11,8 +11,8 @@ namespace penstock::planner {
 
 namespace {
 
-// Halvings of the range in which the largest time with a list of usable cuts is sought, and the
-// share of it that is not worth another.
+// Halvings of the range in which the largest time is sought that the depths of usable cuts rule
+// out, and the share of it that is not worth another.
 constexpr int kHalvings = 8;
 constexpr double kNarrow = 5e-4;
 
@@ -35,13 +35,12 @@ class BoundedSearch {
         problem_(normalised(problem_over(*space.states()))),
         bounds_(problem_, space.layers()) {
     const SearchLimits& limits = space.limits();
-    // A search over labels per level takes several times as long for each further one.
+    // A search over labels per level takes longer for each further one.
     const int extra_levels = std::min(bounds_.num_levels(), 4) - 1;
-    const int64_t divisor = int64_t{1} << (2 * extra_levels);
+    const int64_t divisor = int64_t{1} << extra_levels;
     most_selected_ = std::min(limits.selected_states, most_states());
     rounds_ = std::max(limits.rounds - extra_levels, std::min(limits.rounds, 1));
     most_exact_ = std::min(limits.exact_states / divisor, most_states());
-    most_decided_ = std::min(limits.decided_states / divisor, most_states());
   }
 
   BoundedPartition run() {
@@ -57,7 +56,7 @@ class BoundedSearch {
       if (at_bound() || search_usable(best_.partition->bottleneck_ns)) return proven();
       if (round == rounds_ || !search_around()) break;
     }
-    if (narrow()) return proven();
+    raise_bound();  // from a partition that the selections may have improved
     return std::move(best_);
   }
 
@@ -136,45 +135,6 @@ class BoundedSearch {
     return true;
   }
 
-  static std::optional<Partition> within(const PartitionProblem& problem, double limit_ns) {
-    if (!problem.use_all_workers || problem.straight)
-      return make_search(problem)->within(limit_ns, Wanted::Any);
-    // A single search would need the table over states and workers.
-    const auto found = best_partition(problem);
-    return found && found->bottleneck_ns <= limit_ns ? found : std::nullopt;
-  }
-
-  // Raises the bound to the largest time found for which the usable cuts can be listed, and that no
-  // partition over them keeps. Whether that found and proved the optimum instead.
-  bool narrow() {
-    double unlisted_ns = best_.partition->bottleneck_ns;
-    for (int k = 0; k < kHalvings && unlisted_ns - best_.lower_bound_ns > kNarrow * unlisted_ns;
-         ++k) {
-      const double middle_ns = best_.lower_bound_ns + (unlisted_ns - best_.lower_bound_ns) / 2;
-      const auto usable = usable_within(middle_ns);
-      if (!usable) {
-        best_.lower_bound_ns = middle_ns;
-        continue;
-      }
-      const auto sets = space_.list(*usable, most_decided_);
-      if (!sets) {
-        unlisted_ns = middle_ns;
-        continue;
-      }
-      auto states = space_.states_of(*sets);
-      const PartitionProblem problem = normalised(problem_over_(*states));
-      auto found = within(problem, middle_ns);
-      if (!found) {
-        best_.lower_bound_ns = middle_ns;
-        continue;
-      }
-      take_if_better(std::move(states), std::move(found));
-      unlisted_ns = best_.partition->bottleneck_ns;
-      if (at_bound() || search_usable(unlisted_ns)) return true;
-    }
-    return false;
-  }
-
   const CutSpace& space_;
   const ProblemOver& problem_over_;
   const PartitionProblem problem_;
@@ -182,7 +142,6 @@ class BoundedSearch {
   int rounds_ = 0;
   int64_t most_selected_ = 0;
   int64_t most_exact_ = 0;
-  int64_t most_decided_ = 0;
   BoundedPartition best_;
 };
 

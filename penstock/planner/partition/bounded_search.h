@@ -38,15 +38,12 @@ struct BoundedPartition {
 /// As best_partition of dp_partitioner.h over all downsets of the model, where they are few. Where
 /// they are many:
 ///
-/// 1. The best partition over a selection of cuts gives an upper bound of the bottleneck. Only some
-///   cuts can be part of a better one
-///    (UsableCuts). If they can all be listed, the best partition over them is the optimum,
-///        with the same ties.
+/// 1. The best partition over a selection of cuts gives an upper bound of the bottleneck, the
+/// depths
+///    of cheap cuts a lower one. Only some cuts can be part of a better partition (UsableCuts). If
+///    they can all be listed, the best partition over them is the optimum, with the same ties.
 /// 2. Otherwise the selection is renewed around the best partition as long as that finds a better
-///   one, a few times at most.
-/// 3. Then bisection raises the lower bound: where the usable cuts for a time can be listed,
-///   whether a partition over them keeps it is
-/// decided.
+///    one, a few times at most.
 ///
 /// Nothing depends on a clock. Throws as CutStates and dp_partitioner.h's best_partition. Pure.
 /// docs/planner.md has the conditions and limits.

@@ -90,7 +90,6 @@ SearchLimits random_limits(Rng& rng) {
   return {.all_states = between(rng, 0, 3),
           .selected_states = between(rng, 4, 20),
           .exact_states = rng.uniform() < 0.5 ? between(rng, 4, 12) : between(rng, 20, 400),
-          .decided_states = rng.uniform() < 0.5 ? between(rng, 4, 12) : between(rng, 20, 400),
           .steps = rng.uniform() < 0.3 ? between(rng, 10, 300) : 100'000,
           .lattice_nodes = rng.uniform() < 0.2 ? 10 : 100'000,
           .rounds = static_cast<int>(between(rng, 0, 3))};
@@ -243,8 +242,8 @@ TEST(BoundedSearch, PlansDisconnectedGraphs) {
 TEST(BoundedSearch, PlansAHundredThousandLayersInAChainOrSideBySide) {
   for (const int distance : {1, 100'000}) {
     const Case problem(strided(100'000, distance), flat_cluster(16, 12'000'000'000));
-    const BoundedPartition found = problem.bounded(
-        {.selected_states = 1'000, .exact_states = 1'000, .decided_states = 1'000, .rounds = 1});
+    const BoundedPartition found =
+        problem.bounded({.selected_states = 1'000, .exact_states = 1'000, .rounds = 1});
     ASSERT_TRUE(found.partition) << distance;
     EXPECT_LT(found.gap(), 0.05) << distance;
   }
