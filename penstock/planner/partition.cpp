@@ -4,6 +4,12 @@
 
 namespace penstock::planner {
 
+void Partition::append(int end, cluster::WorkerRange place, bool recomputes) {
+  ends.push_back(end);
+  places.push_back(place);
+  recompute.push_back(recomputes);
+}
+
 int Partition::num_workers() const {
   return std::accumulate(
       places.begin(), places.end(), 0,

@@ -41,6 +41,9 @@ struct Partition {
   /// The slowest stage or cut, with the problem's micro-batches per step.
   double bottleneck_ns = 0;
 
+  /// Adds the next stage.
+  void append(int end, cluster::WorkerRange place, bool recomputes);
+
   int num_workers() const;
   std::vector<int> replicas() const;
   bool operator==(const Partition&) const = default;

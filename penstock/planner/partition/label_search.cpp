@@ -103,15 +103,8 @@ class LabelSearch final : public PartitionSearch {
     rivals_.begin_search(wanted, wanted == Wanted::Best || memory_ > 0,
                          any_ ? any_->workers : problem_.workers);
     loads_.measure(limit_ns, speed_);
-    for (int i = 0; i < states_.size(); ++i) {
-      int kind = units_.top();
-      if (i != 0 && i != states_.full()) {
-        while (kind > 0 &&
-               !(problem_.model.cut_ns(states_.cut_bytes(i), units_.level(kind)) <= limit_ns_))
-          --kind;
-      }
-      limits_[static_cast<size_t>(i)] = kind;
-    }
+    for (int i = 0; i < states_.size(); ++i)
+      limits_[static_cast<size_t>(i)] = widest_unit(problem_, units_, i, limit_ns_);
   }
 
   // All stages that begin at i, nearer ends first: of equal covers the first found stays.
@@ -277,9 +270,9 @@ class LabelSearch final : public PartitionSearch {
     Partition partition;
     for (const Label* label = &first; label->end >= 0;
          label = &labels_[static_cast<size_t>(label->next)]) {
-      partition.ends.push_back(label->end);
-      partition.places.push_back({.first = label->free, .count = label->place_end - label->free});
-      partition.recompute.push_back(label->recompute);
+      const cluster::WorkerRange place{.first = label->free,
+                                       .count = label->place_end - label->free};
+      partition.append(label->end, place, label->recompute);
     }
     partition.bottleneck_ns = slowest_ns(problem_, partition);
     move_forward(problem_, units_, partition);

@@ -35,6 +35,14 @@ std::vector<int> layer_counts(const CutStates& states) {
   return counts;
 }
 
+int widest_unit(const PartitionProblem& problem, const Units& units, int state, double limit_ns) {
+  int kind = units.top();
+  if (state == 0 || state == problem.states.full()) return kind;
+  const int64_t bytes = problem.states.cut_bytes(state);
+  while (kind > 0 && !(problem.model.cut_ns(bytes, units.level(kind)) <= limit_ns)) --kind;
+  return kind;
+}
+
 double slowest_ns(const PartitionProblem& problem, const Partition& partition) {
   const cluster::Topology& topology = problem.model.topology();
   double slowest = 0;

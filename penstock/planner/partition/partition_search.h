@@ -38,6 +38,10 @@ bool single_layers(const PartitionProblem& problem);
 /// Layers in each state.
 std::vector<int> layer_counts(const CutStates& states);
 
+/// The largest kind of unit that the stages on both sides of the cut after `state` may span within
+/// the time; 0 where the model cannot be cut there. All units at both ends of the model.
+int widest_unit(const PartitionProblem& problem, const Units& units, int state, double limit_ns);
+
 /// The slowest stage or cut, with the problem's micro-batches per step.
 double slowest_ns(const PartitionProblem& problem, const Partition& partition);
 /// Built from the output end, a partition leaves idle workers in front: moves it forward by whole

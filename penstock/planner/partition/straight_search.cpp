@@ -17,21 +17,21 @@ using Words = std::vector<uint64_t>;
 bool has_bit(const uint64_t* words, int bit) { return (words[bit / 64] >> (bit % 64) & 1) != 0; }
 void set_bit(uint64_t* words, int bit) { words[bit / 64] |= uint64_t{1} << (bit % 64); }
 
-// What does not depend on the time that is asked for; negative while not known.
+// What does not depend on the time limit; negative while not known.
 struct Stage {
   double ns = -1;
   int deepest = -1;  ///< the most stages from this one to the end with which it keeps its memory
 };
 
-// Beyond so many, stages are priced again for every time that is asked for.
+// Beyond this many, stages are priced again for every time limit.
 constexpr size_t kMostRemembered = size_t{1} << 22;
 
-// Workers with the same speed and memory; which of them is told by the stages from theirs to the
-// end.
+// Workers with the same speed and memory. A worker is known by the number of stages from its own to
+// the end.
 struct DeviceClass {
   cluster::Device device;
   Words counts;
-  /// Without and with recomputation, by both states; empty until one is asked for.
+  /// Without and with recomputation, by both states; empty until one is needed.
   std::array<std::vector<Stage>, 2> stages;
 };
 
@@ -114,10 +114,7 @@ class StraightSearch final : public PartitionSearch {
 
   // Keeps the counts with which the cut before them is fast enough; whether any is left.
   bool restrict(int i) {
-    int kind = units_.top();
-    while (kind > 0 &&
-           !(problem_.model.cut_ns(states_.cut_bytes(i), units_.level(kind)) <= limit_ns_))
-      --kind;
+    const int kind = widest_unit(problem_, units_, i, limit_ns_);
     bool any = false;
     for (size_t w = 0; w < words_; ++w) {
       row(i)[w] &= extendable_[static_cast<size_t>(kind)][w];
@@ -210,11 +207,9 @@ class StraightSearch final : public PartitionSearch {
       DeviceClass& workers = class_of(problem_.cluster.device_of(worker));
       const int begin = i;
       i = next_end(begin, left, workers);
-      partition.ends.push_back(i);
-      partition.places.push_back({.first = worker, .count = 1});
       const bool plain =
           problem_.recompute != Recompute::Always && deepest_with(begin, i, workers, false) >= left;
-      partition.recompute.push_back(!plain);
+      partition.append(i, {.first = worker, .count = 1}, !plain);
     }
     partition.bottleneck_ns = slowest_ns(problem_, partition);
     return partition;

@@ -19,8 +19,8 @@ namespace penstock::planner {
 
 namespace {
 
-// At about 20 ns for a stage at a worker, some seconds for each time that is asked for if the
-// bounds helped nothing.
+// At about 20 ns for a stage at a worker, some seconds for each time limit if the bounds rule
+// nothing out.
 constexpr double kMostStagePlaces = 2e8;
 constexpr double kMostCells = 4e6;
 
@@ -63,7 +63,7 @@ class TableSearch final : public PartitionSearch {
     cell(states_.full(), workers_).workers = 0;
     most_free_.back() = workers_;
     for (int i = states_.full(); i >= 0; --i) {
-      limits_[static_cast<size_t>(i)] = largest_unit(i);
+      limits_[static_cast<size_t>(i)] = widest_unit(problem_, units_, i, limit_ns_);
       if (i < states_.full() && (i == 0 || limits_[static_cast<size_t>(i)] > 0)) cover(i);
       summarise(i);
       if (i > 0) spread(i);
@@ -98,16 +98,7 @@ class TableSearch final : public PartitionSearch {
                   static_cast<size_t>(free)];
   }
 
-  int largest_unit(int state) const {
-    int kind = units_.top();
-    if (state == 0 || state == states_.full()) return kind;
-    while (kind > 0 &&
-           !(problem_.model.cut_ns(states_.cut_bytes(state), units_.level(kind)) <= limit_ns_))
-      --kind;
-    return kind;
-  }
-
-  // Workers that the layers before a state need at least: as fast together as its computation asks.
+  // Workers that the layers before a state need at least, to be fast enough for its computation.
   int least_free(int state) const {
     if (state == 0) return 0;
     const double speed =
@@ -282,9 +273,7 @@ class TableSearch final : public PartitionSearch {
     int free = index;
     while (state != states_.full()) {
       const Cell& made = cell(state, free);
-      partition.ends.push_back(made.end);
-      partition.places.push_back({.first = free, .count = made.place_end - free});
-      partition.recompute.push_back(made.recompute);
+      partition.append(made.end, {.first = free, .count = made.place_end - free}, made.recompute);
       free = made.next;
       state = made.end;
     }
