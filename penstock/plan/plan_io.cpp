@@ -191,8 +191,8 @@ cluster::Cluster read_cluster(const JsonReader& reader) {
   return cluster;
 }
 
-/// `config` and `compute_ns` repeat what other keys say; who edits one by hand should learn that it
-/// has no effect.
+/// `config` and `compute_ns` repeat what other keys say. To edit one by hand has no effect, so a
+/// value that differs is an error.
 void check_derived(const JsonReader& root, const Plan& plan) {
   if (const auto config = root.find("config"); config && config->text() != plan.config()) {
     config->fail(fmt::format("expected the replicas of the stages, \"{}\", found \"{}\"",

@@ -58,8 +58,8 @@ enum class Extent : uint8_t {
 };
 
 /// The rule by which a worker's whole list is made, where there is a simple one
-/// (schedule/lazy_schedule.h): a forward while fewer than so many micro-batches are in flight, a
-/// backward otherwise, mini-batch by mini-batch where the strategy flushes.
+/// (schedule/lazy_schedule.h): a forward while fewer micro-batches than a fixed number are in
+/// flight, a backward otherwise, mini-batch by mini-batch where the strategy flushes.
 enum class InFlight : uint8_t {
   One,
   Warmup,  ///< 1F1B's depth (schedule::warmup_depths())
@@ -86,7 +86,7 @@ struct StrategyTraits {
   /// no schedule of their own.
   Strategy runs_as = strategy;
   bool trains = true;  ///< false: forwards alone, for evaluation
-  /// The weight policies it can run under; the first one when none is asked for.
+  /// The weight policies it can run under; the first one is the default.
   std::span<const WeightPolicy> policies;
   bool splits_backward = false;  ///< I and W, at least in places, instead of B
   Extent extent = Extent::Pipeline;
@@ -111,7 +111,7 @@ struct StrategyTraits {
   Strategy lighter = strategy;
   std::string_view weakness = "";  ///< why it is slower than another plan; empty: see by figures
 
-  /// Whether the pipeline drains before each optimiser step, unless another policy is asked for.
+  /// Whether the pipeline drains before each optimiser step, unless another policy is chosen.
   constexpr bool flushes() const { return policies.front() == WeightPolicy::Flush; }
   /// Workers hold several stages.
   constexpr bool is_chunked() const { return placement != Placement::OneStage; }
@@ -139,7 +139,7 @@ bool supports(Strategy strategy, WeightPolicy policy);
 std::vector<Strategy> strategies_where(bool (*choose)(const StrategyTraits& row));
 /// Those with a schedule of their own: what schedules and plans name.
 std::span<const Strategy> scheduled_strategies();
-/// Those that can be asked for to plan or to train.
+/// Those that a user can choose to plan or to train.
 std::span<const Strategy> training_strategies();
 /// "serial, dp, mp": for messages and help texts.
 std::string names_of(std::span<const Strategy> strategies);

@@ -27,7 +27,7 @@ struct PlanOptions {
   std::string cost_model = "penstock";  ///< cost_model_names()
   /// "ring", "parameter-server", "summation" (GradientSync).
   std::string sync = "ring";
-  /// "never", "always", "auto": only where the memory limit asks for it.
+  /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;

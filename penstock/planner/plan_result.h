@@ -10,7 +10,7 @@ namespace penstock::planner {
 
 struct PlanResult {
   std::optional<plan::Plan> plan;
-  /// Why there is none: names the binding stage and layer and the memory that would do.
+  /// Why there is none: names the binding stage and layer and the minimum memory required.
   std::string reason;
 };
 

@@ -53,7 +53,7 @@ Family requested_family(const PlanOptions& options) {
   if (!row.trains) throw ConfigError(fmt::format("strategy {} does not train", row.name));
   if (options.straight && row.extent != plan::Extent::Pipeline) {
     throw ConfigError(fmt::format(
-        "straight asks for one worker per stage; strategy {} has a single stage", row.name));
+        "straight means one worker per stage; strategy {} has a single stage", row.name));
   }
   family.straight = options.straight || row.one_worker_per_stage;
   family.slack = std::max<int64_t>(options.slack, 0);
@@ -141,7 +141,7 @@ std::string flushed_hint(Families& families, const PlanOptions& options) {
 PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
   if (options.straight)
     throw ConfigError(
-        "straight asks for one worker per stage; strategy hybrid replicates its first stage");
+        "straight means one worker per stage; strategy hybrid replicates its first stage");
   if (!options.weights.empty() && options.weights != "flush") {
     throw ConfigError(
         fmt::format("strategy hybrid cannot run with weights {}; its default is flush",
@@ -160,7 +160,7 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   const Family family = requested_family(options);
   if (options.strategy && traits(*options.strategy).split_by_simulation) {
     PlanResult result = families.standard(*options.strategy);
-    // Workers with one stage: what would do is known.
+    // Workers with one stage: the minimum required is known.
     if (!result.plan && families.limited() && !traits(*options.strategy).is_chunked()) {
       PlanResult known = families.plan(family, true);
       if (!known.plan) result.reason = std::move(known.reason);

@@ -22,7 +22,7 @@ namespace penstock::planner {
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options);
 
-/// Micro-batches per optimiser step that make_plan chooses for this kind when nothing is asked for
+/// Micro-batches per optimiser step that make_plan chooses for this kind when the user gives none
 /// and every stage has one worker (dp: one stage has them all).
 int64_t usual_micro_batches(plan::Strategy strategy, int workers);
 

@@ -212,12 +212,12 @@ TEST(Planner, KeepsTheMemoryLimitOrNamesWhatBinds) {
       continue;
     }
     EXPECT_THAT(result.reason, HasSubstr("no 1f1b plan for 3 workers fits into"));
-    EXPECT_THAT(result.reason, HasSubstr("the least that would do is"));
+    EXPECT_THAT(result.reason, HasSubstr("the minimum required is"));
     EXPECT_THAT(result.reason, HasSubstr("layer 'l"));
   }
 }
 
-TEST(Planner, TheLeastMemoryItNamesReallyDoes) {
+TEST(Planner, TheMinimumMemoryItNamesIsEnough) {
   const profile::Profile profile =
       chain({100, 100, 100, 100}, {1000, 1000, 1000, 1000}, {500, 500, 500, 500});
   PlanOptions options;
@@ -246,7 +246,7 @@ TEST(Planner, NoPartitionIsFoundAndThenTurnsOutTooLarge) {
         profile, flat_cluster(static_cast<int>(1 + rng.below(5)), 1'000'000'000, 2), options);
     fitting += result.plan ? 1 : 0;
     if (result.plan) continue;
-    EXPECT_THAT(result.reason, HasSubstr("the least that would do is")) << "seed " << seed;
+    EXPECT_THAT(result.reason, HasSubstr("the minimum required is")) << "seed " << seed;
   }
   EXPECT_GT(fitting, 30);
   EXPECT_LT(fitting, 140);

@@ -190,7 +190,7 @@ plan::WhatIfResult answer(const Change& change, const profile::Profile& profile,
   PlanResult result;
   try {
     result = make_plan(change.profile ? *change.profile : profile, change.cluster, change.options);
-    // the change itself asks for too much: too many workers, a 2bw step that no longer fits
+    // the change itself is not possible: too many workers, a 2bw step that no longer fits
   } catch (const ConfigError& error) {
     result.reason = error.what();
   }

@@ -39,7 +39,7 @@ class Penstock final : public CostModel {
     SegmentBound bound = least_sync_ns(replicas, level);
     bound.per_step_ns = 1;
     if (micro_batches <= 0) return bound;
-    // Every replica synchronises and steps once in so many micro-batches.
+    // Every replica synchronises and steps once per `micro_batches`.
     const double share = replicas / to_double(micro_batches);
     return {1, share, bound.per_weight_byte * share, bound.fixed_ns * share};
   }

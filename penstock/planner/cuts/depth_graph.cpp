@@ -31,7 +31,7 @@ DepthGraph::DepthGraph(const DepthIntervals& cells, int64_t total_ns, int worker
       if (steps(from, to) > workers_) break;
     }
   }
-  // Whether one stage will do is for others to say, who know all of it.
+  // The caller knows more about a single stage than its computation: allow_single_stage().
   steps(0, nodes_ - 1) = workers_ + 1;
   single_ = steps_;
 }

@@ -24,7 +24,7 @@ class Families {
   /// Keeps references to both.
   Families(const Context& context, SplitFinder& finder) : context_(context), finder_(finder) {}
 
-  /// The best plan of a family. `reason` of a refusal names the least memory that would do, which
+  /// The best plan of a family. `reason` of a refusal names the minimum memory required, which
   /// takes as long as planning, only if it is wanted. Throws ConfigError when the user's steps suit
   /// no plan of the kind.
   PlanResult plan(const Family& family, bool wants_least_memory);

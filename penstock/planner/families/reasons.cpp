@@ -72,9 +72,9 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
                                   to_string(family.strategy), context.workers, available(context));
   const auto most = std::max_element(least->stage_bytes.begin(), least->stage_bytes.end()) -
                     least->stage_bytes.begin();
-  return fmt::format("{}: the least {} is {} ({} bytes, split {}{}); {}", verdict,
-                     least->proven ? "that would do" : "found to do", format_bytes(least->bytes),
-                     least->bytes, config_of(least->split), recomputing(least->split),
+  return fmt::format("{}: the minimum {} is {} ({} bytes, split {}{}); {}", verdict,
+                     least->proven ? "required" : "found", format_bytes(least->bytes), least->bytes,
+                     config_of(least->split), recomputing(least->split),
                      binding_place(context, least->split, static_cast<size_t>(most)));
 }
 

@@ -1,4 +1,4 @@
-// Says why there is no plan: what binds, and the least memory that would do. Internal to the
+// Says why there is no plan: what binds, and the minimum memory required. Internal to the
 // planner.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace penstock::planner {
 /// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
 std::string does_not_fit(const Context& context, plan::Strategy strategy);
 
-/// The same with the least memory that would do, its split, the stage that binds and the layer in
+/// The same with the minimum memory required, its split, the stage that binds and the layer in
 /// it that needs most.
 std::string why_nothing_fits(const Context& context, SplitFinder& finder, const Family& family);
 

@@ -47,12 +47,13 @@ struct FoundSplit {
   double optimality_gap = 0;  ///< plan::Plan::optimality_gap
 };
 
-/// The least memory per worker under which the family has a plan, and the plan that needs no more.
+/// The minimum memory per worker under which the family has a plan, and the plan that needs no
+/// more.
 struct LeastSplit {
   int64_t bytes = 0;
   Split split;
   std::vector<int64_t> stage_bytes;  ///< what each stage needs
-  /// Whether really nothing less would do; not where the cuts are too many to try them all.
+  /// Whether no plan needs less; not known where the cuts are too many to try them all.
   bool proven = true;
 };
 
@@ -68,7 +69,7 @@ class SplitFinder {
   double least_straight_ns(Family family);
   /// Nothing when it would take more than 2^63 bytes.
   std::optional<LeastSplit> least(const Family& family);
-  /// The layers of the best straight split into exactly so many stages, on as many equal workers
+  /// The layers of the best straight split into exactly that many stages, on as many equal workers
   /// joined by the level that holds the cluster's first `workers`; memory left out. Exact over all
   /// cuts where they can be listed. Elsewhere one search, for all workers, gives an order of the
   /// layers, and the split is the best one along it (LayerRuns::cheapest). `stages` is at most the

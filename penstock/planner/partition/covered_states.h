@@ -79,8 +79,8 @@ class CoveredStates {
   const Block& block(size_t b) const { return blocks_[b]; }
   const Extent& extent(int state) const { return extents_[static_cast<size_t>(state)]; }
   const std::vector<Extent>& extents() const { return extents_; }
-  /// At most so many workers stay free, less the load of the state that the stage begins at, when a
-  /// stage of a tier ends at that state, or at one of a block.
+  /// At most this many workers stay free, less the load of the state that the stage begins at, when
+  /// a stage of a tier ends at that state, or at one of a block.
   double promise(size_t tier, size_t state) const { return promises_[tier].state[state]; }
   double block_promise(size_t tier, size_t b) const { return promises_[tier].block[b]; }
 

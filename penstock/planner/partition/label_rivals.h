@@ -82,7 +82,8 @@ class LabelRivals {
   }
 
  private:
-  // Up to so many workers in a unit, all numbers that may stay free in it are looked at one by one.
+  // Up to this many workers in a unit, all numbers that may stay free in it are looked at one by
+  // one.
   static constexpr int kFewRooms = 16;
 
   // Whether whatever can be put before `b` can be put before `a`, at no higher price.
@@ -96,7 +97,7 @@ class LabelRivals {
     return true;
   }
 
-  // Whether the label beats all that use so many workers or more, as far as the price goes.
+  // Whether the label beats all that use that many workers or more, as far as the price goes.
   bool no_dearer(const Label& label, int workers) const {
     return !counts_workers_ || label.workers < workers + (wanted_ == Wanted::Best ? 0 : 1);
   }

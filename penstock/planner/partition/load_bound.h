@@ -35,7 +35,7 @@ class LoadBound {
   /// Of stages of any kind.
   double load(int state) const { return tiers_.front().load[static_cast<size_t>(state)]; }
 
-  /// The tier that a stage of at least so many workers is in.
+  /// The tier that a stage of at least that many workers is in.
   size_t tier_of(double workers) const {
     size_t t = 0;
     while (t + 1 < tiers_.size() && workers - kRounding > tiers_[t + 1].least - 1) ++t;

@@ -44,7 +44,7 @@ TEST(PaperTable, ReachesTheOptimumWithAllWorkers) {
 }
 
 // As VGG-16 on 16 workers: no cut is cheap before the front, and beyond some replicas the front's
-// synchronisation is as dear as the cut behind it. What is left of the workers takes a layer each.
+// synchronisation costs as much as the cut behind it. Each of the other workers takes one layer.
 TEST(PaperTable, GivesAReplicatedFrontAndSingleWorkers) {
   // A byte takes 1 ns. The front of two layers on four workers takes 450 ns, on five its
   // synchronisation takes 464; the cut takes 460.

@@ -27,7 +27,7 @@ class Units {
   int size(int kind) const { return size_[static_cast<size_t>(kind)]; }
   int level(int kind) const { return level_[static_cast<size_t>(kind)]; }
 
-  /// Workers of a unit that lie at or before its worker `end` - 1: a range of at most so many
+  /// Workers of a unit that lie at or before its worker `end` - 1: a range of at most that many
   /// ending there lies in one unit.
   int upto(int end, int kind) const { return (end - 1) % size(kind) + 1; }
   /// Workers of a unit that lie before its worker `begin`.

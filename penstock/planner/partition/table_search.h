@@ -1,7 +1,7 @@
 // Is there a partition within a time on unequal devices, or with no worker left idle? Internal to
 // the planner.
 //
-// Problem: as label_search.h, where the free workers alone do not say what can be put on them.
+// Problem: as label_search.h, where the number of free workers does not decide what fits on them.
 // Chosen: for devices of unequal speed or memory, and for problems that use all workers, unless
 // straight_search.h solves them. Method: for every cut state and every worker the best cover of the
 // layers after the state whose first stage begins at that worker. A stage that may leave a gap

@@ -1,4 +1,4 @@
-// The checked input of one planning run, and the questions that pricing asks of it. Internal to the
+// The checked input of one planning run, and what pricing needs to know about it. Internal to the
 // planner.
 #pragma once
 

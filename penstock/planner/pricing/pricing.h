@@ -34,7 +34,7 @@ struct Split {
 double stage_speed(const Context& context, const Split& split, size_t stage);
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);
 
-/// Micro-batches per optimiser step when the user asks for none: one for serial and mp, one per
+/// Micro-batches per optimiser step when the user gives none: one for serial and mp, one per
 /// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
 /// of it that reaches the depth for 2bw, and that reaches four per stage for the synchronous
 /// pipelines. Where the multiple would be absurd, as many as there are workers.
