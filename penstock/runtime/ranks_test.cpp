@@ -123,8 +123,9 @@ TEST_P(RanksTest, AverageRunningStatisticsAndHoldOnlyTheirOwnReplicas) {
   const Trained expected = train(model, setup);
   const std::vector<int> ranks = {0, 1, 2, 1};
   std::vector<Trained> parts(3);
-  const auto failures = on_ranks(
-      GetParam(), ranks, [&](World& world, size_t rank) { parts[rank] = train(model, setup, &world); });
+  const auto failures = on_ranks(GetParam(), ranks, [&](World& world, size_t rank) {
+    parts[rank] = train(model, setup, &world);
+  });
   ASSERT_THAT(failures, ::testing::Each(""));
   const Trained all = joined(parts);
   expect_same_bits(all, expected);

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/schedule/plan_shape.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/schedule/plan_shape.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"

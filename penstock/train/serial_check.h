@@ -36,9 +36,9 @@ struct SerialCheck {
 /// worker, with the same micro-batches and the same groups of gradients; under a policy that delays
 /// weights in a single thread that replays the delays (serial_replay.h). Starts from fresh weights,
 /// without evaluation, checkpoints or observers. With TrainOptions::world, rank 0 makes the
-/// reference and compares; elsewhere the result is empty. Throws ConfigError (steps < 1, or recomputation
-/// under "latest", whose activations come from two versions), RuntimeError when stopped before the
-/// end, and the errors of train().
+/// reference and compares; elsewhere the result is empty. Throws ConfigError (steps < 1, or
+/// recomputation under "latest", whose activations come from two versions), RuntimeError when
+/// stopped before the end, and the errors of train().
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps);
 

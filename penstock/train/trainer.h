@@ -79,8 +79,8 @@ struct TrainResult {
   std::vector<int64_t> segments;
   /// One per rank, on rank 0; empty without TrainOptions::world.
   std::vector<RankSummary> ranks;
-  /// Measured; of the longest segment. On rank 0 all workers, by its clock; elsewhere the workers of
-  /// other ranks have no events.
+  /// Measured; of the longest segment. On rank 0 all workers, by its clock; elsewhere the workers
+  /// of other ranks have no events.
   schedule::Timeline timeline;
   schedule::Schedule schedule;         ///< that segment's schedule, as far as it was run
   std::vector<int64_t> peak_versions;  ///< per worker

@@ -43,22 +43,22 @@ class MeshJob : public Job {
   }
 
   void check_same(const std::string& what, const std::string& text) override {
-    const std::vector<std::string> texts =
-        runtime::together(rank_list(), [&] { return text; });
+    const std::vector<std::string> texts = runtime::together(rank_list(), [&] { return text; });
     for (size_t r = 1; r < texts.size(); ++r) {
       if (texts[r] == texts[0]) continue;
-      throw ConfigError(fmt::format("the ranks of a job must have the same {}: rank 0 has {}, "
-                                    "rank {} has {}",
-                                    what, texts[0], r, texts[r]));
+      throw ConfigError(
+          fmt::format("the ranks of a job must have the same {}: rank 0 has {}, "
+                      "rank {} has {}",
+                      what, texts[0], r, texts[r]));
     }
   }
 
   runtime::World& world(int workers) override {
     if (workers < ranks()) {
-      throw ConfigError(
-          fmt::format("the job has {} ranks, the plan {} worker{}: expected at least one worker per "
-                      "rank (--workers {})",
-                      ranks(), workers, workers == 1 ? "" : "s", ranks()));
+      throw ConfigError(fmt::format(
+          "the job has {} ranks, the plan {} worker{}: expected at least one worker per "
+          "rank (--workers {})",
+          ranks(), workers, workers == 1 ? "" : "s", ranks()));
     }
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
@@ -79,8 +79,7 @@ class MeshJob : public Job {
 }  // namespace
 
 std::unique_ptr<Job> Job::join() {
-  const auto job =
-      launch::job_environment([](const char* name) { return std::getenv(name); });
+  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
   if (!job || job->ranks == 1) return nullptr;
   return std::make_unique<MeshJob>(*job);
 }

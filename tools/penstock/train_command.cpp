@@ -110,8 +110,7 @@ void check_same_options(Job& job, const CLI::App& app) {
 /// Rank 0 plans; the others take its plan.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
   if (job == nullptr) return plan_of(options, model);
-  const std::string text =
-      job->from_first([&] { return plan::to_json(plan_of(options, model)); });
+  const std::string text = job->from_first([&] { return plan::to_json(plan_of(options, model)); });
   if (!job->is_first() && !options.plan_path.empty() && options.batch_size->empty()) {
     const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
