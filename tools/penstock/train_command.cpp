@@ -12,6 +12,7 @@
 
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
+#include "penstock/runtime/fabric/failure.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/data_digest.h"
@@ -196,10 +197,7 @@ void write_results(const TrainArguments& options, const model::Model& model,
     write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
 }
 
-int run(TrainArguments& options, const CLI::App& app) {
-  check(options);
-  train::validate(options.train);
-  const std::unique_ptr<Job> job = Job::join();
+int run(TrainArguments& options, const CLI::App& app, Job* job) {
   const bool is_first = job == nullptr || job->is_first();
   if (!is_first) {
     set_log_sink([rank = job->rank()](LogLevel level, std::string_view message) {
@@ -217,7 +215,7 @@ int run(TrainArguments& options, const CLI::App& app) {
 
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
-  train_options.plan = plan_of_job(job.get(), options, model);
+  train_options.plan = plan_of_job(job, options, model);
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;
@@ -243,11 +241,26 @@ int run(TrainArguments& options, const CLI::App& app) {
 
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
-  if (options.check_against_serial) return compare_with_serial(options, model, data, job.get());
+  if (options.check_against_serial) return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
   if (is_first) write_results(options, model, result);
   return kExitYes;
+}
+
+/// Alone or as a rank of a job. A rank that is not the first leaves long reports to it.
+int run(TrainArguments& options, const CLI::App& app) {
+  check(options);
+  train::validate(options.train);
+  const std::unique_ptr<Job> job = Job::join();
+  if (job == nullptr || job->is_first()) return run(options, app, job.get());
+  try {
+    return run(options, app, job.get());
+  } catch (const Error&) {
+    runtime::Failure failure = runtime::describe(std::current_exception());
+    failure.text = failure.text.substr(0, failure.text.find('\n'));
+    runtime::raise(failure);
+  }
 }
 
 }  // namespace

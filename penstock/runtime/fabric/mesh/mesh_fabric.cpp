@@ -235,9 +235,11 @@ void MeshRun::report(MiniBatchId mini_batch, MicroBatchId micro_batch, const Min
 // ---- failures
 
 bool MeshRun::close(Failure failure, std::exception_ptr exception) {
+  const std::string workers = own_workers();
   {
     MutexLock lock(mutex_);
     if (failure_) return false;
+    workers_then_ = workers;
     failure_ = std::move(failure);
     exception_ = std::move(exception);
     changed_.notify_all();
@@ -362,9 +364,10 @@ void MeshRun::end_if_all_done() {
 
 RunOutcome MeshRun::finish(Wait& wait) {
   std::string failure;
-  const std::string workers = own_workers();
+  std::string workers;
   {
     MutexLock lock(mutex_);
+    workers = workers_then_;
     if (failure_) {
       net::WireWriter text;
       put_failure(text, *failure_);
