@@ -37,7 +37,8 @@ struct MeshOptions {
   std::string token = {};             ///< the same on all ranks; at most 64 bytes
   std::string version = {};           ///< of the program, the same on all ranks
   std::chrono::milliseconds patience{60'000};  ///< until all ranks must have come
-  std::chrono::milliseconds silence{12'000};   ///< after which a peer is lost, and at most a fifth more
+  /// After which a peer is lost; noticed at most a fifth of it later.
+  std::chrono::milliseconds silence{12'000};
   size_t piece_bytes = 512 << 10;
 };
 

@@ -63,7 +63,7 @@ TEST_P(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
       EXPECT_EQ(results[r].losses, expected.losses);
       EXPECT_EQ(results[r].grad_norms, expected.grad_norms);
       EXPECT_EQ(results[r].test_accuracy, expected.test_accuracy);
-      EXPECT_EQ(results[r].ranks.size(), r == 0 ? 3u : 0u);
+      EXPECT_EQ(results[r].ranks.size(), r == 0 ? failures.size() : 0u);
       EXPECT_GE(results[r].idle_share, 0.0);
       EXPECT_LT(results[r].idle_share, 1.0);
     }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@ using MakeRanks =
 struct RankRig {
   std::string name;
   MakeRanks make;
+  friend std::ostream& operator<<(std::ostream& out, const RankRig& rig) { return out << rig.name; }
 };
 
 /// Ranks that share memory, and ranks that are joined by sockets.

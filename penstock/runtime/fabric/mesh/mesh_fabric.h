@@ -81,7 +81,7 @@ class MeshRun : public NoteReceiver {
   CondVar changed_;
   bool is_open_ GUARDED_BY(mutex_) = false;  ///< channels_ and so on are there
   std::optional<Failure> failure_ GUARDED_BY(mutex_);
-  std::string workers_then_ GUARDED_BY(mutex_);  ///< what they did when it failed
+  std::string workers_then_ GUARDED_BY(mutex_);            ///< what they did when it failed
   std::exception_ptr exception_ GUARDED_BY(mutex_);        ///< where it happened on this rank
   std::map<int, std::string> answers_ GUARDED_BY(mutex_);  ///< to who_waits(), by rank
   std::map<int, std::string> lost_ GUARDED_BY(mutex_);

@@ -37,8 +37,10 @@ void MeshHub::on_note(int peer, const std::string& note) {
     }
     case Note::Texts: {
       MutexLock lock(mutex_);
-      std::map<int, std::string>& texts = texts_[in.get<uint64_t>()];
+      const auto round = in.get<uint64_t>();
+      std::map<int, std::string>& texts = texts_[round];
       for (int r = 0; r < ranks(); ++r) texts[r] = in.text();
+      complete_.insert(round);
       changed_.notify_all();
       return;
     }
@@ -73,21 +75,24 @@ void MeshHub::on_lost(int peer, const std::string& why) {
 }
 
 void MeshHub::on_text(int peer, uint64_t round, bool to_all, std::string text) {
-  std::string all;
+  net::WireWriter out;
+  out.put(Note::Texts);
+  out.put(round);
   {
     MutexLock lock(mutex_);
     std::map<int, std::string>& texts = texts_[round];
     texts[peer] = std::move(text);
     if (static_cast<int>(texts.size()) < ranks()) return;
-    changed_.notify_all();
-    if (!to_all) return;
-    net::WireWriter out;
-    out.put(Note::Texts);
-    out.put(round);
-    for (const auto& [rank, of_rank] : texts) out.text(of_rank);
-    all = out.take();
+    for (const auto& [rank, of_rank] : texts) {
+      if (to_all) out.text(of_rank);
+    }
   }
-  for (int r = 1; r < ranks(); ++r) mesh_->tell(r, all);
+  const std::string all = out.take();
+  for (int r = 1; to_all && r < ranks(); ++r) mesh_->tell(r, all);
+  // Only now: rank 0 may end as soon as it has the texts.
+  MutexLock lock(mutex_);
+  complete_.insert(round);
+  changed_.notify_all();
 }
 
 std::string MeshHub::lost_rank(uint64_t round) {
@@ -126,9 +131,7 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
   }
   const Stopwatch stopwatch(wait);
   MutexLock lock(mutex_);
-  const auto complete = [&]() NO_THREAD_SAFETY_ANALYSIS {
-    return static_cast<int>(texts_[round].size()) == ranks();
-  };
+  const auto complete = [&]() NO_THREAD_SAFETY_ANALYSIS { return complete_.contains(round); };
   changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
     return complete() || !lost_rank(round).empty();
   });
@@ -145,6 +148,7 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
   std::vector<std::string> result;
   for (auto& [peer, of_peer] : texts_[round]) result.push_back(std::move(of_peer));
   texts_.erase(round);
+  complete_.erase(round);
   return result;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +63,7 @@ class MeshHub {
   uint64_t round_ GUARDED_BY(mutex_) = 0;
   /// On rank 0: what has come of a round. Elsewhere only complete rounds.
   std::map<uint64_t, std::map<int, std::string>> texts_ GUARDED_BY(mutex_);
+  std::set<uint64_t> complete_ GUARDED_BY(mutex_);  ///< rounds
   uint32_t run_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<NoteReceiver> receiver_ GUARDED_BY(mutex_);
   std::map<uint32_t, std::vector<std::pair<int, std::string>>> early_ GUARDED_BY(mutex_);

@@ -1,0 +1,130 @@
+# Training as a job of several processes: the results are those of one process, bit for bit; ranks
+# that die, are stopped or do not fit are reported; nothing is left running.
+source "$(dirname "$0")/lib.sh"
+
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTOCK_PORT
+model="--model mlp --width 64 --data synthetic --train-samples 512 --test-samples 64 --lr 0.01"
+penstock profile --model mlp --width 64 --batch-size 8 -o profile.json >/dev/null 2>&1 ||
+  fail "profile: exit code $?"
+common="$model --profile profile.json --batch-size 32 --micro-batches 4"
+
+# same_job RANKS OPTIONS...: the job's losses, accuracy and weights are those of one process.
+same_job() {
+  local ranks=$1
+  shift
+  rm -rf alone together
+  run 0 train $common "$@" --checkpoint alone --json
+  numbers losses >alone.losses
+  numbers test_accuracy >alone.accuracy
+  run 0 launch -n "$ranks" -- train $common "$@" --checkpoint together --json
+  json_keys ranks bytes_sent bytes_received losses
+  [ "$(numbers ranks)" = "$ranks" ] || fail "$*: expected $ranks ranks, found $(numbers ranks)"
+  numbers losses | cmp -s - alone.losses || fail "$* on $ranks ranks: other losses"
+  numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
+  diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
+}
+same_job 2 --strategy gpipe --workers 2
+same_job 3 --strategy 1f1b-flush --workers 3 --clip-norm 1
+same_job 2 --strategy dp --workers 4
+same_job 4 --strategy chimera --workers 4
+same_job 2 --strategy 2bw --workers 2
+same_job 2 --strategy zb-v --workers 2 --epochs 2
+
+# Bytes: one boundary of 64 numbers, forth and back for each of 512 samples, and forth for 64 tests.
+run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --json
+sent=$(numbers bytes_sent | head -n 1)
+[ "$sent" -ge $((512 * 64 * 4)) ] || fail "rank 0 sent $sent bytes"
+[ "$(numbers bytes_sent | tail -n 1)" = "$(numbers bytes_received | head -n 1)" ] ||
+  fail "what rank 1 sent is not what rank 0 received: $(cat out)"
+
+# The proof against one worker; replicas on several ranks under weight stashing.
+run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --check-against-serial
+grep -q 'bit for bit equal, and so are all weights' out || fail "gpipe: $(cat out)"
+run 0 launch -n 3 -- train $common --strategy 1f1b --workers 3 --check-against-serial
+grep -q 'and so are all weights after them' out || fail "1f1b: $(cat out)"
+
+# Without --workers, one worker per rank; fewer workers than ranks are refused.
+run 0 launch -n 2 -- train $common --strategy dp --json
+grep -q '"config":"2"' out || fail "expected 2 workers: $(head -c 300 out)"
+refused "the job has 3 ranks, the plan 2 workers" \
+  launch -n 3 -- train $common --strategy gpipe --workers 2
+
+# Ranks that do not fit are refused, and both sides are named.
+port=$((20000 + $$ % 10000))
+rank() {
+  RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port penstock train $common \
+    --strategy gpipe "${@:2}" >"out.$1" 2>"err.$1"
+}
+rank 1 --workers 2 --seed 2 &
+rank 0 --workers 2 --seed 1
+[ $? -eq 2 ] || fail "ranks of different seeds: $(cat err.0)"
+wait
+for r in 0 1; do
+  grep -q 'the ranks of a job must have the same options' "err.$r" ||
+    fail "rank $r: $(cat "err.$r")"
+done
+# rank_process LAUNCHER RANK: the process of a rank.
+rank_process() {
+  local process
+  for process in $(pgrep -P "$1"); do
+    tr '\0' '\n' <"/proc/$process/environ" 2>/dev/null | grep -qx "RANK=$2" && echo "$process"
+  done
+}
+# until_there FILE: waits for it, 30 s at most.
+until_there() {
+  local i
+  for i in $(seq 300); do
+    [ -e "$1" ] && return
+    sleep 0.1
+  done
+  fail "$1 did not appear: $(tail -n 3 launch.err)"
+}
+long="--strategy gpipe --workers 4 --epochs 100000 --no-eval"
+
+# A rank that is killed ends the job at once, with who did what; the checkpoint is intact.
+rm -rf saved
+"$PENSTOCK" launch -n 4 -- train $common $long --checkpoint saved >launch.out 2>launch.err &
+launcher=$!
+until_there saved/latest
+victims=$(pgrep -P $launcher)
+kill -KILL "$(rank_process $launcher 2)"
+wait $launcher
+code=$?
+[ "$code" -eq 137 ] || fail "after a rank was killed: exit code $code: $(tail -n 5 launch.err)"
+# Between two runs of the pipeline no worker does anything that could be reported.
+grep -qE '^penstock: rank 2( \(worker 2: stage 2\))? closed the connection' launch.err ||
+  fail "no report: $(tail -n 20 launch.err)"
+for process in $victims; do
+  [ -e "/proc/$process" ] && fail "process $process is still there"
+done
+steps=$(($(sed -n '1s/.*step-0*\([0-9]*\).*/\1/p' saved/latest) + 16))
+run 0 launch -n 2 -- train $common --strategy gpipe --workers 4 --epochs 100000 --no-eval \
+  --steps $steps --checkpoint saved --resume --json
+[ "$(numbers steps)" = "$steps" ] || fail "resumed to step $(numbers steps), expected $steps"
+
+# A job that is started again goes on from its checkpoint, and ends with the same weights.
+rm -rf whole saved
+run 0 train $common --strategy gpipe --workers 2 --epochs 60 --no-eval --checkpoint whole
+"$PENSTOCK" launch -n 2 --max-restarts 2 -- train $common --strategy gpipe --workers 2 \
+  --epochs 60 --no-eval --checkpoint saved >launch.out 2>launch.err &
+launcher=$!
+until_there saved/latest
+kill -KILL "$(rank_process $launcher 1)"
+wait $launcher
+code=$?
+[ "$code" -eq 0 ] || fail "restarted: exit code $code: $(tail -n 5 launch.err)"
+grep -q 'restart 1 of 2' launch.err || fail "no restart: $(tail -n 20 launch.err)"
+last=$(ls whole | grep step | tail -n 1)
+cmp -s "whole/$last/weights.pt" "saved/$last/weights.pt" || fail "other weights after a restart"
+
+# SIGTERM to the launcher ends all ranks after the same step, with a checkpoint.
+rm -rf saved
+"$PENSTOCK" launch -n 4 -- train $common $long --checkpoint saved --json >launch.out 2>launch.err &
+launcher=$!
+until_there saved/latest
+kill -TERM $launcher
+wait $launcher
+code=$?
+[ "$code" -eq 0 ] || fail "interrupted: exit code $code: $(tail -n 5 launch.err)"
+grep -q '"interrupted":true' launch.out || fail "interrupted: $(head -c 300 launch.out)"
+finish
