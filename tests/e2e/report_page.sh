@@ -58,6 +58,7 @@ expect wrong 0
 expect disorder 0
 expect curves 5
 expect strategies 2
+expect slowest 2
 expect peak "$(grep -o '"peak_memory_bytes":[0-9]*' simulated.json | cut -d: -f2)"
 [ "$(mark checked)" -ge 20 ] || fail "$page: only $(mark checked) bars were looked at"
 [ "$(mark rows)" -ge 8 ] || fail "$page: only $(mark rows) rows of differences"

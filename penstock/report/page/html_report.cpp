@@ -186,6 +186,9 @@ Json page_data(const ReportInput& input, const PlanView& view, LaneData& data) {
   Json document = std::move(data.header);
   document["stages"] = std::move(stages);
   document["optimizer_state_per_weight"] = input.plan.optimizer_state_per_weight;
+  document["slowest_stages"] = view.bottleneck.kind == Bottleneck::Kind::Stage
+                                   ? std::vector{view.bottleneck.index}
+                                   : view.bottleneck.stages;
   document["memory_limit_bytes"] = view.least_memory_limit_bytes;
   return document;
 }

@@ -140,6 +140,9 @@ class Page {
       stagesOfWorker: stagesOfWorkers(lanes, header.workers),
       idle: lanes.map((lane) => idleShares(lane, ops, header.workers)),
     };
+    const slowest = header.slowest_stages;
+    this.model.slowest = this.model.stagesOfWorker.map(
+        (stages) => slowest.length > 0 && slowest.every((stage) => stages.includes(stage)));
     this.tooltip = new Tooltip(document.getElementById("tooltip"));
     if (lanes.length) this.buildTimeline();
     for (const figure of document.querySelectorAll("figure.chart"))
@@ -300,6 +303,7 @@ class Page {
       this.versions.draw();
       result.actions = this.model.lanes.reduce((sum, lane) => sum + lane.count, 0);
       result.drawn = this.timeline.drawn;
+      result.slowest = this.model.slowest.flatMap((is, worker) => is ? [worker] : []).join(" ");
       result.peak = Math.max(...this.courses[0].map((course) => course.peak));
       Object.assign(result, checkPixels(this.timeline));
       result.disorder =

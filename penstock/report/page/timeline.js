@@ -97,6 +97,7 @@ class Timeline extends Drawing {
     this.rule = style.getPropertyValue("--rule");
     this.thumb = style.getPropertyValue("--thumb");
     this.accent = style.getPropertyValue("--accent");
+    this.selection = style.getPropertyValue("--selection");
     this.waitingColour = style.getPropertyValue("--waiting");
     const tile = document.createElement("canvas");
     tile.width = tile.height = 6;
@@ -359,11 +360,12 @@ class Timeline extends Drawing {
     for (let worker = first; worker < last; ++worker) {
       const y = this.yOf(worker, 0);
       if (worker === this.selected) {
-        pen.fillStyle = this.accent;
-        pen.fillRect(0, y, 3, Math.max(2, box.group - 1));
+        pen.fillStyle = this.selection;
+        pen.fillRect(0, y, box.left - 1, Math.max(2, box.group - 1));
       }
       if (worker % every) continue;
-      pen.fillStyle = this.text;
+      const slowest = this.model.slowest[worker];
+      pen.fillStyle = slowest ? this.accent : this.text;
       pen.textAlign = "left";
       pen.font = box.group >= 22 ? "600 12px system-ui, 'DejaVu Sans', sans-serif" :
                                    "10px system-ui, 'DejaVu Sans', sans-serif";
@@ -377,6 +379,11 @@ class Timeline extends Drawing {
         const stages = this.model.stagesOfWorker[worker];
         const names = stages.length > 4 ? stages.slice(0, 3).join(" ") + " .." : stages.join(" ");
         if (stages.length) pen.fillText(`stage${stages.length > 1 ? "s" : ""} ${names}`, 8, y + 25);
+        if (slowest && box.group >= 38) {
+          pen.fillStyle = this.accent;
+          pen.fillText("slowest", 8, y + 37);
+          pen.fillStyle = this.muted;
+        }
       }
       pen.textAlign = "right";
       if (box.row >= 10) {
