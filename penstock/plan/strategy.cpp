@@ -179,7 +179,7 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
 
     {.strategy = Strategy::VHalf,
      .name = "v-half",
-     .summary = "zb-v with half of its activations and some bubble (Qi et al., NeurIPS 2024)",
+     .summary = "zb-v with floor(p/2 + 1) of its p activations, some bubble (NeurIPS 2024)",
      .policies = kFlush,
      .splits_backward = true,
      .placement = Placement::V,
@@ -190,7 +190,7 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
 
     {.strategy = Strategy::VMin,
      .name = "v-min",
-     .summary = "zb-v with a third of its activations and more bubble (Qi et al., NeurIPS 2024)",
+     .summary = "zb-v with floor((p+4)/3) of its p activations, more bubble (NeurIPS 2024)",
      .policies = kFlush,
      .splits_backward = true,
      .placement = Placement::V,

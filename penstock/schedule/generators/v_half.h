@@ -1,6 +1,7 @@
-// V-Half: split backward over two stages per worker in a V (v_placement()), with half of the
-// activations that 1F1B's first worker keeps and half of its idle time. 4 stages on 2 workers, 5
-// micro-batches, F = I = W; f, i and w are the second stage:
+// V-Half: split backward over two stages per worker in a V (v_placement()), with about half of the
+// activations that 1F1B's first worker keeps where workers are many: 17 of 32, 5 of 8, 3 of 4, 2 of
+// 2, and about half of its idle time. 4 stages on 2 workers, 5 micro-batches, F = I = W; f, i and w
+// are the second stage:
 //
 //   w0  F0 F1 .  f0 i0 F2 w0 f1 i1 w1 I0 F3 W0 f2 i2 w2 I1 F4 W1 f3 i3 w3 I2 W2 .  f4 i4 ...
 //   w1  .  F0 f0 F1 .  i0 f1 w0 F2 I0 i1 W0 f2 w1 F3 I1 i2 W1 f3 w2 F4 I2 i3 W2 f4 I3 w3 ...

@@ -1,6 +1,7 @@
 // V-Min: split backward over two stages per worker in a V (v_placement()), with the minimum of
-// activations that a V allows: a third of what 1F1B's first worker keeps. 4 stages on 2 workers, 5
-// micro-batches, F = I = W; f, i and w are the second stage:
+// activations that a V allows: about a third of what 1F1B's first worker keeps if there are many
+// workers (12 of 32, 4 of 8, 2 of 4, 2 of 2). 4 stages on 2 workers, 5 micro-batches, F = I = W; f,
+// i and w are the second stage:
 //
 //   w0  F0 .  .  f0 i0 F1 w0 I0 W0 f1 i1 F2 w1 I1 W1 f2 i2 F3 w2 I2 W2 f3 i3 F4 w3 I3 W3 ...
 //   w1  .  F0 f0 .  .  i0 I0 F1 f1 w0 W0 i1 I1 F2 f2 w1 W1 i2 I2 F3 f3 w2 W2 i3 I3 F4 f4 ...
