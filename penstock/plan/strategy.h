@@ -1,7 +1,7 @@
 // The strategies: one enumerator and one row of traits each. Whatever another part needs to know
-// of a strategy stands in its row (strategy.cpp); nobody else compares strategies by name, and
-// nobody but the table of generators (schedule/generate.cpp) goes through them all one by one.
-// CONTRIBUTING.md says how to add one.
+// of any strategy stands in its row (strategy.cpp). Code names a strategy only where it has a part
+// of its own (the planner's starting points, reports' comparisons); a new one needs no such place.
+// docs/extending.md says how to add one.
 //
 //   const StrategyTraits& row = traits(Strategy::ZbV);
 //   row.name == "zb-v"; row.placement == Placement::V; row.splits_backward; row.flushes();
