@@ -56,14 +56,14 @@ std::string winner_line(const Family& winner, const std::vector<Family>& familie
                 ? fmt::format(" wins: as fast as {}.", name_of(next->numbers))
             : ratio > 1
                 ? fmt::format(" wins: {:.2f}x the next best, {}.", ratio, name_of(next->numbers))
-                : fmt::format(" is this plan; {} is predicted to be {:.2f}x as fast.",
-                              name_of(next->numbers), 1 / ratio);
+                : fmt::format(" is this plan; {} is {:.2f}x as fast.", name_of(next->numbers),
+                              1 / ratio);
   }
   return winner.numbers.note.empty() ? text
                                      : fmt::format("{} {}", text, printable(winner.numbers.note));
 }
 
-// Notes that go on from the name ("would take 2x as long") follow it directly.
+// Notes that go on from the name ("is 0.50x as fast") follow it directly.
 std::string loser_line(const plan::Alternative& family) {
   const bool goes_on = family.note.starts_with("would ") || family.note.starts_with("is ");
   return fmt::format("{}{} {}", name_of(family), goes_on ? "" : ":", printable(family.note));
@@ -105,6 +105,17 @@ std::vector<std::string> reasons_of(const std::vector<Family>& families) {
     lines.push_back(loser_line(family.numbers));
   }
   return lines;
+}
+
+std::vector<std::string> other_notes(const plan::Plan& plan) {
+  std::vector<std::string> notes = plan.notes;
+  for (const plan::Alternative& family : plan.alternatives) {
+    if (family.note.empty()) continue;
+    std::erase_if(notes, [&](const std::string& note) {
+      return note.find(family.note) != std::string::npos;
+    });
+  }
+  return notes;
 }
 
 std::string change_text(const plan::WhatIfResult& change) {

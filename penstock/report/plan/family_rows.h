@@ -31,6 +31,9 @@ double throughput_of(const std::vector<Family>& families, plan::Strategy strateg
 /// so.
 std::vector<std::string> reasons_of(const std::vector<Family>& families);
 
+/// The plan's notes without those that repeat what reasons_of() says of a family.
+std::vector<std::string> other_notes(const plan::Plan& plan);
+
 /// "+12 %", "-3.0 %", "same", "no plan".
 std::string change_text(const plan::WhatIfResult& change);
 

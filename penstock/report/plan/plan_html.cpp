@@ -228,9 +228,10 @@ std::string what_if_section(const std::vector<plan::WhatIfResult>& changes) {
 }
 
 std::string notes_section(const plan::Plan& plan) {
-  if (plan.notes.empty()) return "";
+  const std::vector<std::string> notes = other_notes(plan);
+  if (notes.empty()) return "";
   std::string text = "<h2>Notes</h2>\n<ul>\n";
-  for (const std::string& note : plan.notes) text += fmt::format("<li>{}</li>\n", escaped(note));
+  for (const std::string& note : notes) text += fmt::format("<li>{}</li>\n", escaped(note));
   return text + "</ul>\n";
 }
 

@@ -28,6 +28,19 @@ TEST(PlanPage, HasPictureFamiliesChangesStagesLinksAndNotes) {
   EXPECT_EQ(occurrences(page, "<tr class=\"hot\">"), 1u) << "the slowest stage";
 }
 
+TEST(PlanPage, SaysWhyAFamilyIsNotThePlanOnce) {
+  plan::Plan plan = vgg_plan();
+  plan.alternatives = {{.strategy = plan::Strategy::GPipe,
+                        .config = "1x16",
+                        .throughput_samples_per_s = 1,
+                        .note = "is 0.10x as fast: the pipeline drains before every step."}};
+  plan.notes = {"gpipe (1x16) is 0.10x as fast: the pipeline drains before every step.",
+                "12 of 16 workers are used."};
+  const std::string page = plan_html(plan);
+  EXPECT_EQ(occurrences(page, "the pipeline drains before every step"), 1u);
+  EXPECT_EQ(occurrences(page, "12 of 16 workers are used"), 1u);
+}
+
 TEST(PlanPage, NeedsNoNetworkAndRunsNoScript) {
   const std::string page = plan_html(vgg_plan());
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
