@@ -106,8 +106,14 @@ grep -q '"ok":false' out && grep -q 'no plan:' err ||
 refused '--cluster FILE' plan --profile net.graph.txt
 refused 'found --workers 0' plan --profile net.graph.txt --workers 0 --bandwidth 1GB/s
 refused 'at most 1000000' plan --profile net.graph.txt --workers 1000001 --bandwidth 1GB/s
-refused 'excludes' $plan --workers 2
+refused 'cannot be combined with' $plan --workers 2
 refused '--bandwidth' plan --profile net.graph.txt --workers 2
+run 0 plan --profile net.graph.txt --workers 2 --bandwidth 10
+grep -q 'warning: --bandwidth 10 is 10 B per second' err ||
+  fail "no warning of a bandwidth without a unit: $(cat err)"
+run 1 plan --profile net.graph.txt --workers 2 --bandwidth 1GB/s --memory-limit 16
+grep -q 'warning: --memory-limit 16 is 16 B' err ||
+  fail "no warning of a limit without a unit: $(cat err)"
 refused "unknown strategy 'nope'" $plan --strategy nope
 refused 'expected' $plan --cost-model nope
 refused 'expected' $plan --sync nope

@@ -40,6 +40,7 @@ refused '2 values, expected one or one for each of the 4 stages' simulate --sche
 refused 'is not the sum' simulate --schedule gpipe.txt --backward 1ms --backward-input 2ms
 refused '--forward' simulate --schedule gpipe.txt --forward fast
 refused '--forward' simulate --schedule gpipe.txt --forward 1ms,,1ms,1ms
+refused 'leave out --mini-batches' simulate --schedule gpipe.txt --mini-batches 5
 refused 'at least 0' simulate --schedule gpipe.txt --credits -2
 refused 'needs --plan' simulate --schedule gpipe.txt --html page.html
 refused 'not sound with 0 credit' simulate --schedule 1f1b-flush.txt --credits 0

@@ -51,6 +51,8 @@ while read -r expected command; do
     fail "penstock $command: exit code $code, expected $expected: $(tail -n 2 err)"
   cat loaded.* >libraries.txt
   rm -f loaded.*
+  [[ $command == *' --help' ]] && grep -q 'penstock train --help' out &&
+    fail "penstock $command ends with the help of another command"
   grep -qE 'libtorch|libc10' libraries.txt && fail "penstock $command loads libtorch"
   count=$(grep -c 'calling init:' libraries.txt)
   [ "$count" -ge 1 ] && [ "$count" -le 30 ] ||

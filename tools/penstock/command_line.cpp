@@ -7,6 +7,8 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
@@ -25,18 +27,54 @@ int complain(std::string_view what, int code) {
 
 namespace {
 
-/// What CLI11 objects to; an unknown command is named, with those that there are.
+std::string command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// The texts before and after `middle`; nothing where it does not occur.
+std::optional<std::pair<std::string, std::string>> split_at(const std::string& text,
+                                                            std::string_view middle) {
+  const size_t at = text.find(middle);
+  if (at == std::string::npos) return std::nullopt;
+  return std::pair{text.substr(0, at), text.substr(at + middle.size())};
+}
+
+/// CLI11's message in our words, as far as it is one that our options lead to.
+std::string plain_message(const CLI::ParseError& error) {
+  const std::string what = error.what();
+  const std::string& kind = error.get_name();
+  if (const auto parts = split_at(what, " = "); kind == "ConversionError" && parts) {
+    const auto option = split_at(parts->first, ": ");
+    return fmt::format("{}: expected a number in its range, found '{}'",
+                       option ? option->second : parts->first, parts->second);
+  }
+  if (const auto parts = split_at(what, " excludes "); kind == "ExcludesError" && parts)
+    return fmt::format("{} cannot be combined with {}", parts->first, parts->second);
+  if (const auto parts = split_at(what, " requires "); kind == "RequiresError" && parts)
+    return fmt::format("{} needs {}", parts->first, parts->second);
+  if (const auto parts = split_at(what, " not expected: "); parts)  // named after the command
+    return fmt::format("unexpected '{}'", parts->second);
+  if (const auto parts = split_at(what, ": "); kind == "ArgumentMismatch" && parts)
+    return fmt::format("{}: expected a value, found none", parts->first);
+  return what;
+}
+
+/// What is wrong with the command line; an unknown command is named, with those that there are.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string subcommand;
   for (const CLI::App* sub : app.get_subcommands()) subcommand = " " + sub->get_name();
-  std::string what = error.what();
-  if (const std::vector<std::string> words = app.remaining();
-      subcommand.empty() && !words.empty()) {
-    std::vector<std::string> names;
-    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(sub->get_name());
-    what = fmt::format("unknown command '{}', expected one of {}", words.front(),
-                       fmt::join(names, ", "));
+  std::string what = plain_message(error);
+  if (subcommand.empty()) {
+    const std::vector<std::string> words = app.remaining();
+    if (!words.empty()) {
+      what = fmt::format("unknown command '{}', expected one of {}", words.front(),
+                         command_names(app));
+    } else if (error.get_name() == "RequiredError") {
+      what = fmt::format("expected a command, one of {}", command_names(app));
+    }
   }
   return fmt::format("{}\nTry: penstock{} --help", what, subcommand);
 }
@@ -47,10 +85,12 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
       "penstock");
   app.require_subcommand(1);
   app.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
-  app.footer(
-      "Exit codes: 0 done or yes, 1 the answer no, 2 bad input, 3 failure at run time.\nTry "
-      "`penstock train --help`.");
+  // Commands take over the footer that they find.
+  const std::string codes =
+      "Exit codes: 0 done or yes, 1 the answer no, 2 bad input, 3 failure at run time.";
+  app.footer(codes);
   const std::vector<Command> commands = make_commands(app);
+  app.footer(codes + "\nEach command has its own options: try `penstock train --help`.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

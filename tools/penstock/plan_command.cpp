@@ -11,7 +11,9 @@
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/what_if.h"
+#include "penstock/report/plan/family_rows.h"
 #include "penstock/report/report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
@@ -42,6 +44,15 @@ struct Options : CommonOptions {
   std::string html;
 };
 
+/// A number without its unit counts bytes: most likely a slip.
+void warn_if_small(const std::string& option, const std::string& text, int64_t value,
+                   const char* per, const char* example) {
+  constexpr int64_t kSmall = 1'000'000;
+  if (value >= kSmall) return;
+  std::cerr << fmt::format("warning: {} {} is {}{}; with a unit: {}\n", option, text,
+                           format_bytes(value), per, example);
+}
+
 cluster::Cluster local_cluster_of(const Options& options, const profile::Profile& profile) {
   if (*options.workers < 1 || *options.workers > planner::kMaxPlannedWorkers) {
     throw ConfigError(
@@ -60,6 +71,8 @@ cluster::Cluster local_cluster_of(const Options& options, const profile::Profile
     result.levels.front().bandwidth_bytes_per_s =
         parse_option("--bandwidth", options.bandwidth, parse_bandwidth);
     result.levels.front().by_reference = false;
+    warn_if_small("--bandwidth", options.bandwidth, result.levels.front().bandwidth_bytes_per_s,
+                  " per second", "10Gbps");
   }
   if (!options.latency.empty())
     result.levels.front().latency_ns = parse_option("--latency", options.latency, parse_duration);
@@ -126,13 +139,7 @@ std::string tables(const Options& options, const plan::Plan& plan,
                    const std::vector<plan::WhatIfResult>& changes) {
   plan::Plan shown = plan;
   if (options.plan.compare) {
-    // The table of all families says the same and more.
-    for (const plan::Alternative& alternative : plan.alternatives) {
-      if (alternative.note.empty()) continue;
-      std::erase_if(shown.notes, [&](const std::string& note) {
-        return note.find(alternative.note) != std::string::npos;
-      });
-    }
+    shown.notes = report::other_notes(plan);  // below the table of all families
     shown.alternatives.clear();
   }
   std::string text = report::plan_table(shown, options.plan.memory_limit_bytes);
@@ -159,9 +166,12 @@ int run(Options& options) {
   check_price(options);
   check_schedule_options(options);
   options.plan.optimizer_state_per_weight = optimizer_state_of(options.optimizer);
-  if (!options.memory_limit.empty())
+  if (!options.memory_limit.empty()) {
     options.plan.memory_limit_bytes =
         parse_option("--memory-limit", options.memory_limit, parse_bytes);
+    warn_if_small("--memory-limit", options.memory_limit, options.plan.memory_limit_bytes, "",
+                  "16GB");
+  }
   const profile::Profile profile = profile::load_profile(options.profile);
   std::optional<plan::Plan> priced;
   if (!options.price.empty()) priced = plan::load_plan(options.price);
@@ -170,7 +180,7 @@ int run(Options& options) {
   planner::PlanResult result;
   std::vector<plan::WhatIfResult> changes;
   {
-    Spinner spinner(fmt::format("planning for {} workers", cluster.num_workers()));
+    Spinner spinner("planning for " + report::plural(cluster.num_workers(), "worker"));
     if (priced) {
       result.plan = planner::reprice(*priced, profile, cluster, options.plan.cost_model,
                                      options.plan.global_norm);

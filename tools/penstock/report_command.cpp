@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "penstock/report/page/html_report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/report/timeline/timeline_svg.h"
 #include "penstock/schedule/formats/read_trace.h"
 #include "penstock/simulate/simulate_plan.h"
@@ -94,10 +95,9 @@ void simulate_plan(int64_t mini_batches, report::ReportInput& input) {
       return add_timeline(input,
                           schedule.simulate(simulate::costs_of(plan), {.keep_timeline = true}));
   }
-  input.notes.push_back(
-      fmt::format("No timeline: a report draws at most {} actions, {} optimiser step(s) of this "
-                  "plan have more.",
-                  most, lengths.back()));
+  input.notes.push_back(fmt::format(
+      "No timeline: a report draws at most {} actions, {} of this plan {} more.", most,
+      report::plural(lengths.back(), "optimiser step"), lengths.back() == 1 ? "has" : "have"));
 }
 
 /// Optimiser steps that the timeline holds actions of.
@@ -203,9 +203,10 @@ int run(const ReportOptions& options) {
     write_output("", result.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
     return kExitYes;
   }
-  std::string text =
-      fmt::format("{}: {}, {} actions in {} timeline(s); open it in a browser\n", options.output,
-                  format_bytes(static_cast<int64_t>(page.size())), actions, input.timelines.size());
+  std::string text = fmt::format(
+      "{}: {}, {} in {}; open it in a browser\n", options.output,
+      format_bytes(static_cast<int64_t>(page.size())), report::plural(actions, "action"),
+      report::plural(static_cast<int64_t>(input.timelines.size()), "timeline"));
   for (const std::string& note : input.notes) text += note + "\n";
   write_output("", text);
   return kExitYes;

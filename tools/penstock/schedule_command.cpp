@@ -8,6 +8,7 @@
 
 #include "penstock/plan/plan.h"
 #include "penstock/report/report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/pytorch_csv.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
@@ -164,8 +165,10 @@ int run(const Options& options) {
   } else if (!to_file) {
     write_output("", text);
   } else {
-    std::cerr << fmt::format("wrote {} ({} workers, {} actions)\n", options.output,
-                             schedule.workers.size(), schedule.num_actions());
+    std::cerr << fmt::format(
+        "wrote {} ({}, {})\n", options.output,
+        report::plural(static_cast<int64_t>(schedule.workers.size()), "worker"),
+        report::plural(schedule.num_actions(), "action"));
   }
   return kExitYes;
 }

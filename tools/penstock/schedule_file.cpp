@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -28,15 +29,29 @@ void refuse_unsound(const schedule::Schedule& schedule, const std::string& path,
     throw ConfigError(fmt::format("{}: not sound ({}): {}", path, first.rule, first.message));
   const int64_t needed = verify::min_credits(schedule);
   throw ConfigError(
-      fmt::format("{}: not sound with {} credit(s) per channel ({}): {}; {}", path, credits,
-                  first.rule, first.message,
+      fmt::format("{}: not sound with {} per channel ({}): {}; {}", path,
+                  report::plural(credits, "credit"), first.rule, first.message,
                   needed < 0 ? "no number of credits helps" : fmt::format("it needs {}", needed)));
 }
 
 }  // namespace
 
+schedule::Schedule parse_schedule_file(const std::string& path, std::vector<std::string>* notes) {
+  const std::string text = read_file(path);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && text[first] == '{') {
+    throw ConfigError(
+        fmt::format("{}: expected a schedule, found JSON; of a plan, `penstock schedule --plan {} "
+                    "-o schedule.txt` makes one",
+                    path, path));
+  }
+  if (first != std::string::npos && text[first] == '<')
+    throw ConfigError(fmt::format("{}: expected a schedule, found a page or a picture", path));
+  return schedule::parse_schedule(text, path, notes);
+}
+
 schedule::Schedule read_schedule(const std::string& path, const plan::Plan* plan, int64_t credits) {
-  schedule::Schedule schedule = schedule::parse_schedule(read_file(path), path);
+  schedule::Schedule schedule = parse_schedule_file(path);
   if (plan != nullptr && schedule.shape.replicas.size() != plan->stages.size()) {
     throw ConfigError(fmt::format("{}: the schedule has {} stages, the plan {}", path,
                                   schedule.shape.replicas.size(), plan->stages.size()));

@@ -4,11 +4,17 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock::tool {
+
+/// As schedule::parse_schedule. Throws ConfigError for a file that is JSON, as a plan is, or a
+/// page.
+schedule::Schedule parse_schedule_file(const std::string& path,
+                                       std::vector<std::string>* notes = nullptr);
 
 /// Lowered and proven sound with that many credits per channel. What holds compute actions alone
 /// (also PyTorch's CSV) gets the messages of the plan's links, without a plan (null) those of

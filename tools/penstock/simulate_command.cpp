@@ -9,6 +9,7 @@
 
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
@@ -33,10 +34,10 @@ constexpr int64_t kProgressFrom = 20'000'000;
 /// Before anything is simulated or written.
 void check_drawable(const SimulateOptions& options, int64_t actions, int64_t workers) {
   if (actions > kMaxDrawnActions) {
-    throw ConfigError(
-        fmt::format("--trace, --html and --grid draw at most {} actions, this run has {}: use "
-                    "fewer --mini-batches",
-                    kMaxDrawnActions, actions));
+    throw ConfigError(fmt::format(
+        "--trace, --html and --grid draw at most {} actions, this run has {}: {}", kMaxDrawnActions,
+        actions,
+        options.schedule.empty() ? "use fewer --mini-batches" : "give a shorter --schedule"));
   }
   if (!options.html.empty() && workers > static_cast<int64_t>(report::kMaxReportWorkers)) {
     throw ConfigError(fmt::format("--html draws at most {} workers, this run has {}",
@@ -128,15 +129,17 @@ std::string shown_config(const Run& run) {
   constexpr size_t kMostStages = 32;
   const size_t stages = run.shape.replicas.size();
   const bool is_short = stages <= kMostStages || !run.shape.worker_of_replica.empty();
-  if (is_short) return fmt::format("{} ({} workers)", run.config, run.shape.num_workers());
-  return fmt::format("on {} stages ({} workers)", stages, run.shape.num_workers());
+  const std::string workers = report::plural(run.shape.num_workers(), "worker");
+  if (is_short) return fmt::format("{} ({})", run.config, workers);
+  return fmt::format("on {} stages ({})", stages, workers);
 }
 
 std::string text_of(const SimulateOptions& options, const Run& run) {
   const simulate::Result& result = run.result;
-  std::string text = fmt::format("{} {}, {} micro-batches of {} samples, {} actions\n",
-                                 run.strategy, shown_config(run), result.micro_batches,
-                                 run.micro_batch_size, result.num_actions) +
+  std::string text = fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
+                                 report::plural(result.micro_batches, "micro-batch"),
+                                 report::plural(run.micro_batch_size, "sample"),
+                                 report::plural(result.num_actions, "action")) +
                      fmt::format(
                          "  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         "
                          "{:.1f} %\n  peak memory  {} on one worker\n",

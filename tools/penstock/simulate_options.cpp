@@ -81,8 +81,9 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--schedule", options.schedule,
                  "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with "
                  "the plan's costs or those below");
-  app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")
-      ->capture_default_str();
+  options.mini_batches_option =
+      app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")
+          ->capture_default_str();
   app.add_option("--credits", options.credits,
                  "Messages that fit into a channel before a send waits; 0: rendezvous (default: no "
                  "send waits)");
@@ -115,6 +116,8 @@ void check_options(const SimulateOptions& options) {
   check_output("--html", options.html);
   if (options.plan.empty() && options.schedule.empty())
     throw ConfigError("expected --plan or --schedule: nothing to simulate");
+  if (!options.schedule.empty() && !options.mini_batches_option->empty())
+    throw ConfigError("--schedule has its own length: leave out --mini-batches");
   if (options.plan.empty() && !options.profile.empty())
     throw ConfigError("--profile checks a plan: it needs --plan");
   if (options.plan.empty() && !options.html.empty())

@@ -29,6 +29,7 @@ struct SimulateOptions : CommonOptions {
   std::string html;
   bool grid = false;
   ScheduleCostOptions costs;
+  CLI::Option* mini_batches_option = nullptr;
 };
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options);

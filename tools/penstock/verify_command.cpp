@@ -7,15 +7,16 @@
 #include <utility>
 
 #include "penstock/report/report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/report/text/text_table.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "penstock/verify/verify.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/schedule_file.h"
 
 namespace penstock::tool {
 
@@ -41,6 +42,18 @@ struct Findings {
   int64_t min_credits = -1;
   std::vector<verify::WorkerPeaks> peaks;
 };
+
+/// Without any size every worker would need nothing.
+void check_memory_options(const Options& options) {
+  if (options.memory_limit.empty()) return;
+  for (const std::string* size :
+       {&options.stash, &options.weight_bytes, &options.input_bytes, &options.gradient_bytes}) {
+    if (!size->empty()) return;
+  }
+  throw ConfigError(
+      "--memory-limit needs sizes to compare with: at least one of --stash-bytes, --weight-bytes, "
+      "--input-bytes, --gradient-bytes");
+}
 
 verify::Options rules_of(const Options& options, size_t num_stages) {
   if (options.credits < 0)
@@ -139,11 +152,18 @@ std::string peaks_text(const Findings& found) {
   constexpr size_t kMostStages = 8;
   const bool has_bytes = std::any_of(found.peaks.begin(), found.peaks.end(),
                                      [](const auto& p) { return p.bytes > 0; });
+  const schedule::WorkerTable workers(found.judged.shape);
+  // Each stage has versions of its own weights.
+  bool shared = false;
+  for (size_t w = 0; w < found.peaks.size(); ++w)
+    shared = shared || workers.held_by(WorkerId{static_cast<int32_t>(w)}).size() > 1;
   std::vector<report::Column> columns{
-      {"worker"}, {"stages"}, {"weight versions"}, {"stashed micro-batches"}};
+      {"worker"},
+      {"stages"},
+      {shared ? "weight versions, all stages" : "weight versions"},
+      {shared ? "stashed micro-batches, all stages" : "stashed micro-batches"}};
   if (has_bytes) columns.push_back({"bytes"});
   report::TextTable table(std::move(columns));
-  const schedule::WorkerTable workers(found.judged.shape);
   for (size_t w = 0; w < std::min(found.peaks.size(), kMost); ++w) {
     const auto held = workers.held_by(WorkerId{static_cast<int32_t>(w)});
     std::string stages;
@@ -166,11 +186,15 @@ std::string to_text(const Findings& found, const std::string& file) {
   constexpr size_t kMostViolations = 20;
   std::string text;
   if (found.violations.empty()) {
-    text = fmt::format("sound: {} ({} workers, {} actions); needs {} credit(s) per channel\n", file,
-                       found.judged.workers.size(), found.judged.num_actions(), found.min_credits);
+    text = fmt::format("sound: {} ({}, {}); needs {} per channel\n", file,
+                       report::plural(static_cast<int64_t>(found.judged.workers.size()), "worker"),
+                       report::plural(found.judged.num_actions(), "action"),
+                       report::plural(found.min_credits, "credit"));
     text += peaks_text(found);
   } else {
-    text = fmt::format("not sound: {} violation(s) in {}\n", found.violations.size(), file);
+    text = fmt::format("not sound: {} in {}\n",
+                       report::plural(static_cast<int64_t>(found.violations.size()), "violation"),
+                       file);
     for (size_t i = 0; i < std::min(found.violations.size(), kMostViolations); ++i) {
       text += fmt::format("  [{}] {}\n", found.violations[i].rule, found.violations[i].message);
     }
@@ -178,9 +202,9 @@ std::string to_text(const Findings& found, const std::string& file) {
       text += fmt::format("  ... and {} more\n", found.violations.size() - kMostViolations);
     if (found.deadlock) text += deadlock_text(found);
     if (found.deadlock) {
-      text += found.min_credits < 0
-                  ? "no number of credits helps\n"
-                  : fmt::format("needs {} credit(s) per channel\n", found.min_credits);
+      text += found.min_credits < 0 ? "no number of credits helps\n"
+                                    : fmt::format("needs {} per channel\n",
+                                                  report::plural(found.min_credits, "credit"));
     }
   }
   for (const std::string& note : found.notes) text += fmt::format("note: {}\n", note);
@@ -189,8 +213,8 @@ std::string to_text(const Findings& found, const std::string& file) {
 
 int run(const Options& options) {
   Findings found;
-  found.judged =
-      schedule::parse_schedule(read_file(options.schedule), options.schedule, &found.notes);
+  check_memory_options(options);
+  found.judged = parse_schedule_file(options.schedule, &found.notes);
   judge(found, rules_of(options, found.judged.shape.replicas.size()));
   write_output("", options.json ? to_json(found).dump() + "\n" : to_text(found, options.schedule));
   return found.violations.empty() ? kExitYes : kExitNo;
