@@ -18,12 +18,19 @@ constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts", "micro-
                                       "accumulate", "weights",  "slack", "recompute",
                                       "norm",       "lowered"};
 
+bool is_like_key(std::string_view word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || c == '-' || c == '_';
+  });
+}
+
 /// The "key: value" pairs of the comment lines at the top, as text with their places.
 class Header {
  public:
   explicit Header(std::string_view place) : place_(place) {}
 
-  /// `line` without its '#'. Lines that do not begin with a known key are comments.
+  /// `line` without its '#'. Lines whose first word is no "key:" are comments. An unknown key is
+  /// refused: a misspelt one must not change the schedule's meaning unseen.
   void add_line(std::string_view line, int64_t number) {
     const TextPlace here{place_, number};
     std::string key;
@@ -32,9 +39,10 @@ class Header {
       if (word.ends_with(':')) {
         key = word.substr(0, word.size() - 1);
         if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
-          if (!begun) return;
-          here.fail(
-              fmt::format("unknown key {}, expected {}", quoted(key), fmt::join(kKeys, ", ")));
+          if (!begun && !is_like_key(key)) return;
+          here.fail(fmt::format("unknown key {}, expected {}{}", quoted(key),
+                                fmt::join(kKeys, ", "),
+                                begun ? "" : "; a comment has no colon after its first word"));
         }
         if (!values_.emplace(key, Value{{}, number}).second)
           here.fail(fmt::format("{} is given twice", key));

@@ -12,9 +12,10 @@
 // An action is `<stage><OP><micro-batch>`; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
 // the weight version; a message between stages that are not neighbours names the other stage:
 // 0SEND_F3>2, 2RECV_F3<0. FREE is `<stage>FREE<mini-batch>@<version>`. After the header every line
-// is a worker, also an empty line; lines that begin with # are comments. "lowered" may be missing:
-// then it is "no" if the actions are only F, B, I and W without versions, otherwise "yes". These
-// keys are written only where they differ from their default:
+// is a worker, also an empty line. Other lines that begin with # are comments, except that a header
+// line `# word: ...` with an unknown word is refused. "lowered" may be missing: then it is "no" if
+// the actions are only F, B, I and W without versions, otherwise "yes". These keys are written only
+// where they differ from their default:
 //
 //   # hosts: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica
 //   # slack: 1            ScheduleShape::slack

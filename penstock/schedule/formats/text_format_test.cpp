@@ -165,6 +165,9 @@ TEST(ParseSchedule, NamesWhatIsWrongInTheHeader) {
       HasSubstr("more than"));
   EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# micro-batches: 1 acumulate: 1 weights: flush\n"),
               HasSubstr("unknown key 'acumulate'"));
+  EXPECT_THAT(
+      refusal_of(magic + "# replicas: 1 1\n# worker_of_replica: 0 0\n"),
+      HasSubstr("s.txt:3: unknown key 'worker_of_replica', expected kind, replicas, hosts"));
   EXPECT_THAT(refusal_of(magic + "# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: none\n"),
               HasSubstr("unknown weight policy 'none'"));
   EXPECT_THAT(
@@ -176,6 +179,16 @@ TEST(ParseSchedule, NamesWhatIsWrongInTheHeader) {
           magic +
           "# lowered: maybe\n# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: flush\n"),
       HasSubstr("expected yes or no"));
+}
+
+TEST(ParseSchedule, TakesCommentsBetweenKeysAndBelowThem) {
+  const std::string keys = "# replicas: 1\n# micro-batches: 1 accumulate: 1 weights: flush\n";
+  const Schedule plain = parse_schedule("# penstock schedule 1\n" + keys + "0F0,0B0\n", "s.txt");
+  EXPECT_EQ(
+      parse_schedule("# penstock schedule 1\n# by hand, see: notes.txt\n# Idea: one worker\n#\n" +
+                         keys + "0F0,0B0\n# later: two\n",
+                     "s.txt"),
+      plain);
 }
 
 TEST(ParseSchedule, NamesWhatIsWrongInTheRareKeys) {
