@@ -237,8 +237,7 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);
-  for (std::string& note : notes_on_rows(plan, rows, !options.strategy))
-    plan.notes.push_back(std::move(note));
+  for (std::string& note : notes_on_rows(plan, rows)) plan.notes.push_back(std::move(note));
   for (FamilyRow& row : rows) {
     if (options.compare || row.entry.throughput_samples_per_s > 0)
       plan.alternatives.push_back(std::move(row.entry));

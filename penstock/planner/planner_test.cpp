@@ -102,9 +102,51 @@ TEST(Planner, ListsTheBestOfEveryFamily) {
     names.push_back(std::string(to_string(alternative.strategy)) + " " + alternative.config);
   EXPECT_EQ(names, (std::vector<std::string>{"serial 1", "dp 4", "mp 1-1-1", "gpipe 1-1-1",
                                              "1f1b 3-1", "1f1b-flush 3-1"}));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("Data parallelism over 4 workers would take")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("Data parallelism over 4 workers is 0.")));
   for (const plan::Alternative& alternative : plan.alternatives)
     EXPECT_GT(alternative.throughput_samples_per_s, 0);
+}
+
+std::string note_of(const plan::Plan& plan, plan::Strategy strategy) {
+  for (const plan::Alternative& row : plan.alternatives) {
+    if (row.strategy == strategy) return row.note;
+  }
+  return "no such row";
+}
+
+TEST(Planner, GivesNoReasonToFamiliesThatAreAsFast) {
+  PlanOptions options = strategy("1f1b-flush");
+  options.compare = true;
+  const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000), options);
+  for (const plan::Alternative& row : plan.alternatives) {
+    const double speed = row.throughput_samples_per_s / plan.throughput_samples_per_s;
+    if (row.strategy == plan.strategy || speed <= 0.995 || speed >= 1.005) continue;
+    EXPECT_EQ(row.note, "is as fast.") << row.strategy;
+  }
+}
+
+TEST(Planner, NamesNoWeaknessThatTheChosenPlanShares) {
+  PlanOptions options = strategy("1f1b-flush");
+  options.compare = true;
+  const plan::Plan plan =
+      made(chain(std::vector<int64_t>(8, 1'000'000), std::vector<int64_t>(8, 1'000'000),
+                 std::vector<int64_t>(8, 1'000)),
+           flat_cluster(4, 1'000'000'000), options);
+  for (const plan::Alternative& row : plan.alternatives) {
+    if (row.strategy == plan.strategy) continue;
+    EXPECT_THAT(row.note, Not(HasSubstr("drains before every step"))) << row.strategy;
+  }
+  EXPECT_THAT(note_of(plan, plan::Strategy::ModelParallel),
+              HasSubstr("only one micro-batch is under way at a time"));
+}
+
+TEST(Planner, SaysWhatAutoPrefersOnlyWhereItChose) {
+  PlanOptions options = strategy("mp");
+  options.compare = true;
+  const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000), options);
+  for (const plan::Alternative& row : plan.alternatives)
+    EXPECT_THAT(row.note, Not(HasSubstr("auto"))) << row.strategy;
+  EXPECT_THAT(note_of(plan, plan::Strategy::GPipe), HasSubstr("x as fast."));
 }
 
 TEST(Planner, ThroughputIsThatOfTheBottleneckUpToFillingAndDraining) {

@@ -19,6 +19,8 @@ namespace {
 
 // Filling and draining alone leave a simulated pipeline above this share of its steady rate.
 constexpr double kNearSteady = 0.95;
+// Plans closer than this are as fast as each other.
+constexpr double kSame = 0.995;
 
 std::string listed(const std::vector<size_t>& numbers) {
   std::string text;
@@ -92,44 +94,78 @@ std::string name_of(const plan::Alternative& row) {
   return fmt::format("{} ({})", to_string(row.strategy), config);
 }
 
-// What holds a family back, as far as that can be said without looking at its rivals.
-std::string weakness(Strategy strategy, const Plan* plan) {
+// The share of its slowest part's rate that the plan reaches, simulated.
+double reached_share(const Plan& plan) {
+  return plan.throughput_samples_per_s *
+         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1)) /
+         (1e9 * static_cast<double>(std::max<int64_t>(plan.micro_batch_size, 1)));
+}
+
+// The family's own weakness, without what the winner has as well.
+std::string_view own_weakness(Strategy strategy, const Plan& winner) {
+  std::string_view text = traits(strategy).weakness;
+  const std::string_view drains = traits(Strategy::OneFOneBFlush).weakness;
+  const bool winner_drains =
+      winner.stages.size() > 1 && winner.weights == to_string(plan::WeightPolicy::Flush);
+  for (const std::string_view shared :
+       {traits(winner.strategy).weakness, winner_drains ? drains : std::string_view()}) {
+    if (shared.empty() || !text.starts_with(shared)) continue;
+    constexpr std::string_view kAnd = ", and ";
+    text.remove_prefix(shared.size());
+    if (text.starts_with(kAnd)) text.remove_prefix(kAnd.size());
+  }
+  return text;
+}
+
+// What holds a slower family back, compared with the winner; empty where nothing is known that the
+// winner does not share.
+std::string weakness(Strategy strategy, const Plan* plan, const Plan& winner) {
   if (strategy == Strategy::DataParallel && plan != nullptr && plan->num_workers() > 1) {
     return fmt::format("{:.0f} % of its time is gradient synchronisation",
                        100 * sync_share(*plan, plan->stages[0]));
   }
-  if (!traits(strategy).weakness.empty()) return std::string(traits(strategy).weakness);
+  if (const std::string_view text = own_weakness(strategy, winner); !text.empty())
+    return std::string(text);
   if (plan == nullptr || plan->throughput_samples_per_s <= 0) return "";
-  const double reached = plan->throughput_samples_per_s *
-                         static_cast<double>(std::max<int64_t>(plan->bottleneck_ns, 1)) /
-                         (1e9 * static_cast<double>(plan->micro_batch_size));
-  if (reached >= kNearSteady) return "its slowest part takes longer";
-  if (plan->weights == "flush")
-    return fmt::format(
-        "filling, draining and messages leave it {:.0f} % of its slowest part's rate",
-        100 * reached);
-  return fmt::format("messages and synchronisation leave it {:.0f} % of its slowest part's rate",
-                     100 * reached);
+  const double reached = reached_share(*plan);
+  if (reached < kNearSteady && reached < kSame * reached_share(winner)) {
+    return fmt::format("{} leave it {:.0f} % of its slowest part's rate",
+                       plan->weights == "flush" ? "filling, draining and messages"
+                                                : "messages and synchronisation",
+                       100 * reached);
+  }
+  const bool longer =
+      static_cast<double>(winner.bottleneck_ns) < kSame * static_cast<double>(plan->bottleneck_ns);
+  return longer ? "its slowest part takes longer" : "";
 }
 
-std::string ratio_text(double ratio) {
-  if (ratio < 0.995) return fmt::format("is predicted to be {:.2f}x as fast", 1 / ratio);
-  return ratio < 1.005 ? "would take as long" : fmt::format("would take {:.2f}x as long", ratio);
+// `speed` is the family's throughput by the winner's.
+bool same_speed(double speed) { return speed > kSame && speed < 1 / kSame; }
+
+std::string speed_text(double speed) {
+  if (same_speed(speed)) return "is as fast";
+  return speed < 0.1 ? fmt::format("is {:.2g}x as fast", speed)
+                     : fmt::format("is {:.2f}x as fast", speed);
 }
 
 // Why "auto" leaves a faster family alone.
-std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row) {
+std::string why_not_picked(const PlanOptions& options, const plan::Alternative& row,
+                           const Plan* plan, const Plan& winner) {
   const plan::StrategyTraits& family = traits(row.strategy);
   if (default_policy(row.strategy) == plan::WeightPolicy::TwoBuffered)
     return "auto does not change how weights are kept: ask for it by name";
   if (!family.flushes() && options.weights == "flush") return "it does not flush";
   if (family.runs_as != row.strategy) return "auto does not pick it: ask for it by name";
-  if (options.straight) return "its stages have replicas";
+  if (options.straight && plan != nullptr &&
+      plan->num_workers() > static_cast<int>(plan->stages.size()))
+    return "its stages have replicas";
   if (options.cost_model != "penstock")
     return fmt::format("the cost model {} has the last word", options.cost_model);
-  return "its step is longer, which spreads synchronisation over more samples: give --mini-batch "
-         "to compare equal steps, or ask for it by "
-         "name";
+  if (row.micro_batches > winner.micro_batches) {
+    return "its step is longer, which spreads synchronisation over more samples: give "
+           "--mini-batch to compare equal steps, or ask for it by name";
+  }
+  return "auto does not consider it here: ask for it by name";
 }
 
 std::string winning_reason(const Context& context, const Plan& winner, bool fastest) {
@@ -199,7 +235,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   if (overlaps && plan.throughput_samples_per_s < kNearSteady * steady_per_s) {
     notes.push_back(
         fmt::format("Simulated, it reaches {:.0f} % of what its slowest part allows: with {} in "
-                    "flight per input worker, messages are not "
+                    "flight per worker of stage 0, messages are not "
                     "hidden completely.",
                     100 * plan.throughput_samples_per_s / steady_per_s, plan.depth));
   }
@@ -228,7 +264,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
 void explain_rows(const Context& context, Families& families, const Plan& winner,
                   std::vector<FamilyRow>& rows) {
   const bool fastest = std::none_of(rows.begin(), rows.end(), [&](const FamilyRow& row) {
-    return row.entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
+    return row.entry.throughput_samples_per_s * kSame > winner.throughput_samples_per_s;
   });
   for (FamilyRow& row : rows) {
     plan::Alternative& entry = row.entry;
@@ -238,16 +274,20 @@ void explain_rows(const Context& context, Families& families, const Plan& winner
       continue;
     }
     const Plan* plan = row.planned ? &*families.standard(entry.strategy).plan : nullptr;
-    const double ratio =
-        winner.throughput_samples_per_s / std::max(entry.throughput_samples_per_s, 1e-300);
-    const std::string why =
-        ratio < 0.995 ? why_not_picked(context.options, entry) : weakness(entry.strategy, plan);
-    entry.note = fmt::format("{}{}{}.", ratio_text(ratio), why.empty() ? "" : ": ", why);
+    const double speed =
+        entry.throughput_samples_per_s / std::max(winner.throughput_samples_per_s, 1e-300);
+    std::string why;
+    if (!same_speed(speed)) {
+      // One that was asked for by name need not be the fastest.
+      const bool automatic = !context.options.strategy;
+      if (speed < 1) why = weakness(entry.strategy, plan, winner);
+      if (speed > 1 && automatic) why = why_not_picked(context.options, entry, plan, winner);
+    }
+    entry.note = fmt::format("{}{}{}.", speed_text(speed), why.empty() ? "" : ": ", why);
   }
 }
 
-std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<FamilyRow>& rows,
-                                       bool automatic) {
+std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<FamilyRow>& rows) {
   std::vector<std::string> notes;
   std::string other_steps;
   for (const FamilyRow& row : rows) {
@@ -257,10 +297,8 @@ std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<Fam
       notes.push_back(fmt::format("Left out: {}: {}.", to_string(entry.strategy), entry.note));
       continue;
     }
-    const bool faster = entry.throughput_samples_per_s * 0.995 > winner.throughput_samples_per_s;
-    const std::string note =
-        faster && !automatic ? entry.note.substr(0, entry.note.find(':')) : entry.note;
-    notes.push_back(fmt::format("{} {}{}", name_of(entry), note, note.ends_with('.') ? "" : "."));
+    notes.push_back(
+        fmt::format("{} {}{}", name_of(entry), entry.note, entry.note.ends_with('.') ? "" : "."));
     if (entry.micro_batches != winner.micro_batches && entry.micro_batches > 0) {
       other_steps += fmt::format("{}{} for {}", other_steps.empty() ? "" : ", ",
                                  saturating_mul(entry.micro_batches, winner.micro_batch_size),

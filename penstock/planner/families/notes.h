@@ -19,8 +19,8 @@ void explain_rows(const Context& context, Families& families, const plan::Plan& 
 
 /// The same in sentences for the plan's own notes: how the others compare, what is faster but may
 /// not be picked, what does not fit, and how steps differ in samples.
-std::vector<std::string> notes_on_rows(const plan::Plan& winner, const std::vector<FamilyRow>& rows,
-                                       bool automatic);
+std::vector<std::string> notes_on_rows(const plan::Plan& winner,
+                                       const std::vector<FamilyRow>& rows);
 
 /// "1x16-4" for long runs of equal stages; their number when even that is long.
 std::string short_config(const plan::Plan& plan);

@@ -153,7 +153,7 @@ std::string links_section(const PlanView& view) {
                    {"to", ""},
                    {"each way", ""},
                    {"through", "left"},
-                   {"there and back", ""},
+                   {"round trip", ""},
                    {"", "left"}});
   for (size_t l = 0; l < std::min(view.links.size(), kMostRows); ++l) {
     const plan::Link& link = view.plan.links[l];

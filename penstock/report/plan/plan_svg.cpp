@@ -19,7 +19,7 @@ std::string how_it_runs(const PlanView& view) {
   const int used = plan.num_workers();
   const int all = view.topology ? view.topology->num_workers() : used;
   return fmt::format(
-      "{}, weights {}{}, {} of {} per step, {} in flight per input worker",
+      "{}, weights {}{}, {} of {} per step, {} in flight per worker of stage 0",
       used < all ? fmt::format("{} of {} workers", used, all) : plural(used, "worker"),
       shortened(plan.weights, 16),
       used > static_cast<int>(plan.stages.size()) ? ", gradients by " + shortened(plan.sync, 20)

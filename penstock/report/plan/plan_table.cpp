@@ -112,7 +112,7 @@ std::string link_table(const PlanView& view) {
   TextTable table({{"link", Align::Left},
                    {"each way"},
                    {"through", Align::Left},
-                   {"there and back"},
+                   {"round trip"},
                    {"", Align::Left}});
   const size_t slowest = view.bottleneck.kind == Bottleneck::Kind::Link ? view.bottleneck.index : 0;
   for (const size_t l : rows_shown(view.links.size(), slowest)) {
@@ -145,7 +145,7 @@ std::string heading(const PlanView& view) {
 
 std::string totals(const PlanView& view) {
   const plan::Plan& plan = view.plan;
-  std::string text = fmt::format("{} of {} per step, {} in flight per input worker\n",
+  std::string text = fmt::format("{} of {} per step, {} in flight per worker of stage 0\n",
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
   text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));

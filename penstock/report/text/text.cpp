@@ -61,7 +61,7 @@ std::string format_rate(double per_s) {
   return fmt::format("{:.{}f}", per_s, per_s >= 99.95 ? 0 : per_s >= 9.995 ? 1 : 2);
 }
 std::string plural(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("tch") ? "es" : "s");
 }
 
 std::string duration_text(double ns) {
