@@ -115,6 +115,7 @@ fi
 
 say "6. Train on Fashion-MNIST through the pipeline, $epochs pass(es) over $samples images"
 started=$SECONDS
+rm -rf checkpoints  # of an earlier demo: train does not overwrite another run's
 run penstock train --model "$model" --data fashion-mnist --train-samples "$samples" \
   --plan plan.json --epochs "$epochs" --batch-size "$batch_size" \
   --optimizer sgd --lr 0.02 --momentum 0.9 --lr-schedule cosine --seed 1 \

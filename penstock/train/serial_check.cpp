@@ -101,8 +101,7 @@ void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) 
 TrainResult run(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   TrainResult result = train(model, data, options);
   if (result.interrupted)
-    throw RuntimeError(
-        fmt::format("stopped after {} steps, before there were results to compare", result.steps));
+    throw RuntimeError(fmt::format("interrupted after {} steps: nothing compared", result.steps));
   return result;
 }
 

@@ -206,9 +206,9 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   first_version_ = 0;
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
     if (options_.stop != nullptr && options_.stop->load()) {
-      throw RuntimeError(fmt::format(
-          "stopped after {} of {} steps of the replay, before there were results to compare",
-          steps_, total_steps));
+      throw RuntimeError(
+          fmt::format("interrupted after {} of {} steps of the reference: nothing compared", steps_,
+                      total_steps));
     }
     const int64_t size = cut.mini_batch_samples(MiniBatchId{t});
     model::Tensors sums(weights_.size());

@@ -332,6 +332,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t done_samples = 0;
   int64_t done = 0;
   int64_t correct = epoch_correct_;
+  const int64_t last_mini_batch =
+      std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps());
   runtime::RunOptions run_options;
   run_options.credits = credits;
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
@@ -349,7 +351,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
         {.epoch = epoch_,
          .epochs = options_.epochs,
          .mini_batch = next_mini_batch_ + done,
-         .mini_batches = mini_batches_per_epoch_,
+         .mini_batches = last_mini_batch,
          .samples = done_samples,
          .loss = stats.mean_loss(),
          .accuracy =

@@ -23,7 +23,7 @@ struct Progress {
   int64_t epoch = 0;  ///< from 0
   int64_t epochs = 0;
   int64_t mini_batch = 0;    ///< finished in this epoch
-  int64_t mini_batches = 0;  ///< in this epoch
+  int64_t mini_batches = 0;  ///< of this epoch when the run leaves it: fewer at max_steps
   int64_t samples = 0;       ///< finished since the segment began
   double loss = 0;           ///< mean of the last mini-batch
   double accuracy = 0;       ///< share of the epoch's samples so far that were right

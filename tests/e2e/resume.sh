@@ -18,6 +18,28 @@ numbers losses >>parts.txt
 same_numbers 1e-4 whole.txt parts.txt ||
   fail "resumed losses $(paste -sd' ' parts.txt), in one go $(paste -sd' ' whole.txt)"
 
+# A finished run has nothing left to train, and says so without measuring anything.
+run 0 train ${steps/--profile p.json/} --epochs 3 --checkpoint saved --resume
+grep -q 'nothing left to train: 3 of 3 epochs done; raise --epochs' err ||
+  fail "a finished run: $(cat err)"
+grep -q profiling err && fail "a finished run is profiled: $(cat err)"
+[ "$(numbers steps)" = 15 ] || fail "a finished run of 15 steps has $(numbers steps)"
+run 0 train ${steps/--json/} --epochs 3 --checkpoint saved --resume
+grep -q 'nothing trained; 15 steps so far' out || fail "a finished run: $(cat out)"
+grep -q 'peak memory' out && fail "a run without training has a peak: $(cat out)"
+run 0 train $steps --epochs 9 --steps 15 --checkpoint saved --resume
+grep -q 'nothing left to train: 15 of 15 steps done; raise --steps' err ||
+  fail "a run that has made all its steps: $(cat err)"
+
+# Without --resume nothing is overwritten; with it a first start is no error.
+run 2 train $steps --strategy serial --epochs 3 --checkpoint saved
+grep -qF "'saved' holds a checkpoint of step 15: add --resume" err ||
+  fail "a folder with a checkpoint: $(cat err)"
+run 0 train $steps --strategy serial --epochs 1 --checkpoint first --resume
+grep -qF "warning: no checkpoint in 'first' yet: starting at step 0" err ||
+  fail "resumed from nothing: $(cat err)"
+[ -e first/latest ] || fail "a first start with --resume saved nothing"
+
 run 0 train $steps --strategy 1f1b --workers 2 --epochs 1 --checkpoint stashed
 run 0 train $steps --strategy gpipe --workers 2 --epochs 2 --checkpoint stashed --resume
 [ "$(numbers steps)" = 10 ] ||

@@ -3,26 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iostream>
 #include <thread>
 
 #include "penstock/model/optimizer.h"
 #include "penstock/model/profiler.h"
 #include "penstock/planner/planner.h"
+#include "penstock/profile/scale.h"
+#include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rounding.h"
 #include "tools/penstock/progress.h"
 
 namespace penstock::tool {
 
 namespace {
 
+/// Samples of a micro-batch, of which a mini-batch has no more than samples.
+int64_t micro_batch_size(const AutoPlanRequest& request, int64_t micro_batches) {
+  return ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
+}
+
 profile::Profile measure(const model::Model& model, const AutoPlanRequest& request,
                          int64_t micro_batches) {
   ProgressBar bar("profiling " + model.name());
   model::ProfilerOptions options;
-  options.batch_size =
-      ceil_div(request.mini_batch_size, std::min(micro_batches, request.mini_batch_size));
+  options.batch_size = micro_batch_size(request, micro_batches);
   options.samples = request.profile_samples;
   // A tenth of the training, whose micro-batches all workers share; every two samples take three
   // passes.
@@ -49,20 +55,7 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
   return strategy ? planner::usual_micro_batches(*strategy, request.workers) : 1;
 }
 
-}  // namespace
-
-plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
-  int64_t micro_batches = expected_micro_batches(request);
-  const bool given = !request.profile_path.empty();
-  profile::Profile profile =
-      given ? profile::load_profile(request.profile_path) : measure(model, request, micro_batches);
-  if (given && !(profile.graph == model.graph())) {
-    throw ConfigError(
-        fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as "
-                    "it is used here",
-                    request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
-                    model.graph().num_layers()));
-  }
+planner::PlanOptions options_of(const AutoPlanRequest& request) {
   planner::PlanOptions options{.strategy = plan::parse_strategy_choice(request.strategy),
                                .weights = request.weights,
                                .micro_batches = request.micro_batches};
@@ -75,44 +68,58 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
   options.gradient_groups = request.gradient_groups;
   options.optimizer_state_per_weight =
       static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
-  const auto cluster = [&]() {
-    return cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s);
-  };
-  planner::PlanResult result = planner::make_plan(profile, cluster(), options);
-  if (!result.plan) throw ConfigError("no plan: " + result.reason);
-  if (!given && result.plan->micro_batches != micro_batches) {
-    micro_batches = result.plan->micro_batches;
-    profile = measure(model, request, micro_batches);
-    options.strategy = result.plan->strategy;
-    options.micro_batches = micro_batches;
-    if (traits(result.plan->strategy).takes_slack) options.slack = result.plan->slack;
-    std::vector<plan::Alternative> alternatives = std::move(result.plan->alternatives);
-    result.plan = planner::price_placed_plan(profile, cluster(), result.plan->stages,
-                                             result.plan->worker_of_replica, options);
-    if (result.plan->alternatives.empty()) result.plan->alternatives = std::move(alternatives);
-  }
-  return scale_plan(std::move(*result.plan), request.mini_batch_size);
+  return options;
 }
 
-plan::Plan scale_plan(plan::Plan plan, int64_t mini_batch_size) {
-  const int64_t wanted = ceil_div(mini_batch_size, std::min(plan.micro_batches, mini_batch_size));
-  if (wanted == plan.micro_batch_size) return plan;
-  const double factor = static_cast<double>(wanted) / static_cast<double>(plan.micro_batch_size);
-  const auto scale = [factor](int64_t& value) {
-    value = nearest(static_cast<double>(value) * factor);
-  };
-  for (plan::Stage& stage : plan.stages) {
-    scale(stage.forward_ns);
-    scale(stage.backward_ns);
-    scale(stage.backward_weight_ns);
-    scale(stage.stash_bytes);
+plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
+                     const planner::PlanOptions& options) {
+  planner::PlanResult result = planner::make_plan(
+      profile, cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s),
+      options);
+  if (!result.plan) throw ConfigError("no plan: " + result.reason);
+  return *std::move(result.plan);
+}
+
+}  // namespace
+
+plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
+  const int64_t micro_batches = expected_micro_batches(request);
+  const bool given = !request.profile_path.empty();
+  profile::Profile profile =
+      given ? profile::load_profile(request.profile_path) : measure(model, request, micro_batches);
+  if (given && !(profile.graph == model.graph())) {
+    throw ConfigError(
+        fmt::format("the profile {} is of model '{}' with {} layers, not of '{}' with {} layers as "
+                    "it is used here",
+                    request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
+                    model.graph().num_layers()));
   }
-  for (plan::Link& link : plan.links) scale(link.bytes);
-  scale(plan.bottleneck_ns);
-  plan.micro_batch_size = wanted;
-  plan.alternatives.clear();  // priced for the other size
-  plan.notes.push_back(
-      fmt::format("times scaled in proportion to micro-batches of {} samples", wanted));
+  planner::PlanOptions options = options_of(request);
+  plan::Plan plan = best_plan(profile, request, options);
+  const int64_t profiled = plan.micro_batch_size;
+  const int64_t wanted = micro_batch_size(request, plan.micro_batches);
+  const bool resized = wanted != profiled;
+  if (resized || plan.micro_batches > request.mini_batch_size) {
+    // What was found holds for other steps only: everything is searched and priced again, for as
+    // many micro-batches as this choice has.
+    options.micro_batches = std::min(plan.micro_batches, request.mini_batch_size);
+    if (resized && given) {
+      profile = profile::scaled_to(profile, wanted);
+    } else if (resized) {
+      std::cerr << fmt::format("{} has {} per step: measuring again with micro-batches of {}\n",
+                               to_string(plan.strategy),
+                               report::plural(options.micro_batches, "micro-batch"),
+                               report::plural(wanted, "sample"));
+      profile = measure(model, request, options.micro_batches);
+    }
+    plan = best_plan(profile, request, options);
+    if (resized && given) {
+      plan.notes.push_back(fmt::format(
+          "{} has micro-batches of {}: its times and sizes are scaled in proportion to those of "
+          "{}.",
+          request.profile_path, report::plural(profiled, "sample"), wanted));
+    }
+  }
   return plan;
 }
 

@@ -49,21 +49,21 @@ void ProgressBar::update(int64_t done, int64_t total, const std::string& detail)
       terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(5000);
   if (now - last_drawn_ < interval) return;
   last_drawn_ = now;
-  draw(done, total, detail);
+  draw(eta(now));
 }
 
-void ProgressBar::draw(int64_t done, int64_t total, const std::string& detail) {
+std::string ProgressBar::eta(std::chrono::steady_clock::time_point now) const {
+  if (done_ <= first_done_ || done_ >= total_) return "";
+  const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - start_);
+  return ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed.count()) /
+                                                         static_cast<double>(done_ - first_done_) *
+                                                         static_cast<double>(total_ - done_)));
+}
+
+void ProgressBar::draw(const std::string& eta) {
   pending_ = false;
-  const auto elapsed = std::chrono::steady_clock::now() - start_;
-  const int64_t elapsed_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
-  std::string eta;
-  if (done > first_done_ && done < total) {
-    eta = ", ETA " + format_duration(static_cast<int64_t>(static_cast<double>(elapsed_ns) /
-                                                          static_cast<double>(done - first_done_) *
-                                                          static_cast<double>(total - done)));
-  }
-  std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done, total), done, total,
-                                 detail.empty() ? "" : "  ", detail, eta);
+  std::string line = fmt::format("{} {} {}/{}{}{}{}", label_, bar(done_, total_), done_, total_,
+                                 detail_.empty() ? "" : "  ", detail_, eta);
   if (terminal_) {
     line.resize(std::min(line.size(), static_cast<size_t>(terminal_columns() - 1)));
     std::cerr << "\r\x1b[K" << line << std::flush;
@@ -74,7 +74,7 @@ void ProgressBar::draw(int64_t done, int64_t total, const std::string& detail) {
 }
 
 void ProgressBar::finish() {
-  if (pending_) draw(done_, total_, detail_);
+  if (pending_) draw("");
   if (dirty_) std::cerr << std::endl;
   dirty_ = false;
 }

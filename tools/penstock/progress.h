@@ -19,11 +19,13 @@ class ProgressBar {
 
   /// `detail` is put behind the bar: rate, loss...
   void update(int64_t done, int64_t total, const std::string& detail = {});
-  /// Ends the line; draws the last state if it has not been drawn.
+  /// Ends the line; draws the last state if it has not been drawn, without an ETA: nothing follows.
   void finish();
 
  private:
-  void draw(int64_t done, int64_t total, const std::string& detail);
+  /// Of the state at `now`; empty when nothing can be said yet, or nothing is left.
+  std::string eta(std::chrono::steady_clock::time_point now) const;
+  void draw(const std::string& eta);
 
   std::string label_;
   bool terminal_;

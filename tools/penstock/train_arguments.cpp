@@ -50,9 +50,10 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
                  "Longest time that a worker may wait, in seconds")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
-                 "Folder for checkpoints: saved after every epoch and when interrupted");
+                 "Folder for checkpoints: saved after every epoch and when interrupted; one that "
+                 "holds a checkpoint needs --resume");
   app.add_flag("--resume", options.train.resume,
-               "Continue from the newest checkpoint in the folder");
+               "Continue from the newest checkpoint in the folder; at step 0 where there is none");
   auto* const check = app.add_flag("--check-against-serial", options.check_against_serial,
                                    "Only compare: train a few steps with the plan and without it, "
                                    "and say whether losses and weights are equal");

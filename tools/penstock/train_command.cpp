@@ -12,9 +12,9 @@
 
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
+#include "penstock/report/text/text.h"
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/schedule/formats/chrome_trace.h"
-#include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
@@ -23,7 +23,9 @@
 #include "penstock/util/files.h"
 #include "penstock/util/log.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/adapted_plan.h"
 #include "tools/penstock/auto_plan.h"
+#include "tools/penstock/begin_run.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/job.h"
@@ -44,6 +46,25 @@ extern "C" void on_signal(int signal) {
   std::signal(signal, SIG_DFL);  // the second one ends the program at once
 }
 
+/// Whether the plan's stages are those of the model; other layers are most likely another model's.
+void check_model(const plan::Plan& plan, const model::Model& model, const std::string& path) {
+  try {
+    plan::stage_of_layer(plan, model.graph());
+  } catch (const ConfigError& error) {
+    if (plan.model.empty() || plan.model == model.name()) throw;
+    throw ConfigError(fmt::format("{} is a plan for {}, --model is {}: {}", path, plan.model,
+                                  model.name(), error.what()));
+  }
+}
+
+void cap_micro_batches(TrainArguments& options) {
+  const int64_t most = options.train.mini_batch_size;
+  if (options.plan.micro_batches <= most) return;
+  std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n", options.plan.micro_batches,
+                           report::plural(most, "sample"), report::plural(most, "micro-batch"));
+  options.plan.micro_batches = most;
+}
+
 plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
   if (!options.plan_path.empty()) {
     plan::Plan plan = plan::load_plan(options.plan_path);
@@ -57,9 +78,11 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
     if (options.batch_size->empty())
       options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
     check_batch_size(options);
-    if (options.plan.micro_batches > 0) plan.micro_batches = options.plan.micro_batches;
-    if (!options.plan.weights.empty()) plan.weights = options.plan.weights;
-    return scale_plan(std::move(plan), options.train.mini_batch_size);
+    check_model(plan, model, options.plan_path);
+    cap_micro_batches(options);
+    return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
+                               .micro_batches = options.plan.micro_batches,
+                               .weights = options.plan.weights});
   }
   if (options.workers < 1 || options.workers > kMaxThreads) {
     throw ConfigError(
@@ -70,6 +93,7 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
       !plan::parse_strategy_choice(options.plan.strategy) && options.plan.weights.empty()) {
     options.plan.weights = "flush";
   }
+  cap_micro_batches(options);
   if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
   if (options.slack) options.plan.slack = *options.slack;
   options.plan.workers = static_cast<int>(options.workers);
@@ -119,6 +143,14 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   return plan::parse_plan(text, "the plan of rank 0");
 }
 
+/// Whether nothing is left to train: rank 0 looks, and all ranks know or throw.
+bool is_finished(Job* job, const TrainArguments& options, const model::Model& model) {
+  if (job == nullptr) return begin_run(options, model) == Begin::Finished;
+  return job->from_first([&] {
+    return begin_run(options, model) == Begin::Finished ? "finished" : "";
+  }) == "finished";
+}
+
 /// What the user should know before hours are spent.
 std::string advice(const plan::Plan& plan, int threads_per_worker) {
   std::string text;
@@ -130,10 +162,10 @@ std::string advice(const plan::Plan& plan, int threads_per_worker) {
   const int64_t threads = saturating_mul(plan.num_workers(), threads_per_worker);
   const int64_t cores = std::thread::hardware_concurrency();
   if (cores > 0 && threads > cores) {
-    text += fmt::format(
-        "{} workers with {} thread(s) each share {} cores: the prediction assumes a core for every "
-        "thread\n",
-        plan.num_workers(), threads_per_worker, cores);
+    text +=
+        fmt::format("{} with {} each share {}: the prediction assumes a core for every thread\n",
+                    report::plural(plan.num_workers(), "worker"),
+                    report::plural(threads_per_worker, "thread"), report::plural(cores, "core"));
   }
   return text;
 }
@@ -189,7 +221,10 @@ train::DataSplit data_for(const model::Model& model, const TrainArguments& optio
 void write_results(const TrainArguments& options, const model::Model& model,
                    const train::TrainResult& result) {
   const std::optional<Prediction> predicted = predict(options.train, result);
-  const Outcome outcome{options.train.plan, result, predicted ? &*predicted : nullptr};
+  const Outcome outcome{.plan = options.train.plan,
+                        .result = result,
+                        .predicted = predicted ? &*predicted : nullptr,
+                        .saves = !options.checkpoint.empty()};
   write_output("", options.json ? to_json(outcome) : to_text(outcome));
   if (!options.history.empty()) write_output(options.history, history_json(model.name(), outcome));
   if (!options.html.empty()) write_output(options.html, page_of(model.name(), outcome));
@@ -215,7 +250,13 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
 
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
-  train_options.plan = plan_of_job(job, options, model);
+  // A job that the launcher has started again continues.
+  if (job != nullptr && job->restart() > 0 && !options.checkpoint.empty())
+    train_options.resume = true;
+  const bool finished = is_finished(job, options, model);
+  train_options.plan = finished && job == nullptr && options.plan_path.empty()
+                           ? one_stage(model)
+                           : plan_of_job(job, options, model);
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;
@@ -224,13 +265,14 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train_options.stop = &g_stop;
   if (job != nullptr) {
     train_options.world = &job->world(train_options.plan.num_workers());
-    // A job that the launcher has started again continues.
-    if (job->restart() > 0 && !options.checkpoint.empty()) train_options.resume = true;
   }
+  train::check_trainable(model, data, train_options);
   const auto observer = std::make_shared<ConsoleObserver>();
   if (is_first) {
-    std::cerr << report::plan_table(train_options.plan) << '\n'
-              << advice(train_options.plan, train_options.threads_per_worker);
+    if (!finished) {
+      std::cerr << report::plan_table(train_options.plan) << '\n'
+                << advice(train_options.plan, train_options.threads_per_worker);
+    }
     train_options.observer = observer.get();
     // train() logs from this thread only, between its runs
     set_log_sink([observer](LogLevel, std::string_view message) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/report/text/text.h"
 #include "penstock/schedule/worker_table.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
@@ -197,10 +198,15 @@ std::string to_json(const Outcome& outcome) {
 std::string to_text(const Outcome& outcome) {
   const train::TrainResult& r = outcome.result;
   std::string text;
-  if (r.interrupted) text += "interrupted; ";
-  text +=
-      fmt::format("{} steps with {} {} ({} weights)\n", r.steps, to_string(outcome.plan.strategy),
-                  outcome.plan.config(), outcome.plan.weights);
+  if (r.interrupted) {
+    text += outcome.saves ? "interrupted and saved: continue with --resume\n"
+                          : "interrupted: nothing saved (no --checkpoint)\n";
+  }
+  text += r.losses.empty()
+              ? fmt::format("nothing trained; {} so far\n", report::plural(r.steps, "step"))
+              : fmt::format("{} with {} {} ({} weights)\n", report::plural(r.steps, "step"),
+                            to_string(outcome.plan.strategy), outcome.plan.config(),
+                            outcome.plan.weights);
   if (!r.losses.empty())
     text += fmt::format("  final loss     {:.4f} (mean of steps {} to {})\n", r.final_loss,
                         final_loss_first_step(r), r.steps);
@@ -209,7 +215,10 @@ std::string to_text(const Outcome& outcome) {
                         r.grad_norms.back(),
                         *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
-  text += fmt::format("  peak memory    {}\n", format_bytes(r.peak_memory_bytes));
+  if (r.peak_memory_bytes > 0) {
+    text += fmt::format("  peak memory    {}, of the whole process\n",
+                        format_bytes(r.peak_memory_bytes));
+  }
   text += ranks_text(r.ranks);
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;

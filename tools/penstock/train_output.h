@@ -27,6 +27,7 @@ struct Outcome {
   const plan::Plan& plan;
   const train::TrainResult& result;
   const Prediction* predicted;  ///< null when nothing was trained
+  bool saves = false;           ///< checkpoints, also when interrupted
 };
 
 /// One JSON object and a newline.

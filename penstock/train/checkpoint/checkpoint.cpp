@@ -262,6 +262,19 @@ Checkpoint load_checkpoint(const fs::path& directory, const model::Model& model,
   }
 }
 
+CheckpointPosition newest_position(const fs::path& directory, const model::Model& model) {
+  std::error_code error;
+  fs::path folder = directory;
+  try {
+    if (!fs::exists(directory / "manifest.json", error)) folder = latest_checkpoint(directory);
+    return read_manifest(folder, model).position;
+  } catch (const ParseError& failure) {
+    throw CheckpointError(failure.what() + advice(directory, folder, model));
+  } catch (const CheckpointError& failure) {
+    throw CheckpointError(failure.what() + advice(directory, folder, model));
+  }
+}
+
 bool has_checkpoint(const fs::path& directory) {
   std::error_code error;
   if (fs::exists(directory / "manifest.json", error) || fs::exists(directory / "latest", error))

@@ -70,6 +70,11 @@ Checkpoint load_checkpoint(const std::filesystem::path& directory, const model::
 /// Whether `directory` holds any checkpoint.
 bool has_checkpoint(const std::filesystem::path& directory);
 
+/// Where the newest checkpoint in `directory` (or the checkpoint folder itself) was saved: reads
+/// its manifest alone. Throws CheckpointError as load_checkpoint().
+CheckpointPosition newest_position(const std::filesystem::path& directory,
+                                   const model::Model& model);
+
 /// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, with
 /// buffers.
 void save_state_dict(const std::filesystem::path& path, const model::Model& model,

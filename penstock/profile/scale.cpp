@@ -1,0 +1,29 @@
+#include "penstock/profile/scale.h"
+
+#include "penstock/util/check.h"
+#include "penstock/util/rounding.h"
+
+namespace penstock::profile {
+
+Profile scaled_to(const Profile& profile, int64_t batch_size) {
+  PENSTOCK_CHECK(batch_size >= 1, batch_size);
+  Profile scaled = profile;
+  const double factor =
+      static_cast<double>(batch_size) / static_cast<double>(samples_per_micro_batch(profile));
+  const auto scale = [factor](int64_t& value) {
+    value = nearest(static_cast<double>(value) * factor);
+  };
+  for (LayerCost& cost : scaled.costs) {
+    scale(cost.forward_ns);
+    scale(cost.backward_ns);
+    scale(cost.backward_weight_ns);
+    scale(cost.forward_spread_ns);
+    scale(cost.backward_spread_ns);
+    scale(cost.stash_bytes);
+    for (int64_t& bytes : cost.output_bytes) scale(bytes);
+  }
+  scaled.batch_size = batch_size;
+  return scaled;
+}
+
+}  // namespace penstock::profile

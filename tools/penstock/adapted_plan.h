@@ -1,0 +1,27 @@
+// A plan as a training run uses it: with the run's mini-batch, micro-batches and weight policy.
+// Torch-free.
+//
+//   plan = adapted_plan(plan, {.mini_batch_size = 128});
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "penstock/plan/plan.h"
+
+namespace penstock::tool {
+
+struct PlanUse {
+  int64_t mini_batch_size = 1;  ///< samples per optimiser step, at least 1
+  int64_t micro_batches = 0;    ///< per step; 0: the plan's
+  std::string weights = {};     ///< a weight policy; empty: the plan's
+};
+
+/// The plan itself where nothing differs. A mini-batch has no more micro-batches than samples.
+/// Where the micro-batch size differs, computing times, messages and stashes are scaled in
+/// proportion. Throughput, idle share and memory are simulated anew for what differs; latency,
+/// bytes per sample, alternatives and notes of the other run go. Throws ConfigError when the
+/// plan's strategy cannot run like that.
+plan::Plan adapted_plan(const plan::Plan& plan, const PlanUse& use);
+
+}  // namespace penstock::tool
