@@ -11,6 +11,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "penstock/util/patience.h"
+
 #if defined(__clang__)
 #define PENSTOCK_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -48,20 +50,35 @@ class PENSTOCK_SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-/// Waits always have a deadline.
+/// Waits always have a deadline. Time during which the process is stopped (SIGSTOP, Ctrl-Z) does
+/// not count.
 class CondVar {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = Patience::Deadline;
 
   /// Waits until `ready()` holds or the deadline passes; returns ready(). The mutex is held on
-  /// entry, on return, and while `ready` runs.
+  /// entry, on return, and while `ready` runs. Moves `deadline` by the time during which the
+  /// process was stopped.
   template <class Ready>
-  bool wait_until(Mutex& mutex, Deadline deadline, Ready ready)
+  bool wait_until(Mutex& mutex, Deadline& deadline, Ready ready)
       REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    const bool result = condition_.wait_until(lock, deadline, ready);
+    Patience patience(deadline, std::chrono::steady_clock::now());
+    bool result = ready();
+    while (!result && !patience.is_over()) {
+      condition_.wait_until(lock, patience.next_look());
+      patience.look(std::chrono::steady_clock::now());
+      result = ready();
+    }
+    deadline = patience.deadline();
     lock.release();
     return result;
+  }
+  template <class Ready>
+  bool wait_until(Mutex& mutex, const Deadline& deadline, Ready ready)
+      REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
+    Deadline moving = deadline;
+    return wait_until(mutex, moving, ready);
   }
   void notify_all() { condition_.notify_all(); }
 
