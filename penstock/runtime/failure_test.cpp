@@ -95,6 +95,39 @@ TEST(Failure, AMissedDeadlineReportsWhatEveryWorkerWaitsFor) {
   EXPECT_NE(message.find("computes"), std::string::npos) << message;
 }
 
+TEST(Failure, WorkersThatDoNotReturnAfterAFailureAreReported) {
+  const model::Model model = trapped(Trap::What::Sleep, 4);
+  const Case setup{.kind = Strategy::ModelParallel, .replicas = {1, 1}};
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer,
+                    {.deadline = std::chrono::milliseconds(150)});
+  std::vector<std::string> reports;
+  RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
+  options.on_stuck = [&](const std::string& failure) { reports.push_back(failure); };
+  options.stuck_after = std::chrono::milliseconds(100);
+  EXPECT_THROW(pipeline.run(make_schedule(setup, batches, pipeline), batches, options),
+               TimeoutError);
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("waited longer than 0.1 s"), std::string::npos) << reports[0];
+  const size_t late = reports[0].find("0.1 s later these workers have not returned:");
+  ASSERT_NE(late, std::string::npos) << reports[0];
+  EXPECT_NE(reports[0].find("computes", late), std::string::npos) << reports[0];
+  EXPECT_EQ(reports[0].find("failed", late), std::string::npos) << reports[0];
+}
+
+TEST(Failure, WorkersThatReturnAfterAFailureAreNotReported) {
+  const model::Model model = trapped(Trap::What::Throw, 4);
+  const Case setup{.kind = Strategy::ModelParallel, .replicas = {1, 1}};
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer, {});
+  RunOptions options{.learning_rate = [](int64_t) { return 0.1; }};
+  options.on_stuck = [](const std::string& failure) { ADD_FAILURE() << failure; };
+  EXPECT_THROW(pipeline.run(make_schedule(setup, batches, pipeline), batches, options),
+               RuntimeError);
+}
+
 TEST(Failure, AScheduleThatDoesNotFitIsRefusedBeforeTheRun) {
   const model::Model model = skip_model();
   const auto optimizer = model::make_optimizer({});

@@ -7,10 +7,10 @@
 
 #include <numeric>
 #include <set>
-#include <thread>
 
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/run_context.h"
+#include "penstock/runtime/run_workers.h"
 #include "penstock/runtime/schedule_fit.h"
 #include "penstock/runtime/stage_worker.h"
 #include "penstock/util/check.h"
@@ -205,22 +205,6 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
   return setup;
 }
 
-namespace {
-
-/// Runs every worker in a thread of its own and waits for all of them.
-void run_workers(const std::vector<std::unique_ptr<StageWorker>>& workers, Fabric& fabric) {
-  std::vector<std::jthread> threads;
-  threads.reserve(workers.size());
-  try {
-    for (const auto& worker : workers) threads.emplace_back([&worker]() { worker->run(); });
-  } catch (const std::system_error& error) {
-    fabric.fail(std::make_exception_ptr(RuntimeError(fmt::format(
-        "cannot start thread {} of {}: {}", threads.size(), workers.size(), error.what()))));
-  }
-}
-
-}  // namespace
-
 RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
                         const RunOptions& options) {
   check(schedule, options);
@@ -240,7 +224,7 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
         WorkerOptions{.threads = options_.threads_per_worker, .deadline = options_.deadline}));
   }
   const auto start = std::chrono::steady_clock::now();
-  run_workers(workers, *fabric);
+  run_workers(workers, *fabric, options);
   const auto end = std::chrono::steady_clock::now();
   Wait closing = wait_for(options_.deadline);
   RunOutcome outcome = fabric->finish(closing);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "penstock/runtime/fabric/mini_batch_stats.h"
@@ -29,6 +31,11 @@ struct RunOptions {
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.
   int64_t max_timeline_events = 1'000'000;
+  /// Called once, from the thread that called run(), when the run has failed and some worker has
+  /// not returned `stuck_after` later; with the failure and what these workers do. run() cannot
+  /// return before they do: a program that must not hang ends the process here. Empty: run() waits.
+  std::function<void(const std::string& failure)> on_stuck = {};
+  std::chrono::milliseconds stuck_after{10'000};
 };
 
 struct RunResult {

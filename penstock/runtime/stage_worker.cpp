@@ -33,6 +33,8 @@ StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, con
                          const WorkerOptions& options)
     : worker_(worker), run_(run), fabric_(run.fabric), options_(options) {
   for (Replica* replica : held) stages_.push_back(std::make_unique<StageRun>(*replica, run));
+  out_of_memory_ = std::make_exception_ptr(
+      RuntimeError(fmt::format("worker {} failed: out of memory", worker.value)));
 }
 
 int64_t StageWorker::peak_versions() const {
@@ -43,50 +45,68 @@ int64_t StageWorker::peak_versions() const {
 
 void StageWorker::run() noexcept {
   const Action* current = nullptr;
-  const auto describe = [&](const char* what) {
-    const std::string place = current == nullptr ? "start" : schedule::to_text(*current);
-    const StageId stage = current == nullptr ? stages_.front()->stage() : current->stage;
-    fabric_.board().set(worker_, StatusBoard::State::Failed);
-    return fmt::format("worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place,
-                       what);
-  };
   try {
-    // libtorch initialises each thread lazily, at the first parallel loop, and would undo the next
-    // line
-    at::get_num_threads();
-    at::set_num_threads(options_.threads);
-    const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
-    const auto max_events =
-        static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
-    events_.reserve(std::min(actions.size(), max_events));
-    for (const Action& action : actions) {
-      if (!enter(action.mini_batch)) continue;
-      current = &action;
-      waiting_ns_ = 0;
-      const Clock::time_point start = Clock::now();
-      fabric_.board().set(worker_, StatusBoard::State::Computing, action);
-      execute(action);
-      total_waiting_ns_ += waiting_ns_;
-      if (events_.size() < max_events) {
-        events_.push_back({action, ns_between(Clock::time_point{}, start),
-                           ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
-      }
-    }
+    run_actions(current);
+    complete_ = true;
     fabric_.board().set(worker_, StatusBoard::State::Done);
   } catch (const Aborted&) {
     fabric_.board().set(worker_, StatusBoard::State::Done);
-  } catch (const TimeoutError&) {
-    fabric_.fail(std::current_exception());
-  } catch (const InternalError&) {
-    fabric_.fail(std::current_exception());
-  } catch (const c10::Error& error) {
-    fabric_.fail(std::make_exception_ptr(RuntimeError(describe(error.what_without_backtrace()))));
-  } catch (const std::bad_alloc&) {
-    fabric_.fail(std::make_exception_ptr(RuntimeError(describe("out of memory"))));
-  } catch (const std::exception& error) {
-    fabric_.fail(std::make_exception_ptr(RuntimeError(describe(error.what()))));
   } catch (...) {
-    fabric_.fail(std::make_exception_ptr(RuntimeError(describe("unknown exception"))));
+    fabric_.board().set(worker_, StatusBoard::State::Failed);
+    try {
+      failure_ = failure_in(current);
+    } catch (...) {  // no memory is left for a description
+      failure_ = out_of_memory_;
+    }
+    fabric_.fail(failure_);
+  }
+}
+
+void StageWorker::run_actions(const Action*& current) {
+  // libtorch initialises each thread lazily, at the first parallel loop, and would undo the next
+  // line
+  at::get_num_threads();
+  at::set_num_threads(options_.threads);
+  const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
+  const auto max_events =
+      static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
+  events_.reserve(std::min(actions.size(), max_events));
+  for (const Action& action : actions) {
+    if (!enter(action.mini_batch)) continue;
+    current = &action;
+    waiting_ns_ = 0;
+    const Clock::time_point start = Clock::now();
+    fabric_.board().set(worker_, StatusBoard::State::Computing, action);
+    execute(action);
+    total_waiting_ns_ += waiting_ns_;
+    if (events_.size() < max_events) {
+      events_.push_back({action, ns_between(Clock::time_point{}, start),
+                         ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
+    }
+  }
+}
+
+std::exception_ptr StageWorker::failure_in(const Action* action) {
+  const auto described = [&](const char* what) {
+    const std::string place = action == nullptr ? "start" : schedule::to_text(*action);
+    const StageId stage = action == nullptr ? stages_.front()->stage() : action->stage;
+    return std::make_exception_ptr(RuntimeError(fmt::format(
+        "worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place, what)));
+  };
+  try {
+    throw;
+  } catch (const TimeoutError&) {
+    return std::current_exception();
+  } catch (const InternalError&) {
+    return std::current_exception();
+  } catch (const c10::Error& error) {
+    return described(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return described("out of memory");
+  } catch (const std::exception& error) {
+    return described(error.what());
+  } catch (...) {
+    return described("unknown exception");
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -25,12 +26,20 @@ class StageWorker {
   /// Runs the whole list. Failures go to the fabric; never throws.
   void run() noexcept;
 
+  // After run():
+  /// Whether it came to its end: neither this worker nor another one has failed.
+  bool complete() const { return complete_; }
+  /// What went to the fabric; null: nothing.
+  const std::exception_ptr& failure() const { return failure_; }
   WorkerId id() const { return worker_; }
   std::vector<schedule::TimelineEvent> take_events() { return std::move(events_); }
   int64_t waiting_ns() const { return total_waiting_ns_; }
   int64_t peak_versions() const;
 
  private:
+  void run_actions(const schedule::Action*& current);
+  /// What the exception that is being handled means, met in that action (null: before the first).
+  std::exception_ptr failure_in(const schedule::Action* action);
   bool enter(MiniBatchId mini_batch);
   void execute(const schedule::Action& action);
   void send(const schedule::Action& action);
@@ -55,6 +64,10 @@ class StageWorker {
   std::vector<schedule::TimelineEvent> events_;
   int64_t waiting_ns_ = 0;  ///< in the current action
   int64_t total_waiting_ns_ = 0;
+  bool complete_ = false;
+  std::exception_ptr failure_;
+  /// Made while there is memory for it.
+  std::exception_ptr out_of_memory_;
 };
 
 }  // namespace penstock::runtime

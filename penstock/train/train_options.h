@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string>
 
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
@@ -50,6 +52,8 @@ struct TrainOptions {
   bool resume = false;
   const std::atomic<bool>* stop = nullptr;
   TrainObserver* observer = nullptr;  ///< on_mini_batch: on rank 0 only
+  /// As runtime::RunOptions::on_stuck.
+  std::function<void(const std::string& failure)> on_stuck = {};
   /// The ranks that train together, each calling train() with the same options, and a checkpoint
   /// folder that all of them share. Null: this process alone.
   runtime::World* world = nullptr;

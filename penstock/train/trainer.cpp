@@ -349,6 +349,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     options_.observer->on_mini_batch(
         {.epoch = epoch_,
+  run_options.on_stuck = options_.on_stuck;
          .epochs = options_.epochs,
          .mini_batch = next_mini_batch_ + done,
          .mini_batches = last_mini_batch,
@@ -432,6 +433,7 @@ void Run::evaluate(EpochSummary& summary) {
     loss += stats.loss_sum;
     correct += stats.correct;
     samples += stats.samples;
+  run_options.on_stuck = options_.on_stuck;
   }
   if (samples < size) {  // stopped in the middle: no number is better than a partial one
     result_.interrupted = true;

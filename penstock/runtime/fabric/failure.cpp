@@ -4,7 +4,9 @@
 
 namespace penstock::runtime {
 
-Failure describe(const std::exception_ptr& exception) {
+namespace {
+
+Failure described(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
   } catch (const ConfigError& error) {
@@ -21,6 +23,16 @@ Failure describe(const std::exception_ptr& exception) {
     return {Failure::Kind::Runtime, error.what()};
   } catch (...) {
     return {Failure::Kind::Runtime, "unknown exception"};
+  }
+}
+
+}  // namespace
+
+Failure describe(const std::exception_ptr& exception) noexcept {
+  try {
+    return described(exception);
+  } catch (...) {  // a text so short that it takes no memory
+    return {Failure::Kind::Runtime, "out of memory"};
   }
 }
 

@@ -13,8 +13,9 @@ struct Failure {
   std::string text = {};
 };
 
-/// What the exception is; anything that is no penstock::Error counts as Runtime.
-Failure describe(const std::exception_ptr& exception);
+/// What the exception is; anything that is no penstock::Error counts as Runtime. Without memory for
+/// its text: "out of memory".
+Failure describe(const std::exception_ptr& exception) noexcept;
 
 /// Throws an error of the kind with the text. So every rank, also a thread of the same process, has
 /// an exception object of its own.
