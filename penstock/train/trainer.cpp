@@ -84,6 +84,7 @@ class Run {
                    .worker_of_replica = options.plan.worker_of_replica,
                    .gradient_groups = options.gradient_groups,
                    .world = options.world}),
+        saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
   TrainResult run();
@@ -123,6 +124,7 @@ class Run {
   uint64_t seed_;
   std::unique_ptr<model::Optimizer> optimizer_;
   runtime::Pipeline pipeline_;
+  std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
   int64_t mini_batches_per_epoch_;
   int64_t total_steps_ = 0;  ///< when the run will end, counted from the very first run
   int64_t epoch_ = 0;
@@ -156,6 +158,13 @@ void Run::resume() {
         fmt::format("the checkpoint lies inside an epoch over {} training samples, this run has "
                     "{}: resume with the same data",
                     checkpoint.train_samples, data_.train->size()));
+  }
+  if (checkpoint.next_mini_batch > 0 &&
+      checkpoint.shuffle.value_or(options_.shuffle) != options_.shuffle) {
+    throw ConfigError(fmt::format(
+        "the checkpoint lies inside an epoch {} shuffling, this run is {}: resume with the same "
+        "order (--no-shuffle)",
+        *checkpoint.shuffle ? "with" : "without", options_.shuffle ? "with it" : "without"));
   }
   check_same_position(checkpoint);
   std::vector<runtime::LayerSnapshot> layers;
@@ -225,6 +234,7 @@ void Run::save() {
                          .seed = seed_,
                          .mini_batch_size = options_.mini_batch_size,
                          .train_samples = data_.train->size(),
+                         .shuffle = options_.shuffle,
                          .optimizer = options_.optimizer.name},
                         {}};
   const auto names = optimizer_->state_names();
@@ -237,7 +247,7 @@ void Run::save() {
       state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
   }
   const std::filesystem::path folder =
-      save_checkpoint(options_.checkpoint, model_, checkpoint, kKeptCheckpoints, ranks());
+      save_checkpoint(saves_to_, model_, checkpoint, kKeptCheckpoints, ranks());
   if (ranks().is_first()) log_info("checkpoint: " + folder.string());
 }
 
@@ -246,7 +256,7 @@ TrainResult Run::run() {
   // better now than after the first epoch
   if (!options_.checkpoint.empty()) {
     runtime::together(ranks(), [&]() -> std::string {
-      if (ranks().is_first()) make_checkpoint_directory(options_.checkpoint);
+      if (ranks().is_first()) make_checkpoint_directory(saves_to_);
       return "";
     });
   }

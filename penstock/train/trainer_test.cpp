@@ -96,6 +96,9 @@ TEST(Trainer, ResumingInsideAnEpochWithOtherDataIsRefused) {
   options.mini_batch_size = 8;
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);
   options.mini_batch_size = 16;
+  options.shuffle = false;
+  EXPECT_THROW(train(model, feature_data(), options), ConfigError);
+  options.shuffle = true;
   options.optimizer.momentum = 0;
   EXPECT_THROW(train(model, feature_data(), options), ConfigError);
   options.optimizer.momentum = 0.9;
@@ -123,6 +126,20 @@ TEST(Trainer, AFinishedRunOnlyEvaluates) {
   EXPECT_TRUE(again.losses.empty());
   EXPECT_EQ(again.steps, done.steps);
   EXPECT_EQ(again.test_accuracy, done.test_accuracy);
+}
+
+TEST(Trainer, ARunResumedFromACheckpointByItsNameSavesBesideIt) {
+  const model::Model model = small_model();
+  const TestFolder folder;
+  train(model, feature_data(), options_for("1f1b", 2, folder.path()));  // 13 steps each
+  TrainOptions options = options_for("1f1b", 3, folder / "step-000000013");
+  options.resume = true;
+  EXPECT_EQ(train(model, feature_data(), options).losses.size(), 26u);
+  EXPECT_EQ(load_checkpoint(folder.path(), model).step, 39);
+  EXPECT_FALSE(std::filesystem::exists(folder / "step-000000013"));  // two are kept
+  options.checkpoint = folder / "step-000000026";
+  options.resume = false;
+  EXPECT_THROW(train(model, feature_data(), options), ConfigError);
 }
 
 TEST(Trainer, ADivergingLossEndsTheRunAndKeepsTheCheckpoint) {

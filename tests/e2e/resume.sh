@@ -69,6 +69,14 @@ for signal in INT TERM; do
     fail "SIG$signal: resumed after $stopped_at steps for 3 more, found $(numbers losses | wc -l)"
 done
 
+# A checkpoint by its name: later ones go beside it, not into it, and are gone on with.
+run 0 train $steps --strategy serial --epochs 1 --checkpoint named
+run 0 train $steps --strategy serial --epochs 2 --checkpoint named/step-000000005 --resume
+run 0 train $steps --strategy serial --epochs 3 --checkpoint named --resume
+[ "$(numbers steps)" = 15 ] || fail "resumed by name: $(numbers steps) steps in all, expected 15"
+[ "$(ls named | paste -sd' ')" = "latest step-000000010 step-000000015" ] ||
+  fail "resumed by name: the folder holds $(ls named | paste -sd' ')"
+
 # refused WORDS: the damaged checkpoint must be refused with exit code 2 and these words.
 refused() {
   run 2 train $steps --strategy serial --epochs 4 --checkpoint damaged --resume

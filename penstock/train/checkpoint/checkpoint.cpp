@@ -124,6 +124,7 @@ Manifest read_manifest(const fs::path& folder, const model::Model& model) {
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read(text.data(), file.size());
   Manifest manifest = parse_manifest(text, path.string());
+  check_folder_name(folder, manifest.position.step);
   check_same_model(manifest, model, path.string());
   return manifest;
 }

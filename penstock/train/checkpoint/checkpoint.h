@@ -12,7 +12,7 @@
 //
 //   manifest.json
 //     {"format": "penstock-checkpoint", "version": 1, "model": ..., "graph": hash,
-//      "epoch": ..., "step": ...,
+//      "epoch": ..., "step": ..., "shuffle": ...,
 //      "layers": [{"name", "kind", "optimizer_states", "file": {"name", "bytes", "crc32"}}, ...],
 //      "state_dict": {"name", "bytes", "crc32"}, "crc32": of all that comes before it}
 //
@@ -52,9 +52,10 @@ struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
 };
 
-/// Returns the folder written. With several ranks it is collective, exactly one rank has the state
-/// of each layer, and when one rank fails all throw. Throws ConfigError when `directory` cannot be
-/// made, RuntimeError when writing fails (nothing is lost then), TimeoutError.
+/// `directory` holds the run's checkpoints and must not be one itself. Returns the folder written.
+/// With several ranks it is collective, exactly one rank has the state of each layer, and when one
+/// rank fails all throw. Throws ConfigError when `directory` cannot be made, RuntimeError when
+/// writing fails (nothing is lost then), TimeoutError.
 std::filesystem::path save_checkpoint(const std::filesystem::path& directory,
                                       const model::Model& model, const Checkpoint& checkpoint,
                                       int keep = 2, const runtime::Ranks& ranks = {});

@@ -25,12 +25,31 @@ constexpr std::string_view kTemporaryPrefix = ".tmp-";
 
 std::string reason() { return std::generic_category().message(errno); }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 bool is_checkpoint_name(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   if (!name.starts_with(kPrefix)) return false;
   const std::string_view digits = name.substr(kPrefix.size());
-  return digits.size() >= 9 && digits.size() <= 19 &&
-         digits.find_first_not_of("0123456789") == std::string_view::npos;
+  return digits.size() >= 9 && digits.size() <= 19 && is_number(digits);
+}
+
+/// Whether a save gives this name to what it writes or removes: .tmp-latest-PID, .tmp-STEP-PID,
+/// .tmp-STEP-PID-old, .tmp-old-STEP.
+bool is_temporary_name(std::string_view name) {
+  constexpr std::string_view kOldPrefix = "old-";
+  constexpr std::string_view kOldSuffix = "-old";
+  if (!name.starts_with(kTemporaryPrefix)) return false;
+  name.remove_prefix(kTemporaryPrefix.size());
+  if (name.starts_with(kOldPrefix)) return is_checkpoint_name(name.substr(kOldPrefix.size()));
+  const bool old = name.ends_with(kOldSuffix);
+  if (old) name.remove_suffix(kOldSuffix.size());
+  const size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos || !is_number(name.substr(dash + 1))) return false;
+  name = name.substr(0, dash);
+  return is_checkpoint_name(name) || (name == "latest" && !old);
 }
 
 std::vector<fs::path> entries(const fs::path& directory) {
@@ -39,6 +58,25 @@ std::vector<fs::path> entries(const fs::path& directory) {
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     result.push_back(it->path());
   return result;
+}
+
+/// What lies in a checkpoint's folder and is none of its files.
+std::vector<fs::path> foreign_entries(const fs::path& folder) {
+  std::vector<fs::path> result = entries(folder);
+  std::erase_if(result, [](const fs::path& path) {
+    const std::string name = path.filename().string();
+    const bool has_own_name = name == "manifest.json" || name == "weights.pt" ||
+                              (name.starts_with("layer-") && name.ends_with(".safetensors"));
+    std::error_code ignored;
+    return has_own_name && fs::is_regular_file(fs::symlink_status(path, ignored));
+  });
+  return result;
+}
+
+/// Removes a checkpoint's folder, unless it holds something else.
+void remove_own(const fs::path& folder) {
+  std::error_code ignored;
+  if (foreign_entries(folder).empty()) fs::remove_all(folder, ignored);
 }
 
 void write_latest(const fs::path& directory, const std::string& name) {
@@ -53,20 +91,27 @@ void write_latest(const fs::path& directory, const std::string& name) {
   }
 }
 
+/// Removes the folder that was at `final_path` before; what is not a checkpoint's stays there.
+void discard(const fs::path& old, const fs::path& final_path) {
+  for (const fs::path& path : foreign_entries(old)) {
+    std::error_code ignored;
+    fs::rename(path, final_path / path.filename(), ignored);
+  }
+  remove_own(old);
+}
+
 /// Exchanges both folders atomically where the file system supports that.
 void replace_folder(const fs::path& temporary, const fs::path& final_path) {
-  std::error_code ignored;
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) ==
       0) {
-    fs::remove_all(temporary, ignored);
-    return;
+    return discard(temporary, final_path);
   }
   const fs::path old = temporary.string() + "-old";
   if (::rename(final_path.c_str(), old.c_str()) != 0 ||
       ::rename(temporary.c_str(), final_path.c_str()) != 0) {
     throw RuntimeError(fmt::format("cannot replace '{}': {}", final_path.string(), reason()));
   }
-  fs::remove_all(old, ignored);
+  discard(old, final_path);
 }
 
 }  // namespace
@@ -125,8 +170,30 @@ fs::path latest_checkpoint(const fs::path& directory) {
   return directory / name;
 }
 
+fs::path folder_of_checkpoints(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || !fs::exists(path / "manifest.json", error)) return path;
+  const fs::path plain = path.has_filename() ? path : path.parent_path();
+  if (is_checkpoint_name(plain.filename().string()) && !fs::is_symlink(plain, error))
+    return plain.has_parent_path() ? plain.parent_path() : ".";
+  // ".", a link, a name that a user has given
+  return fs::weakly_canonical(plain, error).parent_path();
+}
+
+void check_folder_name(const fs::path& folder, int64_t step) {
+  const std::string name = folder.filename().string();
+  if (!is_checkpoint_name(name) || name == checkpoint_folder_name(step)) return;
+  throw CheckpointError(fmt::format(
+      "{}: expected the checkpoint of that step, found that of step {}", folder.string(), step));
+}
+
 void make_checkpoint_directory(const fs::path& directory) {
   std::error_code error;
+  if (fs::exists(directory / "manifest.json", error)) {
+    throw ConfigError(fmt::format(
+        "the checkpoint folder '{}' is a checkpoint itself; expected the folder that holds it",
+        directory.string()));
+  }
   fs::create_directories(directory, error);
   std::error_code ignored;
   if (fs::is_directory(directory, ignored)) return;
@@ -151,7 +218,13 @@ SaveLock::~SaveLock() { ::close(descriptor_); }
 void remove_leftovers(const fs::path& directory) {
   std::error_code ignored;
   for (const fs::path& path : entries(directory)) {
-    if (path.filename().string().starts_with(kTemporaryPrefix)) fs::remove_all(path, ignored);
+    if (!is_temporary_name(path.filename().string())) continue;
+    const fs::file_status status = fs::symlink_status(path, ignored);
+    if (fs::is_directory(status)) {
+      remove_own(path);
+    } else if (fs::is_regular_file(status)) {
+      fs::remove(path, ignored);
+    }
   }
 }
 
@@ -182,13 +255,13 @@ void publish(const fs::path& temporary, const fs::path& final_path) {
 void remove_old_checkpoints(const fs::path& directory, const fs::path& current, int keep) {
   int kept = 1;
   for (const fs::path& path : list_checkpoints(directory)) {
-    if (path == current || kept++ < keep) continue;
+    if (path == current || kept++ < keep || !foreign_entries(path).empty()) continue;
     // Renamed first, because a partly removed folder must not look like a damaged checkpoint.
     const fs::path doomed =
         directory / fmt::format("{}old-{}", kTemporaryPrefix, path.filename().string());
     std::error_code ignored;
     fs::rename(path, doomed, ignored);
-    fs::remove_all(doomed, ignored);
+    remove_own(doomed);
   }
 }
 

@@ -27,7 +27,15 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 /// is none or `latest` is damaged.
 std::filesystem::path latest_checkpoint(const std::filesystem::path& directory);
 
-/// Makes the folder with its parents. Throws ConfigError.
+/// Where a run that goes on from `path` saves: `path`, or the folder around it if it is a
+/// checkpoint itself.
+std::filesystem::path folder_of_checkpoints(const std::filesystem::path& path);
+
+/// Throws CheckpointError when the folder has the name of another step's checkpoint.
+void check_folder_name(const std::filesystem::path& folder, int64_t step);
+
+/// Makes the folder with its parents. Throws ConfigError, also for a folder that is a checkpoint
+/// itself.
 void make_checkpoint_directory(const std::filesystem::path& directory);
 
 /// While it exists no other process or thread can save into the folder. Throws RuntimeError when
@@ -43,18 +51,20 @@ class SaveLock {
   int descriptor_ = -1;
 };
 
-/// Removes files that interrupted saves left. Ignores errors, because leftovers only cost space.
+/// Removes files that interrupted saves left, and nothing else. Ignores errors, because leftovers
+/// only cost space.
 void remove_leftovers(const std::filesystem::path& directory);
 
 /// A new empty folder to write into. Throws ConfigError when `directory` is not writable.
 std::filesystem::path make_temporary_folder(const std::filesystem::path& directory,
                                             const std::string& name);
 
-/// Renames the finished folder to its final name, replaces a folder of that name, and writes the
+/// Renames the finished folder to its final name, replaces a checkpoint of that name, and writes the
 /// name into `latest`. Throws RuntimeError.
 void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_path);
 
-/// Keeps the newest `keep` and always `current`.
+/// Keeps the newest `keep`, always `current`, and folders that hold anything but a checkpoint's
+/// files.
 void remove_old_checkpoints(const std::filesystem::path& directory,
                             const std::filesystem::path& current, int keep);
 

@@ -43,6 +43,8 @@ Checkpoint make_checkpoint(const model::Model& model, int64_t step, int64_t seed
                      .step = step,
                      .seed = UINT64_MAX - 1,
                      .mini_batch_size = 64,
+                     .train_samples = 2000,
+                     .shuffle = true,
                      .optimizer = "adam"},
                     {}};
   torch::manual_seed(static_cast<uint64_t>(seed));
@@ -73,6 +75,8 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.seed, b.seed);
   EXPECT_EQ(a.mini_batch_size, b.mini_batch_size);
+  EXPECT_EQ(a.train_samples, b.train_samples);
+  EXPECT_EQ(a.shuffle, b.shuffle);
   EXPECT_EQ(a.optimizer, b.optimizer);
   ASSERT_EQ(a.layers.size(), b.layers.size());
   for (size_t i = 0; i < a.layers.size(); ++i) {
@@ -247,6 +251,89 @@ TEST(Checkpoint, LeftoversAreIgnoredAndRemovedByTheNextSave) {
   EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000001"));
 }
 
+TEST(Checkpoint, OnlyWhatSavesMakeIsTakenForALeftover) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  for (const char* name : {".tmp-latest-12", ".tmp-notes", ".tmp-latest-", ".tmp-latest-12-old",
+                           ".tmp-step-000000009", ".tmp-old-step-9", ".tmp-step-000000009-x"})
+    write_test_file(folder / name, "x");
+  for (const char* name : {".tmp-step-000000009-12", ".tmp-step-000000009-12-old",
+                           ".tmp-old-step-000000009", ".tmp-step-000000008-12", ".tmp-mine"}) {
+    fs::create_directory(folder / name);
+    write_test_file(folder / name / "layer-00000-conv1.safetensors", "x");
+  }
+  write_test_file(folder / ".tmp-step-000000008-12/notes.txt", "x");
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 1));
+  EXPECT_THAT(
+      names_in(folder.path()),
+      testing::ElementsAre(".tmp-latest-", ".tmp-latest-12-old", ".tmp-mine", ".tmp-notes",
+                           ".tmp-old-step-9", ".tmp-step-000000008-12", ".tmp-step-000000009",
+                           ".tmp-step-000000009-x", "latest", "step-000000001"));
+}
+
+TEST(Checkpoint, AFolderThatHoldsMoreThanACheckpointIsNeverRemoved) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 1));
+  fs::create_directories(folder / "step-000000001/step-000000002");
+  for (const int step : {2, 3, 4})
+    save_checkpoint(folder.path(), model, make_checkpoint(model, step), 1);
+  EXPECT_THAT(names_in(folder.path()),
+              testing::ElementsAre("latest", "step-000000001", "step-000000004"));
+  EXPECT_TRUE(fs::exists(folder / "step-000000001/step-000000002"));
+}
+
+TEST(Checkpoint, SavingAStepAgainLeavesWhatElseLiesInItsFolder) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 7, 1));
+  write_test_file(folder / "step-000000007/notes.txt", "mine");
+  const Checkpoint second = make_checkpoint(model, 7, 2);
+  save_checkpoint(folder.path(), model, second);
+  expect_same(load_checkpoint(folder.path(), model), second);
+  EXPECT_EQ(read_test_file(folder / "step-000000007/notes.txt"), "mine");
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000007"));
+}
+
+TEST(Checkpoint, IsNotSavedIntoAnotherCheckpoint) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { save_checkpoint(path, model, make_checkpoint(model, 4)); }),
+      HasSubstr("is a checkpoint itself"));
+  EXPECT_EQ(folder_of_checkpoints(path), folder.path());
+  EXPECT_EQ(folder_of_checkpoints(path / ""), folder.path());
+  EXPECT_EQ(folder_of_checkpoints(folder.path()), folder.path());
+  EXPECT_EQ(folder_of_checkpoints(folder / "missing"), folder / "missing");
+  EXPECT_EQ(folder_of_checkpoints(""), "");
+  EXPECT_TRUE(fs::equivalent(folder_of_checkpoints(path / "."), folder.path()));
+  fs::create_directory(folder / "elsewhere");
+  fs::create_symlink(path, folder / "elsewhere/best");
+  EXPECT_TRUE(fs::equivalent(folder_of_checkpoints(folder / "elsewhere/best"), folder.path()));
+}
+
+TEST(Checkpoint, UnderTheNameOfAnotherStepIsRefused) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  fs::rename(folder / "step-000000003", folder / "step-000000900");
+  write_test_file(folder / "latest", latest_text("step-000000900"));
+  EXPECT_THAT(refusal(folder.path()),
+              AllOf(HasSubstr("step-000000900"), HasSubstr("found that of step 3")));
+  fs::rename(folder / "step-000000900", folder / "best");
+  EXPECT_EQ(load_checkpoint(folder / "best", model).step, 3);
+}
+
+TEST(Checkpoint, OfAnOlderVersionDoesNotSayWhetherItShuffled) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  EXPECT_EQ(load_checkpoint(path, model).shuffle, true);
+  forge_manifest(path / "manifest.json", "  \"shuffle\": true,\n", "");
+  EXPECT_EQ(load_checkpoint(path, model).shuffle, std::nullopt);
+}
+
 TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {
   const TestFolder folder;
   const model::Model model = make_model();
@@ -378,7 +465,13 @@ TEST(Checkpoint, AForgedManifestIsRefused) {
       {"\"version\": 1", "\"version\": 2"},
       {"penstock-checkpoint", "penstock-plan"},
       {"\"epoch\": 2", "\"epoch\": -2"},
+      {"\"epoch\": 2", "\"epoch\": 9223372036854775807"},
+      {"\"next_mini_batch\": 17", "\"next_mini_batch\": 32"},  // an epoch has 0 to 31
+      {"\"next_mini_batch\": 17", "\"next_mini_batch\": 9223372036854775807"},
+      {"\"mini_batch_size\": 64", "\"mini_batch_size\": 0"},
       {"\"step\": 3", "\"step\": 1e300"},
+      {"\"step\": 3", "\"step\": 9223372036854775807"},
+      {"\"shuffle\": true", "\"shuffle\": 1"},
       {"\"seed\": \"18446744073709551614\"", "\"seed\": \"18446744073709551616\""},
       {"\"exp_avg\"", "\"momentum\""},
       {"\"bytes\": ", "\"bytes\": 9"},
@@ -389,7 +482,9 @@ TEST(Checkpoint, AForgedManifestIsRefused) {
     const TestFolder folder;
     const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
     forge_manifest(path / "manifest.json", from, to);
-    EXPECT_THAT(refusal(folder.path()), testing::Not(HasSubstr("manifest that ends"))) << to;
+    const std::string message = refusal(folder.path());
+    EXPECT_THAT(message, testing::Not(HasSubstr("manifest that ends"))) << to;
+    EXPECT_FALSE(message.empty()) << to;
   }
   const TestFolder folder;
   const fs::path path = save_checkpoint(folder.path(), model, make_checkpoint(model, 3));

@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/json.h"
@@ -55,6 +56,34 @@ ManifestLayer parse_layer(const JsonReader& entry, int64_t index) {
   return layer;
 }
 
+/// The largest step: counters that go on from there do not overflow.
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+
+CheckpointPosition parse_position(const JsonReader& root) {
+  CheckpointPosition position;
+  position.model = root.at("model").text();
+  position.epoch = root.at("epoch").integer(0, kMostSteps);
+  position.next_mini_batch = root.at("next_mini_batch").integer(0, kMostSteps);
+  position.step = root.at("step").integer(0, kMostSteps);
+  position.seed = parse_seed(root.at("seed"));
+  position.mini_batch_size = root.at("mini_batch_size").integer(0, kMostSteps);
+  position.train_samples = root.at("train_samples").integer(0, kMostSteps);
+  if (const auto shuffle = root.find("shuffle")) position.shuffle = shuffle->boolean();
+  position.optimizer = root.at("optimizer").text();
+  if (position.next_mini_batch > 0) {
+    const int64_t mini_batches = position.mini_batch_size > 0
+                                     ? ceil_div(position.train_samples, position.mini_batch_size)
+                                     : 0;
+    if (position.next_mini_batch >= mini_batches) {
+      root.at("next_mini_batch")
+          .fail(fmt::format("expected a mini-batch of an epoch, which has {} of {} samples, found "
+                            "{}",
+                            mini_batches, position.mini_batch_size, position.next_mini_batch));
+    }
+  }
+  return position;
+}
+
 /// Refuses a text whose last member is not the checksum of the text before it.
 void check_checksum(std::string_view text, std::string_view place) {
   constexpr size_t kDigits = 8;
@@ -93,6 +122,7 @@ std::string manifest_text(const Manifest& manifest) {
                    {"mini_batch_size", position.mini_batch_size},
                    {"train_samples", position.train_samples},
                    {"optimizer", position.optimizer}};
+  if (position.shuffle) document["shuffle"] = *position.shuffle;
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
     Json entry = {
@@ -120,15 +150,7 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
   check_format(root, "checkpoint", kVersion);
   check_checksum(text, place);
   Manifest manifest;
-  CheckpointPosition& position = manifest.position;
-  position.model = root.at("model").text();
-  position.epoch = root.at("epoch").integer(0);
-  position.next_mini_batch = root.at("next_mini_batch").integer(0);
-  position.step = root.at("step").integer(0);
-  position.seed = parse_seed(root.at("seed"));
-  position.mini_batch_size = root.at("mini_batch_size").integer(0);
-  position.train_samples = root.at("train_samples").integer(0);
-  position.optimizer = root.at("optimizer").text();
+  manifest.position = parse_position(root);
   manifest.graph = root.at("graph").text();
   for (const JsonReader& layer : root.at("layers").elements(1'000'000)) {
     manifest.layers.push_back(parse_layer(layer, static_cast<int64_t>(manifest.layers.size())));

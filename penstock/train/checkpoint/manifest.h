@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@ struct CheckpointPosition {
   int64_t mini_batch_size = 0;
   /// Size of the training set; the position is valid only for this size.
   int64_t train_samples = 0;
+  /// Whether epochs visit the samples in a random order; unknown: of a manifest without it.
+  std::optional<bool> shuffle = std::nullopt;
   std::string optimizer;  ///< its name
 
   bool operator==(const CheckpointPosition&) const = default;
@@ -58,7 +61,7 @@ std::string layer_file_name(int64_t index, const std::string& layer);
 std::string manifest_text(const Manifest& manifest);
 
 /// Throws ParseError for a damaged or malformed manifest, a newer version, file names other than
-/// layer_file_name's or with a '/'.
+/// layer_file_name's or with a '/', and a position that no training of such samples has.
 Manifest parse_manifest(std::string_view text, std::string_view place);
 
 }  // namespace penstock::train
