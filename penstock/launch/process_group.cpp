@@ -36,6 +36,9 @@ void become(const ProcessStart& start, pid_t parent, char* const* arguments,
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) return;
   // A terminal may stop writers that are not in its foreground group (stty tostop).
   signal(SIGTTOU, SIG_IGN);
+  // What the launcher may ignore is not for the rank to inherit.
+  signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return;
   if (dup2(start.output, STDOUT_FILENO) < 0 || dup2(start.error, STDERR_FILENO) < 0) return;

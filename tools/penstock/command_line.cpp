@@ -1,13 +1,18 @@
 #include "tools/penstock/command_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <new>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "penstock/util/error.h"
@@ -79,6 +84,21 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}\nTry: penstock{} --help", what, subcommand);
 }
 
+/// So that a write to a closed pipe, or beyond a limit on the size of files, is an error that is
+/// reported, and not the end without a word.
+void ignore_signals_of_writes() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// A standard stream that is closed must not become the first file that is opened: it stays one
+/// that cannot be written to.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0 && errno == EBADF) std::ignore = open("/dev/null", O_RDONLY);
+  }
+}
+
 int run(int argc, char** argv, const MakeCommands& make_commands) {
   CLI::App app(
       "Penstock: profile a model, plan the best pipeline for it, verify, simulate and train.",
@@ -94,7 +114,9 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    const int code = app.exit(success);
+    write_output("", "");  // flushed, or an error
+    return code;
   } catch (const CLI::ParseError& error) {
     return complain(usage_message(app, error), kExitUsage);
   }
@@ -107,6 +129,8 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
 }  // namespace
 
 int run_command_line(int argc, char** argv, const MakeCommands& make_commands) {
+  ignore_signals_of_writes();
+  occupy_standard_streams();
   try {
     return run(argc, argv, make_commands);
   } catch (const ConfigError& error) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -41,9 +42,11 @@ namespace {
 
 std::atomic<bool> g_stop{false};
 
-extern "C" void on_signal(int signal) {
+extern "C" void on_signal(int) {
   g_stop.store(true);
-  std::signal(signal, SIG_DFL);  // the second one ends the program at once
+  // the second one, of either kind, ends the program at once
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 /// Whether the plan's stages are those of the model; other layers are most likely another model's.
@@ -217,7 +220,8 @@ train::DataSplit data_for(const model::Model& model, const TrainArguments& optio
                            .seed = options.seed});
 }
 
-/// The results, where the user wants them.
+/// The results, where the user wants them. All that can be written is written before the first
+/// failure is thrown: it took hours to make.
 void write_results(const TrainArguments& options, const model::Model& model,
                    const train::TrainResult& result) {
   const std::optional<Prediction> predicted = predict(options.train, result);
@@ -225,11 +229,26 @@ void write_results(const TrainArguments& options, const model::Model& model,
                         .result = result,
                         .predicted = predicted ? &*predicted : nullptr,
                         .saves = !options.checkpoint.empty()};
-  write_output("", options.json ? to_json(outcome) : to_text(outcome));
-  if (!options.history.empty()) write_output(options.history, history_json(model.name(), outcome));
-  if (!options.html.empty()) write_output(options.html, page_of(model.name(), outcome));
-  if (!options.trace.empty() && predicted)
-    write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+  std::exception_ptr failure;
+  const auto attempt = [&failure](const auto& write) {
+    try {
+      write();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  if (!options.history.empty())
+    attempt([&] { write_output(options.history, history_json(model.name(), outcome)); });
+  if (!options.html.empty())
+    attempt([&] { write_output(options.html, page_of(model.name(), outcome)); });
+  if (!options.trace.empty() && predicted) {
+    attempt([&] {
+      write_output(options.trace,
+                   schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+    });
+  }
+  attempt([&] { write_output("", options.json ? to_json(outcome) : to_text(outcome)); });
+  if (failure) std::rethrow_exception(failure);
 }
 
 int run(TrainArguments& options, const CLI::App& app, Job* job) {
