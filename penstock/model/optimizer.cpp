@@ -147,10 +147,11 @@ void check_share(double value, const char* what) {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
   if (!(spec.weight_decay >= 0) || !std::isfinite(spec.weight_decay)) {
     throw ConfigError(fmt::format(
-        "optimiser: weight decay must be finite and not negative, found {}", spec.weight_decay));
+        "optimiser: weight decay (--weight-decay) must be finite and not negative, found {}",
+        spec.weight_decay));
   }
   if (spec.name == "sgd") {
-    check_share(spec.momentum, "momentum");
+    check_share(spec.momentum, "momentum (--momentum)");
     return std::make_unique<Sgd>(spec);
   }
   if (spec.name == "adam") {
@@ -162,7 +163,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     }
     return std::make_unique<Adam>(spec);
   }
-  throw ConfigError(fmt::format("unknown optimiser '{}', expected sgd or adam", spec.name));
+  throw ConfigError(
+      fmt::format("unknown optimiser '{}' (--optimizer), expected sgd or adam", spec.name));
 }
 
 }  // namespace penstock::model

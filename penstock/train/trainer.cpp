@@ -349,6 +349,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   run_options.learning_rate = [this](int64_t step) { return rate(step); };
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   run_options.stop = options_.stop;
+  run_options.on_stuck = options_.on_stuck;
   run_options.on_mini_batch = [&](MiniBatchId, const runtime::MiniBatchStats& stats) {
     done_samples += stats.samples;
     correct += stats.correct;
@@ -359,7 +360,6 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     options_.observer->on_mini_batch(
         {.epoch = epoch_,
-  run_options.on_stuck = options_.on_stuck;
          .epochs = options_.epochs,
          .mini_batch = next_mini_batch_ + done,
          .mini_batches = last_mini_batch,
@@ -433,6 +433,7 @@ void Run::evaluate(EpochSummary& summary) {
   runtime::RunOptions run_options;
   run_options.credits = credits;
   run_options.stop = options_.stop;
+  run_options.on_stuck = options_.on_stuck;
   run_options.max_timeline_events = 0;
   const runtime::RunResult run =
       pipeline_.run(schedule, EpochBatches(*data_.test, order, 0, cut, seed_), run_options);
@@ -443,7 +444,6 @@ void Run::evaluate(EpochSummary& summary) {
     loss += stats.loss_sum;
     correct += stats.correct;
     samples += stats.samples;
-  run_options.on_stuck = options_.on_stuck;
   }
   if (samples < size) {  // stopped in the middle: no number is better than a partial one
     result_.interrupted = true;
@@ -463,12 +463,12 @@ void validate(const TrainOptions& options) {
   check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
   check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
   if (!(options.max_grad_norm >= 0)) {
-    throw ConfigError(
-        fmt::format("the gradient's largest norm must be at least 0 (0: not clipped), found {}",
-                    options.max_grad_norm));
+    throw ConfigError(fmt::format(
+        "the gradient's largest norm must be at least 0 (--clip-norm; 0: not clipped), found {}",
+        options.max_grad_norm));
   }
   constexpr int64_t kMostGroups = 1'000'000;
-  check_range("the number of gradient groups (0: as few as the replicas allow)",
+  check_range("the number of gradient groups (--gradient-groups; 0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);

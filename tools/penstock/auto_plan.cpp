@@ -13,6 +13,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "tools/penstock/command.h"
 #include "tools/penstock/progress.h"
 
 namespace penstock::tool {
@@ -76,7 +77,7 @@ plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& req
   planner::PlanResult result = planner::make_plan(
       profile, cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s),
       options);
-  if (!result.plan) throw ConfigError("no plan: " + result.reason);
+  if (!result.plan) throw NoAnswer("no plan: " + result.reason);
   return *std::move(result.plan);
 }
 

@@ -11,7 +11,7 @@ namespace penstock::tool {
 
 /// Profiles `model` with the micro-batch size that the strategy will probably use, and plans. When
 /// the plan needs another micro-batch size (replicated stages), the model is measured again with
-/// it, or the given profile scaled to it, and everything is planned again. Throws ConfigError when
+/// it, or the given profile scaled to it, and everything is planned again. Throws NoAnswer when
 /// there is no plan (says why).
 plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request);
 

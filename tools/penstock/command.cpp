@@ -39,6 +39,17 @@ void add_common(CLI::App& app, CommonOptions& options) {
       });
 }
 
+std::function<std::string(const std::string&)> whole_number(int64_t least, int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    int64_t value = 0;
+    // What is no number at all is the parser's to refuse.
+    if (!CLI::detail::lexical_cast(text, value) || (value >= least && value <= most)) return {};
+    return most == INT64_MAX
+               ? fmt::format("expected a whole number of at least {}, found {}", least, text)
+               : fmt::format("expected a whole number from {} to {}, found {}", least, most, text);
+  };
+}
+
 void check_output(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   if (is_standard_output(path))

@@ -48,6 +48,17 @@ Command models_command(CLI::App& parent, char** argv);
 Command profile_command(CLI::App& parent, char** argv);
 Command train_command(CLI::App& parent, char** argv);
 
+/// A well-formed no that ends a command which would go on with the answer: exit code 1.
+class NoAnswer : public Error {
+ public:
+  using Error::Error;
+};
+
+/// For CLI::Option::check: refuses whole numbers outside of these bounds; the parser names the
+/// option.
+std::function<std::string(const std::string&)> whole_number(int64_t least,
+                                                            int64_t most = INT64_MAX);
+
 /// parse(text), with the option's name before whatever it objects to.
 template <class Parse>
 auto parse_option(const std::string& name, const std::string& text, Parse parse) {
@@ -67,7 +78,8 @@ bool is_standard_output(const std::string& path);
 /// the start. An empty path passes.
 void check_output(const std::string& option, const std::string& path);
 
-/// Writes `text` to the file, or to standard output when the path is empty or "-".
+/// Writes `text` to the file, or to standard output when the path is empty or "-". Throws
+/// RuntimeError.
 void write_output(const std::string& path, const std::string& text);
 
 }  // namespace penstock::tool

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -84,6 +85,26 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}\nTry: penstock{} --help", what, subcommand);
 }
 
+/// The parser takes a number of more than 64 bits for the largest or the smallest that there is.
+template <class Number>
+std::string refuse_overlong(const std::string& text, Number (*parse)(const char*, char**, int)) {
+  errno = 0;
+  parse(text.c_str(), nullptr, 0);
+  return errno == ERANGE ? fmt::format("expected a whole number of at most 64 bits, found {}", text)
+                         : std::string();
+}
+
+void refuse_overlong_integers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type.starts_with("UINT")) {
+      option->check([](const std::string& text) { return refuse_overlong(text, std::strtoull); });
+    } else if (type.starts_with("INT")) {
+      option->check([](const std::string& text) { return refuse_overlong(text, std::strtoll); });
+    }
+  }
+}
+
 /// So that a write to a closed pipe, or beyond a limit on the size of files, is an error that is
 /// reported, and not the end without a word.
 void ignore_signals_of_writes() {
@@ -111,6 +132,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
   app.footer(codes);
   const std::vector<Command> commands = make_commands(app);
   app.footer(codes + "\nEach command has its own options: try `penstock train --help`.");
+  for (const Command& command : commands) refuse_overlong_integers(*command.app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -133,6 +155,8 @@ int run_command_line(int argc, char** argv, const MakeCommands& make_commands) {
   occupy_standard_streams();
   try {
     return run(argc, argv, make_commands);
+  } catch (const NoAnswer& no) {
+    return complain(no.what(), kExitNo);
   } catch (const ConfigError& error) {
     return complain(error.what(), kExitUsage);
   } catch (const ParseError& error) {

@@ -15,6 +15,9 @@ namespace penstock::tool {
 
 namespace {
 
+constexpr int64_t kMostPasses = 1'000'000;
+constexpr int64_t kMostThreads = 1024;
+
 /// Instead of a profile: no model is needed.
 void list_devices(bool as_json) {
   Json list = Json::array();
@@ -44,16 +47,20 @@ void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI:
          },
          "Timed passes, of which the mean is reported (default: at least 10, for at least a "
          "second)")
+      ->check(whole_number(1, kMostPasses))
       ->excludes(&analytic);
   app.add_option("--warmup", profiler.warmup, "Untimed passes before the timed ones")
+      ->check(whole_number(0, kMostPasses))
       ->capture_default_str()
       ->excludes(&analytic);
   app.add_option("--threads", profiler.threads, "Threads per worker")
+      ->check(whole_number(1, kMostThreads))
       ->capture_default_str()
       ->excludes(&analytic);
   app.add_option("--concurrency", profiler.concurrency,
                  "Workers that measure at the same time, to include contention for memory "
                  "bandwidth as in a real run")
+      ->check(whole_number(1, kMostThreads))
       ->capture_default_str()
       ->excludes(&analytic);
 }
@@ -65,6 +72,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
       "profile", "Measure or estimate every layer of a model: forward, backward, bytes");
   add_model_options(*app, options.model);
   app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
+      ->check(whole_number(1))
       ->capture_default_str();
   app->add_option("--optimizer", options.profiler.optimizer.name,
                   "sgd or adam: the optimiser whose step is measured")

@@ -208,7 +208,8 @@ Command schedule_command(CLI::App& parent) {
                                                   "Micro-batches in the whole schedule")
                                       ->capture_default_str();
   app->add_option("--accumulate", options->accumulate,
-                  "Micro-batches per optimiser step (default: depends on the kind)");
+                  "Micro-batches per optimiser step (default: depends on the kind)")
+      ->check(whole_number(1));
   app->add_option("--weights", options->weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--recompute", options->recompute,

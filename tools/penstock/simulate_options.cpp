@@ -83,10 +83,12 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
                  "the plan's costs or those below");
   options.mini_batches_option =
       app.add_option("--mini-batches", options.mini_batches, "Optimiser steps to simulate")
-          ->capture_default_str();
+          ->capture_default_str()
+          ->check(whole_number(1));
   app.add_option("--credits", options.credits,
                  "Messages that fit into a channel before a send waits; 0: rendezvous (default: no "
-                 "send waits)");
+                 "send waits)")
+      ->check(whole_number(0));
   app.add_option("--stragglers", options.stragglers,
                  "Share of the workers that are slower, and by which factor: 5%x2");
   app.add_option("--compute-spread", options.compute_spread,
@@ -125,9 +127,6 @@ void check_options(const SimulateOptions& options) {
   const std::string cost = options.costs.given();
   if (!options.plan.empty() && !cost.empty())
     throw ConfigError(cost + " is for a --schedule without --plan: the plan has its own costs");
-  if (options.credits < -1)
-    throw ConfigError(
-        fmt::format("--credits must be at least 0 (rendezvous), found {}", options.credits));
 }
 
 simulate::Stragglers parse_stragglers(std::string_view text) {

@@ -10,12 +10,17 @@ namespace penstock::tool {
 
 namespace {
 
+constexpr int64_t kMostSamples = 1'000'000'000;
+
 void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--epochs", options.train.epochs, "Passes over the training set")
+      ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option("--steps", options.train.max_steps, "Stop after this many optimiser steps");
+  app.add_option("--steps", options.train.max_steps, "Stop after this many optimiser steps")
+      ->check(whole_number(1));
   app.add_option("--warmup-steps", options.train.warmup_steps,
                  "First steps, which do not count for throughput")
+      ->check(whole_number(0))
       ->capture_default_str();
   options.batch_size = app.add_option("--batch-size", options.train.mini_batch_size,
                                       "Samples per optimiser step, over all workers")
@@ -32,12 +37,14 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
       ->capture_default_str();
   app.add_option("--lr-warmup", options.train.learning_rate.warmup_steps,
                  "Steps over which the learning rate rises from near zero")
+      ->check(whole_number(0))
       ->capture_default_str();
   app.add_option("--lr-factor", options.train.learning_rate.factor,
                  "step: multiply the learning rate by this")
       ->capture_default_str();
   app.add_option("--lr-every", options.train.learning_rate.every,
-                 "step: multiply after this many steps");
+                 "step: multiply after this many steps")
+      ->check(whole_number(1));
   app.add_option("--clip-norm", options.train.max_grad_norm,
                  "Clip the global gradient norm to this value; inf: only record the norm");
   app.add_option("--gradient-groups", options.train.gradient_groups,
@@ -45,6 +52,7 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
                  "stage's replicas; runs with the same number agree bit for bit, whatever their "
                  "number of workers (default: the smallest number possible)");
   app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")
+      ->check(whole_number(1, kMaxThreads))
       ->capture_default_str();
   app.add_option("--deadline", options.deadline_s,
                  "Longest time that a worker may wait, in seconds")
@@ -89,9 +97,6 @@ void check_batch_size(const TrainArguments& options) {
 
 void check(const TrainArguments& options) {
   check_batch_size(options);
-  if (options.plan.micro_batches < 0)
-    throw ConfigError(
-        fmt::format("--micro-batches must be at least 1, found {}", options.plan.micro_batches));
   const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
   plan::check_schedule_options(strategy, options.chunks, options.slack);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
@@ -122,9 +127,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       ->capture_default_str();
   app->add_option("--data-folder", options.data_folder,
                   "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
-  app->add_option("--train-samples", options.train_samples,
-                  "Use only the first N training samples");
-  app->add_option("--test-samples", options.test_samples, "Use only the first N test samples");
+  app->add_option("--train-samples", options.train_samples, "Use only the first N training samples")
+      ->check(whole_number(1, kMostSamples));
+  app->add_option("--test-samples", options.test_samples, "Use only the first N test samples")
+      ->check(whole_number(1, kMostSamples));
   auto* plan = app->add_option("--plan", options.plan_path, "Train with this plan (JSON)");
   app->add_option("--strategy", options.plan.strategy,
                   "auto, or one of: " + plan::names_of(plan::training_strategies()))
@@ -145,7 +151,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--weights", options.plan.weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--micro-batches", options.plan.micro_batches,
-                  "Micro-batches per optimiser step (default: the strategy's own)");
+                  "Micro-batches per optimiser step (default: the strategy's own)")
+      ->check(whole_number(1));
   add_training_options(*app, options);
   add_common(*app, options);
   return app;
