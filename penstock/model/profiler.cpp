@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -136,6 +137,20 @@ int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
 /// used for anything else.
 int total_passes(int warmup, int samples) { return warmup + samples + (samples + 1) / 2; }
 
+/// The exception that is being handled; one of libtorch's without its stack trace.
+std::exception_ptr current_failure() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const c10::Error& error) {
+      return std::make_exception_ptr(
+          RuntimeError(fmt::format("profiler: {}", error.what_without_backtrace())));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
 /// The threads of one measurement: the first counts its passes, the others keep the machine busy
 /// until it is done.
 class Measurement {
@@ -189,8 +204,9 @@ class Measurement {
         while (!stop_.load(std::memory_order_relaxed)) pass.run();
       }
     } catch (...) {
+      const std::exception_ptr failure = current_failure();
       MutexLock lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
+      if (!failure_) failure_ = failure;
       stop_ = true;
     }
     if (!arrived) ready_.count_down();

@@ -128,6 +128,14 @@ grep -q '0\.0\.1' err || fail "another version is not named: $(cat err)"
 "$part" models >out 2>err
 [ $? -eq 2 ] && grep -q 'part of penstock' err ||
   fail "the training part runs on its own: $(cat err)"
+cp "$tool" "prefix with space/libexec/penstock/penstock-train"
+"$installed" models >out 2>err
+[ $? -eq 3 ] && grep -q 'libexec/penstock/penstock-train is penstock itself' err ||
+  fail "the tool in the training part's place: $(cat err)"
+ln -sf gone "prefix with space/libexec/penstock/penstock-train"
+"$installed" models >out 2>err
+[ $? -eq 3 ] && grep -q 'is a broken link to gone' err || fail "a broken link: $(cat err)"
+rm "prefix with space/libexec/penstock/penstock-train"
 : >"prefix with space/libexec/penstock/penstock-train"
 "$installed" models >out 2>err
 [ $? -eq 3 ] && grep -q 'cannot start' err || fail "an unusable training part: $(cat err)"

@@ -15,6 +15,7 @@
 #include "penstock/util/error.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/progress.h"
+#include "tools/penstock/thread_memory.h"
 
 namespace penstock::tool {
 
@@ -46,6 +47,7 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
   options.seed = request.seed;
   options.optimizer = request.optimizer;
   options.progress = [&bar](int done, int total) { bar.update(done, total); };
+  require_memory_for_threads(saturating_mul(options.concurrency, options.threads));
   return model::measure_profile(model, options);
 }
 

@@ -48,7 +48,7 @@ Command models_command(CLI::App& parent, char** argv);
 Command profile_command(CLI::App& parent, char** argv);
 Command train_command(CLI::App& parent, char** argv);
 
-/// A well-formed no that ends a command which would go on with the answer: exit code 1.
+/// The answer no to valid input, where a command needs a yes to go on: exit code 1.
 class NoAnswer : public Error {
  public:
   using Error::Error;

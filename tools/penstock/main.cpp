@@ -2,12 +2,19 @@
 // training part alone (training_part.h).
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/penstock/command_line.h"
+#include "tools/penstock/training_part.h"
 
 int main(int argc, char** argv) {
   using namespace penstock::tool;
+  if (argc > 1 && std::string_view(argv[1]).starts_with(kPartOf)) {
+    return complain(std::string("the training part ") + argv[0] +
+                        " is penstock itself: install the tool as a whole",
+                    kExitFailure);
+  }
   const int own = words_before_command(argc, argv);
   const std::vector<std::string> launched(argv + std::min(own + 1, argc), argv + argc);
   return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {

@@ -6,17 +6,21 @@
 #include "penstock/model/profiler.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/report/report.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/progress.h"
+#include "tools/penstock/thread_memory.h"
 
 namespace penstock::tool {
 
 namespace {
 
 profile::Profile measure(ProfileArguments& options, const model::Model& model) {
+  require_memory_for_threads(
+      saturating_mul(options.profiler.concurrency, options.profiler.threads));
   ProgressBar bar("profiling " + model.name());
   options.profiler.seed = options.seed;
   options.profiler.progress = [&bar](int done, int total) { bar.update(done, total); };

@@ -1,6 +1,7 @@
 // penstock train: plans if need be, trains, and puts the prediction beside the measurement.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -29,8 +30,10 @@
 #include "tools/penstock/begin_run.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/command_line.h"
 #include "tools/penstock/job.h"
 #include "tools/penstock/prediction.h"
+#include "tools/penstock/thread_memory.h"
 #include "tools/penstock/train_arguments.h"
 #include "tools/penstock/train_check.h"
 #include "tools/penstock/train_history.h"
@@ -209,6 +212,13 @@ std::string page_of(const std::string& model, const Outcome& outcome) {
   return report::html_report(input);
 }
 
+/// The threads that this process trains with: those of all workers, or of the rank's own.
+int64_t threads_of(const train::TrainOptions& options) {
+  const auto workers = options.world == nullptr ? static_cast<int64_t>(options.plan.num_workers())
+                                                : std::ssize(options.world->site().own_workers());
+  return saturating_mul(workers, options.threads_per_worker);
+}
+
 train::DataSplit data_for(const model::Model& model, const TrainArguments& options) {
   const LayerId output = model.graph().outputs().front().layer;
   return train::load_data({.name = options.data,
@@ -243,8 +253,7 @@ void write_results(const TrainArguments& options, const model::Model& model,
     attempt([&] { write_output(options.html, page_of(model.name(), outcome)); });
   if (!options.trace.empty() && predicted) {
     attempt([&] {
-      write_output(options.trace,
-                   schedule::chrome_trace({&predicted->timeline, &result.timeline}));
+      write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
     });
   }
   attempt([&] { write_output("", options.json ? to_json(outcome) : to_text(outcome)); });
@@ -286,7 +295,13 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     train_options.world = &job->world(train_options.plan.num_workers());
   }
   train::check_trainable(model, data, train_options);
+  require_memory_for_threads(threads_of(train_options));
   const auto observer = std::make_shared<ConsoleObserver>();
+  train_options.on_stuck = [observer](const std::string& failure) {
+    observer->finish();
+    // Some thread never returns, so neither would train() nor exit().
+    _exit(complain(failure, kExitFailure));
+  };
   if (is_first) {
     if (!finished) {
       std::cerr << report::plan_table(train_options.plan) << '\n'

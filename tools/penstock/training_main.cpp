@@ -1,11 +1,31 @@
 // penstock-train, the training part of the tool: the commands that need libtorch. `penstock` starts
 // it (training_part.h); nobody else does.
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "penstock/util/error.h"
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/training_part.h"
+
+namespace {
+
+/// The command; what libtorch throws past the borders of model and runtime loses its stack trace.
+penstock::tool::Command guarded(penstock::tool::Command command) {
+  command.run = [run = std::move(command.run)] {
+    try {
+      return run();
+    } catch (const c10::Error& error) {
+      throw penstock::RuntimeError(error.what_without_backtrace());
+    }
+  };
+  return command;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace penstock::tool;
@@ -22,7 +42,7 @@ int main(int argc, char** argv) {
   }
   argv[1] = argv[0];
   return run_command_line(argc - 1, argv + 1, [](CLI::App& app) -> std::vector<Command> {
-    return {models_command(app, nullptr), profile_command(app, nullptr),
-            train_command(app, nullptr)};
+    return {guarded(models_command(app, nullptr)), guarded(profile_command(app, nullptr)),
+            guarded(train_command(app, nullptr))};
   });
 }

@@ -5,11 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "penstock/util/error.h"
@@ -24,18 +26,25 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Below about 0.85 GB libtorch and the libraries under it spin or abort before main().
-constexpr int64_t kLeastAddressSpace = 1'000'000'000;
+/// What loading libtorch takes: below it libtorch and the libraries under it spin or abort before
+/// main(). OpenBLAS makes a buffer of 134 MB for every core, of at most 128.
+int64_t address_space_to_load(int64_t cores) {
+  constexpr int64_t kLibraries = 730'000'000;
+  constexpr int64_t kPerCore = 135'000'000;
+  return kLibraries + std::clamp<int64_t>(cores, 1, 128) * kPerCore;
+}
 
 void check_address_space() {
+  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t needed = address_space_to_load(cores);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-      limit.rlim_cur >= static_cast<rlim_t>(kLeastAddressSpace))
+      limit.rlim_cur >= static_cast<rlim_t>(needed))
     return;
   throw RuntimeError(fmt::format(
-      "libtorch needs at least {} of address space, the limit is {}: raise it "
-      "(ulimit -v)",
-      format_bytes(kLeastAddressSpace), format_bytes(static_cast<int64_t>(limit.rlim_cur))));
+      "libtorch needs at least {} of address space on a machine with {} cores, the limit is {}: "
+      "raise it (ulimit -v)",
+      format_bytes(needed), cores, format_bytes(static_cast<int64_t>(limit.rlim_cur))));
 }
 
 /// The places where the training part may lie, links to the tool followed.
@@ -54,6 +63,11 @@ fs::path find_training_part() {
   for (const fs::path& place : all) {
     std::error_code ignored;
     if (fs::exists(place, ignored)) return place;
+    if (fs::is_symlink(fs::symlink_status(place, ignored))) {
+      throw RuntimeError(
+          fmt::format("the training part of penstock is missing: {} is a broken link to {}",
+                      place.string(), fs::read_symlink(place, ignored).string()));
+    }
   }
   throw RuntimeError(
       fmt::format("the training part of penstock is missing: expected {} or {}; install the tool "

@@ -59,8 +59,8 @@ void remove_leftovers(const std::filesystem::path& directory);
 std::filesystem::path make_temporary_folder(const std::filesystem::path& directory,
                                             const std::string& name);
 
-/// Renames the finished folder to its final name, replaces a checkpoint of that name, and writes the
-/// name into `latest`. Throws RuntimeError.
+/// Renames the finished folder to its final name, replaces a checkpoint of that name, and writes
+/// the name into `latest`. Throws RuntimeError.
 void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_path);
 
 /// Keeps the newest `keep`, always `current`, and folders that hold anything but a checkpoint's
