@@ -71,6 +71,7 @@ class TcpMesh : public Mesh {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer timer_;
   Clock::time_point next_beat_;
+  bool leaving_ = false;
   std::vector<std::shared_ptr<Peer>> peers_;  ///< by rank; null at this one's
   std::thread thread_;
 };
@@ -104,6 +105,8 @@ void TcpMesh::start(Handlers handlers) {
 }
 
 void TcpMesh::beat() {
+  // Its timer may have run out just before the goodbye took it.
+  if (leaving_) return;
   const auto pause = std::max(options_.silence / kBeatsPerSilence, std::chrono::milliseconds(1));
   // Much later than planned: this process was stopped itself, and has not read since.
   const bool was_stopped = Clock::now() > next_beat_ + 2 * pause;
@@ -151,6 +154,7 @@ void TcpMesh::close_run(uint32_t run) {
 }
 
 void TcpMesh::say_goodbye() {
+  leaving_ = true;
   for (const auto& peer : peers_) {
     if (peer) peer->leave();
   }

@@ -332,6 +332,14 @@ TEST(Mesh, PeersThatAreQuietStayConnected) {
   EXPECT_LT(nodes[1].mesh->clock_offset(0).error_ns, 100'000'000);
 }
 
+TEST(Mesh, EndsWhileItsSignsOfLifeAreDue) {
+  for (int round = 0; round < 30; ++round) {
+    const std::vector<Node> nodes = connected(2, {.silence = milliseconds(5)});
+    start_quietly(nodes);
+    std::this_thread::sleep_for(std::chrono::microseconds(500 + 100 * round));
+  }
+}
+
 TEST(Mesh, WhoDoesNotComeIsNamed) {
   MeshOptions options{.rank = 0, .ranks = 4, .port = free_port(), .patience = milliseconds(700)};
   std::string of_rank_2;
