@@ -54,6 +54,15 @@ TEST(Launcher, PassesRank0ThroughAndPrefixesTheOthers) {
             "[rank 1] out\n[rank 1] err\n[rank 1] end\n");
 }
 
+TEST(Launcher, RanksDoNotInheritThatSignalsOfWritesAreIgnored) {
+  const auto pipe_before = ::signal(SIGPIPE, SIG_IGN);
+  const auto size_before = ::signal(SIGXFSZ, SIG_IGN);
+  const Launched job = launched(shells(1, "grep SigIgn /proc/self/status"));
+  ::signal(SIGPIPE, pipe_before);
+  ::signal(SIGXFSZ, size_before);
+  EXPECT_EQ(job.output, "SigIgn:\t0000000000200000\n");  // SIGTTOU alone
+}
+
 TEST(Launcher, BoundsALineWithoutAnEnd) {
   const Launched job =
       launched(shells(2, "[ $RANK = 0 ] || head -c 5000000 /dev/zero | tr '\\0' x"));
