@@ -192,7 +192,7 @@ TEST(ModelBuilder, RefusesTiesThatDoNotFit) {
   EXPECT_THAT([&] { net.tie("c", "weight", "a", "weight"); },
               config_error("they cannot be one weight"));
   net.tie("b", "weight", "a", "weight");
-  EXPECT_THAT([&] { net.tie("b", "weight", "a", "weight"); }, config_error("tied already"));
+  EXPECT_THAT([&] { net.tie("b", "weight", "a", "weight"); }, config_error("already tied"));
 }
 
 }  // namespace

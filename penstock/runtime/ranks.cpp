@@ -4,8 +4,8 @@
 
 #include <exception>
 
+#include "penstock/runtime/fabric/failure.h"
 #include "penstock/runtime/fabric/world.h"
-#include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
@@ -27,15 +27,20 @@ std::vector<std::string> together(const Ranks& ranks, const std::function<std::s
     text = kDone + part();
   } catch (const std::exception& error) {
     failure = std::current_exception();
-    text = kFailed + std::string(error.what());
+    const Failure described = describe(failure);
+    text = {kFailed, static_cast<char>(described.kind)};
+    text += described.text;
   }
   Wait wait = wait_for(ranks.deadline);
   std::vector<std::string> texts = ranks.world->all_gather(text, wait);
   if (failure) std::rethrow_exception(failure);
   for (size_t r = 0; r < texts.size(); ++r) {
     const bool done = !texts[r].empty() && texts[r].front() == kDone;
+    if (!done && texts[r].size() > 1) {
+      const auto kind = static_cast<Failure::Kind>(texts[r][1]);
+      raise({kind, fmt::format("rank {}: {}", r, texts[r].substr(2))});
+    }
     if (!texts[r].empty()) texts[r].erase(0, 1);
-    if (!done) throw RuntimeError(fmt::format("rank {}: {}", r, texts[r]));
   }
   return texts;
 }

@@ -11,6 +11,8 @@ Failure described(const std::exception_ptr& exception) {
     std::rethrow_exception(exception);
   } catch (const ConfigError& error) {
     return {Failure::Kind::Config, error.what()};
+  } catch (const ParseError& error) {
+    return {Failure::Kind::Config, error.what()};
   } catch (const CheckpointError& error) {
     return {Failure::Kind::Checkpoint, error.what()};
   } catch (const TransportError& error) {

@@ -264,12 +264,17 @@ void MeshRun::close_all() {
 }
 
 void MeshRun::fail(std::exception_ptr exception) noexcept {
-  const Failure failure = describe(exception);
-  if (!close(failure, std::move(exception))) return;
-  net::WireWriter out;
-  out.put(Note::Fail);
-  put_failure(out, failure);
-  tell_all(out.take());
+  try {
+    const Failure failure = describe(exception);
+    if (!close(failure, std::move(exception))) return;
+    net::WireWriter out;
+    out.put(Note::Fail);
+    put_failure(out, failure);
+    tell_all(out.take());
+  } catch (...) {
+    // No memory for the message: closing needs none, and finish() tells the others.
+    close_all();
+  }
 }
 
 std::string MeshRun::name_of(int rank) const {
