@@ -121,9 +121,12 @@ run_core_clang() {
   with_tests core-clang
 }
 
-# Nothing is suppressed. A suppression would stand here, with its reason and a date.
+# What is suppressed has its reason and a date in tests/support/tsan.supp.
 run_asan() { with_tests asan; }
-run_tsan() { with_tests tsan --label-regex 'unit'; }
+run_tsan() {
+  TSAN_OPTIONS="suppressions=$REPO_ROOT/tests/support/tsan.supp" \
+    with_tests tsan --label-regex 'unit'
+}
 
 run_fuzz() {
   have clang++ || return

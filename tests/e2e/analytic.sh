@@ -33,7 +33,7 @@ refused '--concurrency' profile --model lenet5 --analytic --device v100 --concur
 refused "penstock: --device: unknown device 'v1000', expected one of v100" profile --model lenet5 \
   --analytic --device v1000
 refused 'no-such.toml' profile --model lenet5 --analytic --device no-such.toml
-refused 'batch size' profile --model lenet5 --analytic --device v100 --batch-size 0
+refused '--batch-size' profile --model lenet5 --analytic --device v100 --batch-size 0
 refused '2^60' profile --model vgg16 --analytic --device v100 --batch-size 1000000000000
 printf 'name = "mine"\nflops = "2TB/s"\nbandwidth = "100GB/s"\n' >bad.toml
 refused 'bad.toml:2:' profile --model lenet5 --analytic --device bad.toml

@@ -53,7 +53,7 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
 void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
   {
     MutexLock lock(mutex_);
-    if (!exception_) {
+    if (!failure_) {
       rank_ = rank;
       failure_ = describe(exception);
       exception_ = std::move(exception);
@@ -67,10 +67,17 @@ void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
 }
 
 void LocalRun::raise_failure(int rank) {
-  MutexLock lock(mutex_);
-  if (!exception_) return;
-  if (rank == rank_) std::rethrow_exception(exception_);
-  raise(failure_);
+  std::exception_ptr own;
+  Failure failure;
+  {
+    MutexLock lock(mutex_);
+    if (!failure_) return;
+    failure = *failure_;
+    // Taken out, so that its rank ends it, too.
+    if (rank == rank_) own = std::move(exception_);
+  }
+  if (own) std::rethrow_exception(std::move(own));
+  raise(failure);
 }
 
 WaitResult LocalFabric::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,

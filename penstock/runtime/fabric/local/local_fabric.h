@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ class LocalRun {
   Mutex mutex_;
   std::exception_ptr exception_ GUARDED_BY(mutex_);
   int rank_ GUARDED_BY(mutex_) = 0;  ///< where it happened
-  Failure failure_ GUARDED_BY(mutex_);
+  std::optional<Failure> failure_ GUARDED_BY(mutex_);
 };
 
 /// One rank's end of it.
