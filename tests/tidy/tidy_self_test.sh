@@ -2,6 +2,8 @@
 # The checks of tidy.sh must object to each offence, and to nothing else: a small tree with one
 # offence at a time.
 set -euo pipefail
+# printf of \u in any environment
+export LC_ALL=C.UTF-8
 
 tidy="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/tidy.sh"
 table="$(dirname "$tidy")/include_table.txt"
