@@ -59,10 +59,10 @@ HelloBytes encode(const Hello& hello) {
 }
 
 std::string decode(const HelloBytes& bytes, const Hello& expected, Hello& hello) {
-  Layout layout;
+  Layout layout = {};
   std::memcpy(&layout, bytes.data(), sizeof layout);
   const HelloBytes own_bytes = encode(expected);
-  Layout own;
+  Layout own = {};
   std::memcpy(&own, own_bytes.data(), sizeof own);
   if (std::string_view(layout.magic, sizeof layout.magic) != kMagic) return "no rank of Penstock";
   unsigned different = 0;

@@ -42,6 +42,8 @@ class TcpMesh : public Mesh {
  public:
   explicit TcpMesh(const MeshOptions& options);
   ~TcpMesh() override;
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
 
   int rank() const override { return options_.rank; }
   int ranks() const override { return options_.ranks; }

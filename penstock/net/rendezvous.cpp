@@ -103,7 +103,7 @@ class Gatekeeper {
       if (!error) {
         const auto visitor = std::make_shared<Visitor>(
             std::move(socket), own_,
-            [this](const auto& who, std::string problem) { on_visitor(who, std::move(problem)); });
+            [this](const auto& who, const std::string& problem) { on_visitor(who, problem); });
         std::erase_if(pending_, [](const auto& other) { return other.expired(); });
         pending_.push_back(visitor);
         visitor->start();
@@ -151,6 +151,7 @@ void run_to_end(asio::io_context& io) {
 
 std::vector<tcp::socket> closed_sockets(asio::io_context& io, int ranks) {
   std::vector<tcp::socket> sockets;
+  sockets.reserve(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) sockets.emplace_back(io);
   return sockets;
 }

@@ -50,7 +50,7 @@ std::optional<std::pair<std::string, std::string>> split_at(const std::string& t
 
 /// CLI11's message in our words, as far as it is one that our options lead to.
 std::string plain_message(const CLI::ParseError& error) {
-  const std::string what = error.what();
+  std::string what = error.what();
   const std::string& kind = error.get_name();
   if (const auto parts = split_at(what, " = "); kind == "ConversionError" && parts) {
     const auto option = split_at(parts->first, ": ");
