@@ -15,7 +15,7 @@
 // cut off) is lost then: every rank sends signs of life.
 //
 // Threads: one per mesh, which reads, writes, and calls the handlers. Bytes on the wire: those of
-// the parts, and at most 48 per piece and 8 per part.
+// the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes).
 #pragma once
 
 #include <chrono>

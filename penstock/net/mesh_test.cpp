@@ -13,6 +13,7 @@
 #include <numeric>
 #include <thread>
 
+#include "penstock/launch/free_port.h"
 #include "penstock/util/error.h"
 #include "penstock/util/log.h"
 #include "penstock/util/mutex.h"
@@ -24,17 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  socklen_t length = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
-}
+uint16_t free_port() { return static_cast<uint16_t>(launch::free_port("127.0.0.1")); }
 
 CondVar::Deadline soon(milliseconds timeout = std::chrono::seconds(20)) {
   return std::chrono::steady_clock::now() + timeout;

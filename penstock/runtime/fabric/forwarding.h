@@ -14,7 +14,7 @@ namespace penstock::runtime {
 
 class ForwardingFabric : public Fabric {
  public:
-  explicit ForwardingFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+  explicit ForwardingFabric(std::shared_ptr<Fabric> inner) : inner_(std::move(inner)) {}
 
   int64_t origin_ns() const override { return inner_->origin_ns(); }
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
@@ -46,7 +46,7 @@ class ForwardingFabric : public Fabric {
   Fabric& inner() { return *inner_; }
 
  private:
-  std::unique_ptr<Fabric> inner_;
+  std::shared_ptr<Fabric> inner_;
 };
 
 class ForwardingWorld : public World {

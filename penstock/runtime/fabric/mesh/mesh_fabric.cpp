@@ -51,7 +51,6 @@ int64_t now_ns() {
 /// What rank 0 tells all ranks at the end.
 struct MeshRun::Outcome {
   std::optional<Failure> failure;
-  int from = 0;  ///< the rank of the failure
   std::vector<MiniBatchStats> mini_batches;
 };
 
@@ -176,7 +175,7 @@ WaitResult MeshRun::combine(NormShare share, NormTotals& totals, Wait& wait) {
 
 // ---- the stop
 
-bool MeshRun::begin(MiniBatchId mini_batch) {
+bool MeshRun::begin(WorkerId, MiniBatchId mini_batch) {
   while (true) {
     switch (gate_.enter(mini_batch)) {
       case MeshGate::Entry::Enters:

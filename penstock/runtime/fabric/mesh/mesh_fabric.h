@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/failure.h"
+#include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/local/local_fabric.h"
 #include "penstock/runtime/fabric/mesh/mesh_channels.h"
 #include "penstock/runtime/fabric/mesh/mesh_gate.h"
@@ -18,7 +19,7 @@
 namespace penstock::runtime {
 
 /// What the workers of this rank and the mesh's thread share. Thread-safe.
-class MeshRun : public NoteReceiver {
+class MeshRun : public Fabric, public NoteReceiver {
  public:
   MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const RunSetup& setup);
   ~MeshRun() override;
@@ -29,17 +30,19 @@ class MeshRun : public NoteReceiver {
   void on_note(int peer, const std::string& note) override;
   void on_lost(int peer, const std::string& why) override;
 
-  int64_t origin_ns() const { return origin_ns_; }
-  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait);
-  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait);
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums, Wait& wait);
-  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait);
-  bool begin(MiniBatchId mini_batch);
-  void report(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
-  void fail(std::exception_ptr exception) noexcept;
-  StatusBoard& board() { return board_; }
-  std::string who_waits();
-  RunOutcome finish(Wait& wait);
+  int64_t origin_ns() const override { return origin_ns_; }
+  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override;
+  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override;
+  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
+                 Wait& wait) override;
+  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
+  bool begin(WorkerId worker, MiniBatchId mini_batch) override;
+  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
+              const MiniBatchStats& part) override;
+  void fail(std::exception_ptr exception) noexcept override;
+  StatusBoard& board() override { return board_; }
+  std::string who_waits() override;
+  RunOutcome finish(Wait& wait) override;
 
  private:
   struct Outcome;
@@ -49,8 +52,6 @@ class MeshRun : public NoteReceiver {
   void ask_for_stop();
   void freeze_all();
   void on_frozen(int64_t started);
-  void set_limit(int64_t limit);
-  void add_loss(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
   /// Keeps the first failure and closes everything. False: there was one already.
   bool close(Failure failure, std::exception_ptr exception);
   void close_all();
@@ -92,40 +93,16 @@ class MeshRun : public NoteReceiver {
   std::unique_ptr<Outcome> outcome_ GUARDED_BY(mutex_);
 };
 
-class MeshFabric : public Fabric {
+/// A rank's hold on its run, which ends with it.
+class MeshFabric : public ForwardingFabric {
  public:
   MeshFabric(std::shared_ptr<MeshHub> hub, uint32_t run, std::shared_ptr<MeshRun> state)
-      : hub_(std::move(hub)), number_(run), run_(std::move(state)) {}
-  ~MeshFabric() override { hub_->end_run(number_); }
-
-  int64_t origin_ns() const override { return run_->origin_ns(); }
-  WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override {
-    return run_->send(message, std::move(tensors), wait);
-  }
-  WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
-    return run_->receive(message, tensors, wait);
-  }
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                 Wait& wait) override {
-    return run_->sum(stage, replica, std::move(partials), sums, wait);
-  }
-  WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
-    return run_->combine(std::move(share), totals, wait);
-  }
-  bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->begin(mini_batch); }
-  void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
-              const MiniBatchStats& part) override {
-    run_->report(mini_batch, micro_batch, part);
-  }
-  void fail(std::exception_ptr failure) noexcept override { run_->fail(std::move(failure)); }
-  StatusBoard& board() override { return run_->board(); }
-  std::string who_waits() override { return run_->who_waits(); }
-  RunOutcome finish(Wait& wait) override { return run_->finish(wait); }
+      : ForwardingFabric(std::move(state)), hub_(std::move(hub)), run_(run) {}
+  ~MeshFabric() override { hub_->end_run(run_); }
 
  private:
   std::shared_ptr<MeshHub> hub_;
-  uint32_t number_;
-  std::shared_ptr<MeshRun> run_;
+  uint32_t run_;
 };
 
 }  // namespace penstock::runtime

@@ -28,7 +28,7 @@ void send_share(net::Mesh& mesh, net::Tag tag, const NormShare& share) {
   for (const NormShare::Tied& tied : share.tied) {
     head.put<uint64_t>(tied.group);
     head.put<uint64_t>(tied.copy);
-    put_layout(head, tied.gradient);
+    put_layout(head, layout_of(tied.gradient));
     tensors.push_back(tied.gradient);
   }
   head.put<uint64_t>(share.wanted.size());
@@ -132,7 +132,7 @@ WaitResult MeshNorm::serve_all(uint64_t round, NormShare share, NormTotals& tota
     head.put<uint64_t>(once.size());
     for (const size_t group : once) {
       head.put<uint64_t>(group);
-      put_layout(head, sums.at(group));
+      put_layout(head, layout_of(sums.at(group)));
       tensors.push_back(sums[group]);
     }
     send_raw(mesh_, r, tag(/*answer=*/true, r, round), head.take(), std::move(tensors));

@@ -63,8 +63,7 @@ MeshSum::Contribution MeshSum::contribution_of(const Partials& partials, int own
     for (size_t i = 0; i < count_; ++i) {
       const at::Tensor& gradient = group.sums[i];
       contribution.slices.push_back(gradient.defined() ? slice(gradient, owner) : at::Tensor());
-      if (gradient.defined())
-        contribution.layouts[i] = {true, gradient.scalar_type(), gradient.sizes().vec()};
+      if (gradient.defined()) contribution.layouts[i] = layout_of(gradient);
     }
   }
   return contribution;
@@ -81,12 +80,7 @@ void MeshSum::send_parts(int replica, const Partials& partials) {
     }
     net::WireWriter head;
     head.list(contribution.groups);
-    for (const RawLayout& layout : contribution.layouts) {
-      head.put<bool>(layout.defined);
-      if (!layout.defined) continue;
-      head.put(layout.type);
-      head.list(layout.sizes);
-    }
+    for (const RawLayout& layout : contribution.layouts) put_layout(head, layout);
     send_raw(mesh_, rank_of_replica_[static_cast<size_t>(to)], tag(Parts, replica, to, round),
              head.take(), std::move(contribution.slices));
   }

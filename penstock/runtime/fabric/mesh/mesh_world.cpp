@@ -1,11 +1,8 @@
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 
-#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-
-#include <cstring>
 
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/mesh_fabric.h"
@@ -17,32 +14,6 @@
 namespace penstock::runtime {
 
 namespace {
-
-/// Small tensors as a text.
-void put_tensors(net::WireWriter& out, const model::Tensors& tensors) {
-  out.put<uint64_t>(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor whole = tensor.defined() ? tensor.contiguous() : tensor;
-    put_layout(out, whole);
-    if (whole.defined()) out.text({static_cast<const char*>(whole.data_ptr()), whole.nbytes()});
-  }
-}
-
-model::Tensors get_tensors(net::WireReader& in) {
-  model::Tensors tensors;
-  const auto count = in.get<uint64_t>();
-  for (uint64_t i = 0; i < count; ++i) {
-    const RawLayout layout = get_layout(in);
-    at::Tensor& tensor = tensors.emplace_back();
-    if (!layout.defined) continue;
-    tensor = at::empty(layout.sizes, at::TensorOptions(layout.type));
-    const std::string_view bytes = in.text();
-    if (bytes.size() != tensor.nbytes())
-      throw TransportError("a message between ranks has a tensor of another size");
-    if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  }
-  return tensors;
-}
 
 class MeshWorld : public World {
  public:

@@ -10,11 +10,16 @@
 
 namespace penstock::runtime {
 
-void put_layout(net::WireWriter& out, const at::Tensor& tensor) {
-  out.put<bool>(tensor.defined());
-  if (!tensor.defined()) return;
-  out.put(tensor.scalar_type());
-  out.list(tensor.sizes().vec());
+RawLayout layout_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {true, tensor.scalar_type(), tensor.sizes().vec()};
+}
+
+void put_layout(net::WireWriter& out, const RawLayout& layout) {
+  out.put(layout.defined);
+  if (!layout.defined) return;
+  out.put(layout.type);
+  out.list(layout.sizes);
 }
 
 RawLayout get_layout(net::WireReader& in) {
@@ -23,6 +28,31 @@ RawLayout get_layout(net::WireReader& in) {
   layout.type = in.get<at::ScalarType>();
   layout.sizes = in.list<int64_t>();
   return layout;
+}
+
+void put_tensors(net::WireWriter& out, const model::Tensors& tensors) {
+  out.put<uint64_t>(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor whole = tensor.defined() ? tensor.contiguous() : tensor;
+    put_layout(out, layout_of(whole));
+    if (whole.defined()) out.text({static_cast<const char*>(whole.data_ptr()), whole.nbytes()});
+  }
+}
+
+model::Tensors get_tensors(net::WireReader& in) {
+  model::Tensors tensors;
+  const auto count = in.get<uint64_t>();
+  for (uint64_t i = 0; i < count; ++i) {
+    const RawLayout layout = get_layout(in);
+    at::Tensor& tensor = tensors.emplace_back();
+    if (!layout.defined) continue;
+    tensor = at::empty(layout.sizes, at::TensorOptions(layout.type));
+    const std::string_view bytes = in.text();
+    if (bytes.size() != tensor.nbytes())
+      throw TransportError("a message between ranks has a tensor of another size");
+    if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  }
+  return tensors;
 }
 
 std::string_view RawMessage::head() const {

@@ -14,14 +14,19 @@
 
 namespace penstock::runtime {
 
-/// Type and shape of a tensor, which may be undefined, in a text that travels.
-void put_layout(net::WireWriter& out, const at::Tensor& tensor);
+/// Type and shape of a tensor, which may be undefined.
 struct RawLayout {
   bool defined = false;
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> sizes = {};
 };
+RawLayout layout_of(const at::Tensor& tensor);
+void put_layout(net::WireWriter& out, const RawLayout& layout);
 RawLayout get_layout(net::WireReader& in);
+
+/// Small tensors as part of a text.
+void put_tensors(net::WireWriter& out, const model::Tensors& tensors);
+model::Tensors get_tensors(net::WireReader& in);
 
 /// A receive that has been posted.
 struct RawMessage {

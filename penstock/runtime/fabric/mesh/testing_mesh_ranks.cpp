@@ -1,31 +1,16 @@
 #include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <thread>
 
-namespace penstock::runtime::testing {
+#include "penstock/launch/free_port.h"
 
-uint16_t free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  socklen_t length = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
-}
+namespace penstock::runtime::testing {
 
 std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank_of_worker,
                                                     net::MeshOptions options) {
   options.ranks = 1 + *std::max_element(rank_of_worker.begin(), rank_of_worker.end());
-  options.port = free_port();
+  options.port = static_cast<uint16_t>(launch::free_port("127.0.0.1"));
   std::vector<std::unique_ptr<World>> worlds(static_cast<size_t>(options.ranks));
   std::vector<std::jthread> ranks;
   for (int r = 0; r < options.ranks; ++r) {

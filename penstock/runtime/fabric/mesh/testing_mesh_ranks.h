@@ -8,9 +8,6 @@
 
 namespace penstock::runtime::testing {
 
-/// A port of the loopback that nobody listens on.
-uint16_t free_port();
-
 /// The worlds of all ranks, by rank, joined over the loopback.
 std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank_of_worker,
                                                     net::MeshOptions options = {});
