@@ -2,9 +2,11 @@
 # checks below. Only the shell, grep, sed and awk are needed.
 set -u
 PENSTOCK=$1
+[ -x "$PENSTOCK" ] || { echo "FAILED: there is no program at '$PENSTOCK'" >&2; exit 1; }
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/penstock-e2e.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+# A subshell that is signalled right after its start still runs this shell's trap.
+trap '[ "$BASHPID" != $$ ] || rm -rf "$work"' EXIT
 cd "$work" || exit 1
 ulimit -v 16000000 2>/dev/null  # kB; a run away must not take the machine with it
 failures=0
@@ -30,6 +32,19 @@ run() {
   code=$?
   [ "$code" -eq "$expected" ] ||
     fail "penstock $*: exit code $code, expected $expected: $(tail -n 3 err)"
+}
+
+# wait_within SECONDS PID: sets `code` to the exit code of a child, which is killed if it takes
+# longer.
+wait_within() {
+  local i
+  for ((i = 0; i < $1 * 100; i++)); do
+    kill -0 "$2" 2>/dev/null || break
+    sleep 0.01
+  done
+  kill -9 "$2" 2>/dev/null
+  wait "$2"
+  code=$?
 }
 
 # refused WORDS ARGUMENTS...: the tool must exit with 2, with these words in the message and nothing

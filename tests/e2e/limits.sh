@@ -88,11 +88,7 @@ sleep 3
 kill -TERM $pid
 sleep 0.2
 kill -INT $pid 2>/dev/null
-(sleep 10 && kill -9 $pid) 2>/dev/null &
-watch=$!
-wait $pid
-code=$?
-kill $watch 2>/dev/null
+wait_within 10 $pid
 case $code in
   130 | 143) ;;
   *) fail "two signals: exit code $code: $(tail -n 3 err)" ;;

@@ -156,11 +156,7 @@ for signal in INT TERM; do
     done
     sleep $delay
     kill -$signal $pid
-    (sleep 30 && kill -9 $pid) 2>/dev/null &
-    watch=$!
-    wait $pid
-    code=$?
-    kill $watch 2>/dev/null
+    wait_within 30 $pid
     case $code in
       0 | 130 | 143) ;;
       *) fail "SIG$signal after $delay s: exit code $code: $(tail -n 2 err)" ;;
