@@ -14,10 +14,30 @@ bool Transfer::is_done() const {
   return result_ == Result::Done;
 }
 
+void Transfer::on_end(std::function<void(Result)> then) {
+  Result result = Result::TimedOut;
+  {
+    MutexLock lock(mutex_);
+    result = result_;
+    if (result == Result::TimedOut) {
+      then_ = std::move(then);
+      return;
+    }
+  }
+  then(result);
+}
+
 void Transfer::end(Result result) {
-  MutexLock lock(mutex_);
-  if (result_ == Result::TimedOut) result_ = result;
-  changed_.notify_all();
+  std::function<void(Result)> then;
+  {
+    MutexLock lock(mutex_);
+    if (result_ != Result::TimedOut) return;
+    result_ = result;
+    then = std::move(then_);
+    then_ = nullptr;
+    changed_.notify_all();
+  }
+  if (then) then(result);
 }
 
 }  // namespace penstock::net

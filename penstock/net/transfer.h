@@ -39,6 +39,9 @@ class Transfer {
   /// Blocks until the transfer has ended or the deadline is there.
   Result wait(CondVar::Deadline deadline);
   bool is_done() const;
+  /// Calls `then` when the transfer has ended, Done or Closed: on the thread of the mesh, or at
+  /// once when it has ended already. It must neither block nor throw. At most one per transfer.
+  void on_end(std::function<void(Result)> then);
 
   /// For the mesh.
   void end(Result result);
@@ -47,6 +50,7 @@ class Transfer {
   mutable Mutex mutex_;
   CondVar changed_;
   Result result_ GUARDED_BY(mutex_) = Result::TimedOut;
+  std::function<void(Result)> then_ GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock::net

@@ -188,9 +188,15 @@ std::vector<TensorLayout> Pipeline::layout_of(const Message& message, int64_t sa
 
 RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
                             const RunOptions& options) const {
-  RunSetup setup{.schedule = schedule, .weights_of_stage = {}};
-  for (const auto& module : stages_->modules)
-    setup.weights_of_stage.push_back(module->weight_offsets().back());
+  RunSetup setup{.schedule = schedule, .weights = {}};
+  for (const auto& module : stages_->modules) {
+    StageWeights& weights = setup.weights.emplace_back();
+    for (const LayerId layer : module->layers()) {
+      for (const model::ParameterSpec& weight : model_->layer(layer).parameters())
+        weights.shapes.push_back(weight.shape);
+    }
+    weights.layer_ends.assign(module->weight_offsets().begin() + 1, module->weight_offsets().end());
+  }
   setup.ties = stages_->ties.groups;
   setup.num_model_weights = stages_->modules.front()->num_model_weights();
   setup.layout = [this, &source](const Message& message) {

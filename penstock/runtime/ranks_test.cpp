@@ -161,7 +161,8 @@ TEST(MeshSumTest, SendsTheBytesOfARing) {
           Strategy::DataParallel,
           {.replicas = {kReplicas}, .micro_batches = kReplicas, .accumulate = kReplicas}),
       {});
-  RunSetup setup{.schedule = schedule, .weights_of_stage = {2}};
+  RunSetup setup{.schedule = schedule,
+                 .weights = {{.shapes = {{kNumbers}, {kNumbers}}, .layer_ends = {1, 2}}}};
   setup.mini_batch_samples = [](MiniBatchId) { return kReplicas; };
   {
     std::vector<std::jthread> ranks;
@@ -171,10 +172,9 @@ TEST(MeshSumTest, SendsTheBytesOfARing) {
         const auto fabric = world->open(setup, wait);
         const int replica = world->site().rank;
         model::Tensors sums;
-        ASSERT_EQ(
-            fabric->sum(StageId{0}, replica,
-                        {{replica, {at::ones({kNumbers}), at::ones({kNumbers})}}}, sums, wait),
-            WaitResult::Ready);
+        ASSERT_EQ(sum_all(*fabric, StageId{0}, replica,
+                          {{replica, {at::ones({kNumbers}), at::ones({kNumbers})}}}, sums, wait),
+                  WaitResult::Ready);
         fabric->finish(wait);
       });
     }

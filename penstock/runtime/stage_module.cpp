@@ -255,7 +255,8 @@ Tensors StageModule::outputs_of(TensorSpan values) const {
 }
 
 Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                             const model::ForwardContext& context) const {
+                             const model::ForwardContext& context,
+                             const BeforeLayer& before_layer) const {
   PENSTOCK_CHECK(inputs.size() == inputs_.size(), inputs.size(), inputs_.size());
   PENSTOCK_CHECK(weights.size() == weight_offsets_.back(), weights.size(), weight_offsets_.back());
   Tensors values(num_slots_);
@@ -266,6 +267,7 @@ Tensors StageModule::forward(TensorSpan weights, MutableTensorSpan buffers, Tens
     arguments.clear();
     for (const size_t k : place.arguments) arguments.push_back(values[place.sources[k]]);
     for (const size_t slot : place.frees) values[slot].reset();
+    if (before_layer) before_layer(i);
     Tensors results = forward_layer(i, weights, buffers, arguments, context);
     std::move(results.begin(), results.end(),
               values.begin() + static_cast<std::ptrdiff_t>(place.first_output));

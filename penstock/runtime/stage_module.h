@@ -5,6 +5,7 @@
 //       {.training = true, .seed = derive_seed(seed, micro_batch)});
 #pragma once
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -15,6 +16,10 @@ namespace penstock::runtime {
 using model::MutableTensorSpan;
 using model::Tensors;
 using model::TensorSpan;
+
+/// Called before each layer's forward pass, with its position in layers(): the layer's weights may
+/// still change here.
+using BeforeLayer = std::function<void(size_t layer)>;
 
 /// Where one layer's part of a value's gradient goes. A value made in the stage: `slot` is its
 /// place in the stage's table of values, `position` the part's position in the sum. A value made
@@ -102,7 +107,7 @@ class StageModule {
   /// `context.seed` is that of the micro-batch; each layer gets a seed derived from it and the
   /// layer's name. Throws RuntimeError naming the layer when an operator fails.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                  const model::ForwardContext& context) const;
+                  const model::ForwardContext& context, const BeforeLayer& before_layer = {}) const;
 
  private:
   void find_boundary(const std::vector<StageId>& stage_of_layer);

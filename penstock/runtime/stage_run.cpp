@@ -29,13 +29,39 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
 
 }  // namespace
 
-StageRun::StageRun(Replica& replica, const RunContext& run)
+StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
     : replica_(replica),
       run_(run),
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
       num_sources_(replica.module->source_stages().size()),
       num_targets_(replica.module->target_stages().size()),
-      gradients_(replica.module->weight_offsets().back(), grouping_of(replica, run)) {}
+      block_(std::move(block)) {
+  const size_t count = replica.module->weight_offsets().back();
+  const Grouping grouping = grouping_of(replica, run);
+  if (grouping.replicas > 1 && run.training) bucket_ends_ = run.fabric.bucket_ends(stage());
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    gradients_.emplace_back(bucket_ends_[bucket] - first_weight(bucket), grouping);
+    bucket_of_.resize(bucket_ends_[bucket], bucket);
+  }
+  if (!is_replicated()) gradients_.emplace_back(count, grouping);
+  started_.resize(bucket_ends_.size(), false);
+  next_bucket_ = bucket_ends_.size();
+}
+
+bool StageRun::sums_late() const {
+  const schedule::ScheduleShape& shape = run_.schedule.shape;
+  return run_.fabric.adds_in_background(replica_.module->stage()) && !shape.global_norm &&
+         shape.policy != schedule::WeightPolicy::Latest && replica_.ties->inside.empty();
+}
+
+int64_t StageRun::num_micro_batches(MiniBatchId mini_batch) const {
+  const schedule::ScheduleShape& shape = run_.schedule.shape;
+  const int64_t replicas = run_.table.replicas(stage());
+  const int64_t begin = mini_batch.value * shape.accumulate;
+  const int64_t end = std::min(begin + shape.accumulate, shape.micro_batches);
+  const auto below = [&](int64_t b) { return (b + replicas - 1 - replica_.replica) / replicas; };
+  return below(end) - below(begin);
+}
 
 StageRun::InFlight& StageRun::in_flight(MicroBatchId micro_batch) {
   const auto [entry, inserted] = in_flight_.try_emplace(micro_batch, module());
@@ -102,12 +128,13 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) const {
 }
 
 model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
-                                        model::MutableTensorSpan buffers) {
+                                        model::MutableTensorSpan buffers,
+                                        const BeforeLayer& before_layer) {
   record.tape.emplace(module(), run_.splits_backward[stage().index()]);
   const model::ForwardContext context{.training = true,
                                       .seed = run_.source.seed(action.micro_batch)};
-  record.outputs =
-      record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs, context);
+  record.outputs = record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
+                                        context, before_layer);
   record.inputs.clear();
   if (!makes_output()) return {};
   return record.tape->loss(record.outputs, run_.source.targets(action.micro_batch),
@@ -134,14 +161,19 @@ void StageRun::forward(const Action& action) {
     if (recomputes_) record.buffers = replica_.buffers;
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
   }
+  const BeforeLayer step_layer = [this](size_t layer) {
+    step_below(module().weight_offsets()[layer + 1]);
+  };
+  const bool steps =
+      next_bucket_ < bucket_ends_.size() && action.version == replica_.weights.latest();
   if (run_.training && !recomputes_) {
-    loss = record_tape(action, record, replica_.buffers);
+    loss = record_tape(action, record, replica_.buffers, steps ? step_layer : BeforeLayer());
   } else {
     const at::NoGradGuard no_grad;
     const model::ForwardContext context{.training = run_.training,
                                         .seed = run_.source.seed(action.micro_batch)};
     record.outputs = module().forward(replica_.weights.at(action.version), replica_.buffers,
-                                      record.inputs, context);
+                                      record.inputs, context, steps ? step_layer : BeforeLayer());
     if (makes_output()) loss = loss_without_tape(action, record);
   }
   if (makes_output())
@@ -165,7 +197,7 @@ void StageRun::recompute(const Action& action) {
   model::Tensors buffers = std::move(record.buffers);
   for (at::Tensor& buffer : buffers) buffer = buffer.clone();
   record.buffers.clear();
-  record_tape(action, record, buffers);
+  record_tape(action, record, buffers, {});
   record.outputs.clear();
 }
 
@@ -173,7 +205,9 @@ void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run B of micro-batch", action.micro_batch);
-  gradients_.add(action.micro_batch, record.tape->backward(record.gradients));
+  collect(action, [&](const StageTape::Made& made) {
+    return record.tape->backward(record.gradients, made);
+  });
   record.tape.reset();
   record.done = true;
   drop_if_done(action.micro_batch);
@@ -190,25 +224,101 @@ void StageRun::backward_weights(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.tape.has_value(), "stage", stage(), "cannot run W of micro-batch",
                  action.micro_batch);
-  gradients_.add(action.micro_batch, record.tape->backward_weights());
+  collect(action, [&](const StageTape::Made& made) { return record.tape->backward_weights(made); });
   record.tape.reset();
   record.done = true;
   drop_if_done(action.micro_batch);
 }
 
-WaitResult StageRun::sync(const Action& action, Wait& wait) {
-  model::Tensors sums;
-  const WaitResult result = run_.fabric.sum(
-      stage(), replica_.replica, gradients_.take_exclusive(action.mini_batch), sums, wait);
-  if (result != WaitResult::Ready) return result;
-  ready_ = std::move(sums);
+void StageRun::add_bucket(MicroBatchId micro_batch, size_t bucket, Tensors& gradients) {
+  const auto first = gradients.begin() + static_cast<std::ptrdiff_t>(first_weight(bucket));
+  const auto end = gradients.begin() + static_cast<std::ptrdiff_t>(bucket_ends_[bucket]);
+  gradients_[bucket].add(micro_batch,
+                         Tensors(std::make_move_iterator(first), std::make_move_iterator(end)));
+}
+
+template <class Run>
+void StageRun::collect(const Action& action, Run&& backward) {
+  if (!is_replicated()) {
+    gradients_.front().add(action.micro_batch, backward(StageTape::Made()));
+    return;
+  }
+  const bool is_last = ++passes_[action.mini_batch] == num_micro_batches(action.mini_batch);
+  if (is_last) passes_.erase(action.mini_batch);
+  const bool leaves = is_last && run_.fabric.adds_in_background(stage());
+  if (!leaves) {
+    Tensors gradients = backward(StageTape::Made());
+    for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket)
+      add_bucket(action.micro_batch, bucket, gradients);
+    return;
+  }
+  complete();
+  std::vector<size_t> missing;
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket)
+    missing.push_back(bucket_ends_[bucket] - first_weight(bucket));
+  const auto leave = [&](size_t bucket, Tensors& gradients) {
+    add_bucket(action.micro_batch, bucket, gradients);
+    start_sum(action.mini_batch, bucket);
+  };
+  Tensors rest = backward([&](const std::vector<size_t>& places, Tensors& gradients) {
+    for (const size_t place : places) {
+      const size_t bucket = bucket_of_[place];
+      if (--missing[bucket] == 0) leave(bucket, gradients);
+    }
+  });
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    if (!started_[bucket]) leave(bucket, rest);
+  }
+}
+
+void StageRun::start_sum(MiniBatchId mini_batch, size_t bucket) {
+  started_[bucket] = true;
+  run_.fabric.start_sum(stage(), replica_.replica, bucket,
+                        gradients_[bucket].take_exclusive(mini_batch));
+}
+
+Tensors StageRun::finish_sum(size_t bucket) {
+  Tensors sums;
+  block_([&](Wait& wait) {
+    return run_.fabric.finish_sum(stage(), replica_.replica, bucket, sums, wait);
+  });
+  return sums;
+}
+
+void StageRun::sync(const Action& action) {
+  complete();
+  // A replica without a micro-batch of the mini-batch gives nothing, but gets the sums.
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    if (!started_[bucket]) start_sum(action.mini_batch, bucket);
+  }
+  started_.assign(bucket_ends_.size(), false);
+  if (sums_late()) {
+    sums_are_due_ = true;
+    return;
+  }
+  ready_.emplace();
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    Tensors sums = finish_sum(bucket);
+    std::move(sums.begin(), sums.end(), std::back_inserter(*ready_));
+  }
   add_inner_ties();
-  return result;
+}
+
+void StageRun::step_below(size_t end) {
+  while (next_bucket_ < bucket_ends_.size() && first_weight(next_bucket_) < end) {
+    const size_t bucket = next_bucket_;
+    replica_.weights.step_weights(first_weight(bucket), finish_sum(bucket));
+    ++next_bucket_;
+  }
+}
+
+void StageRun::complete() {
+  if (is_replicated()) step_below(bucket_ends_.back() + 1);
 }
 
 void StageRun::make_ready(MiniBatchId mini_batch) {
   if (ready_) return;
-  ready_ = sum_of(gradients_.take(mini_batch), module().weight_offsets().back());
+  ready_ = sum_of(gradients_.front().take(mini_batch), module().weight_offsets().back());
   add_inner_ties();
 }
 
@@ -261,11 +371,18 @@ void StageRun::scale_gradients(double factor) {
 }
 
 void StageRun::step(const Action& action) {
-  make_ready(action.mini_batch);
   const int64_t number = run_.steps_before + action.version.value;
-  replica_.weights.step(*ready_,
-                        {.learning_rate = run_.options.learning_rate(number), .step = number + 1});
-  ready_.reset();
+  const model::StepContext context{.learning_rate = run_.options.learning_rate(number),
+                                   .step = number + 1};
+  if (sums_are_due_) {
+    sums_are_due_ = false;
+    replica_.weights.begin_step(context);
+    next_bucket_ = 0;
+  } else {
+    make_ready(action.mini_batch);
+    replica_.weights.step(*ready_, context);
+    ready_.reset();
+  }
   peak_versions_ = std::max(peak_versions_, replica_.weights.num_versions());
 }
 

@@ -3,6 +3,8 @@
 // runtime. It implements the pseudo-code of schedule/action.h; read both together.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -27,10 +29,19 @@ struct Replica {
   model::Tensors buffers;
 };
 
-/// Not thread-safe: its worker owns it. Blocks only in sync().
+/// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
+using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call)>;
+
+/// Not thread-safe: its worker owns it.
+///
+/// Where the fabric adds gradients in the background, they leave bucket by bucket during the last
+/// backward pass of a mini-batch, and SYNC and STEP only note that they are due: the next forward
+/// pass takes each bucket's sum and steps its weights when it comes to its first layer. Without a
+/// norm, and without weights that the stage uses twice: those need all gradients at once.
 class StageRun {
  public:
-  StageRun(Replica& replica, const RunContext& run);
+  /// `block`: what waits for sums.
+  StageRun(Replica& replica, const RunContext& run, Blocking block);
 
   StageId stage() const { return replica_.module->stage(); }
   const StageModule& module() const { return *replica_.module; }
@@ -50,8 +61,10 @@ class StageRun {
   void backward(const schedule::Action& action);
   void backward_inputs(const schedule::Action& action);
   void backward_weights(const schedule::Action& action);
-  WaitResult sync(const schedule::Action& action, Wait& wait);
+  void sync(const schedule::Action& action);
   void step(const schedule::Action& action);
+  /// Takes the step that is due; after the last action.
+  void complete();
   void free_weights(const schedule::Action& action) { replica_.weights.release(action.version); }
 
   // The stage's part of NORM.
@@ -85,12 +98,26 @@ class StageRun {
   void load_batch(MicroBatchId micro_batch, InFlight& record) const;
   /// The stage's outputs (and loss) of a micro-batch on a tape.
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
-                                model::MutableTensorSpan buffers);
+                                model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
   model::LossResult loss_without_tape(const schedule::Action& action, const InFlight& record) const;
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
   /// ready_.
   void make_ready(MiniBatchId mini_batch);
+  bool is_replicated() const { return bucket_ends_.size() > 0; }
+  size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : bucket_ends_[bucket - 1]; }
+  /// Whether the sums are only taken when a forward pass needs them.
+  bool sums_late() const;
+  /// Adds what a backward pass makes to the buffers; buckets leave when they are complete, if it is
+  /// the mini-batch's last pass on this replica and the fabric adds in the background.
+  template <class Run>
+  void collect(const schedule::Action& action, Run&& backward);
+  void add_bucket(MicroBatchId micro_batch, size_t bucket, Tensors& gradients);
+  void start_sum(MiniBatchId mini_batch, size_t bucket);
+  model::Tensors finish_sum(size_t bucket);
+  /// Takes the step that is due for the weights below `end`.
+  void step_below(size_t end);
+  int64_t num_micro_batches(MiniBatchId mini_batch) const;
   void add_inner_ties();
 
   Replica& replica_;
@@ -98,8 +125,15 @@ class StageRun {
   bool recomputes_;
   size_t num_sources_;  ///< stages whose outputs we read
   size_t num_targets_;  ///< stages that read our outputs
-  GradientBuffer gradients_;
-  std::optional<model::Tensors> ready_;  ///< gradients between SYNC or NORM and STEP
+  Blocking block_;
+  std::vector<size_t> bucket_ends_;        ///< of the fabric; empty for the only replica
+  std::vector<size_t> bucket_of_;          ///< by weight
+  std::vector<GradientBuffer> gradients_;  ///< by bucket; one for the only replica
+  std::map<MiniBatchId, int64_t> passes_;  ///< backward passes that the replica has made
+  std::vector<bool> started_;              ///< by bucket: since the last SYNC
+  bool sums_are_due_ = false;              ///< between SYNC and STEP, where sums are taken late
+  size_t next_bucket_ = 0;                 ///< of the step that is due; behind the last: none is
+  std::optional<model::Tensors> ready_;    ///< gradients between SYNC or NORM and STEP
   std::unordered_map<MicroBatchId, InFlight> in_flight_;
   int64_t peak_versions_ = 1;
 };

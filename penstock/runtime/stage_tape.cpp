@@ -8,7 +8,7 @@
 namespace penstock::runtime {
 
 Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                           const model::ForwardContext& context) {
+                           const model::ForwardContext& context, const BeforeLayer& before_layer) {
   const at::AutoGradMode with_graph(true);
   PENSTOCK_CHECK(inputs.size() == module_->inputs().size(), inputs.size(),
                  module_->inputs().size());
@@ -41,6 +41,7 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
     }
     for (const size_t k : place.arguments) arguments.push_back(entered[k]);
     for (const size_t slot : place.frees) values[slot].reset();
+    if (before_layer) before_layer(i);
     Tensors outputs = module_->forward_layer(i, weights, buffers, arguments, context);
     const size_t first = module_->weight_offsets()[i];
     const size_t last = module_->weight_offsets()[i + 1];
@@ -71,7 +72,7 @@ model::LossResult StageTape::loss(TensorSpan outputs, const at::Tensor& targets,
 }
 
 template <class Run>
-void StageTape::for_each_segment(ValueGradients& values, Run&& run) {
+void StageTape::for_each_segment(ValueGradients& values, Run&& run, const Made& made) {
   const at::NoGradGuard no_grad;
   if (loss_gradient_.defined()) {
     values.add(module_->loss_place(),
@@ -85,22 +86,24 @@ void StageTape::for_each_segment(ValueGradients& values, Run&& run) {
     for (size_t o = 0; o < place.num_outputs; ++o)
       outputs.push_back(values.take(place.first_output + o));
     Segment& segment = segments_[i];
-    LayerTape::Gradients made = run(segment.tape, std::move(outputs));
-    for (size_t k = 0; k < made.inputs.size(); ++k)
-      values.add(segment.places[k], std::move(made.inputs[k]));
-    keep(segment, std::move(made.weights));
+    LayerTape::Gradients gradients = run(segment.tape, std::move(outputs));
+    for (size_t k = 0; k < gradients.inputs.size(); ++k)
+      values.add(segment.places[k], std::move(gradients.inputs[k]));
+    keep(segment, std::move(gradients.weights));
+    if (made) made(segment.weights, weights_);
   }
 }
 
-void StageTape::keep(const Segment& segment, Tensors made) {
-  for (size_t w = 0; w < made.size(); ++w) {
-    if (made[w].defined()) weights_[segment.weights[w]] = std::move(made[w]);
+void StageTape::keep(const Segment& segment, Tensors gradients) {
+  for (size_t w = 0; w < gradients.size(); ++w) {
+    if (gradients[w].defined()) weights_[segment.weights[w]] = std::move(gradients[w]);
   }
 }
 
-Tensors StageTape::backward(ValueGradients& values) {
+Tensors StageTape::backward(ValueGradients& values, const Made& made) {
   for_each_segment(
-      values, [](LayerTape& tape, Tensors outputs) { return tape.backward(std::move(outputs)); });
+      values, [](LayerTape& tape, Tensors outputs) { return tape.backward(std::move(outputs)); },
+      made);
   segments_.clear();
   return std::move(weights_);
 }
@@ -111,10 +114,12 @@ void StageTape::backward_inputs(ValueGradients& values) {
   });
 }
 
-Tensors StageTape::backward_weights() {
+Tensors StageTape::backward_weights(const Made& made) {
   const at::NoGradGuard no_grad;
-  for (size_t i = segments_.size(); i-- > 0;)
+  for (size_t i = segments_.size(); i-- > 0;) {
     keep(segments_[i], segments_[i].tape.backward_weights());
+    if (made) made(segments_[i].weights, weights_);
+  }
   segments_.clear();
   return std::move(weights_);
 }

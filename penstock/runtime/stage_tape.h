@@ -6,6 +6,7 @@
 // calls of the engine.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "penstock/model/loss.h"
@@ -23,18 +24,22 @@ class StageTape {
 
   /// The stage's outputs as plain tensors without a graph.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
-                  const model::ForwardContext& context);
+                  const model::ForwardContext& context, const BeforeLayer& before_layer = {});
   /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
   /// the backward pass.
   model::LossResult loss(TensorSpan outputs, const at::Tensor& targets, int64_t mini_batch_samples);
 
+  /// Called whenever the gradients of some weights are complete: their places in `gradients`, the
+  /// stage's flat list, out of which they may be taken.
+  using Made = std::function<void(const std::vector<size_t>& places, Tensors& gradients)>;
+
   /// B: takes the gradients of the values out of `values` and adds those of the layers' inputs.
   /// Returns those of the stage's weights.
-  Tensors backward(ValueGradients& values);
+  Tensors backward(ValueGradients& values, const Made& made = {});
   /// I: the same, but all work that can be deferred is left for W.
   void backward_inputs(ValueGradients& values);
   /// W: the gradients of the stage's weights.
-  Tensors backward_weights();
+  Tensors backward_weights(const Made& made = {});
 
  private:
   /// A layer or a chain of layers.
@@ -46,8 +51,8 @@ class StageTape {
   /// The position in layers() of the last layer of the segment that layer `i` belongs to.
   size_t segment_of(size_t i) const { return cut_everywhere_ ? i : module_->places()[i].chain_end; }
   template <class Run>
-  void for_each_segment(ValueGradients& values, Run&& run);
-  void keep(const Segment& segment, Tensors made);
+  void for_each_segment(ValueGradients& values, Run&& run, const Made& made = {});
+  void keep(const Segment& segment, Tensors gradients);
 
   const StageModule* module_;
   bool cut_everywhere_;

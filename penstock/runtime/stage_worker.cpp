@@ -32,7 +32,10 @@ int64_t ns_between(Clock::time_point from, Clock::time_point to) {
 StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
                          const WorkerOptions& options)
     : worker_(worker), run_(run), fabric_(run.fabric), options_(options) {
-  for (Replica* replica : held) stages_.push_back(std::make_unique<StageRun>(*replica, run));
+  for (Replica* replica : held) {
+    stages_.push_back(std::make_unique<StageRun>(
+        *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); }));
+  }
   out_of_memory_ = std::make_exception_ptr(
       RuntimeError(fmt::format("worker {} failed: out of memory", worker.value)));
 }
@@ -44,9 +47,8 @@ int64_t StageWorker::peak_versions() const {
 }
 
 void StageWorker::run() noexcept {
-  const Action* current = nullptr;
   try {
-    run_actions(current);
+    run_actions();
     complete_ = true;
     fabric_.board().set(worker_, StatusBoard::State::Done);
   } catch (const Aborted&) {
@@ -54,7 +56,7 @@ void StageWorker::run() noexcept {
   } catch (...) {
     fabric_.board().set(worker_, StatusBoard::State::Failed);
     try {
-      failure_ = failure_in(current);
+      failure_ = failure_in(current_);
     } catch (...) {  // no memory is left for a description
       failure_ = out_of_memory_;
     }
@@ -62,7 +64,7 @@ void StageWorker::run() noexcept {
   }
 }
 
-void StageWorker::run_actions(const Action*& current) {
+void StageWorker::run_actions() {
   // libtorch initialises each thread lazily, at the first parallel loop, and would undo the next
   // line
   at::get_num_threads();
@@ -73,7 +75,7 @@ void StageWorker::run_actions(const Action*& current) {
   events_.reserve(std::min(actions.size(), max_events));
   for (const Action& action : actions) {
     if (!enter(action.mini_batch)) continue;
-    current = &action;
+    current_ = &action;
     waiting_ns_ = 0;
     const Clock::time_point start = Clock::now();
     fabric_.board().set(worker_, StatusBoard::State::Computing, action);
@@ -84,6 +86,9 @@ void StageWorker::run_actions(const Action*& current) {
                          ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
     }
   }
+  waiting_ns_ = 0;
+  for (const auto& held : stages_) held->complete();
+  total_waiting_ns_ += waiting_ns_;
 }
 
 std::exception_ptr StageWorker::failure_in(const Action* action) {
@@ -147,7 +152,7 @@ void StageWorker::execute(const Action& action) {
     case Op::RecvBackward:
       return receive(action);
     case Op::SyncGradients:
-      return wait(action, [&](Wait& limits) { return held.sync(action, limits); });
+      return held.sync(action);
     case Op::NormGradients:
       return norm(action);
     case Op::Step:
@@ -176,8 +181,8 @@ void StageWorker::hand_over_gradients(const Action& action, StageRun& from) {
   }
 }
 
-template <class Call>
-void StageWorker::wait(const Action& action, Call&& call) {
+void StageWorker::wait(const std::function<WaitResult(Wait&)>& call) {
+  const Action& action = *current_;
   fabric_.board().set(worker_, StatusBoard::State::Waiting, action);
   Wait limits = wait_for(options_.deadline);
   const WaitResult result = call(limits);
@@ -198,14 +203,14 @@ void StageWorker::send(const Action& action) {
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
   const Message message{is_backward, action.stage, action.peer, action.micro_batch};
-  wait(action, [&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
+  wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
 }
 
 void StageWorker::receive(const Action& action) {
   const bool is_backward = action.op == Op::RecvBackward;
   const Message message{is_backward, action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
-  wait(action, [&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
+  wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
   if (is_backward)
     stage(action.stage).take_gradients(action.micro_batch, action.peer, std::move(tensors));
   else
@@ -216,7 +221,7 @@ void StageWorker::norm(const Action& action) {
   NormShare share{.worker = worker_, .mini_batch = action.mini_batch};
   for (const auto& held : stages_) held->contribute(action.mini_batch, share);
   NormTotals totals;
-  wait(action, [&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
+  wait([&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
   for (const auto& held : stages_) held->take_tied_sums(totals);
   totals.tied_sums.clear();
   const double factor = clip_factor(totals.norm, run_.options.max_grad_norm);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,7 @@ class StageWorker {
   int64_t peak_versions() const;
 
  private:
-  void run_actions(const schedule::Action*& current);
+  void run_actions();
   /// What the exception that is being handled means, met in that action (null: before the first).
   std::exception_ptr failure_in(const schedule::Action* action);
   bool enter(MiniBatchId mini_batch);
@@ -52,8 +53,7 @@ class StageWorker {
   StageRun& stage(StageId id);
   /// Runs a blocking call of the fabric, records its waiting time, and turns a failed result into
   /// an exception.
-  template <class Call>
-  void wait(const schedule::Action& action, Call&& call);
+  void wait(const std::function<WaitResult(Wait&)>& call);
 
   WorkerId worker_;
   const RunContext& run_;
@@ -61,6 +61,7 @@ class StageWorker {
   WorkerOptions options_;
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   int64_t last_entered_ = -1;
+  const schedule::Action* current_ = nullptr;
   std::vector<schedule::TimelineEvent> events_;
   int64_t waiting_ns_ = 0;  ///< in the current action
   int64_t total_waiting_ns_ = 0;

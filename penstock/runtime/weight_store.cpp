@@ -66,32 +66,42 @@ bool WeightStore::shared_with_older(size_t index) const {
 }
 
 void WeightStore::step(TensorSpan gradients, const model::StepContext& context) {
+  PENSTOCK_CHECK(gradients.size() == newest().size(), gradients.size(), newest().size());
+  begin_step(context);
+  step_weights(0, gradients);
+}
+
+void WeightStore::begin_step(const model::StepContext& context) {
+  const Held& current = versions_.back();
+  step_.context = context;
+  step_.in_place.resize(current.weights.size());
+  // A weight that an earlier step left unchanged is shared with an older version, which may still
+  // be needed.
+  for (size_t i = 0; i < current.weights.size(); ++i)
+    step_.in_place[i] = current.released && !shared_with_older(i);
+  Held next{.version = WeightVersion{latest_.value + 1}, .weights = current.weights};
+  latest_ = next.version;
+  if (current.released) versions_.pop_back();
+  versions_.push_back(std::move(next));
+}
+
+void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   const at::NoGradGuard no_grad;
-  Held& current = versions_.back();
-  PENSTOCK_CHECK(gradients.size() == current.weights.size(), gradients.size(),
-                 current.weights.size());
-  Tensors next;
-  next.reserve(gradients.size());
+  Tensors& weights = versions_.back().weights;
+  PENSTOCK_CHECK(first + gradients.size() <= weights.size(), first, gradients.size());
   std::vector<at::Tensor> state(state_.size());
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) {
-      next.push_back(current.weights[i]);
-      continue;
-    }
-    // A weight that an earlier step left unchanged is shared with an older version, which may still
-    // be needed.
-    const bool in_place = current.released && !shared_with_older(i);
-    at::Tensor target = (in_place ? current.weights[i] : take_buffer(i)).variable_data();
+  for (size_t k = 0; k < gradients.size(); ++k) {
+    if (!gradients[k].defined()) continue;
+    const size_t i = first + k;
+    const bool in_place = step_.in_place[i];
+    at::Tensor target = (in_place ? weights[i] : take_buffer(i)).variable_data();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
-    optimizer_->step(current.weights[i].detach(), gradients[i], target, state, context);
+    optimizer_->step(weights[i].detach(), gradients[k], target, state, step_.context);
     // variable_data() has its own version counter: autograd does not notice that the leaf was
     // written in place. The verifier has proven that no graph that is still needed reads it (under
     // "latest" such a read is what the user asked for).
-    next.push_back(in_place ? current.weights[i] : as_leaf(target));
+    if (!in_place) weights[i] = as_leaf(target);
   }
-  latest_ = WeightVersion{latest_.value + 1};
-  if (current.released) versions_.pop_back();
-  versions_.push_back({latest_, std::move(next), false});
 }
 
 void WeightStore::begin_run() {

@@ -42,6 +42,11 @@ class WeightStore {
   /// Makes version latest() + 1 out of latest(): in place if latest() was released, otherwise in
   /// other memory. An undefined gradient leaves its weight unchanged.
   void step(TensorSpan gradients, const model::StepContext& context);
+  /// The same in parts: the version exists at once; each of its weights has to be stepped, once,
+  /// before it is used and before the next step begins.
+  void begin_step(const model::StepContext& context);
+  /// Steps the weights from number `first` on.
+  void step_weights(size_t first, TensorSpan gradients);
 
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
@@ -68,7 +73,14 @@ class WeightStore {
   /// Whether the latest version of weight `index` is the same tensor as in the version before.
   bool shared_with_older(size_t index) const;
 
+  /// The step that has begun.
+  struct Step {
+    model::StepContext context;
+    std::vector<bool> in_place;  ///< per weight
+  };
+
   const model::Optimizer* optimizer_;
+  Step step_;
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};
   std::vector<Tensors> state_;

@@ -14,6 +14,7 @@
 #include "penstock/runtime/fabric/faulty/faulty_world.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
@@ -133,7 +134,9 @@ model::Tensors payload_of(const Message& message);
 
 RunSetup setup_of(const Schedule& schedule) {
   RunSetup setup{.schedule = schedule,
-                 .weights_of_stage = std::vector<size_t>(schedule.shape.replicas.size(), 3)};
+                 .weights = std::vector<StageWeights>(
+                     schedule.shape.replicas.size(),
+                     {.shapes = {{70'001}, {2, 3}, {5}}, .layer_ends = {1, 2, 3}})};
   setup.mini_batch_samples = [&schedule](MiniBatchId) { return schedule.shape.accumulate; };
   setup.layout = [](const Message& message) {
     std::vector<TensorLayout> layout;
@@ -229,8 +232,8 @@ Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t 
   for (int64_t g = replica; g < groups; g += replicas) {
     const double value = std::pow(-7.3, static_cast<double>((g * 5 + round) % 11));
     partials.push_back({g,
-                        {at::full({37}, value), g % 2 == 0 ? at::full({2, 3}, value) : at::Tensor(),
-                         at::Tensor()}});
+                        {at::full({70'001}, value),
+                         g % 2 == 0 ? at::full({2, 3}, value) : at::Tensor(), at::Tensor()}});
   }
   return partials;
 }
@@ -247,8 +250,8 @@ TEST_P(ConformanceTest, SumsAreThoseOfOneThreadBitForBit) {
         for (int64_t round = 0; round < kRounds; ++round) {
           Wait wait = soon();
           model::Tensors sums;
-          ASSERT_EQ(fabric.sum(StageId{0}, worker.value,
-                               partials_of(worker.value, replicas, kGroups, round), sums, wait),
+          ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
+                            partials_of(worker.value, replicas, kGroups, round), sums, wait),
                     WaitResult::Ready);
           expect_same(sums, sum_of(partials_of(0, 1, kGroups, round), 3));
         }
@@ -402,7 +405,7 @@ TEST_P(ConformanceTest, TheFirstFailureWakesEverybodyAndIsToldOnEveryRank) {
                     WaitResult::Closed);
           break;
         case 1:
-          EXPECT_EQ(fabric.sum(StageId{0}, 1, {{1, model::Tensors(3)}}, tensors, wait),
+          EXPECT_EQ(sum_all(fabric, StageId{0}, 1, {{1, model::Tensors(3)}}, tensors, wait),
                     WaitResult::Closed);
           break;
         case 2:

@@ -6,7 +6,8 @@
 //   if (fabric->begin(worker, mini_batch)) ...                               // the stop gate
 //   fabric->send({.from = StageId{0}, .to = StageId{1}, ...}, tensors, wait)     // SEND
 //   fabric->receive(message, tensors, wait)                                      // RECV
-//   fabric->sum(stage, replica, std::move(partials), sums, wait)                 // SYNC
+//   fabric->start_sum(stage, replica, bucket, std::move(partials))               // before SYNC
+//   fabric->finish_sum(stage, replica, bucket, sums, wait)                       // SYNC, or later
 //   fabric->combine(share, totals, wait)                                         // NORM
 //   const RunOutcome outcome = fabric->finish(wait);                             // on every rank
 //
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/runtime/fabric/message.h"
 #include "penstock/runtime/fabric/mini_batch_stats.h"
 #include "penstock/runtime/fabric/norm_exchange.h"
@@ -39,11 +41,18 @@
 
 namespace penstock::runtime {
 
+/// The weights of a stage: a flat list, layer by layer.
+struct StageWeights {
+  std::vector<model::Shape> shapes;
+  std::vector<size_t> layer_ends;  ///< the weight behind the last one of each layer
+};
+
 /// What a fabric has to know of a run. Everything but `stop` and `on_mini_batch` is the same on
 /// every rank. References must outlive the fabric.
 struct RunSetup {
-  const schedule::Schedule& schedule;    ///< lowered and verified
-  std::vector<size_t> weights_of_stage;  ///< number of weight tensors of each stage
+  const schedule::Schedule& schedule;  ///< lowered and verified
+  std::vector<StageWeights> weights;   ///< per stage
+  plan::GradientSync sync = plan::GradientSync::Ordered;
   std::vector<TieGroup> ties = {};
   size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers
   MessageLayout layout = {};
@@ -81,13 +90,25 @@ class Fabric {
   /// exclusive. Order and number are those of send(); undefined tensors arrive undefined.
   virtual WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) = 0;
 
-  /// Sets `sums` to the sum over the gradient groups of all replicas of the stage, ascending, so
-  /// that results depend neither on timing nor on the transport nor on the number of replicas;
-  /// undefined tensors count as zero and stay undefined if undefined everywhere. `partials` must be
-  /// exclusive to the caller (GradientBuffer::take_exclusive) and is used up. The sums must not be
-  /// written to unless they are exclusive. Blocks until all replicas have called it.
-  virtual WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                         Wait& wait) = 0;
+  // The sums over the replicas of a stage, bucket by bucket: the gradients of some consecutive
+  // weights. Under the method `ordered` (and every other one but `ring`) over the gradient groups
+  // of all replicas, ascending, so that results depend neither on timing nor on the transport nor
+  // on the number of replicas; undefined tensors count as zero and stay undefined if undefined
+  // everywhere.
+
+  /// The weight behind the last one of each bucket; the same on every rank.
+  virtual const std::vector<size_t>& bucket_ends(StageId stage) const = 0;
+  /// Whether the sums are added without the workers' help. Then finish_sum() may be left until the
+  /// sums are needed, and buckets may be started while the backward pass goes on; otherwise all
+  /// replicas must start and finish all buckets in their order, in SYNC.
+  virtual bool adds_in_background(StageId stage) const = 0;
+  /// Gives the replica's part of the next sum of a bucket: the partials of its weights, which must
+  /// be exclusive to the caller (GradientBuffer::take_exclusive) and are used up. Never blocks.
+  virtual void start_sum(StageId stage, int replica, size_t bucket, Partials partials) = 0;
+  /// The sums of a bucket that has been started, which must not be written to unless they are
+  /// exclusive. Blocks until all replicas have started it. To be called before it is started again.
+  virtual WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+                                Wait& wait) = 0;
 
   /// Adds up tied gradients and the norm over all workers (norm_exchange.h). Blocks until every
   /// worker of the job has called it. Between calls nothing of the share is kept.

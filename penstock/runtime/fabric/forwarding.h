@@ -23,9 +23,18 @@ class ForwardingFabric : public Fabric {
   WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
     return inner_->receive(message, tensors, wait);
   }
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                 Wait& wait) override {
-    return inner_->sum(stage, replica, std::move(partials), sums, wait);
+  const std::vector<size_t>& bucket_ends(StageId stage) const override {
+    return inner_->bucket_ends(stage);
+  }
+  bool adds_in_background(StageId stage) const override {
+    return inner_->adds_in_background(stage);
+  }
+  void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override {
+    inner_->start_sum(stage, replica, bucket, std::move(partials));
+  }
+  WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+                        Wait& wait) override {
+    return inner_->finish_sum(stage, replica, bucket, sums, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     return inner_->combine(std::move(share), totals, wait);

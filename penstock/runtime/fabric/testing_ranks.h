@@ -28,6 +28,33 @@ inline std::vector<RankRig> rank_rigs() {
           {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }}};
 }
 
+/// Sums all buckets of a stage.
+inline WaitResult sum_all(Fabric& fabric, StageId stage, int replica, const Partials& partials,
+                          model::Tensors& sums, Wait& wait) {
+  const std::vector<size_t>& ends = fabric.bucket_ends(stage);
+  const auto part_of = [&](const GroupGradients& group, size_t bucket) {
+    const auto begin = group.sums.begin();
+    return GroupGradients{
+        group.group,
+        model::Tensors(begin + (bucket == 0 ? 0 : static_cast<int64_t>(ends[bucket - 1])),
+                       begin + static_cast<int64_t>(ends[bucket]))};
+  };
+  for (size_t bucket = 0; bucket < ends.size(); ++bucket) {
+    Partials parts;
+    for (const GroupGradients& group : partials) parts.push_back(part_of(group, bucket));
+    fabric.start_sum(stage, replica, bucket, std::move(parts));
+  }
+  model::Tensors all;
+  for (size_t bucket = 0; bucket < ends.size(); ++bucket) {
+    model::Tensors some;
+    const WaitResult result = fabric.finish_sum(stage, replica, bucket, some, wait);
+    if (result != WaitResult::Ready) return result;
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  sums = std::move(all);
+  return WaitResult::Ready;
+}
+
 /// Calls body(world, rank) in a thread per rank and returns what each threw.
 template <class Body>
 std::vector<std::string> on_ranks(const RankRig& rig, const std::vector<int>& rank_of_worker,

@@ -38,10 +38,10 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
       end(static_cast<int>(setups.size())) {
   const RunSetup& setup = *setups.front();
   const schedule::ScheduleShape& shape = setup.schedule.shape;
-  for (size_t s = 0; s < setup.weights_of_stage.size(); ++s) {
+  for (size_t s = 0; s < setup.weights.size(); ++s) {
     const int replicas = shape.replicas[s];
     reduces.push_back(replicas > 1
-                          ? std::make_unique<SharedReduce>(replicas, setup.weights_of_stage[s])
+                          ? std::make_unique<SharedReduce>(replicas, setup.weights[s].shapes.size())
                           : nullptr);
   }
   if (shape.global_norm) {
@@ -80,11 +80,10 @@ void LocalRun::raise_failure(int rank) {
   raise(failure);
 }
 
-WaitResult LocalFabric::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                            Wait& wait) {
-  SharedReduce* reduce = run_->reduces[stage.index()].get();
+SharedReduce& LocalRun::reduce(StageId stage) const {
+  const auto& reduce = reduces[stage.index()];
   PENSTOCK_CHECK(reduce != nullptr, "stage", stage, "has one replica: there is nothing to sum");
-  return reduce->run(replica, std::move(partials), sums, wait);
+  return *reduce;
 }
 
 WaitResult LocalFabric::combine(NormShare share, NormTotals& totals, Wait& wait) {

@@ -30,6 +30,8 @@ class LocalRun {
   /// Throws the first failure, if there is one: the exception itself on the rank where it happened,
   /// an equal one elsewhere, so that no two threads share an exception object.
   void raise_failure(int rank);
+  /// Of a stage with several replicas.
+  SharedReduce& reduce(StageId stage) const;
 
   const int64_t origin_ns;
   TensorExchange exchange;
@@ -59,8 +61,17 @@ class LocalFabric : public Fabric {
   WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override {
     return run_->exchange.receive(message, tensors, wait);
   }
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                 Wait& wait) override;
+  const std::vector<size_t>& bucket_ends(StageId stage) const override {
+    return run_->reduce(stage).bucket_ends();
+  }
+  bool adds_in_background(StageId) const override { return false; }
+  void start_sum(StageId stage, int replica, size_t, Partials partials) override {
+    run_->reduce(stage).start(replica, std::move(partials));
+  }
+  WaitResult finish_sum(StageId stage, int replica, size_t, model::Tensors& sums,
+                        Wait& wait) override {
+    return run_->reduce(stage).finish(replica, sums, wait);
+  }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,

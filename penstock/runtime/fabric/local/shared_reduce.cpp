@@ -7,9 +7,12 @@
 
 namespace penstock::runtime {
 
-WaitResult SharedReduce::run(int replica, Partials partials, model::Tensors& sums, Wait& wait) {
-  const at::NoGradGuard no_grad;
+void SharedReduce::start(int replica, Partials partials) {
   contributions_[static_cast<size_t>(replica)] = std::move(partials);
+}
+
+WaitResult SharedReduce::finish(int replica, model::Tensors& sums, Wait& wait) {
+  const at::NoGradGuard no_grad;
   if (const WaitResult result = barrier_.wait(wait); result != WaitResult::Ready) return result;
 
   std::vector<const GroupGradients*> groups;

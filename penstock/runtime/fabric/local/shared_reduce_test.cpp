@@ -16,6 +16,12 @@
 namespace penstock::runtime::testing {
 namespace {
 
+WaitResult sum_over(SharedReduce& reduce, int replica, Partials partials, model::Tensors& sums,
+                    Wait& wait) {
+  reduce.start(replica, std::move(partials));
+  return reduce.finish(replica, sums, wait);
+}
+
 Wait soon(int ms = 5000) { return wait_for(std::chrono::milliseconds(ms)); }
 
 TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
@@ -28,7 +34,7 @@ TEST(SharedReduceTest, SumsOverReplicasAndTreatsMissingGradientsAsZero) {
       Partials partials = {
           {r, {at::full({5}, r + 1), r == 1 ? at::ones({2}) : at::Tensor(), at::Tensor()}}};
       Wait wait = soon();
-      EXPECT_EQ(reduce.run(r, std::move(partials), sums[static_cast<size_t>(r)], wait),
+      EXPECT_EQ(sum_over(reduce, r, std::move(partials), sums[static_cast<size_t>(r)], wait),
                 WaitResult::Ready);
     });
   }
@@ -56,7 +62,7 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
       threads.emplace_back([&, r]() {
         Wait wait = soon();
         model::Tensors sums;
-        EXPECT_EQ(reduce.run(r, partials_of(r, replicas), sums, wait), WaitResult::Ready);
+        EXPECT_EQ(sum_over(reduce, r, partials_of(r, replicas), sums, wait), WaitResult::Ready);
         EXPECT_TRUE(sums.at(0).equal(expected));
       });
     }
@@ -68,7 +74,7 @@ TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
   SharedReduce reduce(2, 1);
   model::Tensors sums;
   Wait wait = soon(20);
-  EXPECT_EQ(reduce.run(0, {{0, {at::ones({2})}}}, sums, wait), WaitResult::TimedOut);
+  EXPECT_EQ(sum_over(reduce, 0, {{0, {at::ones({2})}}}, sums, wait), WaitResult::TimedOut);
   EXPECT_GT(wait.waited_ns, 0);
 }
 
@@ -97,9 +103,9 @@ TEST(SharedReduceTest, WhoComesAfterATimeoutFindsItClosed) {
   Wait wait = soon(20);
   at::Tensor part = at::ones({2});
   const WeakStorage memory = weak(part);
-  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, wait), WaitResult::TimedOut);
+  EXPECT_EQ(sum_over(reduce, 0, {{0, {std::move(part)}}}, sums, wait), WaitResult::TimedOut);
   EXPECT_FALSE(memory.expired());
-  EXPECT_EQ(reduce.run(1, {{1, {at::ones({2})}}}, sums, wait), WaitResult::Closed);
+  EXPECT_EQ(sum_over(reduce, 1, {{1, {at::ones({2})}}}, sums, wait), WaitResult::Closed);
   EXPECT_TRUE(sums.empty());
 }
 
@@ -109,7 +115,7 @@ TEST(SharedReduceTest, NothingIsKeptAfterASum) {
   Wait wait = soon();
   at::Tensor part = at::ones({2});
   const WeakStorage memory = weak(part);
-  EXPECT_EQ(reduce.run(0, {{0, {std::move(part)}}}, sums, wait), WaitResult::Ready);
+  EXPECT_EQ(sum_over(reduce, 0, {{0, {std::move(part)}}}, sums, wait), WaitResult::Ready);
   EXPECT_FALSE(memory.expired());
   sums.clear();
   EXPECT_TRUE(memory.expired());
@@ -153,7 +159,7 @@ void leave_between_the_barriers(bool by_timeout) {
     model::Tensors sums;
     Wait wait = soon(20'000);
     Partials partials = {{1, {at::ones({8}), at::ones({8}), at::ones({8})}}};
-    EXPECT_EQ(reduce.run(1, std::move(partials), sums, wait), WaitResult::Closed);
+    EXPECT_EQ(sum_over(reduce, 1, std::move(partials), sums, wait), WaitResult::Closed);
     EXPECT_TRUE(sums.empty());
   });
   at::Tensor part = at::ones({8});
@@ -162,7 +168,7 @@ void leave_between_the_barriers(bool by_timeout) {
   std::thread fast([&]() {
     model::Tensors sums;
     Wait wait = soon(by_timeout ? 500 : 20'000);
-    const WaitResult result = reduce.run(0, std::move(partials), sums, wait);
+    const WaitResult result = sum_over(reduce, 0, std::move(partials), sums, wait);
     EXPECT_EQ(result, by_timeout ? WaitResult::TimedOut : WaitResult::Closed);
   });
   halted.get_future().wait();

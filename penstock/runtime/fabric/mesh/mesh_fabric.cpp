@@ -7,6 +7,7 @@
 #include <set>
 
 #include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/mesh/mesh_sum.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -69,38 +70,22 @@ MeshRun::MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const Ru
                 if (go_on && !go_on(t, stats)) ask_for_stop();
               }) {}
 
-MeshRun::~MeshRun() = default;
+MeshRun::~MeshRun() {
+  if (service_) service_->stop();
+}
 
 void MeshRun::open(const RunSetup& setup, Wait& wait) {
   net::Mesh& mesh = hub_->mesh();
   channels_ = std::make_unique<MeshChannels>(mesh, run_, site_, setup);
   uint32_t next = channels_->channels();
-  const schedule::ScheduleShape& shape = setup.schedule.shape;
-  for (size_t s = 0; s < setup.weights_of_stage.size(); ++s) {
-    reduces_.push_back(nullptr);
-    sums_.push_back(nullptr);
-    const int replicas = shape.replicas[s];
-    if (replicas == 1) continue;
-    std::vector<int> ranks;
-    for (int r = 0; r < replicas; ++r) {
-      const WorkerId worker = table_.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
-      ranks.push_back(site_.rank_of_worker[worker.index()]);
-    }
-    if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
-      if (ranks.front() == site_.rank)
-        reduces_.back() = std::make_unique<SharedReduce>(replicas, setup.weights_of_stage[s]);
-      continue;
-    }
-    sums_.back() = std::make_unique<MeshSum>(mesh, run_, next, ranks, setup.weights_of_stage[s]);
-    next += MeshSum::channels(ranks.size());
-  }
-  if (shape.global_norm) {
+  open_sums(setup, next);
+  if (setup.schedule.shape.global_norm) {
     norm_ = std::make_unique<MeshNorm>(mesh, run_, next,
                                        static_cast<int>(site_.own_workers().size()), setup);
   }
   channels_->start();
   for (const auto& sum : sums_) {
-    if (sum) sum->start();
+    if (sum) sum->begin();
   }
   if (norm_) norm_->start();
   bool failed = false;
@@ -111,6 +96,48 @@ void MeshRun::open(const RunSetup& setup, Wait& wait) {
   }
   if (failed) close_all();
   check_same_run(setup, wait);
+}
+
+void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
+  const schedule::ScheduleShape& shape = setup.schedule.shape;
+  for (size_t s = 0; s < setup.weights.size(); ++s) {
+    const StageWeights& weights = setup.weights[s];
+    reduces_.push_back(nullptr);
+    sums_.push_back(nullptr);
+    bucket_ends_.push_back({weights.shapes.size()});
+    const int replicas = shape.replicas[s];
+    if (replicas == 1) continue;
+    std::vector<int> ranks;
+    for (int r = 0; r < replicas; ++r) {
+      const WorkerId worker = table_.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      ranks.push_back(site_.rank_of_worker[worker.index()]);
+    }
+    if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
+      if (ranks.front() == site_.rank)
+        reduces_.back() = std::make_unique<SharedReduce>(replicas, weights.shapes.size());
+      continue;
+    }
+    std::vector<int64_t> numbers;
+    for (const model::Shape& shape_of : weights.shapes)
+      numbers.push_back(c10::multiply_integers(shape_of));
+    bucket_ends_.back() = make_buckets(numbers, weights.layer_ends);
+    if (!service_) {
+      service_ = std::make_shared<SumService>(
+          [this](std::exception_ptr failure) { fail(std::move(failure)); });
+    }
+    StageSumSetup sum{.mesh = hub_->mesh(),
+                      .service = service_,
+                      .run = run_,
+                      .first_channel = next_channel,
+                      .rank_of_replica = std::move(ranks),
+                      .rank_of_server = {},
+                      .shapes = weights.shapes,
+                      .bucket_ends = bucket_ends_.back()};
+    const plan::SumShares shares = plan::sum_shares(setup.sync, replicas, 0);
+    sums_.back() = std::make_shared<MeshSum>(
+        std::move(sum), std::vector<double>(static_cast<size_t>(replicas), shares.replica));
+    next_channel += MeshSum::channels(static_cast<size_t>(replicas));
+  }
 }
 
 void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
@@ -156,13 +183,20 @@ WaitResult MeshRun::receive(const Message& message, model::Tensors& tensors, Wai
                            : channels_->receive(message, tensors, wait);
 }
 
-WaitResult MeshRun::sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                        Wait& wait) {
-  if (reduces_[stage.index()])
-    return reduces_[stage.index()]->run(replica, std::move(partials), sums, wait);
+void MeshRun::start_sum(StageId stage, int replica, size_t bucket, Partials partials) {
+  if (reduces_[stage.index()]) {
+    reduces_[stage.index()]->start(replica, std::move(partials));
+    return;
+  }
   PENSTOCK_CHECK(sums_[stage.index()] != nullptr, "stage", stage,
                  "has one replica: there is nothing to sum");
-  return sums_[stage.index()]->run(replica, std::move(partials), sums, wait);
+  sums_[stage.index()]->start(replica, bucket, std::move(partials));
+}
+
+WaitResult MeshRun::finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+                               Wait& wait) {
+  if (reduces_[stage.index()]) return reduces_[stage.index()]->finish(replica, sums, wait);
+  return sums_[stage.index()]->finish(replica, bucket, sums, wait);
 }
 
 WaitResult MeshRun::combine(NormShare share, NormTotals& totals, Wait& wait) {

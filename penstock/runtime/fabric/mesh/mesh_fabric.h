@@ -14,7 +14,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_gate.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/mesh_norm.h"
-#include "penstock/runtime/fabric/mesh/mesh_sum.h"
+#include "penstock/runtime/fabric/mesh/stage_sum.h"
 
 namespace penstock::runtime {
 
@@ -33,8 +33,13 @@ class MeshRun : public Fabric, public NoteReceiver {
   int64_t origin_ns() const override { return origin_ns_; }
   WaitResult send(const Message& message, model::Tensors tensors, Wait& wait) override;
   WaitResult receive(const Message& message, model::Tensors& tensors, Wait& wait) override;
-  WaitResult sum(StageId stage, int replica, Partials partials, model::Tensors& sums,
-                 Wait& wait) override;
+  const std::vector<size_t>& bucket_ends(StageId stage) const override {
+    return bucket_ends_[stage.index()];
+  }
+  bool adds_in_background(StageId stage) const override { return sums_[stage.index()] != nullptr; }
+  void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override;
+  WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+                        Wait& wait) override;
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId worker, MiniBatchId mini_batch) override;
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
@@ -55,6 +60,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   /// Keeps the first failure and closes everything. False: there was one already.
   bool close(Failure failure, std::exception_ptr exception);
   void close_all();
+  void open_sums(const RunSetup& setup, uint32_t& next_channel);
   void check_same_run(const RunSetup& setup, Wait& wait);
   void on_done(int rank, int64_t started, const std::string& failure, const std::string& workers);
   void end_if_all_done() REQUIRES(mutex_);
@@ -75,7 +81,9 @@ class MeshRun : public Fabric, public NoteReceiver {
   LossCollector losses_;  ///< on rank 0
   std::unique_ptr<MeshChannels> channels_;
   std::vector<std::unique_ptr<SharedReduce>> reduces_;  ///< stages whose replicas are all here
-  std::vector<std::unique_ptr<MeshSum>> sums_;  ///< stages with some here and some elsewhere
+  std::vector<std::shared_ptr<StageSum>> sums_;   ///< those whose replicas are on several ranks
+  std::vector<std::vector<size_t>> bucket_ends_;  ///< per stage
+  std::shared_ptr<SumService> service_;           ///< while there are sums over ranks
   std::unique_ptr<MeshNorm> norm_;
 
   Mutex mutex_;

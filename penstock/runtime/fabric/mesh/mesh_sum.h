@@ -1,74 +1,97 @@
-// Fabric::sum() over ranks, `ordered`: each of the r replicas of a stage owns 1/r of every
-// gradient. All send each owner its part of their groups' sums; the owner adds them in the order of
-// the groups, as one thread would, and sends the result to all.
+// Sums over ranks by owners: each shard of the gradients (gradient_shards.h) has an owner, a
+// replica or a server. All replicas send it their groups' sums of the shard; the owner adds them in
+// the order of the groups, as one thread would, and sends the result to all. So each sum is the
+// same bit for bit as one thread's, whatever the timing, the shares and the number of servers.
 //
-// Steps: 2. Bytes that each replica sends, with M bytes of gradients and g groups in all:
-// (r-1)/r M for each of its g/r groups, and (r-1)/r M of results; with one group per replica
-// 2(r-1)/r M, as a ring all-reduce. Each sum is the same bit for bit as one thread's, whatever the
-// timing (Patarasuk and Yuan 2009 have the ring, whose order of addition differs from slice to
-// slice).
+// The methods differ in the shares alone (plan/gradient_sync.h, which has the bytes of each):
+// ordered, parameter-server, summation. Steps: 2. Bytes that a replica sends, with M bytes of
+// gradients of which it owns the share g, n replicas and one group each: (1 - g) M of parts and
+// (n - 1) g M of results.
 #pragma once
 
 #include <memory>
-#include <tuple>
 #include <vector>
 
-#include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/mesh/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
-#include "penstock/runtime/fabric/mesh/slot_exchange.h"
-#include "penstock/runtime/fabric/partials.h"
+#include "penstock/runtime/fabric/mesh/stage_sum.h"
+#include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
 
-/// The sums of one stage. Thread-safe: the stage's replicas on this rank call it at the same time.
-class MeshSum {
+class MeshSum : public StageSum, public std::enable_shared_from_this<MeshSum> {
  public:
-  /// Uses the channels from `first_channel` on. `count`: tensors per replica.
-  MeshSum(net::Mesh& mesh, uint32_t run, uint32_t first_channel, std::vector<int> rank_of_replica,
-          size_t count);
+  /// Uses the channels from setup.first_channel on. `shares`: per replica, then per server.
+  MeshSum(StageSumSetup setup, const std::vector<double>& shares);
 
-  static uint32_t channels(size_t replicas) {
-    return static_cast<uint32_t>(2 * replicas * replicas);
-  }
-  void start();
-  WaitResult run(int replica, Partials partials, model::Tensors& sums, Wait& wait);
-  void close() { slots_.close(); }
+  static uint32_t channels(size_t replicas) { return static_cast<uint32_t>(2 * replicas); }
+
+  void begin() override;
+  void start(int replica, size_t bucket, Partials partials) override;
+  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait) override;
+  void close() override;
 
  private:
   enum Phase : uint8_t { Parts, Results };
-  /// What one replica gives another one: of each group and gradient the slice that the other owns.
+  /// What one replica gives to a shard: of each group the ranges, group by group; undefined where
+  /// the group has no gradient of the weight.
   struct Contribution {
     std::vector<int64_t> groups;
-    std::vector<RawLayout> layouts;  ///< of the gradients
-    model::Tensors slices;           ///< group by group
+    model::Tensors slices;
   };
-  struct Replica {
+  /// A shard that this rank adds up.
+  struct Owned {
     uint64_t round = 0;
-    std::vector<RawMessage> parts;  ///< posted for the round, by replica
+    std::vector<Contribution> contributions;  ///< by replica
+    size_t missing = 0;                       ///< replicas
   };
-  using Slot = std::tuple<Phase, int, int, uint64_t>;  ///< phase, from, to, round
+  /// A bucket of a replica that this rank has.
+  struct Bucket {
+    uint64_t round = 0;
+    model::Tensors sums;  ///< where the results go; undefined where the replica has no gradient
+    /// Results of shards in their own memory, because the replica has none: by weight.
+    std::vector<std::vector<std::pair<int64_t, at::Tensor>>> pieces;
+    size_t missing = 0;  ///< shards
+  };
 
-  size_t replicas() const { return rank_of_replica_.size(); }
-  bool is_here(int replica) const;
-  net::Tag tag(Phase phase, int from, int to, uint64_t round) const;
-  void post_parts(int replica);
-  /// The slice of a flat gradient that the replica owns.
-  at::Tensor slice(const at::Tensor& gradient, int owner) const;
-  void send_parts(int replica, const Partials& partials);
-  WaitResult receive_parts(int replica, std::vector<Contribution>& all, Wait& wait);
-  Contribution contribution_of(const Partials& partials, int owner) const;
-  /// Adds up this replica's slices and puts them into `sums`.
-  void add_up(int replica, const std::vector<Contribution>& all, model::Tensors& sums) const;
-  RawMessage post_results(int from, int to, const model::Tensors& sums, uint64_t round);
-  void send_results(int replica, const model::Tensors& sums);
+  size_t replicas() const { return setup_.rank_of_replica.size(); }
+  int rank_of(const Shard& shard) const { return rank_of_owner_[shard.owner]; }
+  bool owns(const Shard& shard) const { return rank_of(shard) == setup_.mesh.rank(); }
+  size_t first_weight(size_t bucket) const {
+    return bucket == 0 ? 0 : setup_.bucket_ends[bucket - 1];
+  }
+  /// Buckets that the next forward pass needs first go first, behind all messages.
+  static int urgency(size_t bucket) { return -1 - static_cast<int>(bucket); }
+  net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
+  Bucket& bucket_of(int replica, size_t bucket) REQUIRES(mutex_) {
+    return buckets_[static_cast<size_t>(replica)][bucket];
+  }
 
-  net::Mesh& mesh_;
-  uint32_t run_;
-  uint32_t first_channel_;
-  std::vector<int> rank_of_replica_;
-  size_t count_;
-  std::vector<Replica> state_;  ///< by replica; each touched by its own worker
-  SlotExchange<Slot, Contribution> slots_;
+  // On owners.
+  void post_parts(size_t shard, uint64_t round);
+  void on_parts(int replica, size_t shard, const RawMessage& message);
+  void contribute(int replica, size_t shard, Contribution contribution);
+  void add_up(size_t shard);
+  model::Tensors sum_of_shard(const Shard& shard, std::vector<Contribution> contributions) const;
+
+  // On replicas.
+  Contribution contribution_of(const Shard& shard, const Partials& partials) const;
+  void send_parts(int replica, size_t shard, uint64_t round, Contribution contribution);
+  void post_result(int replica, size_t shard, uint64_t round, const model::Tensors& sums);
+  /// A result that has come: `parts` by range; those that are not in place yet are kept.
+  void take_result(int replica, size_t shard, const model::Tensors& parts);
+  void fail(std::exception_ptr failure);
+
+  StageSumSetup setup_;
+  std::vector<int> rank_of_owner_;
+  std::vector<Shard> shards_;
+  std::vector<std::vector<size_t>> shards_of_bucket_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Owned> owned_ GUARDED_BY(mutex_);                  ///< by shard
+  std::vector<std::vector<Bucket>> buckets_ GUARDED_BY(mutex_);  ///< by replica
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace penstock::runtime

@@ -87,12 +87,12 @@ RawMessage post_raw(net::Mesh& mesh, int peer, net::Tag tag) {
 }
 
 void send_raw(net::Mesh& mesh, int peer, net::Tag tag, const std::string& head,
-              model::Tensors tensors) {
+              model::Tensors tensors, int urgency) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(head.size())}, at::kByte);
   if (!head.empty()) std::memcpy(bytes.data_ptr(), head.data(), head.size());
   tensors.insert(tensors.begin(), std::move(bytes));
   OutgoingTensors out(std::move(tensors));
-  mesh.send(peer, tag, out.parts(), out.keep());
+  mesh.send(peer, tag, out.parts(), out.keep(), urgency);
 }
 
 }  // namespace penstock::runtime

@@ -1,0 +1,50 @@
+#include "penstock/plan/gradient_sync.h"
+
+#include <fmt/format.h>
+
+#include "penstock/util/error.h"
+
+namespace penstock::plan {
+
+std::string_view to_string(GradientSync sync) {
+  switch (sync) {
+    case GradientSync::Ordered:
+      return "ordered";
+    case GradientSync::Ring:
+      return "ring";
+    case GradientSync::ParameterServer:
+      return "parameter-server";
+    case GradientSync::Summation:
+      return "summation";
+  }
+  return "ordered";
+}
+
+GradientSync parse_gradient_sync(std::string_view name) {
+  for (const GradientSync sync : kGradientSyncs) {
+    if (name == to_string(sync)) return sync;
+  }
+  throw ConfigError(fmt::format(
+      "unknown gradient synchronisation '{}'; expected one of ordered, ring, parameter-server, "
+      "summation",
+      name.substr(0, 40)));
+}
+
+SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed) {
+  if (replicas < 1 || servers < 0 || !(server_speed > 0)) {
+    throw ConfigError(
+        fmt::format("gradients cannot be shared out over {} replicas and {} servers of speed {}",
+                    replicas, servers, server_speed));
+  }
+  const double n = replicas;
+  const bool uses_servers =
+      sync == GradientSync::ParameterServer || sync == GradientSync::Summation;
+  if (servers == 0 || !uses_servers) return {.replica = 1 / n};
+  const double k = servers * server_speed;
+  if (sync == GradientSync::ParameterServer || replicas == 1 || k >= n)
+    return {.server = 1.0 / servers};
+  const double all = n * n + k * (n - 2);
+  return {.replica = (n - k) / all, .server = 2 * server_speed * (n - 1) / all};
+}
+
+}  // namespace penstock::plan

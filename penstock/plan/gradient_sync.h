@@ -1,0 +1,56 @@
+// How the replicas of a stage add their gradients: the methods, and how each shares the work out.
+//
+// n replicas, each on a machine of its own with a NIC of B bytes/s per direction, M bytes of
+// gradients, k machines without replicas (servers) with NICs of r B:
+//
+//   method            bytes that each replica sends (and receives)   time of the slowest NIC
+//   ordered, ring     2(n-1)/n M                                     2(n-1)/n M/B
+//   parameter-server  M                                              max(1, n/(kr)) M/B
+//   summation         (1 + (n-2) g) M, kr <= n                       2n(n-1)/(n^2 + kr(n-2)) M/B
+//                     M, kr > n                                      M/B
+//
+// where an owner adds a part of every gradient: with `summation` a replica g = (n - kr) / D of it
+// and a server c = 2r(n-1) / D, with D = n^2 + kr(n-2) (Jiang et al., BytePS, OSDI 2020, section
+// 4.2, equations 1, 2 and 6; equation 4 lacks the factor n of the bytes of a server). k = 0 gives
+// g = 1/n, an all-reduce; kr >= n gives g = 0, c = 1/k; with n = 2 servers bring nothing. Without
+// servers a parameter server is spread over the replicas and costs the same as ordered.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace penstock::plan {
+
+enum class GradientSync : uint8_t {
+  /// Owners add in the order of the gradient groups: the bits of one thread, the bytes of a ring.
+  Ordered,
+  /// Around a ring; the order of the additions differs from slice to slice (Patarasuk and Yuan,
+  /// 2009).
+  Ring,
+  /// All of it on the servers (Li et al., OSDI 2014).
+  ParameterServer,
+  /// BytePS: shares over servers and replicas so that all NICs finish together.
+  Summation,
+};
+
+inline constexpr std::array kGradientSyncs = {GradientSync::Ordered, GradientSync::Ring,
+                                              GradientSync::ParameterServer,
+                                              GradientSync::Summation};
+
+/// "ordered", "ring", "parameter-server", "summation".
+std::string_view to_string(GradientSync sync);
+/// Throws ConfigError listing the names when `name` is none of them.
+GradientSync parse_gradient_sync(std::string_view name);
+
+/// What each owner adds, as shares of the gradients: n of `replica` and k of `server` are 1.
+struct SumShares {
+  double replica = 0;
+  double server = 0;
+};
+
+/// The shares of the table above. `server_speed`: r. Throws ConfigError unless replicas >= 1,
+/// servers >= 0 and server_speed > 0.
+SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed = 1.0);
+
+}  // namespace penstock::plan
