@@ -229,6 +229,8 @@ std::optional<JobEnvironment> job_environment(const Variable& variable) {
   std::optional<JobEnvironment> job = from_launcher(variables);
   if (!job) return std::nullopt;
   read_restart(variables, *job, "PENSTOCK_RESTART");
+  if (variables.has("PENSTOCK_SERVERS"))
+    job->servers = static_cast<int>(variables.number("PENSTOCK_SERVERS", 0, job->ranks - 1));
   job->token = variables.text("PENSTOCK_JOB_TOKEN");
   if (job->token.size() > kMostTokenBytes)
     throw ConfigError(

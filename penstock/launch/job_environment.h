@@ -26,6 +26,7 @@ struct JobEnvironment {
   int port = kDefaultPort;  ///< where rank 0 listens, 1 .. 65535
   std::string token;        ///< what ranks of the same job know; a secret, may be empty
   int restart = 0;          ///< how often the job was started again
+  int servers = 0;          ///< ranks, the last ones, that only add gradients; fewer than `ranks`
   std::string launcher;     ///< "torchrun", "mpirun", "srun" or "penstock launch"
 
   friend bool operator==(const JobEnvironment&, const JobEnvironment&) = default;
@@ -47,9 +48,9 @@ using Variable = std::function<const char*(const char*)>;
 ///    allocation is no rank. The address is MASTER_ADDR or the first machine of the step.
 ///
 /// 2 and 3 take MASTER_PORT, or kDefaultPort. For all of them PENSTOCK_PORT overrides the port,
-/// PENSTOCK_JOB_TOKEN is the token, and PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the
-/// restart. Throws ConfigError naming the variable, what was found and what was expected; never
-/// with the token's text.
+/// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the
+/// restart, and PENSTOCK_SERVERS the number of servers. Throws ConfigError naming the variable,
+/// what was found and what was expected; never with the token's text.
 std::optional<JobEnvironment> job_environment(const Variable& variable);
 
 }  // namespace penstock::launch

@@ -38,7 +38,8 @@ JobRun::JobRun(const LaunchOptions& options, int port, int restart, JobStreams s
       running_(static_cast<size_t>(options.ranks)) {
   const std::string token = make_job_token();
   for (int rank = 0; rank < options.ranks && !outcome_.interrupted; ++rank) {
-    start_rank(rank, rank_environment(rank, options.ranks, options.address, port, token, restart));
+    start_rank(rank, rank_environment(rank, options.ranks, options.address, port, token, restart,
+                                      options.servers));
     hear_signals();
   }
 }

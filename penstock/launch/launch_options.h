@@ -14,7 +14,8 @@ inline constexpr int kMostLaunchRestarts = 1'000'000;
 inline constexpr std::chrono::hours kMostGrace{24};
 
 struct LaunchOptions {
-  int ranks = 1;         ///< 1 .. kMostLaunchedRanks
+  int ranks = 1;         ///< 1 .. kMostLaunchedRanks, servers included
+  int servers = 0;       ///< the last ones of them; fewer than `ranks`
   int max_restarts = 0;  ///< 0 .. kMostLaunchRestarts
   /// Every rank writes to rank_K.log in this folder, which is made if needed; empty for none.
   std::filesystem::path log_dir;

@@ -198,7 +198,8 @@ TEST(FreePort, RefusesAddressesOfOtherMachines) {
 TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
   setenv("PENSTOCK_PORT", "1", 1);
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-  const std::vector<std::string> variables = rank_environment(2, 4, "127.0.0.1", 4000, "secret", 3);
+  const std::vector<std::string> variables =
+      rank_environment(2, 4, "127.0.0.1", 4000, "secret", 3, 1);
   unsetenv("PENSTOCK_PORT");
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_THAT(variables, Contains(StartsWith("PATH=")));

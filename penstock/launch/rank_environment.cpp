@@ -11,9 +11,9 @@ namespace penstock::launch {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kOurs = {
-    "RANK",        "WORLD_SIZE",  "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR", "MASTER_PORT", "PENSTOCK_JOB_TOKEN", "PENSTOCK_RESTART"};
+constexpr std::array<std::string_view, 9> kOurs = {
+    "RANK",        "WORLD_SIZE",         "LOCAL_RANK",       "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT", "PENSTOCK_JOB_TOKEN", "PENSTOCK_RESTART", "PENSTOCK_SERVERS"};
 // They would change what the ranks take from ours.
 constexpr std::array<std::string_view, 4> kOthers = {
     "PENSTOCK_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
@@ -27,7 +27,7 @@ bool is_replaced(std::string_view name) {
 }  // namespace
 
 std::vector<std::string> rank_environment(int rank, int ranks, const std::string& address, int port,
-                                          const std::string& token, int restart) {
+                                          const std::string& token, int restart, int servers) {
   std::vector<std::string> result;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -40,7 +40,8 @@ std::vector<std::string> rank_environment(int rank, int ranks, const std::string
                                                         address,
                                                         fmt::to_string(port),
                                                         token,
-                                                        fmt::to_string(restart)};
+                                                        fmt::to_string(restart),
+                                                        fmt::to_string(servers)};
   for (size_t i = 0; i < kOurs.size(); ++i)
     result.push_back(fmt::format("{}={}", kOurs[i], values[i]));
   return result;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -163,13 +164,6 @@ void validate_workers(const Plan& plan) {
   }
 }
 
-void refuse_unknown_sync(const std::string& sync) {
-  if (sync == "ring" || sync == "parameter-server" || sync == "summation") return;
-  throw ConfigError(
-      fmt::format("plan: expected sync to be ring, parameter-server or summation, found '{}'",
-                  sync.substr(0, 40)));
-}
-
 }  // namespace
 
 int64_t Stage::work_ns() const {
@@ -272,7 +266,7 @@ void validate(const Plan& plan) {
   validate_promise("plan", plan, plan.cluster.levels.size());
   refuse_bad_amount("plan", "optimality_gap", plan.optimality_gap);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
-  refuse_unknown_sync(plan.sync);
+  parse_gradient_sync(plan.sync);
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
   validate_places(plan);

@@ -85,8 +85,7 @@ struct Plan {
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
-  /// Gradient synchronisation of replicated stages: ring, parameter-server, summation.
-  std::string sync = "ring";
+  std::string sync = "ordered";             ///< of replicated stages (plan/gradient_sync.h)
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;

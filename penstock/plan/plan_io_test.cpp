@@ -121,7 +121,7 @@ TEST(ParsePlan, ReadsVersion1) {
   EXPECT_EQ(plan.config(), "2-1");
   EXPECT_EQ(plan.stages[0].first_worker, -1);
   EXPECT_FALSE(plan.stages[0].recompute);
-  EXPECT_EQ(plan.sync, "ring");
+  EXPECT_EQ(plan.sync, "ordered");
   EXPECT_EQ(plan.optimizer_state_per_weight, 1.0);
   EXPECT_TRUE(plan.bytes_per_sample.empty());
   EXPECT_TRUE(plan.cluster.groups.empty());

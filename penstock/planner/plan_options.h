@@ -25,8 +25,7 @@ struct PlanOptions {
   std::optional<plan::Strategy> strategy;
   std::string weights;                  ///< weight policy by name; empty: the kind's default
   std::string cost_model = "penstock";  ///< cost_model_names()
-  /// "ring", "parameter-server", "summation" (GradientSync).
-  std::string sync = "ring";
+  std::string sync = "ordered";         ///< plan/gradient_sync.h
   /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
   /// One worker per stage, as many stages as workers (or layers, if fewer).

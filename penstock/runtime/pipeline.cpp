@@ -48,6 +48,8 @@ model::Tensors initial_buffers(const model::Model& model, const StageModule& mod
   return all;
 }
 
+constexpr std::chrono::hours kServing{24 * 365};
+
 int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
   const int64_t common = common_multiple(replicas).value_or(INT64_MAX);
   if (wanted == 0) return common;
@@ -208,6 +210,7 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
   setup.on_mini_batch = options.on_mini_batch;
   setup.stop = options.stop;
   setup.credits = options.credits;
+  setup.sync = options_.sync;
   return setup;
 }
 
@@ -232,7 +235,8 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
   const auto start = std::chrono::steady_clock::now();
   run_workers(workers, *fabric, options);
   const auto end = std::chrono::steady_clock::now();
-  Wait closing = wait_for(options_.deadline);
+  // A rank without workers adds gradients as long as the others train.
+  Wait closing = workers.empty() ? wait_for(kServing) : wait_for(options_.deadline);
   RunOutcome outcome = fabric->finish(closing);
   // A mini-batch is an optimiser step at every stage.
   if (context.training) steps_ += static_cast<int64_t>(outcome.mini_batches.size());

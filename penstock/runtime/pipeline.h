@@ -16,6 +16,7 @@
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/run_options.h"
 #include "penstock/schedule/schedule.h"
@@ -38,6 +39,9 @@ struct PipelineOptions {
   /// has micro-batches; docs/weights.md says how many one of r = 1 keeps. Under other policies a
   /// stage with r replicas has r groups.
   int64_t gradient_groups = 0;
+  /// How replicas on several ranks sum their gradients (plan/gradient_sync.h); those of one rank
+  /// share memory.
+  plan::GradientSync sync = plan::GradientSync::Ordered;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
 };

@@ -152,42 +152,6 @@ TEST_P(RanksTest, AFailureOnOneRankEndsAllWithTheSameMessage) {
     EXPECT_THAT(failure, HasSubstr("worker 2 (stage 2) failed in"));
 }
 
-TEST(MeshSumTest, SendsTheBytesOfARing) {
-  constexpr int kReplicas = 4;
-  constexpr int64_t kNumbers = 400'000;
-  const auto worlds = make_mesh_ranks({0, 1, 2, 3});
-  const schedule::Schedule schedule = schedule::lower(
-      schedule::generate(
-          Strategy::DataParallel,
-          {.replicas = {kReplicas}, .micro_batches = kReplicas, .accumulate = kReplicas}),
-      {});
-  RunSetup setup{.schedule = schedule,
-                 .weights = {{.shapes = {{kNumbers}, {kNumbers}}, .layer_ends = {1, 2}}}};
-  setup.mini_batch_samples = [](MiniBatchId) { return kReplicas; };
-  {
-    std::vector<std::jthread> ranks;
-    for (const auto& world : worlds) {
-      ranks.emplace_back([&world, &setup] {
-        Wait wait = wait_for(std::chrono::seconds(20));
-        const auto fabric = world->open(setup, wait);
-        const int replica = world->site().rank;
-        model::Tensors sums;
-        ASSERT_EQ(sum_all(*fabric, StageId{0}, replica,
-                          {{replica, {at::ones({kNumbers}), at::ones({kNumbers})}}}, sums, wait),
-                  WaitResult::Ready);
-        fabric->finish(wait);
-      });
-    }
-  }
-  // Reduce-scatter and all-gather: 2 (r-1)/r of the gradients, and heads of some hundred bytes.
-  const int64_t gradients = 2 * kNumbers * 4;
-  const int64_t expected = 2 * (kReplicas - 1) * gradients / kReplicas;
-  for (const auto& world : worlds) {
-    EXPECT_GE(world->wire().sent_bytes, expected);
-    EXPECT_LE(world->wire().sent_bytes, expected + 2000);
-  }
-}
-
 TEST(Ranks, APipelineForOtherWorkersIsRefused) {
   const auto world = make_local_world(3);
   EXPECT_THROW(train(skip_model(), {.kind = Strategy::GPipe, .replicas = {1, 1}}, world.get()),

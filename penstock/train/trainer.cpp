@@ -83,6 +83,7 @@ class Run {
                    .deadline = options.deadline,
                    .worker_of_replica = options.plan.worker_of_replica,
                    .gradient_groups = options.gradient_groups,
+                   .sync = plan::parse_gradient_sync(options.plan.sync),
                    .world = options.world}),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}

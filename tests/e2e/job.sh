@@ -16,19 +16,40 @@ same_job() {
   run 0 train $common "$@" --checkpoint alone --json
   numbers losses >alone.losses
   numbers test_accuracy >alone.accuracy
-  run 0 launch -n "$ranks" -- train $common "$@" --checkpoint together --json
+  run 0 launch -n "$ranks" --servers "$servers" -- train $common "$@" --checkpoint together --json
   json_keys ranks bytes_sent bytes_received losses
-  [ "$(numbers ranks)" = "$ranks" ] || fail "$*: expected $ranks ranks, found $(numbers ranks)"
+  [ "$(numbers ranks)" = "$((ranks + servers))" ] || fail "$*: expected $ranks ranks, found $(numbers ranks)"
   numbers losses | cmp -s - alone.losses || fail "$* on $ranks ranks: other losses"
   numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
   diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
 }
+servers=0
 same_job 2 --strategy gpipe --workers 2
 same_job 3 --strategy 1f1b-flush --workers 3 --clip-norm 1
 same_job 2 --strategy dp --workers 4
 same_job 4 --strategy chimera --workers 4
 same_job 2 --strategy 2bw --workers 2
 same_job 2 --strategy zb-v --workers 2 --epochs 2
+
+# Replicas on several ranks: every method that adds in the order of one thread, with ranks that only
+# add; clipping waits for all gradients. Around a ring the sums have another order.
+all=$common
+common=${all/--micro-batches 4/--micro-batches 3}
+same_job 3 --strategy dp --workers 3 --sync ordered
+servers=2
+same_job 3 --strategy dp --workers 3 --sync summation
+common=$all
+same_job 2 --strategy dp --workers 2 --sync parameter-server --clip-norm 0.5
+same_job 2 --strategy chimera --workers 4 --sync summation
+servers=0
+run 0 train $common --strategy dp --workers 4 --json
+numbers losses >alone.losses
+run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring --json
+numbers losses >ring.losses
+same_numbers 1e-3 alone.losses ring.losses || fail "ring: $(paste alone.losses ring.losses)"
+refused "unknown gradient synchronisation 'rings'" train $common --strategy dp --sync rings
+refused "the job has 5 ranks, 2 of them servers, the plan 2 workers" \
+  launch -n 3 --servers 2 -- train $common --strategy dp --workers 2
 
 # Bytes: one boundary of 64 numbers, forth and back for each of 512 samples, and forth for 64 tests.
 run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --json

@@ -63,8 +63,12 @@ std::string plain_message(const CLI::ParseError& error) {
     return fmt::format("{} needs {}", parts->first, parts->second);
   if (const auto parts = split_at(what, " not expected: "); parts)  // named after the command
     return fmt::format("unexpected '{}'", parts->second);
-  if (const auto parts = split_at(what, ": "); kind == "ArgumentMismatch" && parts)
-    return fmt::format("{}: expected a value, found none", parts->first);
+  // "--x: 1 required INT missing", or "--x: At Most 1 required but received 2".
+  if (const auto parts = split_at(what, ": "); kind == "ArgumentMismatch" && parts) {
+    return parts->second.find("At Most") == std::string::npos
+               ? fmt::format("{}: expected a value, found none", parts->first)
+               : fmt::format("{}: expected one value, found several", parts->first);
+  }
   return what;
 }
 

@@ -22,6 +22,7 @@ class MeshJob : public Job {
  public:
   explicit MeshJob(const launch::JobEnvironment& job)
       : restart_(job.restart),
+        servers_(job.servers),
         hub_(runtime::make_mesh_hub(net::Mesh::connect({.rank = job.rank,
                                                         .ranks = job.ranks,
                                                         .address = job.address,
@@ -36,6 +37,7 @@ class MeshJob : public Job {
   int rank() const override { return talk_->site().rank; }
   int ranks() const override { return talk_->site().num_ranks(); }
   int restart() const override { return restart_; }
+  int servers() const override { return servers_; }
 
   std::string from_first(const std::function<std::string()>& part) override {
     return runtime::together(rank_list(), [&] { return is_first() ? part() : std::string(); })
@@ -54,16 +56,19 @@ class MeshJob : public Job {
   }
 
   runtime::World& world(int workers) override {
-    if (workers < ranks()) {
-      throw ConfigError(fmt::format(
-          "the job has {} ranks, the plan {} worker{}: expected at least one worker per "
-          "rank (--workers {})",
-          ranks(), workers, workers == 1 ? "" : "s", ranks()));
+    const int training = ranks() - servers_;
+    if (workers < training) {
+      throw ConfigError(
+          fmt::format("the job has {} ranks{}, the plan {} worker{}: expected at least one worker "
+                      "per rank that "
+                      "trains (--workers {})",
+                      ranks(), servers_ == 0 ? "" : fmt::format(", {} of them servers", servers_),
+                      workers, workers == 1 ? "" : "s", training));
     }
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
-      rank_of_worker.push_back(static_cast<int>(w * ranks() / workers));
-    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker));
+      rank_of_worker.push_back(static_cast<int>(w * training / workers));
+    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), servers_);
     return *world_;
   }
 
@@ -71,6 +76,7 @@ class MeshJob : public Job {
   runtime::Ranks rank_list() const { return {.world = talk_.get(), .deadline = kPlanning}; }
 
   int restart_;
+  int servers_;
   std::shared_ptr<runtime::MeshHub> hub_;
   std::unique_ptr<runtime::World> talk_;  ///< for what is agreed before there is a plan
   std::unique_ptr<runtime::World> world_;

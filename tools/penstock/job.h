@@ -42,8 +42,10 @@ class Job {
   virtual std::string from_first(const std::function<std::string()>& part) = 0;
   /// Throws RuntimeError naming two ranks and what they have when not all have the same text.
   virtual void check_same(const std::string& what, const std::string& text) = 0;
-  /// The workers dealt to the ranks in blocks. Throws ConfigError when there are fewer workers than
-  /// ranks.
+  /// How many of the ranks, the last ones, only add gradients.
+  virtual int servers() const = 0;
+  /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are
+  /// fewer workers than such ranks.
   virtual runtime::World& world(int workers) = 0;
 };
 

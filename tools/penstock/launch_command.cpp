@@ -83,6 +83,7 @@ int run(Options& options, const std::vector<std::string>& extras,
                                   options.grace_s));
   options.launch.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
   options.launch.log_dir = options.log_dir;
+  options.launch.ranks += options.launch.servers;
   options.launch.command = {"/proc/self/exe"};
   options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
   return launch::launch(options.launch);
@@ -105,6 +106,11 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words) {
   app->add_option("-n,--ranks", options->launch.ranks, "Number of ranks, each a process of its own")
       ->required()
       ->check(CLI::Range(1, launch::kMostLaunchedRanks));
+  app->add_option("--servers", options->launch.servers,
+                  "Ranks besides these that only add gradients (train --sync summation or "
+                  "parameter-server)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, launch::kMostLaunchedRanks - 1));
   app->add_option(
          "--max-restarts", options->launch.max_restarts,
          "How often to start all ranks again after a failure; not after exit code 2 (wrong "

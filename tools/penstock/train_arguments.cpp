@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
@@ -99,6 +100,7 @@ void check(const TrainArguments& options) {
   check_batch_size(options);
   const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
   plan::check_schedule_options(strategy, options.chunks, options.slack);
+  if (!options.sync.empty()) plan::parse_gradient_sync(options.sync);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
@@ -150,6 +152,9 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       ->excludes(plan);
   app->add_option("--weights", options.plan.weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+  app->add_option("--sync", options.sync,
+                  "How replicas on several ranks sum their gradients: ordered, ring, "
+                  "parameter-server, summation (default: the plan's, or ordered)");
   app->add_option("--micro-batches", options.plan.micro_batches,
                   "Micro-batches per optimiser step (default: the strategy's own)")
       ->check(whole_number(1));

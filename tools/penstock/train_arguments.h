@@ -26,6 +26,7 @@ struct TrainArguments : CommonOptions {
   AutoPlanRequest plan;
   std::string plan_path;
   train::TrainOptions train;
+  std::string sync;  ///< empty: the plan's
   int64_t workers = 1;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

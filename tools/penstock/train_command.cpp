@@ -273,7 +273,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     check_same_options(*job, app);
     job->check_same("model", model_digest(model));
     job->check_same("data", train::data_digest(data));
-    if (app.get_option("--workers")->empty()) options.workers = job->ranks();
+    job->check_same("number of servers", fmt::to_string(job->servers()));
+    if (app.get_option("--workers")->empty()) options.workers = job->ranks() - job->servers();
   }
 
   train::TrainOptions& train_options = options.train;
@@ -285,6 +286,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
                            : plan_of_job(job, options, model);
+  if (!options.sync.empty()) train_options.plan.sync = options.sync;
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;

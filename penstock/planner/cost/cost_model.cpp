@@ -34,27 +34,6 @@ SegmentCost on_device(const SegmentCost& segment, double speed) {
           segment.weight_bytes, on_device_ns(segment.accumulate_ns, speed)};
 }
 
-GradientSync parse_gradient_sync(std::string_view name) {
-  for (const GradientSync sync :
-       {GradientSync::Ring, GradientSync::ParameterServer, GradientSync::Summation}) {
-    if (name == to_string(sync)) return sync;
-  }
-  throw ConfigError(fmt::format(
-      "unknown gradient synchronisation '{}'; expected ring, parameter-server or summation", name));
-}
-
-std::string_view to_string(GradientSync sync) {
-  switch (sync) {
-    case GradientSync::Ring:
-      return "ring";
-    case GradientSync::ParameterServer:
-      return "parameter-server";
-    case GradientSync::Summation:
-      return "summation";
-  }
-  return "ring";
-}
-
 CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync)
     : topology_(cluster), sync_(sync) {
   for (int level = 0; level <= topology_.num_levels(); ++level) {
@@ -71,6 +50,10 @@ double CostModel::ring_ns(double weight_bytes, int replicas, int level, double d
   return latency_ns(level) / divisor + weight_bytes * ns_per_byte(level) * factor;
 }
 
+bool CostModel::all_reduces() const {
+  return sync_ == GradientSync::Ordered || sync_ == GradientSync::Ring || !(servers_ > 0);
+}
+
 double CostModel::service_factor(double replicas) const {
   const double n = replicas;
   if (sync_ == GradientSync::ParameterServer) return std::max(1.0, n / servers_);
@@ -78,8 +61,7 @@ double CostModel::service_factor(double replicas) const {
 }
 
 double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
-  if (sync_ == GradientSync::Ring || !(servers_ > 0))
-    return ring_ns(weight_bytes, replicas, level, divisor);
+  if (all_reduces()) return ring_ns(weight_bytes, replicas, level, divisor);
   const int top = topology_.num_levels();
   // Where the servers' NICs are the bottleneck the time per replica is the same for any number of
   // them: no rounding may come in between.
@@ -96,7 +78,7 @@ SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
   const int top = topology_.num_levels();
   const SegmentBound ring{.per_weight_byte = ns_per_byte(level) * 2 * (replicas - 1) / replicas,
                           .fixed_ns = latency_ns(level)};
-  if (sync_ == GradientSync::Ring || !(servers_ > 0)) return ring;
+  if (all_reduces()) return ring;
   const SegmentBound service{.per_weight_byte = ns_per_byte(top) * service_factor(replicas),
                              .fixed_ns = latency_ns(top)};
   if (sync_ == GradientSync::ParameterServer) return service;
@@ -111,7 +93,7 @@ SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/,
 
 int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const {
   if (replicas <= 1) return 0;
-  if (sync_ == GradientSync::Ring || !(servers_ > 0)) {
+  if (all_reduces()) {
     const cluster::Path& path = topology_.path(level);
     return saturating_add(exact_ring_ns(weight_bytes, replicas, path.bandwidth_bytes_per_s),
                           path.latency_ns);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "penstock/cluster/topology.h"
+#include "penstock/plan/gradient_sync.h"
 
 namespace penstock::planner {
 
@@ -36,20 +37,11 @@ struct SegmentCost {
 SegmentCost on_device(const SegmentCost& segment, double speed);
 int64_t on_device_ns(int64_t ns, double speed);
 
-/// How the replicas of a stage add their gradients. Names: "ring", "parameter-server", "summation".
-/// CPU machines stand at the outermost level: what goes through them costs that level's bandwidth
-/// and latency, however close the replicas are.
-enum class GradientSync : uint8_t {
-  Ring,  ///< 2(m-1)/m W at the slowest link between the m replicas
-  /// On the cluster's CPU machines: max(W/B, mW/(kB_cpu)); colocated with the replicas, like ring,
-  /// where it has none.
-  ParameterServer,
-  /// BytePS (OSDI 2020, section 4.2): shares over CPU machines and replicas so that all NICs finish
-  /// together; ring where that is faster, as between replicas of one server.
-  Summation,
-};
-GradientSync parse_gradient_sync(std::string_view name);
-std::string_view to_string(GradientSync sync);
+/// How the replicas of a stage add their gradients. CPU machines (the servers of
+/// plan/gradient_sync.h) stand at the outermost level: what goes through them costs that level's
+/// bandwidth and latency, however close the replicas are. Without them every method costs what a
+/// ring does; summation does, too, where a ring is faster, as between replicas of one server.
+using plan::GradientSync;
 
 /// A linear function of a segment.
 struct SegmentBound {
@@ -109,6 +101,8 @@ class CostModel {
  private:
   double ring_ns(double weight_bytes, int replicas, int level, double divisor) const;
   double service_factor(double replicas) const;
+  /// Whether the method is an all-reduce among the replicas here.
+  bool all_reduces() const;
 
   cluster::Topology topology_;
   GradientSync sync_;

@@ -130,7 +130,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
         kMaxPlannedWorkers));
   }
   recompute = parse_recompute(options.recompute);
-  model = make_cost_model(options.cost_model, cluster, parse_gradient_sync(options.sync));
+  model = make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync));
   if (options.mini_batch > 0 &&
       most_micro_batches() < std::max<int64_t>(options.micro_batches, 1)) {
     throw ConfigError(

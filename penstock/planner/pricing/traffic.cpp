@@ -73,7 +73,8 @@ struct Seats {
 std::optional<double> share_on_cpu_machines(const CostModel& model,
                                             const cluster::CpuMachines& machines,
                                             const Seats& place, int64_t weight_bytes) {
-  if (model.sync() == GradientSync::Ring) return std::nullopt;
+  if (model.sync() == GradientSync::Ordered || model.sync() == GradientSync::Ring)
+    return std::nullopt;
   if (machines.count == 0)
     return model.sync() == GradientSync::ParameterServer ? std::optional(0.0) : std::nullopt;
   if (model.sync() == GradientSync::ParameterServer) return 1.0;

@@ -14,8 +14,8 @@
 #include "penstock/runtime/fabric/faulty/faulty_world.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/fabric/local/local_world.h"
-#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/worker_table.h"
@@ -336,10 +336,12 @@ TEST_P(ConformanceTest, AnEarlyStopEndsAllWorkersAfterTheSameMiniBatch) {
       std::atomic<bool> stop{false};
       if (by_flag) setup.stop = &stop;
       std::atomic<int> inside = 0;
+      std::atomic<bool> asked{false};
       setup.on_mini_batch = [&](MiniBatchId t, const MiniBatchStats& stats) {
         EXPECT_EQ(inside++, 0) << "one call at a time";
         EXPECT_EQ(stats.loss_sum, static_cast<double>(t.value));
         if (by_flag && t.value >= 20) stop = true;
+        if (t.value >= 20) asked = true;
         --inside;
         return by_flag || t.value < 20;
       };
@@ -353,6 +355,10 @@ TEST_P(ConformanceTest, AnEarlyStopEndsAllWorkersAfterTheSameMiniBatch) {
                           {.loss_sum = static_cast<double>(t), .correct = 1, .samples = 1});
           }
           std::this_thread::sleep_for(std::chrono::microseconds(30 * (worker.value + 1)));
+          // However busy the machine is: the stop comes before the end.
+          while (t == kMiniBatches / 2 && !asked)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          if (t > kMiniBatches / 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
       });
       EXPECT_THAT(ended.failures, ::testing::Each(""));

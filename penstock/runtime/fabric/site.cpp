@@ -12,9 +12,15 @@ Site Site::one_rank(int workers) {
   return {.rank = 0, .rank_of_worker = std::vector<int>(static_cast<size_t>(workers), 0)};
 }
 
-int Site::num_ranks() const {
+int Site::num_training_ranks() const {
   if (rank_of_worker.empty()) return 0;
   return *std::max_element(rank_of_worker.begin(), rank_of_worker.end()) + 1;
+}
+
+std::vector<int> Site::server_ranks() const {
+  std::vector<int> ranks;
+  for (int rank = num_training_ranks(); rank < num_ranks(); ++rank) ranks.push_back(rank);
+  return ranks;
 }
 
 std::vector<WorkerId> Site::own_workers() const {
@@ -43,7 +49,9 @@ void validate(const Site& site) {
     }
     has_worker[static_cast<size_t>(rank)] = true;
   }
-  for (int rank = 0; rank < site.num_ranks(); ++rank) {
+  if (site.servers < 0)
+    throw ConfigError(fmt::format("expected at least 0 servers, found {}", site.servers));
+  for (int rank = 0; rank < site.num_training_ranks(); ++rank) {
     if (!has_worker[static_cast<size_t>(rank)])
       throw ConfigError(fmt::format("rank {} of {} has no worker", rank, site.num_ranks()));
   }

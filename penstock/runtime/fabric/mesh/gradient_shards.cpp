@@ -98,10 +98,10 @@ std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
     int64_t begin = 0;
     for (size_t o = 0; o < shares.size(); ++o) {
       share += shares[o];
-      const int64_t end =
-          o + 1 == shares.size()
-              ? total
-              : std::min<int64_t>(total, std::llround(static_cast<double>(total) * (share / whole)));
+      const int64_t end = o + 1 == shares.size()
+                              ? total
+                              : std::min<int64_t>(total, std::llround(static_cast<double>(total) *
+                                                                      (share / whole)));
       if (begin < end) cutter.cut(begin, end, o, shards);
       load[o] += static_cast<double>(end - begin);
       begin = end;

@@ -8,6 +8,7 @@
 
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
+#include "penstock/runtime/fabric/mesh/ring_sum.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -79,10 +80,8 @@ void MeshRun::open(const RunSetup& setup, Wait& wait) {
   channels_ = std::make_unique<MeshChannels>(mesh, run_, site_, setup);
   uint32_t next = channels_->channels();
   open_sums(setup, next);
-  if (setup.schedule.shape.global_norm) {
-    norm_ = std::make_unique<MeshNorm>(mesh, run_, next,
-                                       static_cast<int>(site_.own_workers().size()), setup);
-  }
+  if (setup.schedule.shape.global_norm && !site_.own_workers().empty())
+    norm_ = std::make_unique<MeshNorm>(mesh, run_, next, site_, setup);
   channels_->start();
   for (const auto& sum : sums_) {
     if (sum) sum->begin();
@@ -130,13 +129,18 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .run = run_,
                       .first_channel = next_channel,
                       .rank_of_replica = std::move(ranks),
-                      .rank_of_server = {},
+                      .rank_of_server = site_.server_ranks(),
                       .shapes = weights.shapes,
                       .bucket_ends = bucket_ends_.back()};
-    const plan::SumShares shares = plan::sum_shares(setup.sync, replicas, 0);
-    sums_.back() = std::make_shared<MeshSum>(
-        std::move(sum), std::vector<double>(static_cast<size_t>(replicas), shares.replica));
-    next_channel += MeshSum::channels(static_cast<size_t>(replicas));
+    next_channel += StageSum::channels(static_cast<size_t>(replicas));
+    if (setup.sync == plan::GradientSync::Ring) {
+      sums_.back() = std::make_shared<RingSum>(std::move(sum));
+      continue;
+    }
+    const plan::SumShares shares = plan::sum_shares(setup.sync, replicas, site_.servers);
+    std::vector<double> share_of(static_cast<size_t>(replicas), shares.replica);
+    share_of.resize(share_of.size() + static_cast<size_t>(site_.servers), shares.server);
+    sums_.back() = std::make_shared<MeshSum>(std::move(sum), share_of);
   }
 }
 
@@ -146,9 +150,10 @@ void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
   // And the run begins, on rank 0's clock, when the last rank has come.
   const int64_t offset = hub_->mesh().clock_offset(0).ns;
   net::WireWriter out;
-  out.text(fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits",
+  out.text(fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {}",
                        setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
-                       setup.schedule.shape.micro_batches, actions, setup.credits));
+                       setup.schedule.shape.micro_batches, actions, setup.credits,
+                       plan::to_string(setup.sync)));
   out.put<int64_t>(now_ns() + offset);
   const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
   net::WireReader first(texts.front());

@@ -54,15 +54,16 @@ NormShare read_share(const RawMessage& message) {
 
 }  // namespace
 
-MeshNorm::MeshNorm(net::Mesh& mesh, uint32_t run, uint32_t first_channel, int own_workers,
+MeshNorm::MeshNorm(net::Mesh& mesh, uint32_t run, uint32_t first_channel, const Site& site,
                    const RunSetup& setup)
     : mesh_(mesh),
       run_(run),
       first_channel_(first_channel),
-      own_workers_(own_workers),
+      ranks_(site.num_training_ranks()),
+      own_workers_(static_cast<int>(site.own_workers().size())),
       ties_(setup.ties),
       num_model_weights_(setup.num_model_weights),
-      posted_(static_cast<size_t>(mesh.ranks())) {}
+      posted_(static_cast<size_t>(ranks_)) {}
 
 net::Tag MeshNorm::tag(bool answer, int peer, uint64_t round) const {
   return {.run = run_,
@@ -77,7 +78,7 @@ void MeshNorm::post(uint64_t round) {
     posted_[0] = post_raw(mesh_, 0, tag(/*answer=*/true, mesh_.rank(), round));
     return;
   }
-  for (int r = 1; r < mesh_.ranks(); ++r)
+  for (int r = 1; r < ranks_; ++r)
     posted_[static_cast<size_t>(r)] = post_raw(mesh_, r, tag(/*answer=*/false, r, round));
 }
 
@@ -106,9 +107,9 @@ void MeshNorm::add_up(const NormShare& share, double& norm, std::vector<at::Tens
 }
 
 WaitResult MeshNorm::serve_all(uint64_t round, NormShare share, NormTotals& totals, Wait& wait) {
-  std::vector<std::vector<size_t>> wanted(static_cast<size_t>(mesh_.ranks()));
+  std::vector<std::vector<size_t>> wanted(static_cast<size_t>(ranks_));
   const std::vector<size_t> own = share.wanted;
-  for (int r = 1; r < mesh_.ranks(); ++r) {
+  for (int r = 1; r < ranks_; ++r) {
     const RawMessage& message = posted_[static_cast<size_t>(r)];
     {
       const Stopwatch stopwatch(wait);
@@ -123,7 +124,7 @@ WaitResult MeshNorm::serve_all(uint64_t round, NormShare share, NormTotals& tota
   add_up(share, totals.norm, sums);
   for (const size_t group : own) totals.tied_sums[group] = sums.at(group);
   post(round + 1);
-  for (int r = 1; r < mesh_.ranks(); ++r) {
+  for (int r = 1; r < ranks_; ++r) {
     const auto& groups = wanted[static_cast<size_t>(r)];
     const std::set<size_t> once(groups.begin(), groups.end());
     net::WireWriter head;

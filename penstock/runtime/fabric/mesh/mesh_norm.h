@@ -17,8 +17,8 @@ namespace penstock::runtime {
 /// Thread-safe.
 class MeshNorm {
  public:
-  /// Uses the channels from `first_channel` on: as many as ranks, twice.
-  MeshNorm(net::Mesh& mesh, uint32_t run, uint32_t first_channel, int own_workers,
+  /// Uses the channels from `first_channel` on: as many as ranks, twice. On ranks with workers.
+  MeshNorm(net::Mesh& mesh, uint32_t run, uint32_t first_channel, const Site& site,
            const RunSetup& setup);
 
   static uint32_t channels(int ranks) { return 2 * static_cast<uint32_t>(ranks); }
@@ -47,6 +47,7 @@ class MeshNorm {
   net::Mesh& mesh_;
   uint32_t run_;
   uint32_t first_channel_;
+  int ranks_;  ///< with workers
   int own_workers_;
   std::vector<TieGroup> ties_;
   size_t num_model_weights_;

@@ -14,36 +14,19 @@
 
 namespace penstock::runtime {
 
-namespace {
-
-std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes) {
-  std::vector<int64_t> numbers;
-  for (const model::Shape& shape : shapes) numbers.push_back(c10::multiply_integers(shape));
-  return numbers;
-}
-
-at::Tensor slice(const at::Tensor& gradient, const ShardRange& range) {
-  return gradient.view(-1).narrow(0, range.begin, range.length);
-}
-
-}  // namespace
-
 MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
       rank_of_owner_(setup_.rank_of_replica),
       shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
-      shards_of_bucket_(setup_.bucket_ends.size()) {
+      results_(setup_, shards_) {
   rank_of_owner_.insert(rank_of_owner_.end(), setup_.rank_of_server.begin(),
                         setup_.rank_of_server.end());
   PENSTOCK_CHECK(shares.size() == rank_of_owner_.size(), shares.size(), rank_of_owner_.size());
-  for (size_t s = 0; s < shards_.size(); ++s) shards_of_bucket_[shards_[s].bucket].push_back(s);
   owned_.resize(shards_.size());
   for (Owned& owned : owned_) {
     owned.contributions.resize(replicas());
     owned.missing = replicas();
   }
-  buckets_.resize(replicas());
-  for (auto& buckets : buckets_) buckets.resize(setup_.bucket_ends.size());
 }
 
 net::Tag MeshSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
@@ -107,7 +90,7 @@ void MeshSum::contribute(int replica, size_t shard, Contribution contribution) {
   Owned& owned = owned_[shard];
   owned.contributions[static_cast<size_t>(replica)] = std::move(contribution);
   if (--owned.missing > 0) return;
-  setup_.service->add(urgency(shards_[shard].bucket), [weak = weak_from_this(), shard] {
+  setup_.service->add(gradient_urgency(shards_[shard].bucket), [weak = weak_from_this(), shard] {
     if (const auto self = weak.lock()) self->add_up(shard);
   });
 }
@@ -158,27 +141,24 @@ void MeshSum::add_up(size_t number) {
   post_parts(number, round + 1);
   for (int replica = 0; replica < static_cast<int>(replicas()); ++replica) {
     if (setup_.is_here(replica)) {
-      take_result(replica, number, sums);
+      results_.put(replica, number, sums);
       continue;
     }
     const OutgoingTensors out(sums);
     setup_.mesh.send(setup_.rank_of_replica[static_cast<size_t>(replica)],
                      tag(Results, replica, number, round), out.parts(), out.keep(),
-                     urgency(shard.bucket));
+                     gradient_urgency(shard.bucket));
   }
 }
 
 // ---- replicas
 
-MeshSum::Contribution MeshSum::contribution_of(const Shard& shard, const Partials& partials) const {
+MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& partials) const {
   Contribution contribution;
-  const size_t first = first_weight(shard.bucket);
   for (const GroupGradients& group : partials) {
     contribution.groups.push_back(group.group);
-    for (const ShardRange& range : shard.ranges) {
-      const at::Tensor& gradient = group.sums[range.weight - first];
-      contribution.slices.push_back(gradient.defined() ? slice(gradient, range) : at::Tensor());
-    }
+    model::Tensors slices = results_.slices(shard, group.sums);
+    std::move(slices.begin(), slices.end(), std::back_inserter(contribution.slices));
   }
   return contribution;
 }
@@ -187,134 +167,37 @@ void MeshSum::send_parts(int replica, size_t shard, uint64_t round, Contribution
   net::WireWriter head;
   head.list(contribution.groups);
   send_raw(setup_.mesh, rank_of(shards_[shard]), tag(Parts, replica, shard, round), head.take(),
-           std::move(contribution.slices), urgency(shards_[shard].bucket));
+           std::move(contribution.slices), gradient_urgency(shards_[shard].bucket));
 }
 
-void MeshSum::post_result(int replica, size_t shard, uint64_t round, const model::Tensors& sums) {
-  const Shard& of = shards_[shard];
-  model::Tensors places;
-  for (const ShardRange& range : of.ranges) {
-    const at::Tensor& sum = sums[range.weight - first_weight(of.bucket)];
-    places.push_back(sum.defined() ? slice(sum, range) : at::Tensor());
-  }
+void MeshSum::post_result(int replica, size_t shard, uint64_t round) {
   auto parts = std::make_shared<model::Tensors>();
-  const auto place = [parts, places = std::move(places),
-                      &ranges = of.ranges](const std::vector<uint64_t>& sizes) {
-    if (sizes.size() != ranges.size())
-      throw TransportError("sent a sum of gradients with another number of parts");
-    std::vector<net::Memory> memory;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      at::Tensor& part = parts->emplace_back();
-      if (sizes[i] != net::kAbsent) {
-        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, at::kFloat);
-        if (part.nbytes() != sizes[i]) {
-          throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
-                                           sizes[i], part.nbytes()));
-        }
-      }
-      memory.push_back(memory_of(part));
-    }
-    return memory;
-  };
   const auto transfer =
-      setup_.mesh.receive(rank_of(of), tag(Results, replica, shard, round), place);
+      setup_.mesh.receive(rank_of(shards_[shard]), tag(Results, replica, shard, round),
+                          results_.place(replica, shard, parts));
   transfer->on_end([weak = weak_from_this(), replica, shard, parts](net::Transfer::Result result) {
     const auto self = weak.lock();
-    if (self && result == net::Transfer::Result::Done) self->take_result(replica, shard, *parts);
+    if (self && result == net::Transfer::Result::Done) self->results_.put(replica, shard, *parts);
   });
 }
 
-void MeshSum::take_result(int replica, size_t number, const model::Tensors& parts) {
+void MeshSum::start(int replica, size_t bucket, Partials partials) {
   const at::NoGradGuard no_grad;
-  const Shard& shard = shards_[number];
-  const size_t first = first_weight(shard.bucket);
-  model::Tensors places;
-  {
-    MutexLock lock(mutex_);
-    places = bucket_of(replica, shard.bucket).sums;
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (!parts[i].defined()) continue;
-    const ShardRange& range = shard.ranges[i];
-    const at::Tensor& sum = places[range.weight - first];
-    if (!sum.defined()) {
-      MutexLock lock(mutex_);
-      bucket_of(replica, shard.bucket)
-          .pieces[range.weight - first]
-          .push_back({range.begin, parts[i]});
-    } else if (const at::Tensor place = slice(sum, range);
-               place.data_ptr() != parts[i].data_ptr()) {
-      place.copy_(parts[i]);
-    }
-  }
-  MutexLock lock(mutex_);
-  if (--bucket_of(replica, shard.bucket).missing == 0) changed_.notify_all();
-}
-
-void MeshSum::start(int replica, size_t number, Partials partials) {
-  const at::NoGradGuard no_grad;
-  const size_t count = setup_.bucket_ends[number] - first_weight(number);
   // The first group that has a gradient lends its memory for the sum: what another rank owns has
   // reached it before its result comes back.
-  model::Tensors sums(count);
-  for (size_t i = 0; i < count; ++i) {
-    for (const GroupGradients& group : partials) {
-      if (!sums[i].defined()) sums[i] = group.sums[i];
-    }
+  const size_t count = setup_.bucket_ends[bucket] - results_.first_weight(bucket);
+  const auto round = results_.begin(replica, bucket, first_gradients(partials, count));
+  if (!round) return;
+  for (const size_t s : results_.shards_of(bucket)) {
+    if (!owns(shards_[s])) post_result(replica, s, *round);
   }
-  uint64_t round = 0;
-  {
-    MutexLock lock(mutex_);
-    if (closed_) return;
-    Bucket& bucket = bucket_of(replica, number);
-    PENSTOCK_CHECK(bucket.missing == 0 && bucket.sums.empty(), "bucket", number,
-                   "is started before it is finished");
-    bucket.sums = sums;
-    bucket.pieces.assign(count, {});
-    bucket.missing = shards_of_bucket_[number].size();
-    round = bucket.round++;
-  }
-  for (const size_t s : shards_of_bucket_[number]) {
-    if (!owns(shards_[s])) post_result(replica, s, round, sums);
-  }
-  for (const size_t s : shards_of_bucket_[number]) {
-    Contribution contribution = contribution_of(shards_[s], partials);
+  for (const size_t s : results_.shards_of(bucket)) {
+    Contribution contribution = contribution_of(s, partials);
     if (owns(shards_[s]))
       contribute(replica, s, std::move(contribution));
     else
-      send_parts(replica, s, round, std::move(contribution));
+      send_parts(replica, s, *round, std::move(contribution));
   }
-}
-
-WaitResult MeshSum::finish(int replica, size_t number, model::Tensors& sums, Wait& wait) {
-  const at::NoGradGuard no_grad;
-  Bucket done;
-  {
-    const Stopwatch stopwatch(wait);
-    MutexLock lock(mutex_);
-    Bucket& bucket = bucket_of(replica, number);
-    changed_.wait_until(mutex_, wait.deadline,
-                        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; });
-    if (closed_) return WaitResult::Closed;
-    if (bucket.missing > 0) return WaitResult::TimedOut;
-    done.sums.swap(bucket.sums);
-    done.pieces.swap(bucket.pieces);
-  }
-  const size_t first = first_weight(number);
-  for (size_t i = 0; i < done.sums.size(); ++i) {
-    if (done.pieces[i].empty()) continue;
-    done.sums[i] = at::empty(setup_.shapes[first + i], at::kFloat);
-    for (const auto& [begin, piece] : done.pieces[i])
-      done.sums[i].view(-1).narrow(0, begin, piece.numel()).copy_(piece);
-  }
-  sums = std::move(done.sums);
-  return WaitResult::Ready;
-}
-
-void MeshSum::close() {
-  MutexLock lock(mutex_);
-  closed_ = true;
-  changed_.notify_all();
 }
 
 }  // namespace penstock::runtime

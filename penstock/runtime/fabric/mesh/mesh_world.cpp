@@ -88,12 +88,12 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
 }
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
-                                       std::vector<int> rank_of_worker) {
-  Site site{.rank = hub->rank(), .rank_of_worker = std::move(rank_of_worker)};
+                                       std::vector<int> rank_of_worker, int servers) {
+  Site site{.rank = hub->rank(), .rank_of_worker = std::move(rank_of_worker), .servers = servers};
   validate(site);
   if (site.num_ranks() != hub->ranks()) {
-    throw ConfigError(
-        fmt::format("the workers lie on {} ranks, the job has {}", site.num_ranks(), hub->ranks()));
+    throw ConfigError(fmt::format("the workers and servers lie on {} ranks, the job has {}",
+                                  site.num_ranks(), hub->ranks()));
   }
   return std::make_unique<MeshWorld>(std::move(hub), std::move(site));
 }

@@ -24,9 +24,9 @@ class MeshHub;
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
-/// ones: one to agree on a plan, say, then that of the plan. Ranks without a worker are not allowed
-/// (validate(Site)).
+/// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no
+/// worker and only add gradients; every other rank has one (validate(Site)).
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
-                                       std::vector<int> rank_of_worker);
+                                       std::vector<int> rank_of_worker, int servers = 0);
 
 }  // namespace penstock::runtime

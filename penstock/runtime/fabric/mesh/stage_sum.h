@@ -30,6 +30,20 @@ struct StageSumSetup {
   }
 };
 
+/// Buckets that the next forward pass needs first go first, behind all messages.
+inline int gradient_urgency(size_t bucket) { return -1 - static_cast<int>(bucket); }
+
+/// Of each weight of a bucket, the gradient of the first group that has one.
+inline model::Tensors first_gradients(const Partials& partials, size_t count) {
+  model::Tensors first(count);
+  for (const GroupGradients& group : partials) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!first[i].defined()) first[i] = group.sums[i];
+    }
+  }
+  return first;
+}
+
 /// Thread-safe. Each replica starts every bucket once per round, and finishes it before it starts
 /// it again.
 class StageSum {
@@ -38,6 +52,9 @@ class StageSum {
   StageSum() = default;
   StageSum(const StageSum&) = delete;
   StageSum& operator=(const StageSum&) = delete;
+
+  /// How many channels one uses.
+  static uint32_t channels(size_t replicas) { return static_cast<uint32_t>(2 * replicas); }
 
   /// Posts the first receives; once, on every rank.
   virtual void begin() = 0;

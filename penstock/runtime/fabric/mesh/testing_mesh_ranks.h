@@ -8,8 +8,8 @@
 
 namespace penstock::runtime::testing {
 
-/// The worlds of all ranks, by rank, joined over the loopback.
+/// The worlds of all ranks, by rank, joined over the loopback; `servers` more without workers.
 std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank_of_worker,
-                                                    net::MeshOptions options = {});
+                                                    net::MeshOptions options = {}, int servers = 0);
 
 }  // namespace penstock::runtime::testing

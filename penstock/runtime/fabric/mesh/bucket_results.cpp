@@ -1,0 +1,133 @@
+#include "penstock/runtime/fabric/mesh/bucket_results.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+#include "penstock/runtime/fabric/stopwatch.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes) {
+  std::vector<int64_t> numbers;
+  for (const model::Shape& shape : shapes) numbers.push_back(c10::multiply_integers(shape));
+  return numbers;
+}
+
+at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range) {
+  return gradient.view(-1).narrow(0, range.begin, range.length);
+}
+
+BucketResults::BucketResults(const StageSumSetup& setup, const std::vector<Shard>& shards)
+    : shapes_(setup.shapes),
+      ends_(setup.bucket_ends),
+      shards_(shards),
+      shards_of_bucket_(ends_.size()) {
+  for (size_t s = 0; s < shards_.size(); ++s) shards_of_bucket_[shards_[s].bucket].push_back(s);
+  buckets_.resize(setup.rank_of_replica.size());
+  for (auto& buckets : buckets_) buckets.resize(ends_.size());
+}
+
+model::Tensors BucketResults::slices(size_t shard, const model::Tensors& gradients) const {
+  model::Tensors slices;
+  const size_t first = first_weight(shards_[shard].bucket);
+  for (const ShardRange& range : shards_[shard].ranges) {
+    const at::Tensor& gradient = gradients[range.weight - first];
+    slices.push_back(gradient.defined() ? slice_of(gradient, range) : at::Tensor());
+  }
+  return slices;
+}
+
+std::optional<uint64_t> BucketResults::begin(int replica, size_t number, model::Tensors sums) {
+  MutexLock lock(mutex_);
+  if (closed_) return std::nullopt;
+  Bucket& bucket = bucket_of(replica, number);
+  PENSTOCK_CHECK(bucket.missing == 0 && bucket.sums.empty(), "bucket", number,
+                 "is started before it is finished");
+  bucket.pieces.assign(sums.size(), {});
+  bucket.sums = std::move(sums);
+  bucket.missing = shards_of_bucket_[number].size();
+  return bucket.round++;
+}
+
+net::Place BucketResults::place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts) {
+  return [parts = std::move(parts), ranges = shards_[shard].ranges,
+          places = slices(shard, sums_of(replica, shards_[shard].bucket))](
+             const std::vector<uint64_t>& sizes) {
+    if (sizes.size() != ranges.size()) {
+      throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
+                                       sizes.size(), ranges.size()));
+    }
+    std::vector<net::Memory> memory;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      at::Tensor& part = parts->emplace_back();
+      if (sizes[i] != net::kAbsent) {
+        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, at::kFloat);
+        if (part.nbytes() != sizes[i]) {
+          throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
+                                           sizes[i], part.nbytes()));
+        }
+      }
+      memory.push_back(memory_of(part));
+    }
+    return memory;
+  };
+}
+
+void BucketResults::put(int replica, size_t number, const model::Tensors& parts) {
+  const at::NoGradGuard no_grad;
+  const Shard& shard = shards_[number];
+  const size_t first = first_weight(shard.bucket);
+  const model::Tensors sums = sums_of(replica, shard.bucket);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].defined()) continue;
+    const ShardRange& range = shard.ranges[i];
+    const at::Tensor& sum = sums[range.weight - first];
+    if (!sum.defined()) {
+      MutexLock lock(mutex_);
+      bucket_of(replica, shard.bucket)
+          .pieces[range.weight - first]
+          .push_back({range.begin, parts[i]});
+      continue;
+    }
+    const at::Tensor place = slice_of(sum, range);
+    if (place.data_ptr() != parts[i].data_ptr()) place.copy_(parts[i]);
+  }
+  MutexLock lock(mutex_);
+  if (--bucket_of(replica, shard.bucket).missing == 0) changed_.notify_all();
+}
+
+WaitResult BucketResults::finish(int replica, size_t number, model::Tensors& sums, Wait& wait) {
+  const at::NoGradGuard no_grad;
+  Bucket done;
+  {
+    const Stopwatch stopwatch(wait);
+    MutexLock lock(mutex_);
+    Bucket& bucket = bucket_of(replica, number);
+    changed_.wait_until(mutex_, wait.deadline,
+                        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; });
+    if (closed_) return WaitResult::Closed;
+    if (bucket.missing > 0) return WaitResult::TimedOut;
+    done.sums.swap(bucket.sums);
+    done.pieces.swap(bucket.pieces);
+  }
+  for (size_t i = 0; i < done.sums.size(); ++i) {
+    if (done.pieces[i].empty()) continue;
+    done.sums[i] = at::empty(shapes_[first_weight(number) + i], at::kFloat);
+    for (const auto& [begin, piece] : done.pieces[i])
+      done.sums[i].view(-1).narrow(0, begin, piece.numel()).copy_(piece);
+  }
+  sums = std::move(done.sums);
+  return WaitResult::Ready;
+}
+
+void BucketResults::close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace penstock::runtime

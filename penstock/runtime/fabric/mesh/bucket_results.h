@@ -1,0 +1,72 @@
+// The sums of a stage's buckets as they come back, shard by shard, to the replicas of this rank.
+// Internal to fabric/mesh.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "penstock/model/layer.h"
+#include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/mesh/stage_sum.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::runtime {
+
+/// How many numbers each weight has.
+std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes);
+/// The numbers of a range, by reference.
+at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range);
+
+/// Thread-safe.
+class BucketResults {
+ public:
+  /// `shards`: of make_shards(), which must outlive it.
+  BucketResults(const StageSumSetup& setup, const std::vector<Shard>& shards);
+
+  size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : ends_[bucket - 1]; }
+  const std::vector<size_t>& shards_of(size_t bucket) const { return shards_of_bucket_[bucket]; }
+  /// The ranges of a shard in a list of its bucket's gradients; undefined where they are.
+  model::Tensors slices(size_t shard, const model::Tensors& gradients) const;
+
+  /// Begins the next round of a bucket, whose number it returns; nothing once closed. The results
+  /// are to be put into `sums`, or where that is undefined, into memory of their own.
+  std::optional<uint64_t> begin(int replica, size_t bucket, model::Tensors sums);
+  /// Where a result of the round that comes from another rank is to go; it puts them into `parts`.
+  net::Place place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts);
+  /// A result that has come: by range; in its place, or to be copied there.
+  void put(int replica, size_t shard, const model::Tensors& parts);
+  /// Fabric::finish_sum().
+  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait);
+  void close();
+
+ private:
+  struct Bucket {
+    uint64_t round = 0;
+    model::Tensors sums;
+    /// Results that have memory of their own: by weight, with the number of their first one.
+    std::vector<std::vector<std::pair<int64_t, at::Tensor>>> pieces;
+    size_t missing = 0;  ///< shards
+  };
+  Bucket& bucket_of(int replica, size_t bucket) REQUIRES(mutex_) {
+    return buckets_[static_cast<size_t>(replica)][bucket];
+  }
+  model::Tensors sums_of(int replica, size_t bucket) {
+    MutexLock lock(mutex_);
+    return bucket_of(replica, bucket).sums;
+  }
+
+  std::vector<model::Shape> shapes_;
+  std::vector<size_t> ends_;
+  const std::vector<Shard>& shards_;
+  std::vector<std::vector<size_t>> shards_of_bucket_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::vector<Bucket>> buckets_ GUARDED_BY(mutex_);  ///< by replica
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace penstock::runtime

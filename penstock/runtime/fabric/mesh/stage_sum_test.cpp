@@ -1,0 +1,215 @@
+// Sums of gradients over ranks by every method, with and without servers: values and bytes.
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "penstock/runtime/fabric/testing_ranks.h"
+#include "penstock/runtime/gradient_buffer.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/schedule.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using plan::GradientSync;
+using ::testing::Each;
+
+schedule::Schedule data_parallel(int replicas, int64_t groups) {
+  return schedule::lower(
+      schedule::generate(schedule::Strategy::DataParallel,
+                         {.replicas = {replicas}, .micro_batches = groups, .accumulate = groups}),
+      {});
+}
+
+/// A large layer, one whose second weight has gradients in some groups only, a small one without a
+/// gradient on replica 0 of 4, one without any.
+const StageWeights kWeights{.shapes = {{900, 200}, {7}, {3, 5}, {11}, {2}},
+                            .layer_ends = {1, 3, 4, 5}};
+
+Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t round) {
+  Partials partials;
+  for (int64_t g = replica; g < groups; g += replicas) {
+    const double value = std::pow(-7.3, static_cast<double>((g * 5 + round) % 11));
+    model::Tensors sums;
+    for (const model::Shape& shape : kWeights.shapes)
+      sums.push_back(at::full(shape, value) + at::arange(shape.back()));
+    if (g % 2 == 1) sums[2] = {};
+    if (g % 4 == 0) sums[3] = {};
+    sums[4] = {};
+    partials.push_back({g, std::move(sums)});
+  }
+  return partials;
+}
+
+/// Calls body(fabric, worker) for every worker, each in a thread of its own; servers only add.
+template <class Body>
+std::vector<std::string> run(const std::vector<std::unique_ptr<World>>& worlds,
+                             const RunSetup& setup, Body body) {
+  std::vector<std::string> failures(worlds.size());
+  std::vector<std::jthread> ranks;
+  for (size_t r = 0; r < worlds.size(); ++r) {
+    ranks.emplace_back([&, r] {
+      try {
+        Wait wait = wait_for(std::chrono::seconds(20));
+        const auto fabric = worlds[r]->open(setup, wait);
+        {
+          std::vector<std::jthread> workers;
+          for (const WorkerId worker : worlds[r]->site().own_workers())
+            workers.emplace_back([&, worker] { body(*fabric, worker); });
+        }
+        fabric->finish(wait);
+      } catch (const std::exception& error) {
+        failures[r] = error.what();
+      }
+    });
+  }
+  ranks.clear();
+  return failures;
+}
+
+class StageSumTest : public ::testing::TestWithParam<GradientSync> {};
+
+TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
+  constexpr int64_t kGroups = 12;
+  constexpr int64_t kRounds = 6;
+  for (const int replicas : {2, 3, 4}) {
+    const schedule::Schedule schedule = data_parallel(replicas, kGroups);
+    RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+    setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
+    for (const int servers : {0, 1, 3}) {
+      for (const int per_rank : {1, 2}) {
+        if (per_rank == replicas) continue;
+        std::vector<int> rank_of_worker;
+        for (int w = 0; w < replicas; ++w) rank_of_worker.push_back(w / per_rank);
+        const auto worlds = make_mesh_ranks(rank_of_worker, {}, servers);
+        const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+          EXPECT_TRUE(fabric.adds_in_background(StageId{0}));
+          for (int64_t round = 0; round < kRounds; ++round) {
+            Wait wait = wait_for(std::chrono::seconds(20));
+            model::Tensors sums;
+            ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
+                              partials_of(worker.value, replicas, kGroups, round), sums, wait),
+                      WaitResult::Ready);
+            const model::Tensors expected =
+                sum_of(partials_of(0, 1, kGroups, round), kWeights.shapes.size());
+            for (size_t i = 0; i < expected.size(); ++i) {
+              const at::Tensor& sum = expected[i];
+              ASSERT_EQ(sums[i].defined(), sum.defined()) << i;
+              if (!sum.defined()) continue;
+              ASSERT_EQ(sums[i].sizes(), sum.sizes());
+              if (GetParam() == GradientSync::Ring)
+                EXPECT_TRUE(at::allclose(sums[i], sum, 1e-4, 1e3)) << i;
+              else
+                EXPECT_TRUE(sums[i].equal(sum)) << i << " round " << round;
+            }
+          }
+        });
+        EXPECT_THAT(failures, Each(""));
+      }
+    }
+  }
+}
+
+/// Replica 1's gradients lie in a bucket that replica 0 has not given: nothing waits for the others
+/// before it is needed.
+TEST_P(StageSumTest, NobodyWaitsBeforeTheSumsAreTaken) {
+  const schedule::Schedule schedule = data_parallel(2, 2);
+  RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+  setup.mini_batch_samples = [](MiniBatchId) { return 2; };
+  const auto worlds = make_mesh_ranks({0, 1});
+  const auto part = [](Fabric& fabric, int replica, size_t bucket) {
+    const std::vector<size_t>& ends = fabric.bucket_ends(StageId{0});
+    model::Tensors sums;
+    for (size_t w = bucket == 0 ? 0 : ends[bucket - 1]; w < ends[bucket]; ++w)
+      sums.push_back(at::ones(kWeights.shapes[w]));
+    return Partials{{replica, std::move(sums)}};
+  };
+  std::atomic<bool> taken = false;
+  const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+    ASSERT_EQ(fabric.bucket_ends(StageId{0}).size(), 2U);
+    Wait wait = wait_for(std::chrono::seconds(20));
+    model::Tensors sums;
+    fabric.start_sum(StageId{0}, worker.value, 1, part(fabric, worker.value, 1));
+    if (worker.value == 1) {
+      Wait soon = wait_for(std::chrono::milliseconds(20));
+      fabric.start_sum(StageId{0}, 1, 0, part(fabric, 1, 0));
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 0, sums, soon), WaitResult::TimedOut);
+      // The last bucket comes although the first one is still missing.
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 1, sums, wait), WaitResult::Ready);
+      EXPECT_EQ(sums.at(0)[0].item<float>(), 2.0F);
+      taken = true;
+    } else {
+      while (!taken) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      fabric.start_sum(StageId{0}, 0, 0, part(fabric, 0, 0));
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 0, 1, sums, wait), WaitResult::Ready);
+    }
+    EXPECT_EQ(fabric.finish_sum(StageId{0}, worker.value, 0, sums, wait), WaitResult::Ready);
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
+/// Bytes of tensors from and to each rank, against the formulas of plan/gradient_sync.h.
+TEST_P(StageSumTest, BytesAreThoseOfTheFormulas) {
+  constexpr int64_t kNumbers = 2'400'000;
+  const StageWeights weights{.shapes = {{kNumbers}, {kNumbers / 4}}, .layer_ends = {1, 2}};
+  const double model = 1.25 * kNumbers * 4;
+  for (const int replicas : {2, 4}) {
+    for (const int servers : {0, 2, 4}) {
+      const schedule::Schedule schedule = data_parallel(replicas, replicas);
+      RunSetup setup{.schedule = schedule, .weights = {weights}, .sync = GetParam()};
+      setup.mini_batch_samples = [&](MiniBatchId) { return replicas; };
+      std::vector<int> rank_of_worker;
+      for (int w = 0; w < replicas; ++w) rank_of_worker.push_back(w);
+      const auto worlds = make_mesh_ranks(rank_of_worker, {}, servers);
+      run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+        Wait wait = wait_for(std::chrono::seconds(20));
+        model::Tensors sums;
+        const Partials partials{{worker.value, {at::ones({kNumbers}), at::ones({kNumbers / 4})}}};
+        EXPECT_EQ(sum_all(fabric, StageId{0}, worker.value, partials, sums, wait),
+                  WaitResult::Ready);
+      });
+      const plan::SumShares shares = plan::sum_shares(GetParam(), replicas, servers);
+      const double own = shares.replica;
+      const double of_replica = (1 - own) + (replicas - 1) * own;
+      for (size_t r = 0; r < worlds.size(); ++r) {
+        const bool is_server = r >= static_cast<size_t>(replicas);
+        const double expected = model * (is_server ? replicas * shares.server : of_replica);
+        const WireStats wire = worlds[r]->wire();
+        // Heads of some hundred bytes.
+        EXPECT_NEAR(static_cast<double>(wire.sent_bytes), expected, 0.001 * model) << r;
+        EXPECT_NEAR(static_cast<double>(wire.received_bytes), expected, 0.001 * model) << r;
+      }
+    }
+  }
+}
+
+TEST_P(StageSumTest, AFailureEndsServersToo) {
+  const schedule::Schedule schedule = data_parallel(2, 2);
+  RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+  setup.mini_batch_samples = [](MiniBatchId) { return 2; };
+  const auto worlds = make_mesh_ranks({0, 1}, {}, 2);
+  const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+    if (worker.value == 0) {
+      fabric.fail(std::make_exception_ptr(RuntimeError("worker 0 has had enough")));
+      return;
+    }
+    Wait wait = wait_for(std::chrono::seconds(20));
+    model::Tensors sums;
+    EXPECT_EQ(sum_all(fabric, StageId{0}, 1, partials_of(1, 2, 2, 0), sums, wait),
+              WaitResult::Closed);
+  });
+  EXPECT_THAT(failures, Each(::testing::HasSubstr("worker 0 has had enough")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest, ::testing::ValuesIn(plan::kGradientSyncs),
+                         [](const auto& info) {
+                           std::string name(plan::to_string(info.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace penstock::runtime::testing
