@@ -10,6 +10,7 @@
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/util/error.h"
 
 namespace penstock::runtime::testing {
 namespace {
@@ -36,9 +37,9 @@ Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t 
     model::Tensors sums;
     for (const model::Shape& shape : kWeights.shapes)
       sums.push_back(at::full(shape, value) + at::arange(shape.back()));
-    if (g % 2 == 1) sums[2] = {};
-    if (g % 4 == 0) sums[3] = {};
-    sums[4] = {};
+    if (g % 2 == 1) sums[2] = at::Tensor();
+    if (g % 4 == 0) sums[3] = at::Tensor();
+    sums[4] = at::Tensor();
     partials.push_back({g, std::move(sums)});
   }
   return partials;
