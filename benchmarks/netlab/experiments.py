@@ -7,10 +7,13 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import formulas
 from netlab import Lab, Link, wait_all
@@ -90,8 +93,7 @@ class Bench:
             "verdict": "MISSED" if "MISSED" in verdicts else verdicts.pop()
         }
         self.rows.append(row)
-        self.log(f"  {what}: {row['measured']:.5g} {unit}, ratio {row['median']:.3f}, "
-                 f"{row['verdict']}")
+        self.log(f"  {what}: {row['measured']:.5g} {unit}, {row['verdict']}")
         return row
 
     def without_numbers(self, verdict, experiment, what, why):
@@ -266,4 +268,337 @@ def bytes_on_wires(bench):
             formulas.direct_exchange(2, 2, weights), ())
 
 
-ALL = {"links": links, "bytes": bytes_on_wires}
+# Models whose best split depends on the network: (options, samples per micro-batch, all numbers of
+# hosts or two only). The mlp has large weights and small activations, vgg_small the reverse.
+STRATEGY_MODELS = [
+    (("--model", "mlp", "--width", 1024), 64, True),
+    (("--model", "vgg_small"), 32, False),
+]
+# The first is the planner's choice; pipelines have one worker per stage.
+STRATEGIES = {"auto": (), "serial": (), "dp": (), "1f1b": ("--straight",)}
+GAIN_ERROR = 0.15
+TIE = 0.97  # the planner's choice may be this much slower than another one
+
+
+def cluster_file(bench, hosts, rate, latency_s, speed=1.0):
+    """`speed` is that of all hosts, relative to the profile."""
+    path = bench.folder / "cluster.toml"
+    path.write_text(f"""[[level]]
+name = "network"
+count = {hosts}
+bandwidth = "{rate / 1e6:g}Mbps"
+latency = "{max(1, round(latency_s * 1e6))}us"
+
+[device]
+speed = {speed:.4f}
+""")
+    return path
+
+
+def workers_of(plan):
+    """How many workers a plan uses; virtual stages share them."""
+    stages = plan["stages"]
+    placed = [stage["first_worker"] + stage["replicas"] for stage in stages
+              if stage.get("first_worker", -1) >= 0]
+    if plan.get("hosts"):
+        return max(plan["hosts"]) + 1
+    return max(placed) if placed else sum(stage["replicas"] for stage in stages)
+
+
+def planned_run(bench, lab, model, plan_path, seconds):
+    """Trains by a plan for about that long; returns samples per second, and the time of the
+    workers' computation over what the profile says."""
+    plan = json.loads(plan_path.read_text())
+    batch = plan["micro_batch_size"] * plan["micro_batches"]
+    steps = max(4, round(seconds * plan["throughput_samples_per_s"] / batch))
+    warmup = max(1, min(steps // 4, 4))
+    report, _ = bench.job(lab, list(range(workers_of(plan))),
+                          bench.train(model, batch, steps + warmup, "--plan", plan_path,
+                                      warmup=warmup), seconds=20 * seconds)
+    times = {
+        kind: sum(worker[kind][key] for worker in report["workers"]
+                  for key in ("forward_ns", "backward_ns", "step_ns"))
+        for kind in ("measured", "predicted")
+    }
+    return report["throughput_samples_per_s"], times["measured"] / times["predicted"]
+
+
+def strategies(bench):
+    """Does the planner choose what is fastest on a network, and is it right about the gain?"""
+    seconds = 0.3 if bench.args.quick else 1.5
+    rounds = 1 if bench.args.quick else bench.args.rounds
+    for model, micro_batch, all_hosts in STRATEGY_MODELS:
+        for hosts in bench.args.hosts if all_hosts else bench.args.hosts[:1]:
+            # Rounds are the outer loop, so that all rates see the same drift of the machine.
+            results = {rate: [] for rate in bench.args.rates}
+            for number in range(rounds):
+                profile, _ = bench.profile(model, micro_batch, hosts)
+                for rate in bench.args.rates:
+                    with Lab([Link(rate)] * hosts) as lab:
+                        results[rate].append(strategy_round(bench, lab, model, profile, rate,
+                                                            number, seconds))
+            for rate, rows in results.items():
+                # Where hosts share cores, times of computation depend on who computes when.
+                strategy_rows(bench, f"{model[1]}, {hosts} hosts, {formulas.show_rate(rate)}", rows,
+                              judged=hosts <= os.cpu_count())
+
+
+def strategy_round(bench, lab, model, profile, rate, number, seconds):
+    """name -> what was planned, predicted and measured; strategies take turns, and another one
+    begins each round. `repriced` is the prediction for the same plan with the computation as it was
+    measured in this run, so that what is left of an error is the network's and the schedule's."""
+    hosts = len(lab.links)
+    _, latency = measure_link(bench, lab, seconds=0.01)
+    cluster = cluster_file(bench, hosts, rate, latency)
+    found, paths = {}, {}
+    for name, options in STRATEGIES.items():
+        paths[name] = bench.folder / f"{name}.plan.json"
+        plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster, "--strategy", name,
+                              *options, "-o", paths[name])
+        found[name] = {"plan": f"{plan['strategy']} {plan['config']}",
+                       "layers": [stage["layers"] for stage in plan["stages"]],
+                       "predicted": plan["throughput_samples_per_s"]}
+        if name == "auto":
+            found[name]["alternatives"] = {
+                other["strategy"]: other["throughput_samples_per_s"]
+                for other in plan["alternatives"]
+            }
+    names = list(STRATEGIES)
+    start = number % len(names)
+    for name in names[start:] + names[:start]:
+        entry = found[name]
+        entry["measured"], computation = planned_run(bench, lab, model, paths[name], seconds)
+        cluster = cluster_file(bench, hosts, rate, latency, 1 / computation)
+        entry["computation_over_profile"] = computation
+        entry["repriced"] = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
+                                           "--price", paths[name])["throughput_samples_per_s"]
+        bench.log(f"    {name}: {entry['plan']}, measured {entry['measured']:.0f}, predicted "
+                  f"{entry['predicted']:.0f} samples/s, with computation x {computation:.2f} "
+                  f"{entry['repriced']:.0f}")
+    return found
+
+
+def strategy_rows(bench, where, rounds, judged):
+    """`judged`: whether targets apply."""
+    low, high = (1 - GAIN_ERROR, 1 + GAIN_ERROR) if judged else (None, None)
+    for name in STRATEGIES:
+        plans = sorted({found[name]["plan"] for found in rounds})
+        bench.row("strategies", f"{where}: {name} ({', '.join(plans)})", "samples/s",
+                  formulas.summary([found[name]["predicted"] for found in rounds])["median"],
+                  [found[name]["measured"] for found in rounds],
+                  ratios=[found[name]["measured"] / found[name]["predicted"] for found in rounds])
+    bench.row("strategies", f"{where}: measured / predicted, computation as measured", "ratio", None,
+              [found[name]["measured"] / found[name]["repriced"]
+               for found in rounds for name in STRATEGIES], low, high)
+    others = list(STRATEGIES)[1:]
+    fastest = [
+        found["auto"]["measured"] / max(found[name]["measured"] for name in others)
+        for found in rounds
+    ]
+    bench.row("strategies", f"{where}: auto / fastest other", "ratio", None, fastest,
+              low=TIE if judged else None)
+    for name in others:
+        measured = [found["auto"]["measured"] / found[name]["measured"] for found in rounds]
+        predicted = [found["auto"]["predicted"] / found[name]["predicted"] for found in rounds]
+        bench.row("strategies", f"{where}: auto / {name}", "ratio",
+                  formulas.summary(predicted)["median"], measured, low, high,
+                  ratios=[a / b for a, b in zip(measured, predicted)])
+    bench.details[f"strategies, {where}"] = rounds
+
+
+DDP_TARGET = 1.0
+
+
+def torch_of(bench):
+    """Why there is no peer, or None."""
+    try:
+        done = subprocess.run([bench.args.torch_python, "-c", "import torch.distributed"],
+                              capture_output=True)
+    except OSError as error:
+        return str(error)
+    return None if done.returncode == 0 else f"{bench.args.torch_python} has no torch"
+
+
+def ddp(bench):
+    """Data parallel training against PyTorch's, same layers, batch and links."""
+    why = torch_of(bench)
+    if why:
+        return bench.skipped("ddp", "Penstock dp / PyTorch DDP", why)
+    width, micro_batch = (256, 8) if bench.args.quick else (1024, 16)
+    model = ("--model", "mlp", "--width", width, "--depth", 3)
+    profile, weights = bench.profile(model, micro_batch)
+    for hosts in bench.args.hosts:
+        batch = micro_batch * hosts
+        for rate in bench.args.rates:
+            per_step = formulas.synchronisation("ring", hosts, 0, weights).seconds(rate / 8)
+            steps = 2 if bench.args.quick else max(4, round(2 / per_step))
+            ours = bench.train(model, batch, steps + 2, "--strategy", "dp", "--workers", hosts,
+                               "--profile", profile, warmup=2)
+            peer = [
+                bench.args.torch_python, PEERS / "ddp.py", *model, "--batch-size", batch, "--steps",
+                steps, "--warmup", 2, "--threads", 1
+            ]
+            values, wire = {"ours": [], "peer": []}, {}
+            with Lab([Link(rate)] * hosts) as lab:
+                for number in range(1 if bench.args.quick else bench.args.rounds):
+                    for name in ("ours", "peer") if number % 2 == 0 else ("peer", "ours"):
+                        report, grown = bench.job(lab, list(range(hosts)),
+                                                  ours if name == "ours" else peer,
+                                                  {"GLOO_SOCKET_IFNAME": "eth0"})
+                        key = "throughput_samples_per_s" if name == "ours" else "samples_per_s"
+                        values[name].append(report[key])
+                        wire[name] = max(host.sent for host in grown) / (steps + 2)
+            where = f"{hosts} hosts, {formulas.show_rate(rate)}"
+            for name, title in (("ours", "Penstock dp"), ("peer", "PyTorch DDP, Gloo")):
+                bench.row("ddp", f"{title}, {where}", "ms/step",
+                          1000 * per_step, [1000 * batch / value for value in values[name]])
+            bench.row("ddp", f"Penstock dp / PyTorch DDP, {where}", "ratio", None,
+                      [a / b for a, b in zip(values["ours"], values["peer"])], low=DDP_TARGET)
+            bench.details[f"ddp, {where}"] = {"samples_per_s": values,
+                                              "bytes_sent_per_step_start_included": wire}
+
+
+ALLREDUCE_TARGET = 1.10
+
+
+def allreduce(bench):
+    """One all-reduce over the slowest links, against 2(n-1)/n M/B."""
+    hosts, rate = max(bench.args.hosts), min(bench.args.rates)
+    size = 4_000_000 if bench.args.quick else 64_000_000
+    times, rounds = (1, 1) if bench.args.quick else (2, min(bench.args.rounds, 2))
+    width = formulas.mlp_width(size)
+    model = ("--model", "mlp", "--width", width)
+    profile, weights = bench.profile(model, 1)
+    per_step = formulas.synchronisation("ring", hosts, 0, weights).seconds(rate / 8)
+    per_sum = formulas.synchronisation("ring", hosts, 0, size).seconds(rate / 8)
+    everyone = list(range(hosts))
+
+    def penstock(lab):
+        # One sample per worker: a step is communication, and a computation that is subtracted.
+        command = bench.train(model, hosts, times + 1, "--strategy", "dp", "--workers", hosts,
+                              "--profile", profile, warmup=1)
+        report, _ = bench.job(lab, everyone, command, seconds=20 * per_step)
+        step = hosts / report["throughput_samples_per_s"]
+        own = max(sum(worker["measured"][key] for key in ("forward_ns", "backward_ns", "step_ns"))
+                  for worker in report["workers"]) / 1e9
+        steps.append(step)
+        return [step - own]
+
+    def gloo(lab):
+        command = [bench.args.torch_python, PEERS / "allreduce.py", "--bytes", size, "--times",
+                   times]
+        report, _ = bench.job(lab, everyone, command, {"GLOO_SOCKET_IFNAME": "eth0"},
+                              seconds=20 * per_sum)
+        return report["seconds"]
+
+    def mpi(lab):
+        report, _ = bench.job(lab, everyone, [program, size, times], seconds=20 * per_sum,
+                              launcher="mpirun")
+        return report["seconds"]
+
+    steps, program = [], bench.folder / "mpi_allreduce"
+    systems = {"Penstock dp, step less computation": (penstock, per_step, ALLREDUCE_TARGET)}
+    why = torch_of(bench)
+    if why:
+        bench.skipped("allreduce", "Gloo, torch.distributed", why)
+    else:
+        systems["Gloo, torch.distributed"] = (gloo, per_sum, None)
+    if shutil.which("mpicc") and shutil.which("mpirun"):
+        subprocess.run(["mpicc", "-O2", "-o", program, HERE / "mpi_allreduce.c"], check=True)
+        systems["Open MPI"] = (mpi, per_sum, None)
+    else:
+        bench.skipped("allreduce", "Open MPI", "there is no mpicc or no mpirun")
+    values = {name: [] for name in systems}
+    with Lab([Link(rate)] * hosts) as lab:
+        for number in range(rounds):
+            names = list(systems)[number % len(systems):] + list(systems)[:number % len(systems)]
+            for name in names:
+                values[name] += systems[name][0](lab)
+    where = f"{size / 1e6:g} MB, {hosts} hosts, {formulas.show_rate(rate)}"
+    for name, (_, predicted, target) in systems.items():
+        bench.row("allreduce", f"{name}, {where}", "s", predicted, values[name], high=target)
+    bench.row("allreduce", f"Penstock dp, whole step, {where}", "s", per_step, steps)
+
+
+FAULT_S = 15  # a silent rank is given up after 12 to 15 s
+FAULT_RANK = 2
+FAULT_RANKS = 4
+
+
+def kill(lab, ranks, rank):
+    ranks[rank].process.kill()
+
+
+def stop(lab, ranks, rank):
+    ranks[rank].process.send_signal(signal.SIGSTOP)
+
+
+def unplug(lab, ranks, rank):
+    lab.set_link(rank, up=False)
+
+
+# (what happens, how, to which rank, does that rank end by itself, part of --quick)
+FAULTS = [
+    ("is killed", kill, FAULT_RANK, True, True),
+    ("is stopped (SIGSTOP)", stop, FAULT_RANK, False, False),
+    ("loses its cable", unplug, FAULT_RANK, True, True),
+    ("is killed", kill, 0, True, False),
+    ("is stopped (SIGSTOP)", stop, 0, False, False),
+    ("loses its cable", unplug, 0, True, False),
+]
+
+
+def until_training(lab, ranks, weights, steps):
+    """Waits until a host has sent as much as that many steps send."""
+    deadline = time.monotonic() + START_S
+    before = lab.counters()[0].sent
+    while lab.counters()[0].sent - before < steps * weights:
+        if time.monotonic() > deadline or any(rank.process.poll() is not None for rank in ranks):
+            raise Failed(f"the job did not begin to train: {ranks[0].stderr()[-300:]}")
+        time.sleep(0.05)
+
+
+def faults(bench):
+    """A rank dies, is stopped or cut off while all train: the others end soon and name it."""
+    model = ("--model", "mlp", "--width", 512)
+    profile, weights = bench.profile(model, 8)
+    batch = 8 * FAULT_RANKS
+    left = []
+    for what, action, victim, ends, quick in FAULTS:
+        if bench.args.quick and not quick:
+            continue
+        with Lab([Link(min(bench.args.rates))] * FAULT_RANKS) as lab:
+            bench.port += 2
+            ranks = lab.start_ranks(
+                list(range(FAULT_RANKS)),
+                bench.train(model, batch, 2000, "--strategy", "dp", "--workers", FAULT_RANKS,
+                            "--profile", profile), bench.port)
+            until_training(lab, ranks, weights, 6)
+            began = time.monotonic()
+            action(lab, ranks, victim)
+            others = [rank for number, rank in enumerate(ranks) if number != victim]
+            wait_all(others + ([ranks[victim]] if ends else []), 3 * FAULT_S, 3 * FAULT_S)
+            seconds = [rank.ended_s - began if rank.ended_s else 3 * FAULT_S for rank in others]
+            naming = [rank for rank in others
+                      if rank.code == 3 and f"rank {victim}" in rank.stderr()]
+            if not ends:
+                ranks[victim].process.kill()
+                ranks[victim].process.wait()
+            left += lab.running()
+            title = f"{FAULT_RANKS} ranks, rank {victim} {what}"
+            bench.details[f"faults, {title}"] = [
+                {"rank": rank.name, "exit_code": rank.code, "message": rank.stderr()[-1500:]}
+                for rank in ranks
+            ]
+        bench.row("faults", f"{title}: the others end after", "s", None, seconds,
+                  high=FAULT_S, every=True, exact=True)
+        bench.row("faults", f"{title}: others that name it", "ranks", FAULT_RANKS - 1,
+                  [len(naming)], low=1, exact=True)
+    bench.row("faults", "processes left running", "processes", None, [len(left)], high=0,
+              exact=True)
+
+
+ALL = {
+    "links": links, "bytes": bytes_on_wires, "strategies": strategies, "ddp": ddp,
+    "allreduce": allreduce, "faults": faults
+}

@@ -56,19 +56,24 @@ def number(value):
 
 
 def table(rows):
+    width = max([len(row["what"]) for row in rows] + [4])
     lines = [
-        f"{'experiment':11} {'what':58} {'unit':10} {'predicted':>9} {'measured':>9} "
+        f"{'experiment':11} {'what':{width}} {'unit':10} {'predicted':>9} {'measured':>9} "
         f"{'ratio':>6} {'lowest':>6} {'highest':>7} {'target':>10}"
     ]
     for row in rows:
-        start = f"{row['experiment']:11} {row['what']:58} "
+        start = f"{row['experiment']:11} {row['what']:{width}} "
         if row["verdict"] in ("SKIPPED", "FAILED"):
             lines.append(f"{start}{row['verdict']}: {row['why']}")
             continue
+        # Without a prediction the measured values are what the target is about.
+        ratios = [f"{row[key]:.3f}" for key in ("median", "lowest", "highest")]
+        if row["predicted"] is None:
+            ratios = [" ", number(row["lowest"]), number(row["highest"])]
         target = formulas.show_target(*row["target"])
         lines.append(f"{start}{row['unit']:10} {number(row['predicted']):>9} "
-                     f"{number(row['measured']):>9} {row['median']:6.3f} {row['lowest']:6.3f} "
-                     f"{row['highest']:7.3f} {target:>10}  {row['verdict']}")
+                     f"{number(row['measured']):>9} {ratios[0]:>6} {ratios[1]:>6} {ratios[2]:>7} "
+                     f"{target:>10}  {row['verdict']}")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """torch DistributedDataParallel over Gloo: each process takes its share of every batch. Prints one
-JSON line."""
+JSON line. Starts --processes processes on this machine; with RANK in the environment (torchrun and
+others) it is that one rank instead, and the interface is GLOO_SOCKET_IFNAME's."""
 
 import json
 import os
@@ -17,8 +18,8 @@ import torch  # noqa: E402
 from torch import distributed, nn  # noqa: E402
 
 
-def train(rank, meeting_file, report_file):
-    distributed.init_process_group("gloo", init_method="file://" + meeting_file, rank=rank,
+def train(rank, meeting_point, report_file):
+    distributed.init_process_group("gloo", init_method=meeting_point, rank=rank,
                                    world_size=args.processes)
     model = nn.parallel.DistributedDataParallel(nn.Sequential(*common.make_layers(args)),
                                                 gradient_as_bucket_view=True)
@@ -46,10 +47,20 @@ def train(rank, meeting_file, report_file):
 
 
 def main():
+    if "RANK" in os.environ:
+        args.processes = int(os.environ["WORLD_SIZE"])
+        with tempfile.TemporaryDirectory() as folder:
+            report_file = os.path.join(folder, "report")
+            train(int(os.environ["RANK"]), "env://", report_file)
+            if os.path.exists(report_file):
+                with open(report_file) as report:
+                    common.print_report(json.load(report))
+        return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         report_file = os.path.join(folder, "report")
-        torch.multiprocessing.spawn(train, (os.path.join(folder, "meeting"), report_file),
+        torch.multiprocessing.spawn(train,
+                                    ("file://" + os.path.join(folder, "meeting"), report_file),
                                     nprocs=args.processes)
         with open(report_file) as report:
             common.print_report(json.load(report))
