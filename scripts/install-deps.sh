@@ -48,6 +48,9 @@ torch=(
 bench=(
   "python3|runs the benchmark driver"
   "python3-torch|PyTorch, the program to compare with"
+  "iproute2|hosts and links of the network laboratory"
+  "openmpi-bin|mpirun, which starts ranks there"
+  "libopenmpi-dev|mpicc, for the all-reduce to compare with"
 )
 dev=(
   "clang|second compiler and fuzz targets"

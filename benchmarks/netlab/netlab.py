@@ -191,8 +191,7 @@ class Lab:
             self.limit(host, link)
 
     def limit(self, host, link):
-        """Sets the rates of a host's link. Bursts are small: a link that was idle lets so many bytes
-        through at once."""
+        """Sets the rates of a host's link. A link that was idle lets BURST bytes pass at once."""
         for space, device, rate in ((self.namespace(self.names[host]), "eth0", link.up_bits_per_s),
                                     (self.namespace("bridge"), self.names[host], link.down)):
             if rate is None:
