@@ -328,6 +328,7 @@ def strategies(bench):
     seconds = 0.3 if bench.args.quick else 1.5
     rounds = 1 if bench.args.quick else bench.args.rounds
     for model, micro_batch, all_hosts in STRATEGY_MODELS:
+        all_hosts = all_hosts and not bench.args.quick
         for hosts in bench.args.hosts if all_hosts else bench.args.hosts[:1]:
             # Rounds are the outer loop, so that all rates see the same drift of the machine.
             results = {rate: [] for rate in bench.args.rates}
@@ -427,7 +428,7 @@ def ddp(bench):
     width, micro_batch = (256, 8) if bench.args.quick else (1024, 16)
     model = ("--model", "mlp", "--width", width, "--depth", 3)
     profile, weights = bench.profile(model, micro_batch)
-    for hosts in bench.args.hosts:
+    for hosts in bench.args.hosts[:1] if bench.args.quick else bench.args.hosts:
         batch = micro_batch * hosts
         for rate in bench.args.rates:
             per_step = formulas.synchronisation("ring", hosts, 0, weights).seconds(rate / 8)
@@ -462,70 +463,91 @@ ALLREDUCE_TARGET = 1.10
 
 
 def allreduce(bench):
-    """One all-reduce over the slowest links, against 2(n-1)/n M/B."""
-    hosts, rate = max(bench.args.hosts), min(bench.args.rates)
+    """One sum of gradients over the slowest links, against the formulas."""
+    workers, rate = max(bench.args.hosts), min(bench.args.rates)
     size = 4_000_000 if bench.args.quick else 64_000_000
     times, rounds = (1, 1) if bench.args.quick else (2, min(bench.args.rounds, 2))
-    width = formulas.mlp_width(size)
-    model = ("--model", "mlp", "--width", width)
+    programs = penstock_sums(bench, workers, rate, size, times)
+    programs += peer_sums(bench, workers, size, times)
+    values = {title: [] for title, _, _ in programs}
+    for number in range(rounds):
+        start = number % len(programs)
+        for title, machines, run in programs[start:] + programs[:start]:
+            with Lab([Link(rate)] * machines) as lab:
+                values[title] += run(lab)
+    ring = formulas.synchronisation("ring", workers, 0, size).seconds(rate / 8)
+    where = f"{size / 1e6:g} MB, {workers} hosts, {formulas.show_rate(rate)}"
+    for title, found in values.items():
+        predicted, high = ring, None
+        if isinstance(found[0], tuple):  # (seconds, formula) of Penstock's
+            predicted, high = found[0][1], ALLREDUCE_TARGET
+            found = [seconds for seconds, _ in found]
+        bench.row("allreduce", f"{title}, {where}", "s", predicted, found, high=high)
+
+
+def sent_per_call(grown, calls):
+    return {"bytes_of_busiest_host": max(host.sent for host in grown) / calls,
+            "segments_sent_again": sum(host.sent_again for host in grown)}
+
+
+def penstock_sums(bench, workers, rate, size, times):
+    """(title, machines, function that returns [(seconds, formula)]) for each method. A step with
+    one sample per worker is communication, and a computation that is subtracted."""
+    model = ("--model", "mlp", "--width", formulas.mlp_width(size))
     profile, weights = bench.profile(model, 1)
-    per_step = formulas.synchronisation("ring", hosts, 0, weights).seconds(rate / 8)
-    per_sum = formulas.synchronisation("ring", hosts, 0, size).seconds(rate / 8)
-    everyone = list(range(hosts))
 
-    def penstock(lab):
-        # One sample per worker: a step is communication, and a computation that is subtracted.
-        command = bench.train(model, hosts, times + 1, "--strategy", "dp", "--workers", hosts,
-                              "--profile", profile, warmup=1)
-        report, grown = bench.job(lab, everyone, command, seconds=20 * per_step)
-        sent["Penstock dp, step less computation"] = per_call(grown, times + 1)
-        step = hosts / report["throughput_samples_per_s"]
-        own = max(sum(worker["measured"][key] for key in ("forward_ns", "backward_ns", "step_ns"))
-                  for worker in report["workers"]) / 1e9
-        steps.append(step)
-        return [step - own]
+    def program(method, servers):
+        title = f"Penstock {method.name}" + (f" with {servers} servers" if servers else "")
+        expected = formulas.synchronisation(method.formula, workers, servers, weights)
+        seconds = expected.seconds(rate / 8)
+        command = bench.train(model, workers, times + 1, "--strategy", "dp", "--workers", workers,
+                              "--profile", profile, *method.options, warmup=1)
 
-    def gloo(lab):
-        command = [bench.args.torch_python, PEERS / "allreduce.py", "--bytes", size, "--times",
-                   times]
-        report, grown = bench.job(lab, everyone, command, {"GLOO_SOCKET_IFNAME": "eth0"},
-                                  seconds=20 * per_sum)
-        sent["Gloo, torch.distributed"] = per_call(grown, times)
-        return report["seconds"]
+        def run(lab):
+            report, grown = bench.job(lab, list(range(workers + servers)), command,
+                                      server_variables(servers), seconds=20 * seconds)
+            step = workers / report["throughput_samples_per_s"]
+            own = max(sum(worker["measured"][key]
+                          for key in ("forward_ns", "backward_ns", "step_ns"))
+                      for worker in report["workers"]) / 1e9
+            bench.details.setdefault(f"allreduce, {title}", []).append(
+                {"step_s": step, "computation_s": own, **sent_per_call(grown, times + 1)})
+            return [(step - own, seconds)]
 
-    def mpi(lab):
-        report, grown = bench.job(lab, everyone, [program, size, times], seconds=20 * per_sum,
-                                  launcher="mpirun")
-        sent["Open MPI"] = per_call(grown, times)
-        return report["seconds"]
+        return title, workers + servers, run
 
-    def per_call(grown, calls):
-        return {"bytes": max(host.sent for host in grown) / calls,
-                "segments_sent_again": sum(host.sent_again for host in grown)}
+    return [program(method, servers)
+            for method in (METHODS[name] for name in bench.args.methods) if bench.has_method(method)
+            for _, servers in method.shapes([workers], bench.args.servers)]
 
-    steps, sent, program = [], {}, bench.folder / "mpi_allreduce"
-    systems = {"Penstock dp, step less computation": (penstock, per_step, ALLREDUCE_TARGET)}
+
+def peer_sums(bench, workers, size, times):
+    """The same of Gloo and Open MPI, as far as they are there; seconds."""
+    everyone = list(range(workers))
+
+    def program(title, command, **job):
+        def run(lab):
+            report, grown = bench.job(lab, everyone, command, seconds=300, **job)
+            bench.details.setdefault(f"allreduce, {title}", []).append(sent_per_call(grown, times))
+            return report["seconds"]
+
+        return title, workers, run
+
+    programs = []
     why = torch_of(bench)
     if why:
-        bench.skipped("allreduce", "Gloo, torch.distributed", why)
+        bench.skipped("allreduce", "Gloo", why)
     else:
-        systems["Gloo, torch.distributed"] = (gloo, per_sum, None)
+        command = [bench.args.torch_python, PEERS / "allreduce.py", "--bytes", size, "--times",
+                   times]
+        programs.append(program("Gloo", command, env={"GLOO_SOCKET_IFNAME": "eth0"}))
     if shutil.which("mpicc") and shutil.which("mpirun"):
-        subprocess.run(["mpicc", "-O2", "-o", program, HERE / "mpi_allreduce.c"], check=True)
-        systems["Open MPI"] = (mpi, per_sum, None)
+        binary = bench.folder / "mpi_allreduce"
+        subprocess.run(["mpicc", "-O2", "-o", binary, HERE / "mpi_allreduce.c"], check=True)
+        programs.append(program("Open MPI", [binary, size, times], launcher="mpirun"))
     else:
         bench.skipped("allreduce", "Open MPI", "there is no mpicc or no mpirun")
-    values = {name: [] for name in systems}
-    with Lab([Link(rate)] * hosts) as lab:
-        for number in range(rounds):
-            names = list(systems)[number % len(systems):] + list(systems)[:number % len(systems)]
-            for name in names:
-                values[name] += systems[name][0](lab)
-    where = f"{size / 1e6:g} MB, {hosts} hosts, {formulas.show_rate(rate)}"
-    for name, (_, predicted, target) in systems.items():
-        bench.row("allreduce", f"{name}, {where}", "s", predicted, values[name], high=target)
-    bench.row("allreduce", f"Penstock dp, whole step, {where}", "s", per_step, steps)
-    bench.details["allreduce, sent by the busiest host per call, start included"] = sent
+    return programs
 
 
 FAULT_S = 15  # a silent rank is given up after 12 to 15 s

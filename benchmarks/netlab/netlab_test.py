@@ -8,7 +8,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import formulas  # noqa: E402
-from experiments import METHODS  # noqa: E402
+from experiments import METHODS, workers_of  # noqa: E402
 
 
 def seconds(method, n, k, **more):
@@ -121,6 +121,17 @@ class Methods(unittest.TestCase):
     def test_servers_are_for_those_that_take_them(self):
         self.assertEqual(METHODS["ring"].shapes([2, 4], [1]), [(2, 0), (4, 0)])
         self.assertEqual(METHODS["summation"].shapes([4], [1, 2]), [(4, 0), (4, 1), (4, 2)])
+
+
+class Plans(unittest.TestCase):
+
+    def test_workers_are_counted_from_the_places_of_the_stages(self):
+        stages = [{"first_worker": 0, "replicas": 3}, {"first_worker": 3, "replicas": 1}]
+        self.assertEqual(workers_of({"stages": stages, "hosts": []}), 4)
+
+    def test_stages_of_one_worker_are_one_worker(self):
+        stages = [{"first_worker": -1, "replicas": 1}] * 4
+        self.assertEqual(workers_of({"stages": stages, "hosts": [0, 1, 1, 0]}), 2)
 
 
 if __name__ == "__main__":
