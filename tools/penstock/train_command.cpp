@@ -337,6 +337,7 @@ int run(TrainArguments& options, const CLI::App& app) {
   } catch (const Error&) {
     runtime::Failure failure = runtime::describe(std::current_exception());
     failure.text = failure.text.substr(0, failure.text.find('\n'));
+    failure.text = failure.text.substr(0, failure.text.find("; the workers"));
     runtime::raise(failure);
   }
 }

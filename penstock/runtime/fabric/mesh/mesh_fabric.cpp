@@ -304,15 +304,18 @@ void MeshRun::close_all() {
 void MeshRun::fail(std::exception_ptr exception) noexcept {
   try {
     const Failure failure = describe(exception);
-    if (!close(failure, std::move(exception))) return;
-    net::WireWriter out;
-    out.put(Note::Fail);
-    put_failure(out, failure);
-    tell_all(out.take());
+    if (close(failure, std::move(exception))) tell_failure(failure);
   } catch (...) {
     // No memory for the message: closing needs none, and finish() tells the others.
     close_all();
   }
+}
+
+void MeshRun::tell_failure(const Failure& failure) {
+  net::WireWriter out;
+  out.put(Note::Fail);
+  put_failure(out, failure);
+  tell_all(out.take());
 }
 
 std::string MeshRun::name_of(int rank) const {
@@ -321,6 +324,7 @@ std::string MeshRun::name_of(int rank) const {
     if (site_.rank_of_worker[w] == rank)
       workers.push_back(fmt::format("worker {}: {}", w, labels_[w]));
   }
+  if (workers.empty()) return fmt::format("rank {} (adds gradients)", rank);
   return fmt::format("rank {} ({})", rank, fmt::join(workers, "; "));
 }
 
@@ -333,7 +337,9 @@ void MeshRun::on_lost(int peer, const std::string& why) {
   }
   const std::string text =
       fmt::format("{} {}; the workers that can be reached are:", name_of(peer), why);
-  close({Failure::Kind::Transport, text}, nullptr);
+  const Failure failure{Failure::Kind::Transport, text};
+  // Told to all, so that nobody takes a rank for the cause that only gives up because of this one.
+  if (close(failure, nullptr)) tell_failure(failure);
   MutexLock lock(mutex_);
   end_if_all_done();
 }

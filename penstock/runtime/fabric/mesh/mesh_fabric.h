@@ -54,6 +54,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   bool is_first() const { return site_.rank == 0; }
   bool is_local(const Message& message) const;
   void tell_all(const std::string& note);
+  void tell_failure(const Failure& failure);
   void ask_for_stop();
   void freeze_all();
   void on_frozen(int64_t started);
