@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "penstock/net/transfer.h"
 
@@ -17,6 +20,12 @@ enum class FrameKind : uint32_t {
   Ping,      ///< sign of life; `clock` of the sender
   Pong,      ///< its answer: `clock` of the ping, and in `bytes` the answerer's
   Bye,       ///< the sender has ended as it should
+  Process,   ///< `bytes` of a ProcessCard behind it: where the sender is
+  Look,      ///< the receiver may try to read the sender's memory
+  Reads,     ///< the sender can read the receiver's memory: messages may be offered to it
+  Offer,     ///< the message `tag` lies in the sender's memory: `bytes` of an Offer behind it
+  Taken,     ///< the offered message `tag` is not needed any more
+  Refused,   ///< the offered message `tag` cannot be read: it is to come in pieces
 };
 
 struct FrameHeader {
@@ -27,5 +36,18 @@ struct FrameHeader {
   int64_t clock = 0;
 };
 static_assert(sizeof(FrameHeader) == 40);
+
+/// Where a message lies in the memory of its sender.
+struct Offer {
+  int32_t urgency = 0;
+  uint64_t seal_address = 0;  ///< same_host.h
+  uint64_t seal = 0;
+  std::vector<uint64_t> sizes = {};      ///< of the parts; kAbsent for those left out
+  std::vector<uint64_t> addresses = {};  ///< of the parts, as many
+
+  std::string encode() const;
+  /// Throws TransportError when the text is no offer.
+  static Offer decode(std::string_view text);
+};
 
 }  // namespace penstock::net

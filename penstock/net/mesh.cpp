@@ -53,7 +53,9 @@ class TcpMesh : public Mesh {
                                  std::shared_ptr<const void> keep, int urgency) override;
   std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) override;
   void close_run(uint32_t run) override;
-  Traffic traffic() const override { return {state_.sent, state_.received}; }
+  Traffic traffic() const override {
+    return {state_.sent, state_.received, state_.sent_by_memory, state_.received_by_memory};
+  }
   ClockOffset clock_offset(int peer) const override {
     return peer == options_.rank ? ClockOffset{} : at(peer).offset();
   }
@@ -82,6 +84,8 @@ TcpMesh::TcpMesh(const MeshOptions& options)
     : options_(options), work_(asio::make_work_guard(io_)), timer_(io_) {
   validate(options);
   state_.piece_bytes = options.piece_bytes;
+  state_.same_host_memory = options.same_host_memory;
+  state_.same_host_bytes = options.same_host_bytes;
   peers_.resize(static_cast<size_t>(options.ranks));
   if (options.ranks == 1) return;
   std::vector<asio::ip::tcp::socket> sockets = meet(io_, options);

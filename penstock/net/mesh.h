@@ -1,5 +1,7 @@
 // The connections between the ranks of a job, one TCP connection per pair: short notes, and
-// messages of bytes that go straight from the sender's memory into the receiver's.
+// messages of bytes that go straight from the sender's memory into the receiver's. Between ranks of
+// one host large messages go past the connection: the receiver copies them from the sender's
+// memory.
 //
 //   auto mesh = Mesh::connect({.rank = 1, .ranks = 2, .address = "127.0.0.1", .port = 29500});
 //   mesh->start({.note = ..., .lost = ...});
@@ -14,8 +16,9 @@
 // A peer that closes its connection is lost at once; one that is silent for `silence` (stopped, or
 // cut off) is lost then: every rank sends signs of life.
 //
-// Threads: one per mesh, which reads, writes, and calls the handlers. Bytes on the wire: those of
-// the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes).
+// Threads: one per mesh, which reads, writes, copies, and calls the handlers. Bytes on the wire:
+// those of the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes); of a
+// message that is copied on the host 16 per part and 156 (its receive, its offer, the answer).
 #pragma once
 
 #include <chrono>
@@ -40,12 +43,18 @@ struct MeshOptions {
   /// After which a peer is lost; noticed at most a fifth of it later.
   std::chrono::milliseconds silence{12'000};
   size_t piece_bytes = 512 << 10;
+  /// Whether ranks of one host, where the kernel allows it, copy large messages straight from each
+  /// other's memory; otherwise these go over the connections, as between hosts.
+  bool same_host_memory = true;
+  size_t same_host_bytes = 64 << 10;  ///< of the smallest message that is copied so
 };
 
 /// Bytes of messages' parts (without frames, notes and signs of life) to and from all peers.
 struct Traffic {
   int64_t sent = 0;
   int64_t received = 0;
+  int64_t sent_by_memory = 0;      ///< of these: copied on the host, past the connections
+  int64_t received_by_memory = 0;  ///< the same
 };
 
 /// How this machine's clock differs from another one's.

@@ -13,99 +13,32 @@
 #include <numeric>
 #include <thread>
 
-#include "penstock/launch/free_port.h"
+#include "penstock/net/testing_nodes.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
 #include "penstock/util/mutex.h"
-#include "penstock/util/rng.h"
 
 namespace penstock::net {
 namespace {
 
+using namespace testing_nodes;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-uint16_t free_port() { return static_cast<uint16_t>(launch::free_port("127.0.0.1")); }
-
-CondVar::Deadline soon(milliseconds timeout = std::chrono::seconds(20)) {
-  return std::chrono::steady_clock::now() + timeout;
-}
-
-struct Node {
-  std::unique_ptr<Mesh> mesh;
-  std::string failure;
+/// With messages over the connections, and copied from memory to memory.
+class MeshPaths : public ::testing::TestWithParam<bool> {
+ protected:
+  /// Two ranks that have started.
+  static std::vector<Node> two(size_t piece_bytes) {
+    std::vector<Node> nodes = connected(
+        2, {.piece_bytes = piece_bytes, .same_host_memory = GetParam(), .same_host_bytes = 1});
+    start_quietly(nodes);
+    EXPECT_EQ(!GetParam() || read_each_other(nodes), true);
+    return nodes;
+  }
 };
 
-std::vector<Node> connected(int ranks, MeshOptions options = {}) {
-  options.ranks = ranks;
-  options.port = free_port();
-  std::vector<Node> nodes(static_cast<size_t>(ranks));
-  std::vector<std::jthread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&nodes, options, r]() mutable {
-      options.rank = r;
-      try {
-        nodes[static_cast<size_t>(r)].mesh = Mesh::connect(options);
-      } catch (const std::exception& error) {
-        nodes[static_cast<size_t>(r)].failure = error.what();
-      }
-    });
-  }
-  return threads.clear(), std::move(nodes);
-}
-
-void start_quietly(const std::vector<Node>& nodes) {
-  for (const Node& node : nodes)
-    node.mesh->start(
-        {.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
-}
-
-using Block = std::vector<std::byte>;
-
-std::shared_ptr<Block> block_of(size_t bytes, uint64_t seed) {
-  auto block = std::make_shared<Block>(bytes);
-  Rng rng(seed);
-  for (std::byte& byte : *block) byte = static_cast<std::byte>(rng.below(256));
-  return block;
-}
-
-struct Parts {
-  std::vector<uint64_t> sizes;
-  std::vector<Block> blocks;
-};
-
-Place into(const std::shared_ptr<Parts>& parts) {
-  return [parts](const std::vector<uint64_t>& sizes) {
-    parts->sizes = sizes;
-    std::vector<Memory> memory;
-    parts->blocks.resize(sizes.size());
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] != kAbsent) parts->blocks[i].resize(sizes[i]);
-      memory.emplace_back(parts->blocks[i]);
-    }
-    return memory;
-  };
-}
-
-/// Refusals are logged as warnings; keeps them instead of printing them.
-class Warnings {
- public:
-  Warnings() {
-    set_log_sink([this](LogLevel, std::string_view message) {
-      MutexLock lock(mutex_);
-      text_ += message;
-    });
-  }
-  ~Warnings() { set_log_sink({}); }
-  std::string text() {
-    MutexLock lock(mutex_);
-    return text_;
-  }
-
- private:
-  Mutex mutex_;
-  std::string text_ GUARDED_BY(mutex_);
-};
+INSTANTIATE_TEST_SUITE_P(Mesh, MeshPaths, ::testing::Bool(),
+                         [](const auto& path) { return path.param ? "ByMemory" : "ByConnection"; });
 
 TEST(Mesh, AJobOfOneRankNeedsNoPort) {
   const auto mesh = Mesh::connect({});
@@ -151,9 +84,10 @@ TEST(Mesh, NotesArriveInTheirOrder) {
   }
 }
 
-TEST(Mesh, MessagesLandInTheirPlacesInAnyOrder) {
-  const std::vector<Node> nodes = connected(2, {.piece_bytes = 1000});
-  start_quietly(nodes);
+TEST_P(MeshPaths, MessagesLandInTheirPlacesInAnyOrder) {
+  const std::vector<Node> nodes = two(1000);
+  const Traffic before = nodes[0].mesh->traffic();
+  const Traffic before_1 = nodes[1].mesh->traffic();
   constexpr uint64_t kMessages = 60;
   const auto parts_of = [](uint64_t m) {
     return std::vector<size_t>{1 + m * 211 % 5000, 0, 1 + m * 97 % 300};
@@ -195,21 +129,25 @@ TEST(Mesh, MessagesLandInTheirPlacesInAnyOrder) {
     EXPECT_EQ(received[m]->blocks[0], *block_of(sizes[0], m));
     EXPECT_EQ(received[m]->blocks[2], *block_of(sizes[2], m));
   }
-  EXPECT_EQ(nodes[0].mesh->traffic().sent, bytes);
-  EXPECT_EQ(nodes[1].mesh->traffic().received, bytes);
+  const Traffic after = nodes[0].mesh->traffic();
+  const Traffic after_1 = nodes[1].mesh->traffic();
+  EXPECT_EQ(after.sent - before.sent, bytes);
+  EXPECT_EQ(after_1.received - before_1.received, bytes);
+  EXPECT_EQ(after.sent_by_memory - before.sent_by_memory, GetParam() ? bytes : 0);
+  EXPECT_EQ(after_1.received_by_memory - before_1.received_by_memory, GetParam() ? bytes : 0);
   // What has been sent is held no longer.
   for (int i = 0; i < 1000 && !kept.back().expired(); ++i)
     std::this_thread::sleep_for(milliseconds(1));
   for (const auto& block : kept) EXPECT_TRUE(block.expired());
 }
 
-TEST(Mesh, AMessageWaitsUntilItsReceiveIsPosted) {
-  const std::vector<Node> nodes = connected(2);
-  start_quietly(nodes);
+TEST_P(MeshPaths, AMessageWaitsUntilItsReceiveIsPosted) {
+  const std::vector<Node> nodes = two(512 << 10);
+  const int64_t before = nodes[1].mesh->traffic().received;
   const auto block = block_of(4 << 20, 3);
   const auto send = nodes[0].mesh->send(1, {.run = 1}, {Bytes(*block)}, block);
   EXPECT_EQ(send->wait(soon(milliseconds(50))), Transfer::Result::TimedOut);
-  EXPECT_EQ(nodes[1].mesh->traffic().received, 0);
+  EXPECT_EQ(nodes[1].mesh->traffic().received, before);
   const auto parts = std::make_shared<Parts>();
   EXPECT_EQ(nodes[1].mesh->receive(0, {.run = 1}, into(parts))->wait(soon()),
             Transfer::Result::Done);
@@ -217,9 +155,8 @@ TEST(Mesh, AMessageWaitsUntilItsReceiveIsPosted) {
   EXPECT_EQ(parts->blocks[0], *block);
 }
 
-TEST(Mesh, AnUrgentMessageOvertakesALargeOne) {
-  const std::vector<Node> nodes = connected(2, {.piece_bytes = 64 << 10});
-  start_quietly(nodes);
+TEST_P(MeshPaths, AnUrgentMessageOvertakesALargeOne) {
+  const std::vector<Node> nodes = two(GetParam() ? 4 << 10 : 64 << 10);
   const auto large = block_of(64 << 20, 1);
   const auto small = block_of(100, 2);
   const auto large_parts = std::make_shared<Parts>();
@@ -234,9 +171,8 @@ TEST(Mesh, AnUrgentMessageOvertakesALargeOne) {
   EXPECT_EQ(large_parts->blocks[0], *large);
 }
 
-TEST(Mesh, AClosedRunEndsItsTransfersAndLeavesTheNextOneAlone) {
-  const std::vector<Node> nodes = connected(2, {.piece_bytes = 4096});
-  start_quietly(nodes);
+TEST_P(MeshPaths, AClosedRunEndsItsTransfersAndLeavesTheNextOneAlone) {
+  const std::vector<Node> nodes = two(4096);
   for (uint32_t run = 1; run <= 20; ++run) {
     const auto block = block_of(3 << 20, run);
     const auto parts = std::make_shared<Parts>();

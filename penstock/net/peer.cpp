@@ -24,7 +24,10 @@ int64_t clock_ns() {
 }
 
 /// Whether all that is behind the header must be there before the frame can be used.
-bool is_whole(FrameKind kind) { return kind == FrameKind::Note || kind == FrameKind::Sizes; }
+bool is_whole(FrameKind kind) {
+  return kind == FrameKind::Note || kind == FrameKind::Sizes || kind == FrameKind::Process ||
+         kind == FrameKind::Offer;
+}
 
 }  // namespace
 
@@ -41,6 +44,7 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
 void Peer::start() {
   forgive();
   put({.kind = FrameKind::Ping, .clock = clock_ns()});
+  if (state_.same_host_memory) introduce();
   read();
 }
 
@@ -51,9 +55,12 @@ void Peer::lose(const std::string& why) {
   socket_.close(ignored);
   for (auto& [order, outgoing] : ready_) outgoing.transfer->end(Transfer::Result::Closed);
   for (auto& [tag, outgoing] : held_) outgoing.transfer->end(Transfer::Result::Closed);
+  for (auto& [tag, outgoing] : offered_) withdraw(outgoing);
   for (auto& [tag, incoming] : incoming_) incoming.transfer->end(Transfer::Result::Closed);
   if (!is_writing_) ready_.clear();
   held_.clear();
+  offered_.clear();
+  to_copy_.clear();
   incoming_.clear();
   if (!leaving_) state_.handlers.lost(rank_, why);
 }
@@ -112,7 +119,11 @@ void Peer::send(Tag tag, std::vector<Bytes> parts, std::shared_ptr<const void> k
 }
 
 void Peer::make_ready(Outgoing outgoing) {
-  const Order order{-outgoing.urgency, next_order_++};
+  if (may_offer(outgoing)) {
+    offer(std::move(outgoing));
+    return;
+  }
+  const Order order{-int64_t{outgoing.urgency}, next_order_++};
   ready_.emplace(order, std::move(outgoing));
   write();
 }
@@ -335,13 +346,17 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
         make_ready(std::move(held.mapped()));
       return;
     }
-    case FrameKind::Sizes:
-      begin_message(header, behind);
+    case FrameKind::Sizes: {
+      std::vector<uint64_t> sizes(behind.size() / sizeof(uint64_t));
+      std::memcpy(sizes.data(), behind.data(), sizes.size() * sizeof(uint64_t));
+      begin_message(header.tag, sizes);
       return;
+    }
     case FrameKind::Piece: {
       const auto found = incoming_.find(header.tag);
-      if (found == incoming_.end() ? header.tag.run > state_.closed_run
-                                   : !found->second.begun || header.bytes > found->second.left)
+      if (found == incoming_.end()
+              ? header.tag.run > state_.closed_run
+              : !found->second.begun || found->second.offer || header.bytes > found->second.left)
         throw TransportError("sent a piece that does not belong to its message");
       piece_tag_ = header.tag;
       piece_left_ = header.bytes;
@@ -364,19 +379,33 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Bye:
       bye_ = true;
       return;
+    case FrameKind::Process:
+      on_process(behind);
+      return;
+    case FrameKind::Look:
+      on_look();
+      return;
+    case FrameKind::Reads:
+      // Of a rank that does not say where it is, nobody can have read anything.
+      is_read_ = state_.same_host_memory;
+      return;
+    case FrameKind::Offer:
+      on_offer(header.tag, behind);
+      return;
+    case FrameKind::Taken:
+    case FrameKind::Refused:
+      on_answer(header.tag, header.kind == FrameKind::Taken);
+      return;
   }
   throw TransportError("sent a frame of an unknown kind");
 }
 
-void Peer::begin_message(const FrameHeader& header, Bytes bytes) {
-  const auto found = incoming_.find(header.tag);
+void Peer::begin_message(const Tag& tag, const std::vector<uint64_t>& sizes) {
+  const auto found = incoming_.find(tag);
   if (found == incoming_.end()) {
-    if (header.tag.run > state_.closed_run)
-      throw TransportError("sent a message that nobody waits for");
+    if (tag.run > state_.closed_run) throw TransportError("sent a message that nobody waits for");
     return;
   }
-  std::vector<uint64_t> sizes(bytes.size() / sizeof(uint64_t));
-  std::memcpy(sizes.data(), bytes.data(), sizes.size() * sizeof(uint64_t));
   Incoming& incoming = found->second;
   if (incoming.begun) throw TransportError("sent a message twice");
   incoming.parts = incoming.place(sizes);
@@ -410,6 +439,7 @@ void Peer::close_run(uint32_t run) {
     const auto found = incoming_.find(piece_tag_);
     if (found != incoming_.end()) closed_ = found->second;
   }
+  close_offers(run);
   end_all(held_);
   end_all(incoming_);
   std::erase_if(posted_, [run](const Tag& tag) { return tag.run <= run; });

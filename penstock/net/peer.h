@@ -15,6 +15,7 @@
 
 #include "penstock/net/frame.h"
 #include "penstock/net/mesh.h"
+#include "penstock/net/same_host.h"
 
 namespace penstock::net {
 
@@ -22,9 +23,14 @@ namespace penstock::net {
 struct MeshState {
   Mesh::Handlers handlers;
   size_t piece_bytes = 0;
+  bool same_host_memory = true;
+  size_t same_host_bytes = 0;
   uint32_t closed_run = 0;
   std::atomic<int64_t> sent{0};
   std::atomic<int64_t> received{0};
+  std::atomic<int64_t> sent_by_memory{0};
+  std::atomic<int64_t> received_by_memory{0};
+  ReadPermission permission;
 };
 
 class Peer : public std::enable_shared_from_this<Peer> {
@@ -57,9 +63,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
     int urgency = 0;
     std::shared_ptr<Transfer> transfer;
     bool begun = false;
-    size_t part = 0;    ///< the next byte to write: of this part
-    size_t offset = 0;  ///< and at this place in it
-    uint64_t left = 0;  ///< bytes to write
+    size_t part = 0;                  ///< the next byte to write: of this part
+    size_t offset = 0;                ///< and at this place in it
+    uint64_t left = 0;                ///< bytes to write
+    std::unique_ptr<Seal> seal = {};  ///< of an offer; the last, so that it ends before `keep`
   };
   struct Incoming {
     Place place;
@@ -69,9 +76,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
     size_t part = 0;
     size_t offset = 0;
     uint64_t left = 0;
+    std::optional<Offer> offer;  ///< it is copied from there
   };
   /// Most urgent first, then in the order of send().
-  using Order = std::pair<int, uint64_t>;
+  using Order = std::pair<int64_t, uint64_t>;
 
   void lose(const std::string& why);
   void put(const FrameHeader& header, Bytes behind = {});
@@ -86,11 +94,28 @@ class Peer : public std::enable_shared_from_this<Peer> {
   /// Uses what lies in input_; false when a frame is not whole yet.
   bool take_frame();
   void on_frame(const FrameHeader& header, Bytes behind);
-  void begin_message(const FrameHeader& header, Bytes sizes);
+  void begin_message(const Tag& tag, const std::vector<uint64_t>& sizes);
   /// Memory for the next bytes of the piece that is being read.
   Memory next_memory();
   void filled(size_t bytes);
   void end_if_complete(std::map<Tag, Incoming>::iterator incoming);
+
+  // Between ranks of one host (peer_memory.cpp). Each tells the other where it is and that it may
+  // look; who can read the other says so, and is then offered messages: it copies them itself.
+  void introduce();
+  void on_process(Bytes behind);
+  void on_look();
+  bool may_offer(const Outgoing& outgoing) const;
+  void offer(Outgoing outgoing);
+  void on_answer(const Tag& tag, bool taken);
+  /// Ends the transfer as Closed.
+  static void withdraw(Outgoing& outgoing);
+  void on_offer(const Tag& tag, Bytes behind);
+  void copy_later();
+  void copy_piece();
+  /// False when the memory cannot be read.
+  bool copy_some(Incoming& incoming);
+  void close_offers(uint32_t run);
 
   asio::ip::tcp::socket socket_;
   int rank_;
@@ -121,6 +146,14 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Tag piece_tag_ = {};
   uint64_t piece_left_ = 0;           ///< bytes of a piece that are still to come
   std::vector<std::byte> discarded_;  ///< where bytes of closed runs go
+
+  Seal nonce_;                            ///< what the peer has to find in this process
+  std::optional<ProcessCard> peer_card_;  ///< of a peer that may be on this host
+  std::optional<RemoteMemory> memory_;    ///< of the peer, once it has been read
+  bool is_read_ = false;                  ///< by the peer
+  std::map<Tag, Outgoing> offered_;       ///< until the peer answers
+  std::map<Order, Tag> to_copy_;          ///< messages in incoming_ that the peer has offered
+  bool is_copying_ = false;               ///< the next piece is to be copied soon
 };
 
 }  // namespace penstock::net

@@ -1,0 +1,511 @@
+// Messages that a mesh copies from the memory of a rank on the same host, and what happens when it
+// cannot. Rank 1 is a mesh, another process, or a test that writes frames by hand.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <optional>
+
+#include "penstock/net/frame.h"
+#include "penstock/net/hello.h"
+#include "penstock/net/mesh.h"
+#include "penstock/net/same_host.h"
+#include "penstock/net/testing_nodes.h"
+
+namespace penstock::net {
+namespace {
+
+using namespace testing_nodes;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+/// Why a rank has lost its peer.
+class Loss {
+ public:
+  Mesh::Handlers handlers() {
+    return {.note = [](int, const std::string&) {},
+            .lost =
+                [this](int, std::string why) {
+                  MutexLock lock(mutex_);
+                  why_ = std::move(why);
+                  changed_.notify_all();
+                }};
+  }
+  /// Waits for it; empty: has not come.
+  std::string why() {
+    MutexLock lock(mutex_);
+    changed_.wait_until(mutex_, soon(), [this] { return !why_.empty(); });
+    return why_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::string why_ GUARDED_BY(mutex_);
+};
+
+TEST(MeshMemory, TakesMessagesFromTheSizeThatIsAskedFor) {
+  const std::vector<Node> nodes = connected(2, {.same_host_bytes = 10'000});
+  start_quietly(nodes);
+  ASSERT_TRUE(read_each_other(nodes));
+  for (const size_t bytes : {0, 1, 9'999, 10'000, 10'001, 3'000'000}) {
+    const auto block = block_of(bytes, bytes);
+    const auto parts = std::make_shared<Parts>();
+    const Traffic before = nodes[0].mesh->traffic();
+    ASSERT_EQ(pass(nodes, 0, 1, {.run = 1, .sequence = bytes}, block, parts),
+              Transfer::Result::Done);
+    const Traffic after = nodes[0].mesh->traffic();
+    EXPECT_EQ(after.sent - before.sent, static_cast<int64_t>(bytes));
+    EXPECT_EQ(after.sent_by_memory - before.sent_by_memory,
+              bytes < 10'000 ? 0 : static_cast<int64_t>(bytes));
+  }
+}
+
+TEST(MeshMemory, HasRoomForHundredsOfPartsOfAMessage) {
+  const std::vector<Node> nodes = connected(2, {.piece_bytes = 50'000, .same_host_bytes = 1});
+  start_quietly(nodes);
+  ASSERT_TRUE(read_each_other(nodes));
+  const auto block = block_of(400'000, 1);
+  std::vector<Bytes> parts;
+  for (size_t i = 0, at = 0; i < 500; ++i) {
+    const size_t bytes = i % 5 == 0 ? 0 : i;
+    if (i % 7 == 0)
+      parts.emplace_back();
+    else
+      parts.push_back(Bytes(*block).subspan(at, bytes));
+    at += bytes;
+  }
+  const auto received = std::make_shared<Parts>();
+  const auto receive = nodes[1].mesh->receive(0, {.run = 1}, into(received));
+  nodes[0].mesh->send(1, {.run = 1}, parts, block);
+  ASSERT_EQ(receive->wait(soon()), Transfer::Result::Done);
+  ASSERT_EQ(received->sizes.size(), parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(received->sizes[i], parts[i].data() == nullptr ? kAbsent : parts[i].size());
+    EXPECT_TRUE(std::ranges::equal(received->blocks[i], parts[i])) << i;
+  }
+}
+
+TEST(MeshMemory, ARankThatDoesNotWantToIsNotReadAndDoesNotRead) {
+  MeshOptions options{.ranks = 2, .port = free_port(), .same_host_bytes = 1};
+  std::vector<Node> nodes(2);
+  std::jthread second([&nodes, options]() mutable {
+    options.rank = 1;
+    options.same_host_memory = false;
+    nodes[1].mesh = Mesh::connect(options);
+  });
+  nodes[0].mesh = Mesh::connect(options);
+  second.join();
+  start_quietly(nodes);
+  const auto block = block_of(200'000, 1);
+  for (uint64_t i = 0; i < 50; ++i) {
+    const auto parts = std::make_shared<Parts>();
+    ASSERT_EQ(pass(nodes, 0, 1, {.run = 1, .sequence = i}, block, parts), Transfer::Result::Done);
+    ASSERT_EQ(pass(nodes, 1, 0, {.run = 1, .sequence = i}, block, parts), Transfer::Result::Done);
+  }
+  for (const Node& node : nodes) {
+    EXPECT_EQ(node.mesh->traffic().sent, 50 * 200'000);
+    EXPECT_EQ(node.mesh->traffic().sent_by_memory, 0);
+  }
+}
+
+// ---- a rank in another process
+
+/// Rank 1 as a child, which is killed at the end.
+class Child {
+ public:
+  /// `body` gets the mesh once it has started; what it returns is not looked at.
+  template <class Body>
+  Child(MeshOptions options, Body body) : pid_(fork()) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    options.rank = 1;
+    const auto mesh = Mesh::connect(options);
+    mesh->start({.note = [](int, const std::string&) {}, .lost = [](int, const std::string&) {}});
+    body(*mesh);
+    while (true) pause();
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  void end() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+constexpr size_t kLarge = 48 << 20;
+
+MeshOptions slow_job() {
+  // Small pieces, so that a large message takes its time.
+  return {.ranks = 2, .port = free_port(), .piece_bytes = 1 << 10, .same_host_bytes = 1};
+}
+
+/// Receives messages of rank 1 until one comes by memory.
+void wait_for_memory(Mesh& mesh) {
+  for (uint64_t i = 0; mesh.traffic().received_by_memory == 0; ++i) {
+    const auto parts = std::make_shared<Parts>();
+    ASSERT_EQ(mesh.receive(1, {.run = 1, .channel = 1, .sequence = i}, into(parts))->wait(soon()),
+              Transfer::Result::Done);
+    EXPECT_EQ(parts->blocks[0], *block_of(1000, i));
+  }
+}
+
+void send_small_ones(Mesh& mesh) {
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const auto block = block_of(1000, i);
+    mesh.send(0, {.run = 1, .channel = 1, .sequence = i}, {Bytes(*block)}, block);
+  }
+}
+
+TEST(MeshMemory, AnotherProcessIsReadAndLostWhenItIsKilledMidway) {
+  const MeshOptions options = slow_job();
+  Child child(options, [](Mesh& mesh) {
+    send_small_ones(mesh);
+    const auto large = std::make_shared<Block>(kLarge);
+    mesh.send(0, {.run = 1}, {Bytes(*large)}, large)->wait(soon());
+  });
+  Loss loss;
+  const auto mesh = Mesh::connect(options);
+  mesh->start(loss.handlers());
+  wait_for_memory(*mesh);
+  std::atomic<bool> has_begun = false;
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = mesh->receive(1, {.run = 1}, [&, place = into(parts)](const auto& sizes) {
+    has_begun = true;
+    has_begun.notify_all();
+    return place(sizes);
+  });
+  has_begun.wait(false);
+  child.end();
+  EXPECT_EQ(receive->wait(soon()), Transfer::Result::Closed);
+  EXPECT_EQ(loss.why(), "closed the connection");
+}
+
+TEST(MeshMemory, AReaderThatIsKilledMidwayLeavesTheMemoryFree) {
+  const MeshOptions options = slow_job();
+  Child child(options, [](Mesh& mesh) {
+    const auto parts = std::make_shared<Parts>();
+    for (uint64_t i = 0; mesh.traffic().received_by_memory == 0; ++i)
+      mesh.receive(0, {.run = 1, .channel = 1, .sequence = i}, into(parts))->wait(soon());
+    mesh.receive(0, {.run = 1}, [&mesh, place = into(parts)](const auto& sizes) {
+      mesh.tell(0, "begun");
+      return place(sizes);
+    });
+    mesh.tell(0, "posted");
+    while (true) pause();
+  });
+  const auto mesh = Mesh::connect(options);
+  std::atomic<int> notes = 0;
+  mesh->start({.note =
+                   [&](int, const std::string&) {
+                     ++notes;
+                     notes.notify_all();
+                   },
+               .lost = [](int, const std::string&) {}});
+  for (uint64_t i = 0; notes == 0; ++i) {
+    const auto block = block_of(1000, i);
+    mesh->send(1, {.run = 1, .channel = 1, .sequence = i}, {Bytes(*block)}, block)
+        ->wait(soon(milliseconds(10)));
+  }
+  auto large = std::make_shared<Block>(kLarge);
+  const std::weak_ptr<Block> kept = large;
+  const Bytes bytes(*large);
+  const auto send = mesh->send(1, {.run = 1}, {bytes}, std::move(large));
+  notes.wait(1);
+  EXPECT_FALSE(kept.expired());
+  child.end();
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Closed);
+  for (int i = 0; i < 1000 && !kept.expired(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(kept.expired());
+}
+
+// ---- a rank that is written by hand
+
+/// Rank 1, which shares the process of rank 0 and says what it is told to.
+class Puppet {
+ public:
+  Puppet() {
+    options_.port = free_port();
+    std::jthread first([this] { mesh_ = Mesh::connect(options_); });
+    connect_to_mesh();
+    first.join();
+    mesh_->start(loss_.handlers());
+  }
+  ~Puppet() { close(socket_); }
+
+  Mesh& mesh() { return *mesh_; }
+  std::string loss() { return loss_.why(); }
+  const Seal& nonce() const { return nonce_; }
+
+  void write(const FrameHeader& header, std::string_view behind = {}) {
+    std::string bytes(sizeof header, '\0');
+    FrameHeader complete = header;
+    if (!behind.empty()) complete.bytes = behind.size();
+    std::memcpy(bytes.data(), &complete, sizeof complete);
+    bytes += behind;
+    ASSERT_EQ(::write(socket_, bytes.data(), bytes.size()), std::ssize(bytes));
+  }
+  /// The next frame that is no sign of life.
+  std::pair<FrameHeader, std::string> read() {
+    while (true) {
+      FrameHeader header;
+      read_exactly(&header, sizeof header);
+      std::string behind;
+      if (header.kind == FrameKind::Process || header.kind == FrameKind::Offer ||
+          header.kind == FrameKind::Sizes || header.kind == FrameKind::Piece ||
+          header.kind == FrameKind::Note) {
+        behind.resize(header.bytes);
+        read_exactly(behind.data(), behind.size());
+      }
+      if (header.kind != FrameKind::Ping && header.kind != FrameKind::Pong) return {header, behind};
+    }
+  }
+  FrameKind read_kind() { return read().first.kind; }
+
+  /// Lets rank 0 read this one.
+  void be_read() {
+    write({.kind = FrameKind::Process}, own_card(nonce_).encode());
+    write({.kind = FrameKind::Look});
+    ASSERT_EQ(read_kind(), FrameKind::Process);
+    ASSERT_EQ(read_kind(), FrameKind::Look);
+    ASSERT_EQ(read_kind(), FrameKind::Reads);
+  }
+  /// Posts the receive of a message and returns the offer of it.
+  Offer be_offered(Tag tag) {
+    write({.kind = FrameKind::Posted, .tag = tag});
+    const auto [header, text] = read();
+    EXPECT_EQ(header.kind, FrameKind::Offer);
+    EXPECT_EQ(header.tag, tag);
+    return Offer::decode(text);
+  }
+  void offer(Tag tag, const Seal& seal, const Block& block) {
+    offer(tag, {.seal_address = seal.address(),
+                .seal = seal.value(),
+                .sizes = {block.size()},
+                .addresses = {reinterpret_cast<uint64_t>(block.data())}});
+  }
+  void offer(Tag tag, const Offer& offer) {
+    write({.kind = FrameKind::Offer, .tag = tag}, offer.encode());
+  }
+
+ private:
+  void connect_to_mesh() {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(options_.port);
+    while (true) {
+      socket_ = socket(AF_INET, SOCK_STREAM, 0);
+      if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
+      close(socket_);
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    const HelloBytes hello = encode(Hello{.rank = 1, .ranks = 2, .port = 1});
+    ASSERT_EQ(::write(socket_, hello.data(), hello.size()), std::ssize(hello));
+    // "PENSTOCK", accepted, the length of the list of ranks.
+    std::array<char, 16> answer;
+    read_exactly(answer.data(), answer.size());
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, answer.data() + 12, sizeof bytes);
+    std::string list(bytes, '\0');
+    read_exactly(list.data(), list.size());
+  }
+  void read_exactly(void* to, size_t bytes) {
+    if (bytes == 0) return;
+    ASSERT_EQ(recv(socket_, to, bytes, MSG_WAITALL), static_cast<ssize_t>(bytes));
+  }
+
+  MeshOptions options_{.ranks = 2, .piece_bytes = 1000, .same_host_bytes = 1};
+  Loss loss_;
+  Seal nonce_;
+  std::unique_ptr<Mesh> mesh_;
+  int socket_ = -1;
+};
+
+TEST(MeshMemory, AWrongNonceMeansTheConnection) {
+  Puppet rank;
+  ProcessCard card = own_card(rank.nonce());
+  card.nonce += 1;
+  rank.write({.kind = FrameKind::Process}, card.encode());
+  rank.write({.kind = FrameKind::Look});
+  EXPECT_EQ(rank.read_kind(), FrameKind::Process);
+  EXPECT_EQ(rank.read_kind(), FrameKind::Look);
+  // Neither read nor asked whether it reads: what comes next are sizes.
+  const auto block = block_of(100, 1);
+  rank.mesh().send(1, {.run = 1}, {Bytes(*block)}, block);
+  rank.write({.kind = FrameKind::Posted, .tag = {.run = 1}});
+  EXPECT_EQ(rank.read_kind(), FrameKind::Sizes);
+  EXPECT_EQ(rank.read_kind(), FrameKind::Piece);
+  const auto parts = std::make_shared<Parts>();
+  rank.mesh().receive(1, {.run = 1}, into(parts));
+  const Seal seal;
+  rank.offer({.run = 1}, seal, *block);
+  EXPECT_EQ(rank.loss(), "offered memory that this rank does not read");
+}
+
+TEST(MeshMemory, AnotherHostIsNotLookedAt) {
+  Puppet rank;
+  ProcessCard card = own_card(rank.nonce());
+  card.host = "another one";
+  rank.write({.kind = FrameKind::Process}, card.encode());
+  rank.write({.kind = FrameKind::Look});
+  EXPECT_EQ(rank.read_kind(), FrameKind::Process);
+  rank.mesh().tell(1, "next");
+  EXPECT_EQ(rank.read_kind(), FrameKind::Note);
+}
+
+TEST(MeshMemory, WhatCannotBeReadComesOverTheConnection) {
+  Puppet rank;
+  rank.be_read();
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = rank.mesh().receive(1, {.run = 1}, into(parts));
+  ASSERT_EQ(rank.read_kind(), FrameKind::Posted);
+  const Seal seal;
+  const auto block = block_of(5000, 1);
+  Offer offer{.seal_address = seal.address(), .seal = seal.value()};
+  offer.sizes = {3000, kAbsent, 2000};
+  // The second part is nowhere.
+  offer.addresses = {reinterpret_cast<uint64_t>(block->data()), 0, 8};
+  rank.offer({.run = 1}, offer);
+  EXPECT_EQ(rank.read_kind(), FrameKind::Refused);
+  EXPECT_FALSE(receive->is_done());
+  EXPECT_EQ(rank.mesh().traffic().received, 0);
+  rank.write({.kind = FrameKind::Piece, .tag = {.run = 1}},
+             {reinterpret_cast<const char*>(block->data()), 5000});
+  ASSERT_EQ(receive->wait(soon()), Transfer::Result::Done);
+  EXPECT_TRUE(std::ranges::equal(parts->blocks[0], Bytes(*block).first(3000)));
+  EXPECT_TRUE(std::ranges::equal(parts->blocks[2], Bytes(*block).last(2000)));
+  EXPECT_EQ(rank.mesh().traffic().received, 5000);
+  EXPECT_EQ(rank.mesh().traffic().received_by_memory, 0);
+}
+
+TEST(MeshMemory, BytesUnderABrokenSealAreNoMessage) {
+  Puppet rank;
+  rank.be_read();
+  const auto parts = std::make_shared<Parts>();
+  const auto receive = rank.mesh().receive(1, {.run = 1}, into(parts));
+  ASSERT_EQ(rank.read_kind(), FrameKind::Posted);
+  const auto block = block_of(5000, 1);
+  std::optional<Seal> seal(std::in_place);
+  Offer offer{.seal_address = seal->address(), .seal = seal->value()};
+  offer.sizes = {block->size()};
+  offer.addresses = {reinterpret_cast<uint64_t>(block->data())};
+  seal->break_now();
+  rank.offer({.run = 1}, offer);
+  EXPECT_EQ(rank.read_kind(), FrameKind::Refused);
+  EXPECT_FALSE(receive->is_done());
+  rank.mesh().close_run(1);
+  EXPECT_EQ(receive->wait(soon()), Transfer::Result::Closed);
+  // For a run that is closed here nothing is read; the sender may go on.
+  rank.offer({.run = 1, .sequence = 2}, offer);
+  EXPECT_EQ(rank.read_kind(), FrameKind::Taken);
+}
+
+TEST(MeshMemory, ARefusedOfferIsSentInPiecesAndNoOtherIsMade) {
+  Puppet rank;
+  rank.be_read();
+  rank.write({.kind = FrameKind::Reads});
+  const auto block = block_of(1500, 1);
+  const auto send = rank.mesh().send(1, {.run = 1}, {Bytes(*block), {}}, block);
+  const Offer offer = rank.be_offered({.run = 1});
+  EXPECT_EQ(offer.sizes, (std::vector<uint64_t>{1500, kAbsent}));
+  EXPECT_EQ(offer.addresses[0], reinterpret_cast<uint64_t>(block->data()));
+  EXPECT_FALSE(send->is_done());
+  rank.write({.kind = FrameKind::Refused, .tag = {.run = 1}});
+  const auto [first, first_bytes] = rank.read();
+  const auto [second, second_bytes] = rank.read();
+  EXPECT_EQ(first.kind, FrameKind::Piece);
+  EXPECT_EQ(second.kind, FrameKind::Piece);
+  const std::string bytes = first_bytes + second_bytes;
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(bytes)), *block));
+  EXPECT_EQ(send->wait(soon()), Transfer::Result::Done);
+  rank.mesh().send(1, {.run = 1, .sequence = 2}, {Bytes(*block)}, block);
+  rank.write({.kind = FrameKind::Posted, .tag = {.run = 1, .sequence = 2}});
+  EXPECT_EQ(rank.read_kind(), FrameKind::Sizes);
+}
+
+TEST(MeshMemory, AClosedRunBreaksTheSealAndKeepsTheMemoryUntilTheAnswer) {
+  for (const FrameKind answer : {FrameKind::Taken, FrameKind::Refused}) {
+    Puppet rank;
+    rank.be_read();
+    rank.write({.kind = FrameKind::Reads});
+    auto block = block_of(5000, 1);
+    const std::weak_ptr<Block> kept = block;
+    const Bytes bytes(*block);
+    const auto send = rank.mesh().send(1, {.run = 1}, {bytes}, std::move(block));
+    const Offer offer = rank.be_offered({.run = 1});
+    const RemoteMemory memory(getpid());
+    EXPECT_TRUE(memory.holds(offer.seal_address, offer.seal));
+    rank.mesh().close_run(1);
+    EXPECT_EQ(send->wait(soon()), Transfer::Result::Closed);
+    EXPECT_FALSE(memory.holds(offer.seal_address, offer.seal));
+    EXPECT_FALSE(kept.expired());
+    rank.write({.kind = answer, .tag = {.run = 1}});
+    for (int i = 0; i < 1000 && !kept.expired(); ++i) std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(kept.expired());
+    // And nothing is sent for it.
+    rank.mesh().tell(1, "next");
+    EXPECT_EQ(rank.read_kind(), FrameKind::Note);
+  }
+}
+
+TEST(MeshMemory, FramesThatMakeNoSenseEndTheConnection) {
+  const Seal seal;
+  const Block block(5000);
+  const Block large(kLarge);
+  const auto loss_after = [](const auto& say) {
+    Puppet rank;
+    rank.be_read();
+    const auto parts = std::make_shared<Parts>();
+    rank.mesh().receive(1, {.run = 1}, into(parts));
+    EXPECT_EQ(rank.read_kind(), FrameKind::Posted);
+    say(rank);
+    return rank.loss();
+  };
+  EXPECT_EQ(loss_after([](Puppet& rank) {
+              rank.write({.kind = FrameKind::Offer, .tag = {.run = 1}}, "what is this");
+            }),
+            "a message between ranks is too short");
+  EXPECT_EQ(
+      loss_after([](Puppet& rank) { rank.write({.kind = FrameKind::Offer, .tag = {.run = 1}}); }),
+      "a message between ranks is too short");
+  EXPECT_EQ(loss_after([](Puppet& rank) {
+              rank.offer({.run = 1}, Offer{.sizes = {1, 2}, .addresses = {8}});
+            }),
+            "sent an offer of parts without addresses");
+  EXPECT_EQ(loss_after([](Puppet& rank) { rank.write({.kind = FrameKind::Process}, "who am I"); }),
+            "a message between ranks is too short");
+  EXPECT_EQ(loss_after([&](Puppet& rank) { rank.offer({.run = 1, .sequence = 9}, seal, block); }),
+            "sent a message that nobody waits for");
+  EXPECT_EQ(loss_after([&](Puppet& rank) {
+              rank.offer({.run = 1}, seal, large);
+              rank.offer({.run = 1}, seal, block);
+            }),
+            "sent a message twice");
+  EXPECT_EQ(loss_after([&](Puppet& rank) {
+              rank.offer({.run = 1}, seal, large);
+              rank.write({.kind = FrameKind::Piece, .tag = {.run = 1}}, "x");
+            }),
+            "sent a piece that does not belong to its message");
+  EXPECT_EQ(
+      loss_after([](Puppet& rank) { rank.write({.kind = FrameKind::Taken, .tag = {.run = 1}}); }),
+      "answered an offer that was not made");
+}
+
+}  // namespace
+}  // namespace penstock::net

@@ -1,0 +1,102 @@
+#include "penstock/net/same_host.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <random>
+
+#include "penstock/net/wire.h"
+
+namespace penstock::net {
+
+namespace {
+
+uint64_t random_number() {
+  std::random_device source;
+  return (uint64_t{source()} << 32) | source();
+}
+
+uint64_t next_value() {
+  static std::atomic<uint64_t> next = random_number();
+  uint64_t value = 0;
+  while (value == 0) value = next++;
+  return value;
+}
+
+void allow_tracer(int32_t pid) { prctl(PR_SET_PTRACER, static_cast<unsigned long>(pid), 0, 0, 0); }
+
+}  // namespace
+
+Seal::Seal() : value_(std::make_unique<std::atomic<uint64_t>>(next_value())) {}
+
+std::string ProcessCard::encode() const {
+  WireWriter out;
+  out.text(host);
+  out.put(pid);
+  out.put(parent);
+  out.put(address);
+  out.put(nonce);
+  return out.take();
+}
+
+ProcessCard ProcessCard::decode(std::string_view text) {
+  WireReader in(text);
+  ProcessCard card;
+  card.host = in.text();
+  card.pid = in.get<int32_t>();
+  card.parent = in.get<int32_t>();
+  card.address = in.get<uint64_t>();
+  card.nonce = in.get<uint64_t>();
+  return card;
+}
+
+ProcessCard own_card(const Seal& nonce) {
+  ProcessCard card{
+      .pid = getpid(), .parent = getppid(), .address = nonce.address(), .nonce = nonce.value()};
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> pids = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", pids.data(), pids.size());
+  if (!boot.empty() && length > 0)
+    card.host = boot + " " + std::string(pids.data(), static_cast<size_t>(length));
+  return card;
+}
+
+bool is_same_host(const ProcessCard& a, const ProcessCard& b) {
+  return !a.host.empty() && a.host == b.host && a.pid > 0 && b.pid > 0;
+}
+
+void ReadPermission::give(const ProcessCard& own, const ProcessCard& peer) {
+  // A process may always read itself: ranks that are threads.
+  if (peer.pid == own.pid || peer.pid == given_to_) return;
+  // Not init, of which everything is a descendant.
+  are_siblings_ = are_siblings_ && peer.parent == own.parent && own.parent > 1;
+  if (given_to_ == 0)
+    given_to_ = peer.pid;
+  else if (are_siblings_)
+    given_to_ = own.parent;
+  else
+    return;
+  allow_tracer(given_to_);
+}
+
+ReadPermission::~ReadPermission() {
+  if (given_to_ != 0) allow_tracer(0);
+}
+
+size_t RemoteMemory::read(std::span<const iovec> into, std::span<const iovec> from) const {
+  const ssize_t count =
+      process_vm_readv(pid_, into.data(), into.size(), from.data(), from.size(), 0);
+  return count > 0 ? static_cast<size_t>(count) : 0;
+}
+
+bool RemoteMemory::holds(uint64_t address, uint64_t number) const {
+  uint64_t found = 0;
+  const iovec into{&found, sizeof found};
+  const iovec from{reinterpret_cast<void*>(address), sizeof found};
+  return read({&into, 1}, {&from, 1}) == sizeof found && found == number;
+}
+
+}  // namespace penstock::net
