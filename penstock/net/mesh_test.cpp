@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -161,12 +162,29 @@ TEST_P(MeshPaths, AnUrgentMessageOvertakesALargeOne) {
   const auto small = block_of(100, 2);
   const auto large_parts = std::make_shared<Parts>();
   const auto small_parts = std::make_shared<Parts>();
-  const auto large_in = nodes[1].mesh->receive(0, {.run = 1, .channel = 1}, into(large_parts));
-  const auto small_in = nodes[1].mesh->receive(0, {.run = 1, .channel = 2}, into(small_parts));
-  nodes[0].mesh->send(1, {.run = 1, .channel = 1}, {Bytes(*large)}, large);
+  // The small one is asked for once the large one has begun, by the thread that reads that.
+  std::atomic<Transfer*> large_transfer = nullptr;
+  std::atomic<bool> overtook = false;
+  std::promise<std::shared_ptr<Transfer>> small_in;
+  const auto post_small = [&] {
+    small_in.set_value(nodes[1].mesh->receive(0, {.run = 1, .channel = 2},
+                                              [&, place = into(small_parts)](const auto& sizes) {
+                                                overtook = !large_transfer.load()->is_done();
+                                                return place(sizes);
+                                              }));
+  };
+  const auto large_in = nodes[1].mesh->receive(0, {.run = 1, .channel = 1},
+                                               [&, place = into(large_parts)](const auto& sizes) {
+                                                 post_small();
+                                                 return place(sizes);
+                                               });
+  large_transfer = large_in.get();
   nodes[0].mesh->send(1, {.run = 1, .channel = 2}, {Bytes(*small)}, small, /*urgency=*/1);
-  ASSERT_EQ(small_in->wait(soon()), Transfer::Result::Done);
-  EXPECT_FALSE(large_in->is_done());
+  nodes[0].mesh->send(1, {.run = 1, .channel = 1}, {Bytes(*large)}, large);
+  auto posted = small_in.get_future();
+  ASSERT_EQ(posted.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(posted.get()->wait(soon()), Transfer::Result::Done);
+  EXPECT_TRUE(overtook);
   EXPECT_EQ(large_in->wait(soon()), Transfer::Result::Done);
   EXPECT_EQ(large_parts->blocks[0], *large);
 }

@@ -177,7 +177,7 @@ bool Peer::copy_some(Incoming& incoming) {
     const size_t count = std::min<uint64_t>(room, rest.size());
     if (count > 0) {
       into.push_back({rest.data(), count});
-      from.push_back({reinterpret_cast<void*>(incoming.offer->addresses[part] + offset), count});
+      from.push_back(remote_part(incoming.offer->addresses[part] + offset, count));
     }
     room -= count;
     ++part;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <fstream>
 #include <random>
 
@@ -86,6 +87,11 @@ ReadPermission::~ReadPermission() {
   if (given_to_ != 0) allow_tracer(0);
 }
 
+iovec remote_part(uint64_t address, size_t bytes) {
+  static_assert(sizeof(void*) == sizeof address);
+  return {std::bit_cast<void*>(address), bytes};
+}
+
 size_t RemoteMemory::read(std::span<const iovec> into, std::span<const iovec> from) const {
   const ssize_t count =
       process_vm_readv(pid_, into.data(), into.size(), from.data(), from.size(), 0);
@@ -95,7 +101,7 @@ size_t RemoteMemory::read(std::span<const iovec> into, std::span<const iovec> fr
 bool RemoteMemory::holds(uint64_t address, uint64_t number) const {
   uint64_t found = 0;
   const iovec into{&found, sizeof found};
-  const iovec from{reinterpret_cast<void*>(address), sizeof found};
+  const iovec from = remote_part(address, sizeof found);
   return read({&into, 1}, {&from, 1}) == sizeof found && found == number;
 }
 

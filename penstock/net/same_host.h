@@ -78,6 +78,9 @@ class ReadPermission {
   bool are_siblings_ = true;  ///< all to whom it was given, of this process
 };
 
+/// Bytes at an address of another process.
+iovec remote_part(uint64_t address, size_t bytes);
+
 /// The memory of another process.
 class RemoteMemory {
  public:
