@@ -58,6 +58,14 @@ std::vector<Rig> rigs() {
                             {.seed = 4, .delay_share = 0.05, .reorder_share = 0.7});
        }},
       {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }},
+      {"mesh_by_memory",
+       [](const std::vector<int>& ranks) {
+         return make_mesh_ranks(ranks, {.same_host_bytes = 1});
+       }},
+      {"mesh_by_connection",
+       [](const std::vector<int>& ranks) {
+         return make_mesh_ranks(ranks, {.same_host_memory = false});
+       }},
       {"mesh_overtaking",
        [](const std::vector<int>& ranks) {
          return with_faults(make_mesh_ranks(ranks),

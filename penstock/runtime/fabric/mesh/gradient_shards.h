@@ -20,7 +20,7 @@ namespace penstock::runtime {
 inline constexpr int64_t kBucketNumbers = int64_t{64} << 10;
 inline constexpr int64_t kShardNumbers = int64_t{256} << 10;
 /// Of each owner's part of a bucket that is shared out.
-inline constexpr int64_t kLeastPart = int64_t{1} << 10;
+inline constexpr int64_t kLeastPart = 256;
 
 /// Numbers [begin, begin + length) of a weight, flat.
 struct ShardRange {
