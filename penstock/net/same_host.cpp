@@ -3,11 +3,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
-#include <fstream>
 #include <random>
 
+#include "penstock/net/host_id.h"
 #include "penstock/net/wire.h"
 
 namespace penstock::net {
@@ -56,12 +55,9 @@ ProcessCard ProcessCard::decode(std::string_view text) {
 ProcessCard own_card(const Seal& nonce) {
   ProcessCard card{
       .pid = getpid(), .parent = getppid(), .address = nonce.address(), .nonce = nonce.value()};
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::array<char, 64> pids = {};
-  const ssize_t length = readlink("/proc/self/ns/pid", pids.data(), pids.size());
-  if (!boot.empty() && length > 0)
-    card.host = boot + " " + std::string(pids.data(), static_cast<size_t>(length));
+  const std::string host = host_id();
+  const std::string pids = target_of("/proc/self/ns/pid");
+  if (!host.empty() && !pids.empty()) card.host = host + " " + pids;
   return card;
 }
 

@@ -42,7 +42,7 @@ class Seal {
 
 /// Says where a process is.
 struct ProcessCard {
-  std::string host = {};  ///< the boot of the host, and the namespace in which pids are counted
+  std::string host = {};  ///< its boot, the namespaces of pids and of the network
   int32_t pid = 0;
   int32_t parent = 0;
   uint64_t address = 0;  ///< at which the process has the nonce

@@ -42,8 +42,9 @@ profile::Profile measure(const model::Model& model, const AutoPlanRequest& reque
                           0, options.most_samples));
   options.threads = request.threads_per_worker;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
   options.concurrency =
-      std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(request.workers, 1));
+      std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(local_workers, 1));
   options.seed = request.seed;
   options.optimizer = request.optimizer;
   options.progress = [&bar](int done, int total) { bar.update(done, total); };
@@ -76,9 +77,12 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
 
 plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
                      const planner::PlanOptions& options) {
-  planner::PlanResult result = planner::make_plan(
-      profile, cluster::local_cluster(request.workers, profile.copy_bandwidth_bytes_per_s),
-      options);
+  const int64_t copies = profile.copy_bandwidth_bytes_per_s;
+  planner::PlanResult result =
+      planner::make_plan(profile,
+                         request.cluster ? request.cluster(request.workers, copies)
+                                         : cluster::local_cluster(request.workers, copies),
+                         options);
   if (!result.plan) throw NoAnswer("no plan: " + result.reason);
   return *std::move(result.plan);
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
+#include "penstock/cluster/cluster.h"
 #include "penstock/model/optimizer_spec.h"
 
 namespace penstock::tool {
@@ -12,6 +14,10 @@ struct AutoPlanRequest {
   std::string strategy = "auto";
   std::string weights;
   int workers = 1;
+  /// The cluster of so many workers, given how fast threads sum gradients; empty: they are threads
+  /// of this process.
+  std::function<cluster::Cluster(int workers, int64_t copy_bandwidth_bytes_per_s)> cluster = {};
+  int local_workers = 0;  ///< of them, on this machine; 0: all
   int threads_per_worker = 1;
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen

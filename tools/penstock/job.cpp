@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "penstock/launch/job_environment.h"
+#include "penstock/net/host_id.h"
 #include "penstock/net/mesh.h"
+#include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 #include "penstock/util/error.h"
 
@@ -55,6 +57,8 @@ class MeshJob : public Job {
     }
   }
 
+  JobLinks measure_links() override;
+
   runtime::World& world(int workers) override {
     const int training = ranks() - servers_;
     if (workers < training) {
@@ -81,6 +85,39 @@ class MeshJob : public Job {
   std::unique_ptr<runtime::World> talk_;  ///< for what is agreed before there is a plan
   std::unique_ptr<runtime::World> world_;
 };
+
+JobLinks MeshJob::measure_links() {
+  constexpr std::chrono::milliseconds kBudget{300};
+  const std::vector<std::string> hosts =
+      runtime::together(rank_list(), [] { return net::host_id(); });
+  const std::vector<std::string> training(hosts.begin(), hosts.end() - servers_);
+  const auto measure = [&](const auto& ring_of) {
+    LinkRing ring;
+    if (rank() < std::ssize(training)) ring = ring_of(training, rank());
+    net::LinkPeers peers;
+    if (ring.to >= 0) peers.to = ring.to;
+    if (ring.from >= 0) peers.from = ring.from;
+    const net::LinkRate rate = runtime::measure_link(*hub_, peers, kBudget);
+    return MeasuredLink{.bytes_per_s = rate.bytes_per_s, .latency_ns = rate.latency_ns};
+  };
+  const MeasuredLink in_host = measure(ring_in_host);
+  const MeasuredLink between = measure(ring_between_hosts);
+  const std::vector<std::string> texts = runtime::together(rank_list(), [&] {
+    net::WireWriter out;
+    out.put(in_host);
+    out.put(between);
+    return out.take();
+  });
+  std::vector<RankLinks> all;
+  for (size_t r = 0; r < training.size(); ++r) {
+    net::WireReader in(texts[r]);
+    RankLinks& links = all.emplace_back();
+    links.host = training[r];
+    links.in_host = in.get<MeasuredLink>();
+    links.between = in.get<MeasuredLink>();
+  }
+  return summary(all, servers_);
+}
 
 }  // namespace
 

@@ -14,6 +14,7 @@
 
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/ranks.h"
+#include "tools/penstock/job_links.h"
 
 namespace penstock::tool {
 
@@ -42,6 +43,9 @@ class Job {
   virtual std::string from_first(const std::function<std::string()>& part) = 0;
   /// Throws RuntimeError naming two ranks and what they have when not all have the same text.
   virtual void check_same(const std::string& what, const std::string& text) = 0;
+  /// Measures the links between the ranks: for about a third of a second each within hosts and
+  /// between them.
+  virtual JobLinks measure_links() = 0;
   /// How many of the ranks, the last ones, only add gradients.
   virtual int servers() const = 0;
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are

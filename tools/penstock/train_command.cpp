@@ -138,9 +138,34 @@ void check_same_options(Job& job, const CLI::App& app) {
   job.check_same("options", options);
 }
 
+/// What was measured, for people.
+std::string links_text(const JobLinks& links) {
+  std::string text = fmt::format("job of {}", report::plural(links.ranks, "rank"));
+  if (links.servers > 0) text += fmt::format(" and {}", report::plural(links.servers, "server"));
+  text += fmt::format(" on {}", report::plural(links.hosts, "host"));
+  const auto add = [&](const char* where, const MeasuredLink& link) {
+    if (link.bytes_per_s > 0) {
+      text += fmt::format("; {} {} and {}", where, format_bandwidth(link.bytes_per_s),
+                          format_duration(link.latency_ns));
+    }
+  };
+  add("between ranks of a host", links.in_host);
+  add("between hosts", links.between);
+  return text + "\n";
+}
+
 /// Rank 0 plans; the others take its plan.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
   if (job == nullptr) return plan_of(options, model);
+  if (options.plan_path.empty()) {
+    const JobLinks links = job->measure_links();
+    if (job->is_first()) std::cerr << links_text(links);
+    options.plan.local_workers =
+        std::max<int>(1, static_cast<int>(options.workers) * links.ranks_per_host / links.ranks);
+    options.plan.cluster = [links](int workers, int64_t copy_bandwidth_bytes_per_s) {
+      return cluster_of(links, workers, copy_bandwidth_bytes_per_s);
+    };
+  }
   const std::string text = job->from_first([&] { return plan::to_json(plan_of(options, model)); });
   if (!job->is_first() && !options.plan_path.empty() && options.batch_size->empty()) {
     const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/net/link_rate.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/world.h"
 
@@ -22,6 +23,10 @@ class MeshHub;
 
 /// Starts the mesh, which must not be started yet. Lives as long as a world that was made of it.
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
+
+/// net::measure_link() over the hub's mesh, between runs. Collective.
+net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
+                           std::chrono::milliseconds budget);
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
 /// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no

@@ -1,0 +1,76 @@
+// From what the ranks of a job say of their links to the cluster that a plan is made for.
+#include "tools/penstock/job_links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace penstock::tool {
+namespace {
+
+const std::vector<std::string> kTwoByTwo{"a", "a", "b", "b"};
+
+TEST(JobLinksTest, RanksMeasureInRings) {
+  EXPECT_EQ(ring_in_host(kTwoByTwo, 0).to, 1);
+  EXPECT_EQ(ring_in_host(kTwoByTwo, 0).from, 1);
+  EXPECT_EQ(ring_in_host(kTwoByTwo, 3).to, 2);
+  EXPECT_EQ(ring_between_hosts(kTwoByTwo, 0).to, 2);
+  EXPECT_EQ(ring_between_hosts(kTwoByTwo, 2).from, 0);
+  EXPECT_EQ(ring_between_hosts(kTwoByTwo, 1).to, -1);
+  EXPECT_EQ(ring_in_host({"a", "b", "c"}, 1).to, -1);
+  EXPECT_EQ(ring_between_hosts({"a", "b", "c"}, 1).to, 2);
+  EXPECT_EQ(ring_between_hosts({"a", "b", "c"}, 1).from, 0);
+  EXPECT_EQ(ring_between_hosts({"a", "a"}, 0).to, -1);
+}
+
+TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
+  const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
+  const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
+  const MeasuredLink slower{.bytes_per_s = 20, .latency_ns = 250};
+  const JobLinks links = summary({{"a", fast, slow}, {"a", fast}, {"b", fast, slower}, {"b", fast}},
+                                 /*servers=*/3);
+  const cluster::Cluster cluster = cluster_of(links, 8, 9000);
+  cluster::validate(cluster);
+  ASSERT_EQ(cluster.levels.size(), 3U);
+  EXPECT_EQ(cluster.levels[0].count, 2);
+  EXPECT_TRUE(cluster.levels[0].by_reference);
+  EXPECT_EQ(cluster.levels[0].bandwidth_bytes_per_s, 9000);
+  EXPECT_EQ(cluster.levels[1].count, 2);
+  EXPECT_EQ(cluster.levels[1].bandwidth_bytes_per_s, 4000);
+  EXPECT_EQ(cluster.levels[2].count, 2);
+  EXPECT_EQ(cluster.levels[2].bandwidth_bytes_per_s, 20);
+  EXPECT_EQ(cluster.levels[2].latency_ns, 300);
+  EXPECT_EQ(cluster.cpu_machines.count, 3);
+  EXPECT_EQ(cluster.cpu_machines.bandwidth_bytes_per_s, 20);
+}
+
+TEST(JobLinksTest, LevelsThatJoinNothingAreLeftOut) {
+  const MeasuredLink link{.bytes_per_s = 100, .latency_ns = 7};
+  const cluster::Cluster host = cluster_of(summary({{"a", link}, {"a", link}}, 1), 2, 1);
+  ASSERT_EQ(host.levels.size(), 1U);
+  EXPECT_EQ(host.levels[0].name, "host");
+  EXPECT_EQ(host.cpu_machines.count, 0);
+  const cluster::Cluster hosts = cluster_of(summary({{"a", {}, link}, {"b", {}, link}}, 0), 2, 1);
+  ASSERT_EQ(hosts.levels.size(), 1U);
+  EXPECT_EQ(hosts.levels[0].name, "network");
+}
+
+TEST(JobLinksTest, UnevenJobsAreAsFastAsTheirSlowestLink) {
+  const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
+  const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
+  for (const auto& ranks :
+       {std::vector<RankLinks>{{"a", fast, slow}, {"a", fast}, {"b", {}, slow}},
+        std::vector<RankLinks>{{"a", fast, slow}, {"b", fast, slow}, {"a", fast}, {"b", fast}}}) {
+    const auto workers = static_cast<int>(ranks.size());
+    const cluster::Cluster cluster = cluster_of(summary(ranks, 0), workers, 1);
+    ASSERT_EQ(cluster.levels.size(), 1U);
+    EXPECT_EQ(cluster.levels[0].count, workers);
+    EXPECT_EQ(cluster.levels[0].bandwidth_bytes_per_s, 25);
+    EXPECT_EQ(cluster.levels[0].latency_ns, 300);
+  }
+  const cluster::Cluster uneven = cluster_of(summary({{"a", fast}, {"a", fast}}, 0), 3, 1);
+  ASSERT_EQ(uneven.levels.size(), 1U);
+  EXPECT_EQ(uneven.levels[0].count, 3);
+}
+
+}  // namespace
+}  // namespace penstock::tool
