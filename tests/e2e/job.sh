@@ -6,41 +6,45 @@ unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PENSTO
 model="--model mlp --width 64 --data synthetic --train-samples 512 --test-samples 64 --lr 0.01"
 penstock profile --model mlp --width 64 --batch-size 8 -o profile.json >/dev/null 2>&1 ||
   fail "profile: exit code $?"
-common="$model --profile profile.json --batch-size 32 --micro-batches 4"
+planned="$model --batch-size 32"
+common="$planned --profile profile.json --micro-batches 4"
 
-# same_job RANKS OPTIONS...: the job's losses, accuracy and weights are those of one process.
+# same_job RANKS STRATEGY WORKERS OPTIONS...: the job's losses, accuracy and weights are those of
+# one process with the same plan.
 same_job() {
-  local ranks=$1
-  shift
+  local ranks=$1 strategy=$2 workers=$3
+  shift 3
   rm -rf alone together
-  run 0 train $common "$@" --checkpoint alone --json
+  run 0 plan --profile profile.json --strategy "$strategy" --workers "$workers" --all-workers \
+    --bandwidth 10Gbps --micro-batches "$micro_batches" -o plan.json
+  set -- --plan plan.json "$@"
+  run 0 train $planned "$@" --checkpoint alone --json
   numbers losses >alone.losses
   numbers test_accuracy >alone.accuracy
-  run 0 launch -n "$ranks" --servers "$servers" -- train $common "$@" --checkpoint together --json
+  run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" --checkpoint together --json
   json_keys ranks bytes_sent bytes_received losses
   [ "$(numbers ranks)" = "$((ranks + servers))" ] || fail "$*: expected $ranks ranks, found $(numbers ranks)"
   numbers losses | cmp -s - alone.losses || fail "$* on $ranks ranks: other losses"
   numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
   diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
 }
-servers=0
-same_job 2 --strategy gpipe --workers 2
-same_job 3 --strategy 1f1b-flush --workers 3 --clip-norm 1
-same_job 2 --strategy dp --workers 4
-same_job 4 --strategy chimera --workers 4
-same_job 2 --strategy 2bw --workers 2
-same_job 2 --strategy zb-v --workers 2 --epochs 2
+servers=0 micro_batches=4
+same_job 2 gpipe 2
+same_job 3 1f1b-flush 3 --clip-norm 1
+same_job 2 dp 4
+same_job 4 chimera 4
+same_job 2 2bw 2
+same_job 2 zb-v 2 --epochs 2
 
 # Replicas on several ranks: every method that adds in the order of one thread, with ranks that only
 # add; clipping waits for all gradients. Around a ring the sums have another order.
-all=$common
-common=${all/--micro-batches 4/--micro-batches 3}
-same_job 3 --strategy dp --workers 3 --sync ordered
+micro_batches=3
+same_job 3 dp 3 --sync ordered
 servers=2
-same_job 3 --strategy dp --workers 3 --sync summation
-common=$all
-same_job 2 --strategy dp --workers 2 --sync parameter-server --clip-norm 0.5
-same_job 2 --strategy chimera --workers 4 --sync summation
+same_job 3 dp 3 --sync summation
+micro_batches=4
+same_job 2 dp 2 --sync parameter-server --clip-norm 0.5
+same_job 2 chimera 4 --sync summation
 servers=0
 run 0 train $common --strategy dp --workers 4 --json
 numbers losses >alone.losses

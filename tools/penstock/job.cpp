@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
@@ -59,9 +60,9 @@ class MeshJob : public Job {
 
   JobLinks measure_links() override;
 
-  runtime::World& world(int workers) override {
+  runtime::World& world(int workers, bool may_idle) override {
     const int training = ranks() - servers_;
-    if (workers < training) {
+    if (workers < training && !may_idle) {
       throw ConfigError(
           fmt::format("the job has {} ranks{}, the plan {} worker{}: expected at least one worker "
                       "per rank that "
@@ -69,10 +70,11 @@ class MeshJob : public Job {
                       ranks(), servers_ == 0 ? "" : fmt::format(", {} of them servers", servers_),
                       workers, workers == 1 ? "" : "s", training));
     }
+    const int used = std::min(workers, training);
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
-      rank_of_worker.push_back(static_cast<int>(w * training / workers));
-    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), servers_);
+      rank_of_worker.push_back(static_cast<int>(w * used / workers));
+    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used);
     return *world_;
   }
 

@@ -49,8 +49,9 @@ class Job {
   /// How many of the ranks, the last ones, only add gradients.
   virtual int servers() const = 0;
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are
-  /// fewer workers than such ranks.
-  virtual runtime::World& world(int workers) = 0;
+  /// fewer workers than such ranks,
+  /// unless ranks `may_idle`: then those behind the others have none, and count as servers.
+  virtual runtime::World& world(int workers, bool may_idle) = 0;
 };
 
 }  // namespace penstock::tool

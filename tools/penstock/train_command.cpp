@@ -319,7 +319,15 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train_options.deadline = std::chrono::seconds(options.deadline_s);
   train_options.stop = &g_stop;
   if (job != nullptr) {
-    train_options.world = &job->world(train_options.plan.num_workers());
+    // Fewer workers than ranks may be faster; a user who asks for fewer has counted wrong.
+    const int training = job->ranks() - job->servers();
+    const int workers = train_options.plan.num_workers();
+    const bool chosen = options.plan_path.empty() && options.workers >= training;
+    train_options.world = &job->world(workers, /*may_idle=*/chosen);
+    if (is_first && chosen && workers < training) {
+      std::cerr << fmt::format("{} of {} train: the plan is faster with {}\n", workers,
+                               report::plural(training, "rank"), report::plural(workers, "worker"));
+    }
   }
   train::check_trainable(model, data, train_options);
   require_memory_for_threads(threads_of(train_options));
