@@ -23,7 +23,8 @@ same_job() {
   numbers test_accuracy >alone.accuracy
   run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" --checkpoint together --json
   json_keys ranks bytes_sent bytes_received losses
-  [ "$(numbers ranks)" = "$((ranks + servers))" ] || fail "$*: expected $ranks ranks, found $(numbers ranks)"
+  [ "$(numbers ranks)" = "$((ranks + servers))" ] ||
+    fail "$*: expected $ranks ranks, found $(numbers ranks)"
   numbers losses | cmp -s - alone.losses || fail "$* on $ranks ranks: other losses"
   numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
   diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
