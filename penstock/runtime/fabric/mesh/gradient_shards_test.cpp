@@ -77,7 +77,7 @@ RC_GTEST_PROP(GradientShardsTest, EveryNumberIsInOneShard, ()) {
     RC_ASSERT(size_of(shard) > 0 && size_of(shard) <= kShardNumbers);
     for (const ShardRange& range : shard.ranges) {
       RC_ASSERT(range.weight < ends[shard.bucket]);
-      RC_ASSERT(shard.bucket == 0 || range.weight >= ends[shard.bucket - 1]);
+      RC_ASSERT(range.weight >= (shard.bucket == 0 ? 0 : ends[shard.bucket - 1]));
       RC_ASSERT(range.length > 0 && range.begin == next[range.weight]);
       next[range.weight] += range.length;
     }
