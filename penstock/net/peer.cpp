@@ -1,6 +1,8 @@
 #include "penstock/net/peer.h"
 
 #include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <asio/write.hpp>
@@ -14,6 +16,8 @@ namespace penstock::net {
 namespace {
 
 constexpr size_t kInputBytes = 64 << 10;
+/// Bytes that the kernel may hold before they go to the network.
+constexpr int kMostUnsent = 512 << 10;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 
@@ -39,6 +43,9 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
       input_(kInputBytes) {
   asio::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  // What has been written cannot be overtaken: little more than what the network takes at once.
+  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
+             sizeof kMostUnsent);
 }
 
 void Peer::start() {

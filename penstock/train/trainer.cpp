@@ -415,10 +415,13 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
   if (!measured) return;
   measured_ns_ += run.wall_ns;
   measured_samples_ += samples;
-  const double span = static_cast<double>(run.timeline.makespan_ns()) *
-                      static_cast<double>(run.timeline.active_workers());
-  idle_ns_ += run.timeline.idle_share() * span;
-  worker_ns_ += span;
+  const auto workers = static_cast<double>(run.timeline.active_workers());
+  const auto makespan = static_cast<double>(run.timeline.makespan_ns());
+  // This rank's workers may have begun late and ended early: the others' time counts, too.
+  const double span =
+      options_.world == nullptr ? makespan : std::max(makespan, static_cast<double>(run.wall_ns));
+  idle_ns_ += workers * (span - (1 - run.timeline.idle_share()) * makespan);
+  worker_ns_ += workers * span;
 }
 
 void Run::evaluate(EpochSummary& summary) {

@@ -138,7 +138,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "auto, or one of: " + plan::names_of(plan::training_strategies()))
       ->capture_default_str()
       ->excludes(plan);
-  app->add_option("--workers", options.workers, "Workers (threads of this process)")
+  app->add_option(
+         "--workers", options.workers,
+         "Workers: threads of this process, or of all ranks of a job together (default in a "
+         "job: one per rank)")
       ->capture_default_str()
       ->excludes(plan);
   app->add_option("--profile", options.plan.profile_path,

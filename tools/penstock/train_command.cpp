@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
@@ -152,6 +153,25 @@ std::string links_text(const JobLinks& links) {
   add("between ranks of a host", links.in_host);
   add("between hosts", links.between);
   return text + "\n";
+}
+
+/// Why servers have nothing to do; empty: they have, or there are none.
+std::string servers_advice(const Job& job, const train::TrainOptions& options) {
+  if (job.servers() == 0) return {};
+  const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
+  std::string why;
+  if (sync != plan::GradientSync::Summation && sync != plan::GradientSync::ParameterServer) {
+    why = fmt::format("--sync {} does not use them (expected summation or parameter-server)",
+                      options.plan.sync);
+  } else if (options.world->site().num_training_ranks() == 1) {
+    why = "all workers are on one rank, where gradients are added in shared memory";
+  } else if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
+    why = "the plan has no replicas, so there are no gradients to add";
+  }
+  if (why.empty()) return {};
+  return fmt::format(
+      "warning: the job's {} nothing to do: {}\n",
+      job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
 }
 
 /// Rank 0 plans; the others take its plan.
@@ -324,6 +344,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     const int workers = train_options.plan.num_workers();
     const bool chosen = options.plan_path.empty() && options.workers >= training;
     train_options.world = &job->world(workers, /*may_idle=*/chosen);
+    if (is_first) std::cerr << servers_advice(*job, train_options);
     if (is_first && chosen && workers < training) {
       std::cerr << fmt::format("{} of {} train: the plan is faster with {}\n", workers,
                                report::plural(training, "rank"), report::plural(workers, "worker"));

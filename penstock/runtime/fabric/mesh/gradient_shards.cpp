@@ -51,6 +51,19 @@ class BucketCutter {
   size_t end_;
 };
 
+/// Adds the lists' shards to `shards`, each list in its order and at its own even pace.
+void interleave(const std::vector<std::vector<Shard>>& lists, std::vector<Shard>& shards) {
+  std::vector<std::pair<double, std::pair<size_t, size_t>>> order;
+  for (size_t l = 0; l < lists.size(); ++l) {
+    for (size_t i = 0; i < lists[l].size(); ++i) {
+      const double place = (static_cast<double>(i) + 0.5) / static_cast<double>(lists[l].size());
+      order.push_back({place, {l, i}});
+    }
+  }
+  std::sort(order.begin(), order.end());
+  for (const auto& [place, at] : order) shards.push_back(lists[at.first][at.second]);
+}
+
 }  // namespace
 
 std::vector<size_t> make_buckets(const std::vector<int64_t>& numbers,
@@ -94,6 +107,7 @@ std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
       if (total > 0) cutter.cut(0, total, least, shards);
       continue;
     }
+    std::vector<std::vector<Shard>> of_owner(shares.size());
     double share = 0;
     int64_t begin = 0;
     for (size_t o = 0; o < shares.size(); ++o) {
@@ -102,10 +116,11 @@ std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
                               ? total
                               : std::min<int64_t>(total, std::llround(static_cast<double>(total) *
                                                                       (share / whole)));
-      if (begin < end) cutter.cut(begin, end, o, shards);
+      if (begin < end) cutter.cut(begin, end, o, of_owner[o]);
       load[o] += static_cast<double>(end - begin);
       begin = end;
     }
+    interleave(of_owner, shards);
   }
   return shards;
 }

@@ -6,7 +6,7 @@
 // last ones. Each bucket is shared out over the owners in proportion to their shares, so that all
 // NICs are busy from the first bucket on; a bucket too small for that belongs as a whole to the
 // owner that has least for its share. No shard has more than `kShardNumbers` numbers, so that
-// adding one overlaps with moving the next: 1 MiB (4 MB in BytePS, OSDI 2020, section 4.2; on a
+// adding one overlaps with moving the next: 512 KiB (4 MB in BytePS, OSDI 2020, section 4.2; on a
 // slow network the first shards of all replicas, through which a server has to wait, take too
 // long). Pure functions of the sizes: every rank finds the same.
 #pragma once
@@ -18,7 +18,7 @@
 namespace penstock::runtime {
 
 inline constexpr int64_t kBucketNumbers = int64_t{64} << 10;
-inline constexpr int64_t kShardNumbers = int64_t{256} << 10;
+inline constexpr int64_t kShardNumbers = int64_t{128} << 10;
 /// Of each owner's part of a bucket that is shared out.
 inline constexpr int64_t kLeastPart = 256;
 
@@ -42,8 +42,9 @@ struct Shard {
 std::vector<size_t> make_buckets(const std::vector<int64_t>& numbers,
                                  const std::vector<size_t>& layer_ends);
 
-/// The shards, bucket by bucket. `shares`: per owner, at least one of them positive. Weights
-/// without numbers are in no shard.
+/// The shards, bucket by bucket; within a bucket so that at every place each owner has had about
+/// its share. `shares`: per owner, at least one of them positive. Weights without numbers are in no
+/// shard.
 std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
                                const std::vector<size_t>& bucket_ends,
                                const std::vector<double>& shares);

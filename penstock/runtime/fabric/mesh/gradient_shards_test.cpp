@@ -39,6 +39,22 @@ TEST(GradientShardsTest, LargeBucketsAreSharedOutExactly) {
                 owner < 4 ? 0.1 : 0.3, 1e-6);
 }
 
+TEST(GradientShardsTest, OwnersHaveTheirShareAtEveryPlace) {
+  const std::vector<double> shares{0.1, 0.1, 0.4, 0.4};
+  const int64_t numbers = 200 * kShardNumbers;
+  std::vector<int64_t> load(shares.size(), 0);
+  int64_t total = 0;
+  for (const Shard& shard : make_shards({numbers}, {1}, shares)) {
+    load[shard.owner] += size_of(shard);
+    total += size_of(shard);
+    for (size_t o = 0; o < shares.size(); ++o) {
+      EXPECT_NEAR(static_cast<double>(load[o]), shares[o] * static_cast<double>(total),
+                  2.0 * kShardNumbers);
+    }
+  }
+  EXPECT_EQ(total, numbers);
+}
+
 TEST(GradientShardsTest, SmallBucketsGoToWhoHasLeast) {
   const std::vector<Shard> shards =
       make_shards({100, 100, 100, 100}, {1, 2, 3, 4}, {0, 0.5, 0.25, 0.25});
@@ -68,7 +84,7 @@ RC_GTEST_PROP(GradientShardsTest, EveryNumberIsInOneShard, ()) {
 
   const std::vector<size_t> ends = make_buckets(numbers, layer_ends);
   RC_ASSERT(ends.back() == numbers.size());
-  std::vector<int64_t> next(numbers.size(), 0);
+  std::vector<std::map<int64_t, int64_t>> found(numbers.size());  // per weight: begin, length
   size_t last_bucket = 0;
   for (const Shard& shard : make_shards(numbers, ends, shares)) {
     RC_ASSERT(shard.bucket >= last_bucket);
@@ -78,11 +94,17 @@ RC_GTEST_PROP(GradientShardsTest, EveryNumberIsInOneShard, ()) {
     for (const ShardRange& range : shard.ranges) {
       RC_ASSERT(range.weight < ends[shard.bucket]);
       RC_ASSERT(range.weight >= (shard.bucket == 0 ? 0 : ends[shard.bucket - 1]));
-      RC_ASSERT(range.length > 0 && range.begin == next[range.weight]);
-      next[range.weight] += range.length;
+      RC_ASSERT(range.length > 0 && found[range.weight].emplace(range.begin, range.length).second);
     }
   }
-  RC_ASSERT(next == numbers);
+  for (size_t w = 0; w < numbers.size(); ++w) {
+    int64_t next = 0;
+    for (const auto& [begin, length] : found[w]) {
+      RC_ASSERT(begin == next);
+      next += length;
+    }
+    RC_ASSERT(next == numbers[w]);
+  }
 }
 
 }  // namespace

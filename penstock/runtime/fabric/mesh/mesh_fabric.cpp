@@ -29,6 +29,11 @@ enum class Note : uint8_t {
   Workers,     ///< this
 };
 
+/// Bytes of gradients that are on their way: enough for any network, few enough that what is more
+/// urgent comes soon.
+constexpr int64_t kSendWindow = int64_t{4} << 20;
+/// How often a rank without workers looks at the stop flag.
+constexpr std::chrono::milliseconds kLook{100};
 /// How long who_waits() waits for the other ranks.
 constexpr std::chrono::seconds kAnswers{2};
 
@@ -72,6 +77,7 @@ MeshRun::MeshRun(std::shared_ptr<MeshHub> hub, uint32_t run, Site site, const Ru
               }) {}
 
 MeshRun::~MeshRun() {
+  if (window_) window_->close();
   if (service_) service_->stop();
 }
 
@@ -123,9 +129,11 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     if (!service_) {
       service_ = std::make_shared<SumService>(
           [this](std::exception_ptr failure) { fail(std::move(failure)); });
+      window_ = std::make_shared<SendWindow>(kSendWindow);
     }
     StageSumSetup sum{.mesh = hub_->mesh(),
                       .service = service_,
+                      .window = window_,
                       .run = run_,
                       .first_channel = next_channel,
                       .rank_of_replica = std::move(ranks),
@@ -411,6 +419,25 @@ void MeshRun::end_if_all_done() {
   }
 }
 
+bool MeshRun::wait_for_end(Wait& wait) {
+  const bool has_workers = !site_.own_workers().empty();
+  while (true) {
+    // Workers look at the stop flag; where there are none, this thread does.
+    const CondVar::Deadline look =
+        has_workers ? wait.deadline
+                    : std::min(wait.deadline, CondVar::Deadline::clock::now() + kLook);
+    bool ended = false;
+    {
+      MutexLock lock(mutex_);
+      ended = changed_.wait_until(mutex_, look, [this]() NO_THREAD_SAFETY_ANALYSIS {
+        return outcome_ != nullptr || lost_.contains(0);
+      });
+    }
+    if (ended || has_workers || CondVar::Deadline::clock::now() >= wait.deadline) return ended;
+    if (gate_.wants_stop()) ask_for_stop();
+  }
+}
+
 RunOutcome MeshRun::finish(Wait& wait) {
   std::string failure;
   std::string workers;
@@ -433,14 +460,7 @@ RunOutcome MeshRun::finish(Wait& wait) {
     out.text(workers);
     hub_->tell(0, run_, out.take());
   }
-  bool ended = false;
-  {
-    MutexLock lock(mutex_);
-    ended = changed_.wait_until(mutex_, wait.deadline, [this]() NO_THREAD_SAFETY_ANALYSIS {
-      return outcome_ != nullptr || lost_.contains(0);
-    });
-  }
-  if (!ended) {
+  if (!wait_for_end(wait)) {
     const std::string text =
         fmt::format("another rank has not finished its run; the workers are:{}", who_waits());
     fail(std::make_exception_ptr(TimeoutError(text)));

@@ -65,6 +65,8 @@ class MeshRun : public Fabric, public NoteReceiver {
   void check_same_run(const RunSetup& setup, Wait& wait);
   void on_done(int rank, int64_t started, const std::string& failure, const std::string& workers);
   void end_if_all_done() REQUIRES(mutex_);
+  /// False at the deadline.
+  bool wait_for_end(Wait& wait);
   std::string own_workers() const { return board_.report(site_.own_workers()); }
   std::string name_of(int rank) const;
 
@@ -85,6 +87,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   std::vector<std::shared_ptr<StageSum>> sums_;   ///< those whose replicas are on several ranks
   std::vector<std::vector<size_t>> bucket_ends_;  ///< per stage
   std::shared_ptr<SumService> service_;           ///< while there are sums over ranks
+  std::shared_ptr<SendWindow> window_;            ///< the same
   std::unique_ptr<MeshNorm> norm_;
 
   Mutex mutex_;

@@ -21,6 +21,13 @@ MeshGate::Entry MeshGate::enter(MiniBatchId mini_batch) {
   return Entry::Enters;
 }
 
+bool MeshGate::wants_stop() {
+  MutexLock lock(mutex_);
+  if (asked_ || frozen_ || limit_ != INT64_MAX || flag_ == nullptr || !flag_->load()) return false;
+  asked_ = true;
+  return true;
+}
+
 int64_t MeshGate::freeze() {
   MutexLock lock(mutex_);
   asked_ = true;

@@ -23,6 +23,10 @@ class MeshGate {
   /// see the flag; rank 0 is to be asked for a stop, then the call made again.
   Entry enter(MiniBatchId mini_batch);
 
+  /// True once, when the flag is set and nobody here has asked for a stop: for a rank without
+  /// workers.
+  bool wants_stop();
+
   /// Freezes; returns the last mini-batch that was begun, -1: none.
   int64_t freeze();
   /// The end is known.

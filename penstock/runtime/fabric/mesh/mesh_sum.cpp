@@ -139,15 +139,19 @@ void MeshSum::add_up(size_t number) {
   }
   const model::Tensors sums = sum_of_shard(shard, std::move(contributions));
   post_parts(number, round + 1);
-  for (int replica = 0; replica < static_cast<int>(replicas()); ++replica) {
+  for (size_t i = 0; i < replicas(); ++i) {
+    const auto replica = static_cast<int>((i + shard.owner + 1) % replicas());
     if (setup_.is_here(replica)) {
       results_.put(replica, number, sums);
       continue;
     }
-    const OutgoingTensors out(sums);
-    setup_.mesh.send(setup_.rank_of_replica[static_cast<size_t>(replica)],
-                     tag(Results, replica, number, round), out.parts(), out.keep(),
-                     gradient_urgency(shard.bucket));
+    setup_.window->add(
+        gradient_urgency(shard.bucket), bytes_of_all(sums),
+        [&mesh = setup_.mesh, peer = setup_.rank_of_replica[static_cast<size_t>(replica)],
+         tag = tag(Results, replica, number, round), out = OutgoingTensors(sums),
+         urgency = gradient_urgency(shard.bucket)] {
+          return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
+        });
   }
 }
 
@@ -164,10 +168,16 @@ MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& par
 }
 
 void MeshSum::send_parts(int replica, size_t shard, uint64_t round, Contribution contribution) {
-  net::WireWriter head;
-  head.list(contribution.groups);
-  send_raw(setup_.mesh, rank_of(shards_[shard]), tag(Parts, replica, shard, round), head.take(),
-           std::move(contribution.slices), gradient_urgency(shards_[shard].bucket));
+  const int urgency = gradient_urgency(shards_[shard].bucket);
+  const int64_t bytes = bytes_of_all(contribution.slices);
+  setup_.window->add(
+      urgency, bytes,
+      [&mesh = setup_.mesh, peer = rank_of(shards_[shard]), tag = tag(Parts, replica, shard, round),
+       urgency, contribution = std::move(contribution)]() mutable {
+        net::WireWriter head;
+        head.list(contribution.groups);
+        return send_raw(mesh, peer, tag, head.take(), std::move(contribution.slices), urgency);
+      });
 }
 
 void MeshSum::post_result(int replica, size_t shard, uint64_t round) {
@@ -191,7 +201,10 @@ void MeshSum::start(int replica, size_t bucket, Partials partials) {
   for (const size_t s : results_.shards_of(bucket)) {
     if (!owns(shards_[s])) post_result(replica, s, *round);
   }
-  for (const size_t s : results_.shards_of(bucket)) {
+  // Each replica begins with another owner: nobody is sent everything at once.
+  const std::vector<size_t>& shards = results_.shards_of(bucket);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const size_t s = shards[(i + static_cast<size_t>(replica) + 1) % shards.size()];
     Contribution contribution = contribution_of(s, partials);
     if (owns(shards_[s]))
       contribute(replica, s, std::move(contribution));

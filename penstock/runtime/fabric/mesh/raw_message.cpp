@@ -86,13 +86,14 @@ RawMessage post_raw(net::Mesh& mesh, int peer, net::Tag tag) {
   return message;
 }
 
-void send_raw(net::Mesh& mesh, int peer, net::Tag tag, const std::string& head,
-              model::Tensors tensors, int urgency) {
+std::shared_ptr<net::Transfer> send_raw(net::Mesh& mesh, int peer, net::Tag tag,
+                                        const std::string& head, model::Tensors tensors,
+                                        int urgency) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(head.size())}, at::kByte);
   if (!head.empty()) std::memcpy(bytes.data_ptr(), head.data(), head.size());
   tensors.insert(tensors.begin(), std::move(bytes));
   OutgoingTensors out(std::move(tensors));
-  mesh.send(peer, tag, out.parts(), out.keep(), urgency);
+  return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
 }
 
 }  // namespace penstock::runtime

@@ -42,7 +42,8 @@ struct RawMessage {
 
 RawMessage post_raw(net::Mesh& mesh, int peer, net::Tag tag);
 /// Tensors need not be contiguous.
-void send_raw(net::Mesh& mesh, int peer, net::Tag tag, const std::string& head,
-              model::Tensors tensors, int urgency = 0);
+std::shared_ptr<net::Transfer> send_raw(net::Mesh& mesh, int peer, net::Tag tag,
+                                        const std::string& head, model::Tensors tensors,
+                                        int urgency = 0);
 
 }  // namespace penstock::runtime

@@ -76,9 +76,11 @@ void RingSum::post_result(int replica, size_t shard, uint64_t round) {
 }
 
 void RingSum::send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts) {
-  const OutgoingTensors out(parts);
-  setup_.mesh.send(rank_of(to), tag(phase, to, shard, round), out.parts(), out.keep(),
-                   gradient_urgency(shards_[shard].bucket));
+  const int urgency = gradient_urgency(shards_[shard].bucket);
+  setup_.window->add(urgency, bytes_of_all(parts),
+                     [&mesh = setup_.mesh, peer = rank_of(to), tag = tag(phase, to, shard, round),
+                      out = OutgoingTensors(parts),
+                      urgency] { return mesh.send(peer, tag, out.parts(), out.keep(), urgency); });
 }
 
 void RingSum::start(int replica, size_t bucket, Partials partials) {

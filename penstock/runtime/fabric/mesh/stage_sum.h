@@ -8,6 +8,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/mesh/send_window.h"
 #include "penstock/runtime/fabric/mesh/sum_service.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/runtime/fabric/wait.h"
@@ -18,6 +19,7 @@ namespace penstock::runtime {
 struct StageSumSetup {
   net::Mesh& mesh;
   std::shared_ptr<SumService> service;
+  std::shared_ptr<SendWindow> window;
   uint32_t run = 0;
   uint32_t first_channel = 0;
   std::vector<int> rank_of_replica;

@@ -14,6 +14,14 @@ net::Bytes bytes_of(const at::Tensor& tensor) {
   return memory_of(tensor);
 }
 
+int64_t bytes_of_all(const model::Tensors& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
 OutgoingTensors::OutgoingTensors(model::Tensors tensors)
     : tensors_(std::make_shared<model::Tensors>(std::move(tensors))) {
   for (at::Tensor& tensor : *tensors_) {

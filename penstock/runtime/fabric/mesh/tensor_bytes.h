@@ -17,6 +17,9 @@ net::Memory memory_of(const at::Tensor& tensor);
 /// The same to be sent: also an empty tensor is a part, with 0 bytes; an undefined one is left out.
 net::Bytes bytes_of(const at::Tensor& tensor);
 
+/// Of defined tensors together.
+int64_t bytes_of_all(const model::Tensors& tensors);
+
 /// Tensors on their way out: contiguous, and held until they are sent.
 class OutgoingTensors {
  public:
