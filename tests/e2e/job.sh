@@ -153,4 +153,24 @@ wait $launcher
 code=$?
 [ "$code" -eq 0 ] || fail "interrupted: exit code $code: $(tail -n 5 launch.err)"
 grep -q '"interrupted":true' launch.out || fail "interrupted: $(head -c 300 launch.out)"
+
+# So does SIGTERM to a rank that only adds gradients.
+rm -rf saved
+"$PENSTOCK" launch -n 2 --servers 1 -- train $common --strategy dp --sync summation \
+  --epochs 100000 --no-eval --checkpoint saved --json >launch.out 2>launch.err &
+launcher=$!
+until_there saved/latest
+kill -TERM "$(rank_process $launcher 2)"
+wait_within 30 $launcher
+[ "$code" -eq 0 ] || fail "a stopped server: exit code $code: $(tail -n 5 launch.err)"
+grep -q '"interrupted":true' launch.out || fail "a stopped server: $(head -c 300 launch.out)"
+
+# Servers that have nothing to do are named.
+run 0 launch -n 2 --servers 1 -- train $common --strategy dp --json
+grep -q 'warning: the job.s server has nothing to do: --sync ordered' err ||
+  fail "an idle server: $(cat err)"
+run 0 launch -n 2 --servers 2 -- train $common --strategy gpipe --workers 2 --sync summation --json
+grep -q 'servers have nothing to do: the plan has no replicas' err ||
+  fail "idle servers: $(cat err)"
+refused "only train has gradients to add" launch -n 1 --servers 1 -- probe
 finish

@@ -423,6 +423,7 @@ bool MeshRun::wait_for_end(Wait& wait) {
   const bool has_workers = !site_.own_workers().empty();
   while (true) {
     // Workers look at the stop flag; where there are none, this thread does.
+    if (!has_workers && gate_.wants_stop()) ask_for_stop();
     const CondVar::Deadline look =
         has_workers ? wait.deadline
                     : std::min(wait.deadline, CondVar::Deadline::clock::now() + kLook);
@@ -434,7 +435,6 @@ bool MeshRun::wait_for_end(Wait& wait) {
       });
     }
     if (ended || has_workers || CondVar::Deadline::clock::now() >= wait.deadline) return ended;
-    if (gate_.wants_stop()) ask_for_stop();
   }
 }
 
