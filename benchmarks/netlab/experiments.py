@@ -166,6 +166,14 @@ class Bench:
         layers = json.loads(path.read_text())["layers"]
         return path, sum(layer["weight_bytes"] for layer in layers)
 
+    def data_parallel(self, profile, workers):
+        """A plan: without one, a job measures its links first, and that counts on the wire."""
+        path = self.folder / f"dp.{workers}.{pathlib.Path(profile).name}"
+        if not path.exists():
+            self.penstock("plan", "--profile", profile, "--strategy", "dp", "--workers", workers,
+                          "--bandwidth", "1Gbps", "--all-workers", "-o", path)
+        return path
+
     def train(self, model, batch, steps, *options, warmup=0):
         """The command of one rank; one pass over random samples."""
         return [
@@ -228,8 +236,8 @@ def bytes_on_wires(bench):
         batch = micro_batch * workers
 
         def command(count):
-            return bench.train(model, batch, count, "--strategy", "dp", "--workers", workers,
-                               "--profile", profile, *options)
+            return bench.train(model, batch, count, "--plan",
+                               bench.data_parallel(profile, workers), *options)
 
         with Lab([Link(rate)] * (max(hosts) + 1)) as lab:
             per_host, per_rank = bytes_per_step(bench, lab, hosts, command, steps,
@@ -433,8 +441,8 @@ def ddp(bench):
         for rate in bench.args.rates:
             per_step = formulas.synchronisation("ring", hosts, 0, weights).seconds(rate / 8)
             steps = 2 if bench.args.quick else max(4, round(2 / per_step))
-            ours = bench.train(model, batch, steps + 2, "--strategy", "dp", "--workers", hosts,
-                               "--profile", profile, warmup=2)
+            ours = bench.train(model, batch, steps + 2, "--plan",
+                               bench.data_parallel(profile, hosts), warmup=2)
             peer = [
                 bench.args.torch_python, PEERS / "ddp.py", *model, "--batch-size", batch, "--steps",
                 steps, "--warmup", 2, "--threads", 1
@@ -500,8 +508,8 @@ def penstock_sums(bench, workers, rate, size, times):
         title = f"Penstock {method.name}" + (f" with {servers} servers" if servers else "")
         expected = formulas.synchronisation(method.formula, workers, servers, weights)
         seconds = expected.seconds(rate / 8)
-        command = bench.train(model, workers, times + 1, "--strategy", "dp", "--workers", workers,
-                              "--profile", profile, *method.options, warmup=1)
+        command = bench.train(model, workers, times + 1, "--plan",
+                              bench.data_parallel(profile, workers), *method.options, warmup=1)
 
         def run(lab):
             report, grown = bench.job(lab, list(range(workers + servers)), command,

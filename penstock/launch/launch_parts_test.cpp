@@ -217,6 +217,7 @@ TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
   expected.port = 4000;
   expected.token = "secret";
   expected.restart = 3;
+  expected.servers = 1;
   expected.launcher = "penstock launch";
   EXPECT_EQ(job, expected);
 }

@@ -219,7 +219,8 @@ TEST(ParsePlan, NamesTheNewKeysItRefuses) {
               HasSubstr("stages[0].accumulate_ns"));
   EXPECT_THAT(refusal(with("\"slack\": 4", "\"slack\": -1")), HasSubstr("slack"));
   EXPECT_THAT(refusal(with("\"hosts\": []", "\"hosts\": [0.5]")), HasSubstr("hosts[0]"));
-  EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")), HasSubstr("expected sync to be ring"));
+  EXPECT_THAT(refusal(with("\"summation\"", "\"magic\"")),
+              HasSubstr("'magic'; expected one of ordered"));
   EXPECT_THAT(refusal(with("\"latency_ns\": 777", "\"latency_ns\": -1")), HasSubstr("latency_ns"));
   EXPECT_THAT(refusal(with("\"idle_share\": 0.125", "\"idle_share\": 1.5")),
               HasSubstr("idle_share from 0 to 1"));

@@ -17,7 +17,7 @@
 
 namespace penstock::runtime {
 
-/// What a rank has sent to others and received from them since the job began.
+/// What a rank has sent to others and received from them since the world was made.
 struct WireStats {
   int64_t sent_bytes = 0;  ///< of tensors
   int64_t received_bytes = 0;

@@ -25,7 +25,7 @@ class Quiet : public NoteReceiver {
 class MeshWorld : public World {
  public:
   MeshWorld(std::shared_ptr<MeshHub> hub, Site site)
-      : hub_(std::move(hub)), site_(std::move(site)) {}
+      : hub_(std::move(hub)), site_(std::move(site)), before_(hub_->mesh().traffic()) {}
 
   const Site& site() const override { return site_; }
   std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override;
@@ -39,14 +39,15 @@ class MeshWorld : public World {
                          Wait& wait) override;
   WireStats wire() const override {
     const net::Traffic traffic = hub_->mesh().traffic();
-    return {.sent_bytes = traffic.sent,
-            .received_bytes = traffic.received,
+    return {.sent_bytes = traffic.sent - before_.sent,
+            .received_bytes = traffic.received - before_.received,
             .clock_error_ns = hub_->mesh().clock_offset(0).error_ns};
   }
 
  private:
   std::shared_ptr<MeshHub> hub_;
   Site site_;
+  net::Traffic before_;  ///< when this world began
 };
 
 std::unique_ptr<Fabric> MeshWorld::open(const RunSetup& setup, Wait& wait) {
