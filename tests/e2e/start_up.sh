@@ -4,8 +4,6 @@ source "$(dirname "$0")/lib.sh"
 tool=$(readlink -f "$PENSTOCK")
 part=$(dirname "$tool")/penstock-train
 
-sanitized() { grep -qaE '__(a|t)san_init' "$tool"; }
-
 layer='Linear -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4096.0'
 printf 'node%d -- %s, parameter_size=4096.0\n' 1 "$layer" 2 "$layer" >graph.txt
 printf '\tnode1 -- node2\n' >>graph.txt

@@ -32,8 +32,10 @@ struct StageSumSetup {
   }
 };
 
-/// Buckets that the next forward pass needs first go first, behind all messages.
-inline int gradient_urgency(size_t bucket) { return -1 - static_cast<int>(bucket); }
+/// Buckets that the next forward pass needs first go first, behind all messages, and of a bucket
+/// the results before more parts: somebody waits for them.
+inline int gradient_urgency(size_t bucket) { return -2 - 2 * static_cast<int>(bucket); }
+inline int result_urgency(size_t bucket) { return gradient_urgency(bucket) + 1; }
 
 /// Of each weight of a bucket, the gradient of the first group that has one.
 inline model::Tensors first_gradients(const Partials& partials, size_t count) {
