@@ -86,8 +86,9 @@ refused '--plan' report --trace measured.json
 refused 'no_such.json' report --plan no_such.json
 refused 'expected a trace' report --plan plan.json --trace plan.json -o x.html
 refused 'penstock-history' report --plan plan.json --history plan.json -o x.html
-refused 'not valid JSON' report --plan plan.json --history "$PENSTOCK" -o x.html
-refused 'not valid JSON' report --plan plan.json --trace "$PENSTOCK" -o x.html
+head -c 100000 "$PENSTOCK" >program
+refused 'not valid JSON' report --plan plan.json --history program -o x.html
+refused 'not valid JSON' report --plan plan.json --trace program -o x.html
 printf '{"traceEvents":[{"ph":"X","cat":"F","ts":NaN}]}' >nan.json
 refused 'not valid JSON' report --plan plan.json --trace nan.json -o x.html
 printf '{"traceEvents":[{"ph":"X","cat":"F","ts":0,"dur":1,"pid":0,"tid":%s,"args":{"stage":0}}]}' \
