@@ -146,10 +146,10 @@ void MeshSum::add_up(size_t number) {
       continue;
     }
     setup_.window->add(
-        result_urgency(shard.bucket), bytes_of_all(sums),
+        gradient_urgency(shard.bucket), bytes_of_all(sums),
         [&mesh = setup_.mesh, peer = setup_.rank_of_replica[static_cast<size_t>(replica)],
          tag = tag(Results, replica, number, round), out = OutgoingTensors(sums),
-         urgency = result_urgency(shard.bucket)] {
+         urgency = gradient_urgency(shard.bucket)] {
           return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
         });
   }

@@ -76,8 +76,7 @@ void RingSum::post_result(int replica, size_t shard, uint64_t round) {
 }
 
 void RingSum::send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts) {
-  const size_t bucket = shards_[shard].bucket;
-  const int urgency = phase == Results ? result_urgency(bucket) : gradient_urgency(bucket);
+  const int urgency = gradient_urgency(shards_[shard].bucket);
   setup_.window->add(urgency, bytes_of_all(parts),
                      [&mesh = setup_.mesh, peer = rank_of(to), tag = tag(phase, to, shard, round),
                       out = OutgoingTensors(parts),

@@ -32,10 +32,9 @@ struct StageSumSetup {
   }
 };
 
-/// Buckets that the next forward pass needs first go first, behind all messages, and of a bucket
-/// the results before more parts: somebody waits for them.
-inline int gradient_urgency(size_t bucket) { return -2 - 2 * static_cast<int>(bucket); }
-inline int result_urgency(size_t bucket) { return gradient_urgency(bucket) + 1; }
+/// Buckets that the next forward pass needs first go first, behind all messages. (Results before
+/// parts is slower: parts then come late to owners who wait for them.)
+inline int gradient_urgency(size_t bucket) { return -1 - static_cast<int>(bucket); }
 
 /// Of each weight of a bucket, the gradient of the first group that has one.
 inline model::Tensors first_gradients(const Partials& partials, size_t count) {
