@@ -8,18 +8,17 @@ library only.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import time
 
+from machine import REPOSITORY, describe_machine
+
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parent
 PEER_PYTHON = "/usr/bin/python3"
 
 # What is measured. A pipeline fills and drains once per measurement, so it needs more steps than
@@ -266,23 +265,6 @@ class Bench:
                 "ratio": ratio, "met": ratio <= 1
             })
         return rows
-
-
-def describe_machine():
-    cpu = "unknown"
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    commit = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True)
-    return {
-        "cpu": cpu, "cores": os.cpu_count(), "load_before": os.getloadavg()[0],
-        "kernel": platform.release(), "python": platform.python_version(),
-        "commit": commit.stdout.strip() or "none",
-        "date": datetime.datetime.now().isoformat(timespec="seconds")
-    }
 
 
 def measure(bench, rounds, log):

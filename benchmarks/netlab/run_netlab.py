@@ -8,11 +8,9 @@ library only; README.md beside this file explains every row.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import shutil
 import signal
 import subprocess
@@ -20,30 +18,14 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-REPOSITORY = HERE.parent.parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import experiments  # noqa: E402
 import formulas  # noqa: E402
 import netlab  # noqa: E402
+from machine import REPOSITORY, describe_machine  # noqa: E402
 
 SKIPPED = 77
-
-
-def describe_machine():
-    cpu = "unknown"
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.split(":", 1)[1].strip()
-            break
-    commit = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "--short", "HEAD"],
-                            capture_output=True, text=True)
-    return {
-        "cpu": cpu, "cores": os.cpu_count(), "load_before": os.getloadavg()[0],
-        "kernel": platform.release(), "python": platform.python_version(),
-        "commit": commit.stdout.strip() or "none",
-        "date": datetime.datetime.now().isoformat(timespec="seconds")
-    }
 
 
 def number(value):

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "penstock/util/error.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::net {
 
@@ -20,12 +21,6 @@ constexpr size_t kInputBytes = 64 << 10;
 constexpr int kMostUnsent = 512 << 10;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
-
-int64_t clock_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// Whether all that is behind the header must be there before the frame can be used.
 bool is_whole(FrameKind kind) {
@@ -50,7 +45,7 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
 
 void Peer::start() {
   forgive();
-  put({.kind = FrameKind::Ping, .clock = clock_ns()});
+  put({.kind = FrameKind::Ping, .clock = steady_ns()});
   if (state_.same_host_memory) introduce();
   read();
 }
@@ -89,7 +84,7 @@ void Peer::beat(std::chrono::milliseconds silence) {
                      std::chrono::duration<double>(silence).count()));
     return;
   }
-  put({.kind = FrameKind::Ping, .clock = clock_ns()});
+  put({.kind = FrameKind::Ping, .clock = steady_ns()});
 }
 
 // ---- writing
@@ -371,11 +366,11 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     }
     case FrameKind::Ping:
       put({.kind = FrameKind::Pong,
-           .bytes = static_cast<uint64_t>(clock_ns()),
+           .bytes = static_cast<uint64_t>(steady_ns()),
            .clock = header.clock});
       return;
     case FrameKind::Pong: {
-      const int64_t now = clock_ns();
+      const int64_t now = steady_ns();
       const int64_t error = (now - header.clock) / 2 + 1;
       if (error < offset_error_ns_) {
         offset_error_ns_ = error;

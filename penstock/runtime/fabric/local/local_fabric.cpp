@@ -6,16 +6,11 @@
 
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::runtime {
 
 namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::vector<const std::atomic<bool>*> stops_of(const std::vector<const RunSetup*>& setups) {
   std::vector<const std::atomic<bool>*> stops;
@@ -26,7 +21,7 @@ std::vector<const std::atomic<bool>*> stops_of(const std::vector<const RunSetup*
 }  // namespace
 
 LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
-    : origin_ns(now_ns()),
+    : origin_ns(steady_ns()),
       exchange(setups.front()->schedule, setups.front()->credits),
       board(worker_labels(setups.front()->schedule.shape)),
       gate(stops_of(setups)),

@@ -21,6 +21,30 @@ at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range) {
   return gradient.view(-1).narrow(0, range.begin, range.length);
 }
 
+net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
+                         std::shared_ptr<model::Tensors> parts) {
+  return [ranges = std::move(ranges), places = std::move(places),
+          parts = std::move(parts)](const std::vector<uint64_t>& sizes) {
+    if (sizes.size() != ranges.size()) {
+      throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
+                                       sizes.size(), ranges.size()));
+    }
+    std::vector<net::Memory> memory;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      at::Tensor& part = parts->emplace_back();
+      if (sizes[i] != net::kAbsent) {
+        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, at::kFloat);
+        if (part.nbytes() != sizes[i]) {
+          throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
+                                           sizes[i], part.nbytes()));
+        }
+      }
+      memory.push_back(memory_of(part));
+    }
+    return memory;
+  };
+}
+
 BucketResults::BucketResults(const StageSumSetup& setup, const std::vector<Shard>& shards)
     : shapes_(setup.shapes),
       ends_(setup.bucket_ends),
@@ -54,27 +78,8 @@ std::optional<uint64_t> BucketResults::begin(int replica, size_t number, model::
 }
 
 net::Place BucketResults::place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts) {
-  return [parts = std::move(parts), ranges = shards_[shard].ranges,
-          places = slices(shard, sums_of(replica, shards_[shard].bucket))](
-             const std::vector<uint64_t>& sizes) {
-    if (sizes.size() != ranges.size()) {
-      throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
-                                       sizes.size(), ranges.size()));
-    }
-    std::vector<net::Memory> memory;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      at::Tensor& part = parts->emplace_back();
-      if (sizes[i] != net::kAbsent) {
-        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, at::kFloat);
-        if (part.nbytes() != sizes[i]) {
-          throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
-                                           sizes[i], part.nbytes()));
-        }
-      }
-      memory.push_back(memory_of(part));
-    }
-    return memory;
-  };
+  return place_of_sums(shards_[shard].ranges,
+                       slices(shard, sums_of(replica, shards_[shard].bucket)), std::move(parts));
 }
 
 void BucketResults::put(int replica, size_t number, const model::Tensors& parts) {

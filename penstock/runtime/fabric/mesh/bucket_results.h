@@ -11,7 +11,8 @@
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/mesh/gradient_shards.h"
-#include "penstock/runtime/fabric/mesh/stage_sum.h"
+#include "penstock/runtime/fabric/mesh/stage_sum_setup.h"
+#include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
@@ -20,6 +21,10 @@ namespace penstock::runtime {
 std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes);
 /// The numbers of a range, by reference.
 at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range);
+/// Where a message with these ranges is to go: into `places`, or memory of its own where there is
+/// none. It puts the tensors into `parts`, undefined where one was left out.
+net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
+                         std::shared_ptr<model::Tensors> parts);
 
 /// Thread-safe.
 class BucketResults {
@@ -35,7 +40,7 @@ class BucketResults {
   /// Begins the next round of a bucket, whose number it returns; nothing once closed. The results
   /// are to be put into `sums`, or where that is undefined, into memory of their own.
   std::optional<uint64_t> begin(int replica, size_t bucket, model::Tensors sums);
-  /// Where a result of the round that comes from another rank is to go; it puts them into `parts`.
+  /// place_of_sums() for a result of the round that comes from another rank.
   net::Place place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts);
   /// A result that has come: by range; in its place, or to be copied there.
   void put(int replica, size_t shard, const model::Tensors& parts);

@@ -11,6 +11,7 @@
 #include "penstock/runtime/fabric/mesh/ring_sum.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::runtime {
 
@@ -45,12 +46,6 @@ void put_failure(net::WireWriter& out, const Failure& failure) {
 Failure get_failure(net::WireReader& in) {
   const auto kind = in.get<Failure::Kind>();
   return {kind, std::string(in.text())};
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace
@@ -122,10 +117,7 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
         reduces_.back() = std::make_unique<SharedReduce>(replicas, weights.shapes.size());
       continue;
     }
-    std::vector<int64_t> numbers;
-    for (const model::Shape& shape_of : weights.shapes)
-      numbers.push_back(c10::multiply_integers(shape_of));
-    bucket_ends_.back() = make_buckets(numbers, weights.layer_ends);
+    bucket_ends_.back() = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
     if (!service_) {
       service_ = std::make_shared<SumService>(
           [this](std::exception_ptr failure) { fail(std::move(failure)); });
@@ -162,7 +154,7 @@ void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
                        setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
                        setup.schedule.shape.micro_batches, actions, setup.credits,
                        plan::to_string(setup.sync)));
-  out.put<int64_t>(now_ns() + offset);
+  out.put<int64_t>(steady_ns() + offset);
   const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
   net::WireReader first(texts.front());
   const std::string_view expected = first.text();

@@ -1,6 +1,5 @@
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -8,31 +7,21 @@
 #include <climits>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
-#include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
 MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares)
-    : setup_(std::move(setup)),
-      rank_of_owner_(setup_.rank_of_replica),
-      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
-      results_(setup_, shards_) {
+    : StageSum(std::move(setup), shares), rank_of_owner_(setup_.rank_of_replica) {
   rank_of_owner_.insert(rank_of_owner_.end(), setup_.rank_of_server.begin(),
                         setup_.rank_of_server.end());
   PENSTOCK_CHECK(shares.size() == rank_of_owner_.size(), shares.size(), rank_of_owner_.size());
   owned_.resize(shards_.size());
   for (Owned& owned : owned_) {
-    owned.contributions.resize(replicas());
+    owned.contributions.resize(static_cast<size_t>(replicas()));
     owned.missing = replicas();
   }
-}
-
-net::Tag MeshSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
-  return {.run = setup_.run,
-          .channel = setup_.first_channel + 2 * static_cast<uint32_t>(replica) + phase,
-          .sequence = round * shards_.size() + shard};
 }
 
 void MeshSum::fail(std::exception_ptr failure) {
@@ -43,21 +32,17 @@ void MeshSum::fail(std::exception_ptr failure) {
 
 void MeshSum::begin() {
   for (size_t s = 0; s < shards_.size(); ++s) {
-    if (owns(shards_[s])) post_parts(s, 0);
+    if (owns(s)) post_parts(s, 0);
   }
 }
 
 void MeshSum::post_parts(size_t shard, uint64_t round) {
-  for (int replica = 0; replica < static_cast<int>(replicas()); ++replica) {
+  for (int replica = 0; replica < replicas(); ++replica) {
     if (setup_.is_here(replica)) continue;
     const RawMessage message =
-        post_raw(setup_.mesh, setup_.rank_of_replica[static_cast<size_t>(replica)],
-                 tag(Parts, replica, shard, round));
-    message.transfer->on_end([weak = weak_from_this(), replica, shard,
-                              parts = message.parts](net::Transfer::Result result) {
-      const auto self = weak.lock();
-      if (self && result == net::Transfer::Result::Done)
-        self->on_parts(replica, shard, {.parts = parts, .transfer = nullptr});
+        post_raw(setup_.mesh, rank_of(replica), tag(Adding, replica, shard, round));
+    when_received(*message.transfer, [this, replica, shard, parts = message.parts] {
+      on_parts(replica, shard, {.parts = parts, .transfer = nullptr});
     });
   }
 }
@@ -90,9 +75,7 @@ void MeshSum::contribute(int replica, size_t shard, Contribution contribution) {
   Owned& owned = owned_[shard];
   owned.contributions[static_cast<size_t>(replica)] = std::move(contribution);
   if (--owned.missing > 0) return;
-  setup_.service->add(gradient_urgency(shards_[shard].bucket), [weak = weak_from_this(), shard] {
-    if (const auto self = weak.lock()) self->add_up(shard);
-  });
+  add_later(shard, [this, shard] { add_up(shard); });
 }
 
 model::Tensors MeshSum::sum_of_shard(const Shard& shard,
@@ -128,7 +111,7 @@ model::Tensors MeshSum::sum_of_shard(const Shard& shard,
 void MeshSum::add_up(size_t number) {
   const at::NoGradGuard no_grad;
   const Shard& shard = shards_[number];
-  std::vector<Contribution> contributions(replicas());
+  std::vector<Contribution> contributions(static_cast<size_t>(replicas()));
   uint64_t round = 0;
   {
     MutexLock lock(mutex_);
@@ -139,19 +122,12 @@ void MeshSum::add_up(size_t number) {
   }
   const model::Tensors sums = sum_of_shard(shard, std::move(contributions));
   post_parts(number, round + 1);
-  for (size_t i = 0; i < replicas(); ++i) {
-    const auto replica = static_cast<int>((i + shard.owner + 1) % replicas());
-    if (setup_.is_here(replica)) {
+  for (int i = 0; i < replicas(); ++i) {
+    const int replica = (i + static_cast<int>(shard.owner) + 1) % replicas();
+    if (setup_.is_here(replica))
       results_.put(replica, number, sums);
-      continue;
-    }
-    setup_.window->add(
-        gradient_urgency(shard.bucket), bytes_of_all(sums),
-        [&mesh = setup_.mesh, peer = setup_.rank_of_replica[static_cast<size_t>(replica)],
-         tag = tag(Results, replica, number, round), out = OutgoingTensors(sums),
-         urgency = gradient_urgency(shard.bucket)] {
-          return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
-        });
+    else
+      send_later(number, rank_of(replica), tag(Results, replica, number, round), sums);
   }
 }
 
@@ -168,11 +144,11 @@ MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& par
 }
 
 void MeshSum::send_parts(int replica, size_t shard, uint64_t round, Contribution contribution) {
-  const int urgency = gradient_urgency(shards_[shard].bucket);
+  const int urgency = urgency_of(shard);
   const int64_t bytes = bytes_of_all(contribution.slices);
   setup_.window->add(
       urgency, bytes,
-      [&mesh = setup_.mesh, peer = rank_of(shards_[shard]), tag = tag(Parts, replica, shard, round),
+      [&mesh = setup_.mesh, peer = rank_of_owner(shard), tag = tag(Adding, replica, shard, round),
        urgency, contribution = std::move(contribution)]() mutable {
         net::WireWriter head;
         head.list(contribution.groups);
@@ -183,30 +159,26 @@ void MeshSum::send_parts(int replica, size_t shard, uint64_t round, Contribution
 void MeshSum::post_result(int replica, size_t shard, uint64_t round) {
   auto parts = std::make_shared<model::Tensors>();
   const auto transfer =
-      setup_.mesh.receive(rank_of(shards_[shard]), tag(Results, replica, shard, round),
+      setup_.mesh.receive(rank_of_owner(shard), tag(Results, replica, shard, round),
                           results_.place(replica, shard, parts));
-  transfer->on_end([weak = weak_from_this(), replica, shard, parts](net::Transfer::Result result) {
-    const auto self = weak.lock();
-    if (self && result == net::Transfer::Result::Done) self->results_.put(replica, shard, *parts);
-  });
+  when_received(*transfer, [this, replica, shard, parts] { results_.put(replica, shard, *parts); });
 }
 
 void MeshSum::start(int replica, size_t bucket, Partials partials) {
   const at::NoGradGuard no_grad;
   // The first group that has a gradient lends its memory for the sum: what another rank owns has
   // reached it before its result comes back.
-  const size_t count = setup_.bucket_ends[bucket] - results_.first_weight(bucket);
-  const auto round = results_.begin(replica, bucket, first_gradients(partials, count));
+  const auto round = results_.begin(replica, bucket, first_gradients(partials, weights_of(bucket)));
   if (!round) return;
   for (const size_t s : results_.shards_of(bucket)) {
-    if (!owns(shards_[s])) post_result(replica, s, *round);
+    if (!owns(s)) post_result(replica, s, *round);
   }
   // Each replica begins with another owner: nobody is sent everything at once.
   const std::vector<size_t>& shards = results_.shards_of(bucket);
   for (size_t i = 0; i < shards.size(); ++i) {
     const size_t s = shards[(i + static_cast<size_t>(replica) + 1) % shards.size()];
     Contribution contribution = contribution_of(s, partials);
-    if (owns(shards_[s]))
+    if (owns(s))
       contribute(replica, s, std::move(contribution));
     else
       send_parts(replica, s, *round, std::move(contribution));

@@ -12,27 +12,21 @@
 #include <memory>
 #include <vector>
 
-#include "penstock/runtime/fabric/mesh/bucket_results.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
 
-class MeshSum : public StageSum, public std::enable_shared_from_this<MeshSum> {
+class MeshSum : public StageSum {
  public:
-  /// Uses the channels from setup.first_channel on. `shares`: per replica, then per server.
+  /// `shares`: per replica, then per server.
   MeshSum(StageSumSetup setup, const std::vector<double>& shares);
 
   void begin() override;
   void start(int replica, size_t bucket, Partials partials) override;
-  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait) override {
-    return results_.finish(replica, bucket, sums, wait);
-  }
-  void close() override { results_.close(); }
 
  private:
-  enum Phase : uint8_t { Parts, Results };
   /// What one replica gives to a shard: of each group the ranges, group by group; undefined where
   /// the group has no gradient of the weight.
   struct Contribution {
@@ -43,12 +37,10 @@ class MeshSum : public StageSum, public std::enable_shared_from_this<MeshSum> {
   struct Owned {
     uint64_t round = 0;
     std::vector<Contribution> contributions;  ///< by replica
-    size_t missing = 0;                       ///< replicas
+    int missing = 0;                          ///< replicas
   };
-  size_t replicas() const { return setup_.rank_of_replica.size(); }
-  int rank_of(const Shard& shard) const { return rank_of_owner_[shard.owner]; }
-  bool owns(const Shard& shard) const { return rank_of(shard) == setup_.mesh.rank(); }
-  net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
+  int rank_of_owner(size_t shard) const { return rank_of_owner_[shards_[shard].owner]; }
+  bool owns(size_t shard) const { return rank_of_owner(shard) == setup_.mesh.rank(); }
 
   // On owners.
   void post_parts(size_t shard, uint64_t round);
@@ -63,11 +55,7 @@ class MeshSum : public StageSum, public std::enable_shared_from_this<MeshSum> {
   void post_result(int replica, size_t shard, uint64_t round);
   void fail(std::exception_ptr failure);
 
-  StageSumSetup setup_;
   std::vector<int> rank_of_owner_;
-  std::vector<Shard> shards_;
-  BucketResults results_;
-
   Mutex mutex_;
   std::vector<Owned> owned_ GUARDED_BY(mutex_);  ///< by shard
 };

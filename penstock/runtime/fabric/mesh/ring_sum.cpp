@@ -1,27 +1,15 @@
 #include "penstock/runtime/fabric/mesh/ring_sum.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
-#include "penstock/runtime/fabric/mesh/tensor_bytes.h"
-#include "penstock/util/error.h"
+#include <utility>
 
 namespace penstock::runtime {
 
 RingSum::RingSum(StageSumSetup setup)
-    : setup_(std::move(setup)),
-      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends,
-                          std::vector<double>(setup_.rank_of_replica.size(), 1.0))),
-      results_(setup_, shards_) {
-  links_.resize(setup_.rank_of_replica.size());
+    : StageSum(setup, std::vector<double>(setup.rank_of_replica.size(), 1.0)) {
+  links_.resize(static_cast<size_t>(replicas()));
   for (auto& links : links_) links.resize(shards_.size());
-}
-
-net::Tag RingSum::tag(Phase phase, int to, size_t shard, uint64_t round) const {
-  return {.run = setup_.run,
-          .channel = setup_.first_channel + 2 * static_cast<uint32_t>(to) + phase,
-          .sequence = round * shards_.size() + shard};
 }
 
 void RingSum::begin() {
@@ -31,61 +19,34 @@ void RingSum::begin() {
 }
 
 void RingSum::post_sum(int replica, size_t shard, uint64_t round) {
-  const int before = (replica + replicas() - 1) % replicas();
-  if (is_first(replica, shard) || setup_.is_here(before)) return;
+  if (is_first(replica, shard) || setup_.is_here(before(replica))) return;
   auto parts = std::make_shared<model::Tensors>();
-  const auto place = [parts, ranges = shards_[shard].ranges](const std::vector<uint64_t>& sizes) {
-    std::vector<net::Memory> memory;
-    if (sizes.size() != ranges.size()) {
-      throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
-                                       sizes.size(), ranges.size()));
-    }
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      at::Tensor& part = parts->emplace_back();
-      if (sizes[i] != net::kAbsent) {
-        part = at::empty({ranges[i].length}, at::kFloat);
-        if (part.nbytes() != sizes[i]) {
-          throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
-                                           sizes[i], part.nbytes()));
-        }
-      }
-      memory.push_back(memory_of(part));
-    }
-    return memory;
-  };
-  setup_.mesh.receive(rank_of(before), tag(Adding, replica, shard, round), place)
-      ->on_end([weak = weak_from_this(), replica, shard, parts](net::Transfer::Result result) {
-        const auto self = weak.lock();
-        if (self && result == net::Transfer::Result::Done) self->take_sum(replica, shard, *parts);
-      });
+  const std::vector<ShardRange>& ranges = shards_[shard].ranges;
+  const auto transfer =
+      setup_.mesh.receive(rank_of(before(replica)), tag(Adding, replica, shard, round),
+                          place_of_sums(ranges, model::Tensors(ranges.size()), parts));
+  when_received(*transfer,
+                [this, replica, shard, parts] { take(replica, shard, &Link::sum, *parts); });
 }
 
 void RingSum::post_result(int replica, size_t shard, uint64_t round) {
-  const int before = (replica + replicas() - 1) % replicas();
-  if (replica == owner(shard) || setup_.is_here(before)) return;
+  if (replica == owner(shard) || setup_.is_here(before(replica))) return;
   auto parts = std::make_shared<model::Tensors>();
-  setup_.mesh
-      .receive(rank_of(before), tag(Results, replica, shard, round),
-               results_.place(replica, shard, parts))
-      ->on_end(
-          [weak = weak_from_this(), replica, shard, round, parts](net::Transfer::Result result) {
-            const auto self = weak.lock();
-            if (self && result == net::Transfer::Result::Done)
-              self->take_result(replica, shard, round, *parts);
-          });
+  const auto transfer =
+      setup_.mesh.receive(rank_of(before(replica)), tag(Results, replica, shard, round),
+                          results_.place(replica, shard, parts));
+  when_received(*transfer, [this, replica, shard, round, parts] {
+    take_result(replica, shard, round, *parts);
+  });
 }
 
 void RingSum::send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts) {
-  const int urgency = gradient_urgency(shards_[shard].bucket);
-  setup_.window->add(urgency, bytes_of_all(parts),
-                     [&mesh = setup_.mesh, peer = rank_of(to), tag = tag(phase, to, shard, round),
-                      out = OutgoingTensors(parts),
-                      urgency] { return mesh.send(peer, tag, out.parts(), out.keep(), urgency); });
+  send_later(shard, rank_of(to), tag(phase, to, shard, round), parts);
 }
 
 void RingSum::start(int replica, size_t bucket, Partials partials) {
   const at::NoGradGuard no_grad;
-  const size_t count = setup_.bucket_ends[bucket] - results_.first_weight(bucket);
+  const size_t count = weights_of(bucket);
   const model::Tensors own = first_gradients(partials, count);
   for (size_t i = 0; i < count; ++i) {
     for (const GroupGradients& group : partials) {
@@ -96,32 +57,17 @@ void RingSum::start(int replica, size_t bucket, Partials partials) {
   const auto round = results_.begin(replica, bucket, own);
   if (!round) return;
   for (const size_t s : results_.shards_of(bucket)) post_result(replica, s, *round);
-  for (const size_t s : results_.shards_of(bucket)) take_own(replica, s, results_.slices(s, own));
+  for (const size_t s : results_.shards_of(bucket))
+    take(replica, s, &Link::own, results_.slices(s, own));
 }
 
-void RingSum::take_own(int replica, size_t shard, model::Tensors own) {
+void RingSum::take(int replica, size_t shard, std::optional<model::Tensors> Link::*which,
+                   model::Tensors parts) {
   MutexLock lock(mutex_);
   Link& at = link(replica, shard);
-  at.own = std::move(own);
-  at.has_own = true;
-  add_if_complete(replica, shard);
-}
-
-void RingSum::take_sum(int replica, size_t shard, model::Tensors sum) {
-  MutexLock lock(mutex_);
-  Link& at = link(replica, shard);
-  at.sum = std::move(sum);
-  at.has_sum = true;
-  add_if_complete(replica, shard);
-}
-
-void RingSum::add_if_complete(int replica, size_t shard) {
-  const Link& at = link(replica, shard);
-  if (!at.has_own || !(at.has_sum || is_first(replica, shard))) return;
-  setup_.service->add(gradient_urgency(shards_[shard].bucket),
-                      [weak = weak_from_this(), replica, shard] {
-                        if (const auto self = weak.lock()) self->add(replica, shard);
-                      });
+  at.*which = std::move(parts);
+  if (at.own && (at.sum || is_first(replica, shard)))
+    add_later(shard, [this, replica, shard] { add(replica, shard); });
 }
 
 void RingSum::add(int replica, size_t shard) {
@@ -136,18 +82,19 @@ void RingSum::add(int replica, size_t shard) {
   post_sum(replica, shard, done.round + 1);
   // In the memory of the sum so far. Where that is a replica's own gradient, nobody needs it before
   // the result comes to the same place.
-  for (size_t i = 0; i < done.own.size(); ++i) {
-    if (!done.has_sum) break;
-    if (!done.sum[i].defined())
-      done.sum[i] = done.own[i];
-    else if (done.own[i].defined())
-      done.sum[i].add_(done.own[i]);
+  for (size_t i = 0; done.sum && i < done.own->size(); ++i) {
+    at::Tensor& sum = (*done.sum)[i];
+    const at::Tensor& own = (*done.own)[i];
+    if (!sum.defined())
+      sum = own;
+    else if (own.defined())
+      sum.add_(own);
   }
-  const model::Tensors& sum = done.has_sum ? done.sum : done.own;
+  const model::Tensors& sum = done.sum ? *done.sum : *done.own;
   if (replica == owner(shard))
     take_result(replica, shard, done.round, sum);
   else if (setup_.is_here(next(replica)))
-    take_sum(next(replica), shard, sum);
+    take(next(replica), shard, &Link::sum, sum);
   else
     send(Adding, next(replica), shard, done.round, sum);
 }

@@ -8,58 +8,45 @@
 // take no part.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <vector>
 
-#include "penstock/runtime/fabric/mesh/bucket_results.h"
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
 
-class RingSum : public StageSum, public std::enable_shared_from_this<RingSum> {
+class RingSum : public StageSum {
  public:
   explicit RingSum(StageSumSetup setup);
 
   void begin() override;
   void start(int replica, size_t bucket, Partials partials) override;
-  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait) override {
-    return results_.finish(replica, bucket, sums, wait);
-  }
-  void close() override { results_.close(); }
 
  private:
-  enum Phase : uint8_t { Adding, Results };
-  /// A shard on a replica that this rank has.
+  /// A shard on a replica that this rank has: tensors by range.
   struct Link {
     uint64_t round = 0;
-    bool has_own = false;
-    model::Tensors own;  ///< by range
-    bool has_sum = false;
-    model::Tensors sum;  ///< from the replica before
+    std::optional<model::Tensors> own;
+    std::optional<model::Tensors> sum;  ///< from the replica before
   };
 
-  int replicas() const { return static_cast<int>(setup_.rank_of_replica.size()); }
   int next(int replica) const { return (replica + 1) % replicas(); }
-  int rank_of(int replica) const { return setup_.rank_of_replica[static_cast<size_t>(replica)]; }
+  int before(int replica) const { return (replica + replicas() - 1) % replicas(); }
   int owner(size_t shard) const { return static_cast<int>(shards_[shard].owner); }
   bool is_first(int replica, size_t shard) const { return replica == next(owner(shard)); }
-  net::Tag tag(Phase phase, int to, size_t shard, uint64_t round) const;
   Link& link(int replica, size_t shard) REQUIRES(mutex_) {
     return links_[static_cast<size_t>(replica)][shard];
   }
   void post_sum(int replica, size_t shard, uint64_t round);
   void post_result(int replica, size_t shard, uint64_t round);
-  void take_own(int replica, size_t shard, model::Tensors own);
-  void take_sum(int replica, size_t shard, model::Tensors sum);
-  void add_if_complete(int replica, size_t shard) REQUIRES(mutex_);
+  /// One of the two things that a link waits for.
+  void take(int replica, size_t shard, std::optional<model::Tensors> Link::*which,
+            model::Tensors parts);
   void add(int replica, size_t shard);
   void take_result(int replica, size_t shard, uint64_t round, const model::Tensors& parts);
   void send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts);
 
-  StageSumSetup setup_;
-  std::vector<Shard> shards_;
-  BucketResults results_;
   Mutex mutex_;
   std::vector<std::vector<Link>> links_ GUARDED_BY(mutex_);  ///< by replica and shard
 };

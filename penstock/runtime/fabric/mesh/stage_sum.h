@@ -3,56 +3,26 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "penstock/model/layer.h"
-#include "penstock/net/mesh.h"
-#include "penstock/runtime/fabric/mesh/send_window.h"
-#include "penstock/runtime/fabric/mesh/sum_service.h"
+#include "penstock/runtime/fabric/mesh/bucket_results.h"
+#include "penstock/runtime/fabric/mesh/gradient_shards.h"
+#include "penstock/runtime/fabric/mesh/stage_sum_setup.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/runtime/fabric/wait.h"
 
 namespace penstock::runtime {
 
-/// What one rank has to know of a stage's sum; all but the services is the same on every rank.
-struct StageSumSetup {
-  net::Mesh& mesh;
-  std::shared_ptr<SumService> service;
-  std::shared_ptr<SendWindow> window;
-  uint32_t run = 0;
-  uint32_t first_channel = 0;
-  std::vector<int> rank_of_replica;
-  std::vector<int> rank_of_server;   ///< those that add gradients only
-  std::vector<model::Shape> shapes;  ///< of the weights
-  std::vector<size_t> bucket_ends;   ///< gradient_shards.h
-
-  bool is_here(int replica) const {
-    return rank_of_replica[static_cast<size_t>(replica)] == mesh.rank();
-  }
-};
-
-/// Buckets that the next forward pass needs first go first, behind all messages. (Results before
-/// parts is slower: parts then come late to owners who wait for them.)
-inline int gradient_urgency(size_t bucket) { return -1 - static_cast<int>(bucket); }
-
 /// Of each weight of a bucket, the gradient of the first group that has one.
-inline model::Tensors first_gradients(const Partials& partials, size_t count) {
-  model::Tensors first(count);
-  for (const GroupGradients& group : partials) {
-    for (size_t i = 0; i < count; ++i) {
-      if (!first[i].defined()) first[i] = group.sums[i];
-    }
-  }
-  return first;
-}
+model::Tensors first_gradients(const Partials& partials, size_t count);
 
 /// Thread-safe. Each replica starts every bucket once per round, and finishes it before it starts
 /// it again.
-class StageSum {
+class StageSum : public std::enable_shared_from_this<StageSum> {
  public:
   virtual ~StageSum() = default;
-  StageSum() = default;
   StageSum(const StageSum&) = delete;
   StageSum& operator=(const StageSum&) = delete;
 
@@ -63,9 +33,39 @@ class StageSum {
   virtual void begin() = 0;
   /// Fabric::start_sum() and finish_sum().
   virtual void start(int replica, size_t bucket, Partials partials) = 0;
-  virtual WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait) = 0;
+  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait) {
+    return results_.finish(replica, bucket, sums, wait);
+  }
   /// Wakes everybody; all later calls return Closed.
-  virtual void close() = 0;
+  void close() { results_.close(); }
+
+ protected:
+  /// What is on its way of a shard: to be added, or complete.
+  enum Phase : uint8_t { Adding, Results };
+
+  /// Uses the channels from setup.first_channel on. `shares`: make_shards().
+  StageSum(StageSumSetup setup, const std::vector<double>& shares);
+
+  int replicas() const { return static_cast<int>(setup_.rank_of_replica.size()); }
+  int rank_of(int replica) const { return setup_.rank_of_replica[static_cast<size_t>(replica)]; }
+  size_t weights_of(size_t bucket) const {
+    return setup_.bucket_ends[bucket] - results_.first_weight(bucket);
+  }
+  /// Buckets that the next forward pass needs first go first, behind all messages. (Results before
+  /// parts is slower: parts then come late to owners who wait for them.)
+  int urgency_of(size_t shard) const { return -1 - static_cast<int>(shards_[shard].bucket); }
+  /// Of the messages from or to this replica.
+  net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
+
+  /// Calls `then` when the message has come, on the thread of the mesh, if this still exists.
+  void when_received(net::Transfer& transfer, std::function<void()> then);
+  /// Calls `task` on the thread that adds, if this still exists.
+  void add_later(size_t shard, std::function<void()> task);
+  void send_later(size_t shard, int peer, net::Tag tag, const model::Tensors& parts);
+
+  const StageSumSetup setup_;
+  const std::vector<Shard> shards_;
+  BucketResults results_;
 };
 
 }  // namespace penstock::runtime

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 
 #include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/gradient_buffer.h"
@@ -152,6 +154,19 @@ TEST_P(StageSumTest, NobodyWaitsBeforeTheSumsAreTaken) {
   EXPECT_THAT(failures, Each(""));
 }
 
+/// Waits until senders have counted all that has come: they do so behind the system call.
+void wait_for_counts(const std::vector<std::unique_ptr<World>>& worlds) {
+  const auto missing = [&] {
+    int64_t bytes = 0;
+    for (const auto& world : worlds)
+      bytes += world->wire().received_bytes - world->wire().sent_bytes;
+    return bytes;
+  };
+  for (int i = 0; i < 5000 && missing() != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(missing(), 0);
+}
+
 /// Bytes of tensors from and to each rank, against the formulas of plan/gradient_sync.h.
 TEST_P(StageSumTest, BytesAreThoseOfTheFormulas) {
   constexpr int64_t kNumbers = 2'400'000;
@@ -172,6 +187,7 @@ TEST_P(StageSumTest, BytesAreThoseOfTheFormulas) {
         EXPECT_EQ(sum_all(fabric, StageId{0}, worker.value, partials, sums, wait),
                   WaitResult::Ready);
       });
+      wait_for_counts(worlds);
       const plan::SumShares shares = plan::sum_shares(GetParam(), replicas, servers);
       const double own = shares.replica;
       const double of_replica = (1 - own) + (replicas - 1) * own;

@@ -1,0 +1,51 @@
+#include "penstock/runtime/fabric/mesh/stage_sum.h"
+
+#include <utility>
+
+#include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+
+namespace penstock::runtime {
+
+model::Tensors first_gradients(const Partials& partials, size_t count) {
+  model::Tensors first(count);
+  for (const GroupGradients& group : partials) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!first[i].defined()) first[i] = group.sums[i];
+    }
+  }
+  return first;
+}
+
+StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
+    : setup_(std::move(setup)),
+      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
+      results_(setup_, shards_) {}
+
+net::Tag StageSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
+  return {.run = setup_.run,
+          .channel = setup_.first_channel + 2 * static_cast<uint32_t>(replica) + phase,
+          .sequence = round * shards_.size() + shard};
+}
+
+void StageSum::when_received(net::Transfer& transfer, std::function<void()> then) {
+  transfer.on_end([weak = weak_from_this(), then = std::move(then)](net::Transfer::Result result) {
+    const auto self = weak.lock();
+    if (self && result == net::Transfer::Result::Done) then();
+  });
+}
+
+void StageSum::add_later(size_t shard, std::function<void()> task) {
+  setup_.service->add(urgency_of(shard), [weak = weak_from_this(), task = std::move(task)] {
+    if (const auto self = weak.lock()) task();
+  });
+}
+
+void StageSum::send_later(size_t shard, int peer, net::Tag tag, const model::Tensors& parts) {
+  const int urgency = urgency_of(shard);
+  setup_.window->add(urgency, bytes_of_all(parts),
+                     [&mesh = setup_.mesh, peer, tag, out = OutgoingTensors(parts), urgency] {
+                       return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
+                     });
+}
+
+}  // namespace penstock::runtime
