@@ -34,7 +34,7 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place);
 /// replicated stages becomes REDUCE_GRAD. Throws ConfigError where the file would mean something
 /// else: another weight policy than flush, several mini-batches, recomputation, messages between
 /// stages that are not neighbours, fewer micro-batches than a stage has replicas, a worker without
-/// actions.
+/// actions, SYNC without gradients of weights.
 std::string to_pytorch_csv(const Schedule& schedule);
 
 }  // namespace penstock::schedule

@@ -235,6 +235,13 @@ TEST(PyTorchCsv, RefusesToWriteWhatWouldMeanSomethingElse) {
   Schedule idle = generate(Strategy::GPipe, shape);
   idle.workers[1].clear();
   EXPECT_THAT(refusal_to_write(idle), HasSubstr("worker 1 has no action"));
+  const Schedule untrained = parse_schedule(
+      "# penstock schedule 1\n# replicas: 2\n"
+      "# micro-batches: 2  accumulate: 2  weights: flush\n# lowered: yes\n"
+      "0F0@0,0SYNC0\n0F1@0,0SYNC0\n",
+      "sums.txt");
+  EXPECT_THAT(refusal_to_write(untrained),
+              HasSubstr("expected gradients of weights where they are summed (SYNC)"));
 }
 
 RC_GTEST_PROP(PyTorchCsv, AnyPlacementAndOrderComesBack, ()) {

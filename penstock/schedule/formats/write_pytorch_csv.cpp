@@ -37,6 +37,22 @@ void check_shape(const ScheduleShape& shape) {
   }
 }
 
+bool has_any(const Schedule& schedule, bool (*fits)(Op)) {
+  return std::any_of(schedule.workers.begin(), schedule.workers.end(), [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const Action& a) { return fits(a.op); });
+  });
+}
+
+/// Only by B or W can a reader see that gradients are summed.
+void check_sums(const Schedule& schedule) {
+  if (has_any(schedule, [](Op op) { return op == Op::SyncGradients; }) &&
+      !has_any(schedule, makes_weight_gradients)) {
+    throw ConfigError(
+        "PyTorch's CSV: expected gradients of weights where they are summed (SYNC), found neither "
+        "B nor W");
+  }
+}
+
 /// The stage that a message goes to or comes from in a chain.
 int32_t neighbour(const Action& action) {
   return action.stage.value +
@@ -93,6 +109,7 @@ class RowWriter {
 
 std::string to_pytorch_csv(const Schedule& schedule) {
   check_shape(schedule.shape);
+  check_sums(schedule);
   std::string text;
   text.reserve(static_cast<size_t>(schedule.num_actions()) * 8);
   RowWriter writer(schedule.shape, text);
