@@ -20,6 +20,7 @@ constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 constexpr int64_t kSummedBytes = int64_t{64} << 20;
 constexpr int64_t kLeastSummedBytes = int64_t{1} << 20;
 constexpr int kMeasurements = 8;
+constexpr int kOfProcesses = 2;  // of them
 
 void check_options(const ProbeOptions& options, const Machine& machine) {
   if (options.workers < 0 || options.workers > kMaxWorkers) {
@@ -74,7 +75,10 @@ std::function<double()> multiplication() {
 class Probe {
  public:
   Probe(const ProbeOptions& options, ProbeResult& result)
-      : options_(options), result_(result), share_(Seconds(options.seconds) / kMeasurements) {}
+      : options_(options),
+        result_(result),
+        measurements_(kMeasurements - (options.with_processes ? 0 : kOfProcesses)),
+        share_(Seconds(options.seconds) / measurements_) {}
 
   void between_threads() {
     HandOver pair(static_cast<size_t>(options_.message_bytes));
@@ -117,17 +121,18 @@ class Probe {
   }
 
   void finish() {
-    if (options_.progress) options_.progress(kMeasurements, kMeasurements, "done");
+    if (options_.progress) options_.progress(measurements_, measurements_, "done");
   }
 
  private:
   void announce(const std::string& what) {
-    if (options_.progress) options_.progress(done_, kMeasurements, what);
+    if (options_.progress) options_.progress(done_, measurements_, what);
     ++done_;
   }
 
   const ProbeOptions& options_;
   ProbeResult& result_;
+  int measurements_;
   Seconds share_;
   int done_ = 0;
 };
@@ -161,7 +166,7 @@ ProbeResult probe(const ProbeOptions& options) {
   Probe run(options, result);
   // First, while this process has started no thread yet.
   try {
-    run.between_processes();
+    if (options.with_processes) run.between_processes();
   } catch (const TransportError& error) {
     if (options.transport == Transport::Tcp) throw;
     result.tcp_failure = error.what();

@@ -32,6 +32,8 @@ struct ProbeOptions {
   Transport transport = Transport::Threads;
   int64_t message_bytes = 4'194'304;  ///< of the messages whose bandwidth is measured
   double seconds = 5;                 ///< for everything together
+  /// Whether TCP to another process, which is started for it, is measured, too.
+  bool with_processes = true;
   /// Called before each measurement and once at the end.
   std::function<void(int done, int total, const std::string& what)> progress = {};
 };
@@ -48,7 +50,7 @@ struct ProbeResult {
   Measurement copied_bytes_per_s;
   std::optional<Measurement> tcp_ns;  ///< a message of a few bytes to another process, one way
   std::optional<Measurement> tcp_bytes_per_s;
-  std::string tcp_failure;  ///< why TCP was not measured
+  std::string tcp_failure;  ///< why TCP was not measured; empty if nobody wanted it
   /// Of a float vector added to another, by one worker while the others rest.
   Measurement sum_alone_bytes_per_s;
   Measurement sum_shared_bytes_per_s;  ///< each of all workers, at the same time

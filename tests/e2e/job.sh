@@ -172,5 +172,5 @@ grep -q 'warning: the job.s server has nothing to do: --sync ordered' err ||
 run 0 launch -n 2 --servers 2 -- train $common --strategy gpipe --workers 2 --sync summation --json
 grep -q 'servers have nothing to do: the plan has no replicas' err ||
   fail "idle servers: $(cat err)"
-refused "only train has gradients to add" launch -n 1 --servers 1 -- probe
+refused "'profile' has no use for them" launch -n 1 --servers 1 -- profile --model lenet5
 finish

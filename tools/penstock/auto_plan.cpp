@@ -7,15 +7,13 @@
 #include <thread>
 
 #include "penstock/model/optimizer.h"
-#include "penstock/model/profiler.h"
 #include "penstock/planner/planner.h"
 #include "penstock/profile/scale.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/command.h"
-#include "tools/penstock/progress.h"
-#include "tools/penstock/thread_memory.h"
+#include "tools/penstock/measured_profile.h"
 
 namespace penstock::tool {
 
@@ -28,28 +26,8 @@ int64_t micro_batch_size(const AutoPlanRequest& request, int64_t micro_batches) 
 
 profile::Profile measure(const model::Model& model, const AutoPlanRequest& request,
                          int64_t micro_batches) {
-  ProgressBar bar("profiling " + model.name());
-  model::ProfilerOptions options;
-  options.batch_size = micro_batch_size(request, micro_batches);
-  options.samples = request.profile_samples;
-  // A tenth of the training, whose micro-batches all workers share; every two samples take three
-  // passes.
-  constexpr int64_t kMicroBatchesPerSample = 15;
-  options.least_time = std::chrono::milliseconds(1000);
-  options.most_samples = static_cast<int>(
-      std::clamp<int64_t>(request.training_samples / options.batch_size /
-                              std::max(request.workers, 1) / kMicroBatchesPerSample,
-                          0, options.most_samples));
-  options.threads = request.threads_per_worker;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
-  options.concurrency =
-      std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(local_workers, 1));
-  options.seed = request.seed;
-  options.optimizer = request.optimizer;
-  options.progress = [&bar](int done, int total) { bar.update(done, total); };
-  require_memory_for_threads(saturating_mul(options.concurrency, options.threads));
-  return model::measure_profile(model, options);
+  if (request.measure) return request.measure(micro_batches);
+  return measured_with_progress(model, profiler_options(request, micro_batches));
 }
 
 /// Micro-batches per mini-batch that the strategy will probably run with.
@@ -88,6 +66,28 @@ plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& req
 }
 
 }  // namespace
+
+model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t micro_batches) {
+  model::ProfilerOptions options;
+  options.batch_size = micro_batch_size(request, micro_batches);
+  options.samples = request.profile_samples;
+  // A tenth of the training, whose micro-batches all workers share; every two samples take three
+  // passes.
+  constexpr int64_t kMicroBatchesPerSample = 15;
+  options.least_time = std::chrono::milliseconds(1000);
+  options.most_samples = static_cast<int>(
+      std::clamp<int64_t>(request.training_samples / options.batch_size /
+                              std::max(request.workers, 1) / kMicroBatchesPerSample,
+                          0, options.most_samples));
+  options.threads = request.threads_per_worker;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
+  options.concurrency =
+      std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(local_workers, 1));
+  options.seed = request.seed;
+  options.optimizer = request.optimizer;
+  return options;
+}
 
 plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) {
   const int64_t micro_batches = expected_micro_batches(request);

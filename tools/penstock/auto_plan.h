@@ -4,10 +4,14 @@
 #include <cstdint>
 
 #include "penstock/model/model.h"
+#include "penstock/model/profiler_options.h"
 #include "penstock/plan/plan.h"
 #include "tools/penstock/auto_plan_request.h"
 
 namespace penstock::tool {
+
+/// The options with which `model` is measured for so many micro-batches per mini-batch.
+model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t micro_batches);
 
 /// Profiles `model` with the micro-batch size that the strategy will probably use, and plans. When
 /// the plan needs another micro-batch size (replicated stages), the model is measured again with

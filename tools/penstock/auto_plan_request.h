@@ -7,6 +7,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/profile/profile.h"
 
 namespace penstock::tool {
 
@@ -18,6 +19,8 @@ struct AutoPlanRequest {
   /// of this process.
   std::function<cluster::Cluster(int workers, int64_t copy_bandwidth_bytes_per_s)> cluster = {};
   int local_workers = 0;  ///< of them, on this machine; 0: all
+  /// Measures the model for so many micro-batches per mini-batch; empty: auto_plan() does, here.
+  std::function<profile::Profile(int64_t micro_batches)> measure = {};
   int threads_per_worker = 1;
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <string>
 
+#include "penstock/launch/job_environment.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 
@@ -50,8 +52,17 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
   };
 }
 
+bool is_later_rank() {
+  try {
+    const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+    return job && job->rank > 0;
+  } catch (const ConfigError&) {
+    return false;  // said when the job is joined
+  }
+}
+
 void check_output(const std::string& option, const std::string& path) {
-  if (path.empty()) return;
+  if (path.empty() || is_later_rank()) return;
   if (is_standard_output(path))
     throw ConfigError(fmt::format(
         "{} expected a file name, found '{}': standard output has the command's own result", option,

@@ -30,7 +30,8 @@ struct CommonOptions {
 };
 void add_common(CLI::App& app, CommonOptions& options);
 
-Command probe_command(CLI::App& parent);
+/// As a rank of a job it is one of the commands below.
+Command probe_command(CLI::App& parent, char** argv);
 Command plan_command(CLI::App& parent);
 Command schedule_command(CLI::App& parent);
 Command verify_command(CLI::App& parent);
@@ -73,9 +74,12 @@ auto parse_option(const std::string& name, const std::string& text, Parse parse)
 /// redirected to.
 bool is_standard_output(const std::string& path);
 
+/// Whether this process is a rank of a job, but not rank 0, which alone writes such files.
+bool is_later_rank();
+
 /// Throws ConfigError when `path`, the output file of `option`, cannot be written or is standard
 /// output, which is the command's own: hours of work must not end in a complaint that was due at
-/// the start. An empty path passes.
+/// the start. An empty path passes, and so does any on a later rank.
 void check_output(const std::string& option, const std::string& path);
 
 /// Writes `text` to the file, or to standard output when the path is empty or "-". Throws

@@ -1,10 +1,12 @@
 #include "tools/penstock/job.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "penstock/launch/job_environment.h"
@@ -12,6 +14,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
+#include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
 
 namespace penstock::tool {
@@ -42,6 +45,10 @@ class MeshJob : public Job {
   int restart() const override { return restart_; }
   int servers() const override { return servers_; }
 
+  std::vector<std::string> together(const std::function<std::string()>& part) override {
+    return runtime::together(rank_list(), part);
+  }
+
   std::string from_first(const std::function<std::string()>& part) override {
     return runtime::together(rank_list(), [&] { return is_first() ? part() : std::string(); })
         .front();
@@ -58,7 +65,11 @@ class MeshJob : public Job {
     }
   }
 
-  JobLinks measure_links() override;
+  std::vector<int> hosts() override {
+    return numbered(together([] { return net::host_id(); }));
+  }
+
+  JobLinks measure_links(std::chrono::milliseconds budget) override;
 
   runtime::World& world(int workers, bool may_idle) override {
     const int training = ranks() - servers_;
@@ -88,23 +99,21 @@ class MeshJob : public Job {
   std::unique_ptr<runtime::World> world_;
 };
 
-JobLinks MeshJob::measure_links() {
-  constexpr std::chrono::milliseconds kBudget{300};
-  const std::vector<std::string> hosts =
-      runtime::together(rank_list(), [] { return net::host_id(); });
-  const std::vector<std::string> training(hosts.begin(), hosts.end() - servers_);
+JobLinks MeshJob::measure_links(std::chrono::milliseconds budget) {
+  std::vector<int> training = hosts();
+  training.resize(training.size() - static_cast<size_t>(servers_));
   const auto measure = [&](const auto& ring_of) {
     LinkRing ring;
     if (rank() < std::ssize(training)) ring = ring_of(training, rank());
     net::LinkPeers peers;
     if (ring.to >= 0) peers.to = ring.to;
     if (ring.from >= 0) peers.from = ring.from;
-    const net::LinkRate rate = runtime::measure_link(*hub_, peers, kBudget);
+    const net::LinkRate rate = runtime::measure_link(*hub_, peers, budget);
     return MeasuredLink{.bytes_per_s = rate.bytes_per_s, .latency_ns = rate.latency_ns};
   };
   const MeasuredLink in_host = measure(ring_in_host);
   const MeasuredLink between = measure(ring_between_hosts);
-  const std::vector<std::string> texts = runtime::together(rank_list(), [&] {
+  const std::vector<std::string> texts = together([&] {
     net::WireWriter out;
     out.put(in_host);
     out.put(between);
@@ -122,6 +131,16 @@ JobLinks MeshJob::measure_links() {
 }
 
 }  // namespace
+
+void check_same_options(Job& job, const CLI::App& app) {
+  std::string options;
+  std::istringstream lines(app.config_to_str(/*default_also=*/true));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("data-folder") || line.starts_with("#") || line.empty()) continue;
+    options += fmt::format("{}{}", options.empty() ? "" : " ", line);
+  }
+  job.check_same("options", options);
+}
 
 std::unique_ptr<Job> Job::join() {
   const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });

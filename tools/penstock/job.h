@@ -8,13 +8,20 @@
 //   }
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "penstock/runtime/fabric/world.h"
-#include "penstock/runtime/ranks.h"
 #include "tools/penstock/job_links.h"
+
+namespace CLI {
+class App;
+}
+namespace penstock::runtime {
+class World;
+}
 
 namespace penstock::tool {
 
@@ -39,19 +46,26 @@ class Job {
 
   // All ranks make these calls in the same order.
 
+  /// What every rank's `part` returns, by rank. When one throws, all ranks throw.
+  virtual std::vector<std::string> together(const std::function<std::string()>& part) = 0;
   /// What rank 0's `part` returns. When it throws, all ranks throw.
   virtual std::string from_first(const std::function<std::string()>& part) = 0;
   /// Throws RuntimeError naming two ranks and what they have when not all have the same text.
   virtual void check_same(const std::string& what, const std::string& text) = 0;
-  /// Measures the links between the ranks: for about a third of a second each within hosts and
-  /// between them.
-  virtual JobLinks measure_links() = 0;
+  /// Of every rank, the number of its host: from 0, in the order of the ranks.
+  virtual std::vector<int> hosts() = 0;
+  /// Measures the links between the ranks: for about `budget` each within hosts and between them.
+  virtual JobLinks measure_links(std::chrono::milliseconds budget) = 0;
   /// How many of the ranks, the last ones, only add gradients.
   virtual int servers() const = 0;
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are
-  /// fewer workers than such ranks,
-  /// unless ranks `may_idle`: then those behind the others have none, and count as servers.
+  /// fewer workers than such ranks, unless ranks `may_idle`: then those behind the others have
+  /// none, and count as servers.
   virtual runtime::World& world(int workers, bool may_idle) = 0;
 };
+
+/// Throws as Job::check_same() when the ranks' options differ; the first that does is named. Data
+/// may be in different folders on different machines.
+void check_same_options(Job& job, const CLI::App& app);
 
 }  // namespace penstock::tool

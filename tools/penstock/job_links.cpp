@@ -1,7 +1,12 @@
 #include "tools/penstock/job_links.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+
+#include "penstock/report/text/text.h"
+#include "penstock/util/units.h"
 
 namespace penstock::tool {
 
@@ -28,9 +33,42 @@ cluster::Level level(const char* name, int count, const MeasuredLink& link) {
           .latency_ns = link.latency_ns};
 }
 
+/// Whether more than measurements of equal hosts do.
+bool differ(const std::vector<double>& speeds) {
+  constexpr double kLeast = 1.2;
+  if (speeds.empty()) return false;
+  const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
+  return *most > kLeast * *least;
+}
+
+/// The workers of each rank with the speed of its host.
+std::vector<cluster::DeviceGroup> groups_of(const JobLinks& links, int workers,
+                                            const std::vector<double>& speed_of_host) {
+  std::vector<cluster::DeviceGroup> groups;
+  for (int w = 0; w < workers; ++w) {
+    const auto rank = static_cast<size_t>(int64_t{w} * links.ranks / workers);
+    const int host = links.host_of_rank[rank];
+    const std::string name = fmt::format("host {}", host);
+    if (groups.empty() || groups.back().device.name != name) {
+      const double speed = speed_of_host[static_cast<size_t>(host)];
+      groups.push_back({.first = w, .count = 0, .device = {.name = name, .speed = speed}});
+    }
+    ++groups.back().count;
+  }
+  return groups;
+}
+
 }  // namespace
 
-LinkRing ring_in_host(const std::vector<std::string>& hosts, int rank) {
+std::vector<int> numbered(const std::vector<std::string>& texts) {
+  std::map<std::string, int> number_of;
+  std::vector<int> numbers;
+  for (const std::string& text : texts)
+    numbers.push_back(number_of.emplace(text, static_cast<int>(number_of.size())).first->second);
+  return numbers;
+}
+
+LinkRing ring_in_host(const std::vector<int>& hosts, int rank) {
   std::vector<int> members;
   for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
     if (hosts[static_cast<size_t>(r)] == hosts[static_cast<size_t>(rank)]) members.push_back(r);
@@ -38,7 +76,7 @@ LinkRing ring_in_host(const std::vector<std::string>& hosts, int rank) {
   return ring(members, rank);
 }
 
-LinkRing ring_between_hosts(const std::vector<std::string>& hosts, int rank) {
+LinkRing ring_between_hosts(const std::vector<int>& hosts, int rank) {
   std::vector<int> members;
   for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
     if (std::find(hosts.begin(), hosts.begin() + r, hosts[static_cast<size_t>(r)]) ==
@@ -50,10 +88,12 @@ LinkRing ring_between_hosts(const std::vector<std::string>& hosts, int rank) {
 
 JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
   JobLinks links{.ranks = static_cast<int>(ranks.size()), .servers = servers};
-  std::map<std::string, int> count;
+  std::map<int, int> count;
+  links.host_of_rank.clear();
   int changes = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     ++count[ranks[r].host];
+    links.host_of_rank.push_back(ranks[r].host);
     changes += r > 0 && ranks[r].host != ranks[r - 1].host ? 1 : 0;
     links.in_host = slower(links.in_host, ranks[r].in_host);
     links.between = slower(links.between, ranks[r].between);
@@ -67,10 +107,26 @@ JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
   return links;
 }
 
-cluster::Cluster cluster_of(const JobLinks& links, int workers,
-                            int64_t copy_bandwidth_bytes_per_s) {
+std::string links_text(const JobLinks& links) {
+  std::string text = fmt::format("job of {}", report::plural(links.ranks, "rank"));
+  if (links.servers > 0) text += fmt::format(" and {}", report::plural(links.servers, "server"));
+  text += fmt::format(" on {}", report::plural(links.hosts, "host"));
+  const auto add = [&](const char* where, const MeasuredLink& link) {
+    if (link.bytes_per_s > 0) {
+      text += fmt::format("; {} {} and {}", where, format_bandwidth(link.bytes_per_s),
+                          format_duration(link.latency_ns));
+    }
+  };
+  add("between ranks of a host", links.in_host);
+  add("between hosts", links.between);
+  return text;
+}
+
+cluster::Cluster cluster_of(const JobLinks& links, int workers, int64_t copy_bandwidth_bytes_per_s,
+                            const std::vector<double>& speed_of_host) {
   cluster::Cluster cluster;
   cluster.device.name = "thread";
+  if (differ(speed_of_host)) cluster.groups = groups_of(links, workers, speed_of_host);
   if (links.servers > 0 && links.hosts > 1) {
     cluster.cpu_machines = {
         .count = links.servers,

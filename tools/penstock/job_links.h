@@ -19,20 +19,24 @@ struct MeasuredLink {
 
 /// What a rank says of itself.
 struct RankLinks {
-  std::string host;           ///< the same text for ranks of one host
+  int host = 0;
   MeasuredLink in_host = {};  ///< to the next rank of its host
   MeasuredLink between = {};  ///< to the next host; only its host's first rank has one
 };
 
 struct JobLinks {
   int hosts = 1;
-  int ranks_per_host = 1;  ///< on the host that has most
-  bool regular = true;     ///< every host has as many, one after another
-  int ranks = 1;           ///< that train
-  int servers = 0;         ///< ranks that only add gradients
+  std::vector<int> host_of_rank = {0};  ///< of those that train
+  int ranks_per_host = 1;               ///< on the host that has most
+  bool regular = true;                  ///< every host has as many, one after another
+  int ranks = 1;                        ///< that train
+  int servers = 0;                      ///< ranks that only add gradients
   MeasuredLink in_host = {};
   MeasuredLink between = {};
 };
+
+/// The same numbers for the same texts, from 0 in the order of their first places.
+std::vector<int> numbered(const std::vector<std::string>& texts);
 
 /// Whom each rank is to measure its links with: the ranks before and behind it in a ring over its
 /// host, and, of the first ranks of all hosts, in a ring over the hosts; -1: nobody.
@@ -40,15 +44,21 @@ struct LinkRing {
   int to = -1;
   int from = -1;
 };
-LinkRing ring_in_host(const std::vector<std::string>& hosts, int rank);
-LinkRing ring_between_hosts(const std::vector<std::string>& hosts, int rank);
+LinkRing ring_in_host(const std::vector<int>& hosts, int rank);
+LinkRing ring_between_hosts(const std::vector<int>& hosts, int rank);
 
 /// `ranks`: those that train, in order.
 JobLinks summary(const std::vector<RankLinks>& ranks, int servers);
 
+/// What was measured, for people: one line.
+std::string links_text(const JobLinks& links);
+
 /// The cluster of `workers` workers dealt to the ranks in blocks: threads of a rank, ranks of a
 /// host, hosts; one level at the slowest speed where the blocks are uneven. Servers are CPU
 /// machines between hosts. `copy_bandwidth_bytes_per_s`: how fast threads sum gradients.
-cluster::Cluster cluster_of(const JobLinks& links, int workers, int64_t copy_bandwidth_bytes_per_s);
+/// `speed_of_host`: compared with the profile's device; all count as equal when there are none, or
+/// they differ by less than a measurement may (a fifth).
+cluster::Cluster cluster_of(const JobLinks& links, int workers, int64_t copy_bandwidth_bytes_per_s,
+                            const std::vector<double>& speed_of_host = {});
 
 }  // namespace penstock::tool

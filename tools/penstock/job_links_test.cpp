@@ -7,7 +7,7 @@
 namespace penstock::tool {
 namespace {
 
-const std::vector<std::string> kTwoByTwo{"a", "a", "b", "b"};
+const std::vector<int> kTwoByTwo{0, 0, 1, 1};
 
 TEST(JobLinksTest, RanksMeasureInRings) {
   EXPECT_EQ(ring_in_host(kTwoByTwo, 0).to, 1);
@@ -16,17 +16,17 @@ TEST(JobLinksTest, RanksMeasureInRings) {
   EXPECT_EQ(ring_between_hosts(kTwoByTwo, 0).to, 2);
   EXPECT_EQ(ring_between_hosts(kTwoByTwo, 2).from, 0);
   EXPECT_EQ(ring_between_hosts(kTwoByTwo, 1).to, -1);
-  EXPECT_EQ(ring_in_host({"a", "b", "c"}, 1).to, -1);
-  EXPECT_EQ(ring_between_hosts({"a", "b", "c"}, 1).to, 2);
-  EXPECT_EQ(ring_between_hosts({"a", "b", "c"}, 1).from, 0);
-  EXPECT_EQ(ring_between_hosts({"a", "a"}, 0).to, -1);
+  EXPECT_EQ(ring_in_host({0, 1, 2}, 1).to, -1);
+  EXPECT_EQ(ring_between_hosts({0, 1, 2}, 1).to, 2);
+  EXPECT_EQ(ring_between_hosts({0, 1, 2}, 1).from, 0);
+  EXPECT_EQ(ring_between_hosts({0, 0}, 0).to, -1);
 }
 
 TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
   const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
   const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
   const MeasuredLink slower{.bytes_per_s = 20, .latency_ns = 250};
-  const JobLinks links = summary({{"a", fast, slow}, {"a", fast}, {"b", fast, slower}, {"b", fast}},
+  const JobLinks links = summary({{0, fast, slow}, {0, fast}, {1, fast, slower}, {1, fast}},
                                  /*servers=*/3);
   const cluster::Cluster cluster = cluster_of(links, 8, 9000);
   cluster::validate(cluster);
@@ -45,11 +45,11 @@ TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
 
 TEST(JobLinksTest, LevelsThatJoinNothingAreLeftOut) {
   const MeasuredLink link{.bytes_per_s = 100, .latency_ns = 7};
-  const cluster::Cluster host = cluster_of(summary({{"a", link}, {"a", link}}, 1), 2, 1);
+  const cluster::Cluster host = cluster_of(summary({{0, link}, {0, link}}, 1), 2, 1);
   ASSERT_EQ(host.levels.size(), 1U);
   EXPECT_EQ(host.levels[0].name, "host");
   EXPECT_EQ(host.cpu_machines.count, 0);
-  const cluster::Cluster hosts = cluster_of(summary({{"a", {}, link}, {"b", {}, link}}, 0), 2, 1);
+  const cluster::Cluster hosts = cluster_of(summary({{0, {}, link}, {1, {}, link}}, 0), 2, 1);
   ASSERT_EQ(hosts.levels.size(), 1U);
   EXPECT_EQ(hosts.levels[0].name, "network");
 }
@@ -58,8 +58,8 @@ TEST(JobLinksTest, UnevenJobsAreAsFastAsTheirSlowestLink) {
   const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
   const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
   for (const auto& ranks :
-       {std::vector<RankLinks>{{"a", fast, slow}, {"a", fast}, {"b", {}, slow}},
-        std::vector<RankLinks>{{"a", fast, slow}, {"b", fast, slow}, {"a", fast}, {"b", fast}}}) {
+       {std::vector<RankLinks>{{0, fast, slow}, {0, fast}, {1, {}, slow}},
+        std::vector<RankLinks>{{0, fast, slow}, {1, fast, slow}, {0, fast}, {1, fast}}}) {
     const auto workers = static_cast<int>(ranks.size());
     const cluster::Cluster cluster = cluster_of(summary(ranks, 0), workers, 1);
     ASSERT_EQ(cluster.levels.size(), 1U);
@@ -67,7 +67,7 @@ TEST(JobLinksTest, UnevenJobsAreAsFastAsTheirSlowestLink) {
     EXPECT_EQ(cluster.levels[0].bandwidth_bytes_per_s, 25);
     EXPECT_EQ(cluster.levels[0].latency_ns, 300);
   }
-  const cluster::Cluster uneven = cluster_of(summary({{"a", fast}, {"a", fast}}, 0), 3, 1);
+  const cluster::Cluster uneven = cluster_of(summary({{0, fast}, {0, fast}}, 0), 3, 1);
   ASSERT_EQ(uneven.levels.size(), 1U);
   EXPECT_EQ(uneven.levels[0].count, 3);
 }

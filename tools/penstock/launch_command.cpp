@@ -76,9 +76,8 @@ int run(Options& options, const std::vector<std::string>& extras,
         const std::vector<std::string>& words) {
   refuse_extras(extras);
   check_words(words);
-  if (options.launch.servers > 0 && words.front() != "train")
-    throw ConfigError(fmt::format("--servers: only train has gradients to add, not {}",
-                                  penstock::quoted(words.front())));
+  if (options.launch.servers > 0 && words.front() == "profile")
+    throw ConfigError("--servers: expected train or probe, 'profile' has no use for them");
   check_not_a_rank();
   const auto most_s = std::chrono::duration<double>(launch::kMostGrace).count();
   if (!(options.grace_s >= 0 && options.grace_s <= most_s))

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   const int own = words_before_command(argc, argv);
   const std::vector<std::string> launched(argv + std::min(own + 1, argc), argv + argc);
   return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {
-    return {models_command(app, argv), profile_command(app, argv), probe_command(app),
+    return {models_command(app, argv), profile_command(app, argv), probe_command(app, argv),
             plan_command(app),         schedule_command(app),      verify_command(app),
             simulate_command(app),     train_command(app, argv),   launch_command(app, launched),
             report_command(app)};

@@ -1,8 +1,15 @@
 // The commands that need libtorch, in a build without it: they exist and say so.
 #include "penstock/util/error.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/training_part.h"
 
 namespace penstock::tool {
+
+void start_training_part(char**) {
+  throw ConfigError(
+      "'probe' as a rank of a job needs libtorch, and this is a build without it "
+      "(PENSTOCK_WITH_TORCH=OFF)");
+}
 
 namespace {
 

@@ -1,28 +1,23 @@
-// penstock probe: measures this machine and writes the cluster file that describes it.
-#include <fmt/format.h>
-
+// penstock probe: measures this machine and writes the cluster file that describes it. As a rank of
+// a job it is the training part's (job_probe_command.cpp), which can talk to the other ranks.
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "penstock/launch/job_environment.h"
 #include "penstock/probe/probe.h"
-#include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/probe_arguments.h"
 #include "tools/penstock/progress.h"
+#include "tools/penstock/training_part.h"
 
 namespace penstock::tool {
 
 namespace {
 
-struct Options : CommonOptions {
-  probe::ProbeOptions probe;
-  std::string transport = "threads";
-  std::string size = "4MiB";
-  std::string output;
-};
-
-int run(Options& options) {
+int run(ProbeArguments& options) {
   check_output("--output", options.output);
   options.probe.transport = parse_option("--transport", options.transport, probe::parse_transport);
   options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
@@ -47,27 +42,19 @@ int run(Options& options) {
   return kExitYes;
 }
 
+bool is_in_job() {
+  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  return job && job->ranks > 1;
+}
+
 }  // namespace
 
-Command probe_command(CLI::App& parent) {
-  auto options = std::make_shared<Options>();
-  CLI::App* app = parent.add_subcommand(
-      "probe",
-      "Measure this machine: links between workers, summation, compute; writes a cluster file");
-  app->add_option("--workers", options->probe.workers,
-                  "Number of workers; all are measured at the same time (default: one per core)");
-  app->add_option("--transport", options->transport,
-                  "threads: workers are threads of one process and pass tensors by reference; tcp: "
-                  "workers are processes connected over loopback")
-      ->capture_default_str();
-  app->add_option("--size", options->size, "Size of the messages whose bandwidth is measured")
-      ->capture_default_str();
-  app->add_option("--seconds", options->probe.seconds, "Time for all measurements together")
-      ->capture_default_str();
-  app->add_option("-o,--output", options->output,
-                  "Cluster file to write (TOML; default: standard output)");
-  add_common(*app, *options);
-  return {app, [options]() { return run(*options); }};
+Command probe_command(CLI::App& parent, char** argv) {
+  auto arguments = std::make_shared<ProbeArguments>();
+  return {add_probe(parent, *arguments), [arguments, argv]() -> int {
+            if (is_in_job()) start_training_part(argv);
+            return run(*arguments);
+          }};
 }
 
 }  // namespace penstock::tool

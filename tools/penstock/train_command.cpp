@@ -4,19 +4,21 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <thread>
+#include <vector>
 
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/runtime/fabric/failure.h"
+#include "penstock/runtime/fabric/world.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/serial_check.h"
@@ -33,6 +35,10 @@
 #include "tools/penstock/command.h"
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/job.h"
+#include "tools/penstock/job_links.h"
+#include "tools/penstock/job_plan.h"
+#include "tools/penstock/job_profile.h"
+#include "tools/penstock/measured_profile.h"
 #include "tools/penstock/prediction.h"
 #include "tools/penstock/thread_memory.h"
 #include "tools/penstock/train_arguments.h"
@@ -43,6 +49,9 @@
 namespace penstock::tool {
 
 namespace {
+
+/// For what joins the ranks: in hosts, and again between them.
+constexpr std::chrono::milliseconds kLinkTime{300};
 
 std::atomic<bool> g_stop{false};
 
@@ -64,14 +73,42 @@ void check_model(const plan::Plan& plan, const model::Model& model, const std::s
   }
 }
 
-void cap_micro_batches(TrainArguments& options) {
+void cap_micro_batches(TrainArguments& options, bool says) {
   const int64_t most = options.train.mini_batch_size;
   if (options.plan.micro_batches <= most) return;
-  std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n", options.plan.micro_batches,
-                           report::plural(most, "sample"), report::plural(most, "micro-batch"));
+  if (says) {
+    std::cerr << fmt::format("--micro-batches {}: a step of {} has {}\n",
+                             options.plan.micro_batches, report::plural(most, "sample"),
+                             report::plural(most, "micro-batch"));
+  }
   options.plan.micro_batches = most;
 }
 
+/// What auto_plan() has to know of the other options; the same on all ranks of a job, of which one
+/// `says` what it changes.
+void complete_request(TrainArguments& options, const model::Model& model, bool says) {
+  if (options.workers < 1 || options.workers > kMaxThreads) {
+    throw ConfigError(
+        fmt::format("--workers must lie between 1 and {}, found {}", kMaxThreads, options.workers));
+  }
+  // Only under flush are the gradients of a weight that stages share added up at one moment.
+  if (!graph::tie_groups(model.graph()).empty() &&
+      !plan::parse_strategy_choice(options.plan.strategy) && options.plan.weights.empty()) {
+    options.plan.weights = "flush";
+  }
+  cap_micro_batches(options, says);
+  if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
+  if (options.slack) options.plan.slack = *options.slack;
+  options.plan.workers = static_cast<int>(options.workers);
+  options.plan.threads_per_worker = options.train.threads_per_worker;
+  options.plan.mini_batch_size = options.train.mini_batch_size;
+  options.plan.seed = options.seed;
+  options.plan.global_norm = options.train.max_grad_norm > 0;
+  options.plan.gradient_groups = options.train.gradient_groups;
+  options.plan.optimizer = options.train.optimizer;
+}
+
+/// The user's plan, or one made for complete_request().
 plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
   if (!options.plan_path.empty()) {
     plan::Plan plan = plan::load_plan(options.plan_path);
@@ -86,30 +123,11 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
       options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
     check_batch_size(options);
     check_model(plan, model, options.plan_path);
-    cap_micro_batches(options);
+    cap_micro_batches(options, /*says=*/true);
     return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
                                .micro_batches = options.plan.micro_batches,
                                .weights = options.plan.weights});
   }
-  if (options.workers < 1 || options.workers > kMaxThreads) {
-    throw ConfigError(
-        fmt::format("--workers must lie between 1 and {}, found {}", kMaxThreads, options.workers));
-  }
-  // Only under flush are the gradients of a weight that stages share added up at one moment.
-  if (!graph::tie_groups(model.graph()).empty() &&
-      !plan::parse_strategy_choice(options.plan.strategy) && options.plan.weights.empty()) {
-    options.plan.weights = "flush";
-  }
-  cap_micro_batches(options);
-  if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
-  if (options.slack) options.plan.slack = *options.slack;
-  options.plan.workers = static_cast<int>(options.workers);
-  options.plan.threads_per_worker = options.train.threads_per_worker;
-  options.plan.mini_batch_size = options.train.mini_batch_size;
-  options.plan.seed = options.seed;
-  options.plan.global_norm = options.train.max_grad_norm > 0;
-  options.plan.gradient_groups = options.train.gradient_groups;
-  options.plan.optimizer = options.train.optimizer;
   return auto_plan(model, options.plan);
 }
 
@@ -125,34 +143,6 @@ std::string model_digest(const model::Model& model) {
   }
   return fmt::format("{}, {} layers, CRC {:08x}", model.name(), model.graph().num_layers(),
                      crc32_of(all));
-}
-
-/// The options that shape a training, as they must be on every rank; the first line that differs is
-/// named. Folders may be different ones on different machines.
-void check_same_options(Job& job, const CLI::App& app) {
-  std::string options;
-  std::istringstream lines(app.config_to_str(/*default_also=*/true));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("data-folder") || line.starts_with("#") || line.empty()) continue;
-    options += fmt::format("{}{}", options.empty() ? "" : " ", line);
-  }
-  job.check_same("options", options);
-}
-
-/// What was measured, for people.
-std::string links_text(const JobLinks& links) {
-  std::string text = fmt::format("job of {}", report::plural(links.ranks, "rank"));
-  if (links.servers > 0) text += fmt::format(" and {}", report::plural(links.servers, "server"));
-  text += fmt::format(" on {}", report::plural(links.hosts, "host"));
-  const auto add = [&](const char* where, const MeasuredLink& link) {
-    if (link.bytes_per_s > 0) {
-      text += fmt::format("; {} {} and {}", where, format_bandwidth(link.bytes_per_s),
-                          format_duration(link.latency_ns));
-    }
-  };
-  add("between ranks of a host", links.in_host);
-  add("between hosts", links.between);
-  return text + "\n";
 }
 
 /// Why servers have nothing to do; empty: they have, or there are none.
@@ -174,24 +164,45 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
       job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
 }
 
-/// Rank 0 plans; the others take its plan.
+/// Rank 0 plans, for what all ranks measure; the others take its plan.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
+  const bool is_first = job == nullptr || job->is_first();
+  if (options.plan_path.empty()) complete_request(options, model, is_first);
   if (job == nullptr) return plan_of(options, model);
+  AutoPlanRequest& request = options.plan;
+  int local_ranks = 1;
+  const auto speeds = std::make_shared<std::vector<double>>();
   if (options.plan_path.empty()) {
-    const JobLinks links = job->measure_links();
-    if (job->is_first()) std::cerr << links_text(links);
-    options.plan.local_workers =
-        std::max<int>(1, static_cast<int>(options.workers) * links.ranks_per_host / links.ranks);
-    options.plan.cluster = [links](int workers, int64_t copy_bandwidth_bytes_per_s) {
-      return cluster_of(links, workers, copy_bandwidth_bytes_per_s);
+    const JobLinks links = job->measure_links(kLinkTime);
+    if (is_first) std::cerr << links_text(links) << '\n';
+    local_ranks = links.ranks_per_host;
+    request.local_workers = std::max(1, static_cast<int>(options.workers) / links.ranks);
+    request.cluster = [links, speeds](int workers, int64_t copy_bandwidth_bytes_per_s) {
+      return cluster_of(links, workers, copy_bandwidth_bytes_per_s, *speeds);
     };
   }
-  const std::string text = job->from_first([&] { return plan::to_json(plan_of(options, model)); });
-  if (!job->is_first() && !options.plan_path.empty() && options.batch_size->empty()) {
-    const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
+  const MeasureFor measure = [&](int64_t micro_batches) {
+    const model::ProfilerOptions profiler = profiler_options(request, micro_batches);
+    const int most =
+        std::min(local_ranks, ranks_that_measure(profiler.concurrency, profiler.threads));
+    return measure_together(*job, most, [&] {
+      return is_first ? measured_with_progress(model, profiler) : measured_quietly(model, profiler);
+    });
+  };
+  const auto make = [&](const MeasureFor& measure_all) {
+    request.measure = [&](int64_t micro_batches) {
+      const JobProfile measured = measure_all(micro_batches);
+      *speeds = measured.speed_of_host;
+      if (const std::string text = speeds_text(measured); !text.empty()) std::cerr << text << '\n';
+      return measured.profile;
+    };
+    return plan::to_json(plan_of(options, model));
+  };
+  const plan::Plan plan =
+      plan::parse_plan(plan_together(*job, make, measure), "the plan of rank 0");
+  if (!is_first && !options.plan_path.empty() && options.batch_size->empty())
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
-  }
-  return plan::parse_plan(text, "the plan of rank 0");
+  return plan;
 }
 
 /// Whether nothing is left to train: rank 0 looks, and all ranks know or throw.
