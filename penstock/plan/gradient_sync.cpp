@@ -16,6 +16,8 @@ std::string_view to_string(GradientSync sync) {
       return "parameter-server";
     case GradientSync::Summation:
       return "summation";
+    case GradientSync::Asynchronous:
+      return "asynchronous";
   }
   return "ordered";
 }
@@ -26,7 +28,7 @@ GradientSync parse_gradient_sync(std::string_view name) {
   }
   throw ConfigError(fmt::format(
       "unknown gradient synchronisation '{}'; expected one of ordered, ring, parameter-server, "
-      "summation",
+      "summation, asynchronous",
       name.substr(0, 40)));
 }
 
@@ -37,12 +39,10 @@ SumShares sum_shares(GradientSync sync, int replicas, int servers, double server
                     replicas, servers, server_speed));
   }
   const double n = replicas;
-  const bool uses_servers =
-      sync == GradientSync::ParameterServer || sync == GradientSync::Summation;
+  const bool uses_servers = all_on_servers(sync) || sync == GradientSync::Summation;
   if (servers == 0 || !uses_servers) return {.replica = 1 / n};
   const double k = servers * server_speed;
-  if (sync == GradientSync::ParameterServer || replicas == 1 || k >= n)
-    return {.server = 1.0 / servers};
+  if (all_on_servers(sync) || replicas == 1 || k >= n) return {.server = 1.0 / servers};
   const double all = n * n + k * (n - 2);
   return {.replica = (n - k) / all, .server = 2 * server_speed * (n - 1) / all};
 }

@@ -14,6 +14,7 @@
 // 4.2, equations 1, 2 and 6; equation 4 lacks the factor n of the bytes of a server). k = 0 gives
 // g = 1/n, an all-reduce; kr >= n gives g = 0, c = 1/k; with n = 2 servers bring nothing. Without
 // servers a parameter server is spread over the replicas and costs the same as ordered.
+// `asynchronous` moves the bytes of a parameter server.
 #pragma once
 
 #include <array>
@@ -32,16 +33,24 @@ enum class GradientSync : uint8_t {
   ParameterServer,
   /// BytePS: shares over servers and replicas so that all NICs finish together.
   Summation,
+  /// A parameter server for which nobody waits longer than a bound: stale synchronous parallel (Ho
+  /// et al., NIPS 2013); without a bound PipeDream's ASP (SOSP 2019, section 5.2).
+  Asynchronous,
 };
 
 inline constexpr std::array kGradientSyncs = {GradientSync::Ordered, GradientSync::Ring,
                                               GradientSync::ParameterServer,
-                                              GradientSync::Summation};
+                                              GradientSync::Summation, GradientSync::Asynchronous};
 
-/// "ordered", "ring", "parameter-server", "summation".
+/// "ordered", "ring", "parameter-server", "summation", "asynchronous".
 std::string_view to_string(GradientSync sync);
 /// Throws ConfigError listing the names when `name` is none of them.
 GradientSync parse_gradient_sync(std::string_view name);
+
+/// Whether servers add everything, if there are any.
+constexpr bool all_on_servers(GradientSync sync) {
+  return sync == GradientSync::ParameterServer || sync == GradientSync::Asynchronous;
+}
 
 /// What each owner adds, as shares of the gradients: n of `replica` and k of `server` are 1.
 struct SumShares {

@@ -42,6 +42,8 @@ struct PipelineOptions {
   /// How replicas on several ranks sum their gradients (plan/gradient_sync.h); those of one rank
   /// share memory.
   plan::GradientSync sync = plan::GradientSync::Ordered;
+  /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
+  int64_t staleness = 0;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
 };

@@ -25,6 +25,7 @@ struct RunContext {
   bool training = true;
   int64_t gradient_groups = 1;
   int64_t steps_before = 0;           ///< optimiser steps before the run
+  bool sums_updates = false;          ///< of weights, instead of gradients (asynchronous)
   std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "penstock/runtime/fabric/delayed_sum.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/ordered_sum.h"
 #include "penstock/util/check.h"
@@ -273,8 +274,26 @@ void StageRun::collect(const Action& action, Run&& backward) {
 
 void StageRun::start_sum(MiniBatchId mini_batch, size_t bucket) {
   started_[bucket] = true;
-  run_.fabric.start_sum(stage(), replica_.replica, bucket,
-                        gradients_[bucket].take_exclusive(mini_batch));
+  Partials partials = gradients_[bucket].take_exclusive(mini_batch);
+  if (run_.sums_updates) partials = updates_of(mini_batch, bucket, std::move(partials));
+  run_.fabric.start_sum(stage(), replica_.replica, bucket, std::move(partials));
+}
+
+Partials StageRun::updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials) {
+  const size_t first = first_weight(bucket);
+  const Tensors gradients = sum_of(partials, bucket_ends_[bucket] - first);
+  return {{.group = 0,
+           .sums = replica_.weights.updates(first, gradients, step_context(mini_batch.value))}};
+}
+
+void StageRun::catch_up() {
+  if (!is_replicated() || !run_.sums_updates) return;
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    const size_t count = bucket_ends_[bucket] - first_weight(bucket);
+    run_.fabric.start_sum(stage(), replica_.replica, bucket, {{kLastUpdate, Tensors(count)}});
+  }
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket)
+    replica_.weights.add_in_place(first_weight(bucket), finish_sum(bucket));
 }
 
 Tensors StageRun::finish_sum(size_t bucket) {
@@ -307,7 +326,10 @@ void StageRun::sync(const Action& action) {
 void StageRun::step_below(size_t end) {
   while (next_bucket_ < bucket_ends_.size() && first_weight(next_bucket_) < end) {
     const size_t bucket = next_bucket_;
-    replica_.weights.step_weights(first_weight(bucket), finish_sum(bucket));
+    if (run_.sums_updates)
+      replica_.weights.add_weights(first_weight(bucket), finish_sum(bucket));
+    else
+      replica_.weights.step_weights(first_weight(bucket), finish_sum(bucket));
     ++next_bucket_;
   }
 }
@@ -370,17 +392,25 @@ void StageRun::scale_gradients(double factor) {
   }
 }
 
+model::StepContext StageRun::step_context(int64_t step) const {
+  const int64_t number = run_.steps_before + step;
+  return {.learning_rate = run_.options.learning_rate(number), .step = number + 1};
+}
+
 void StageRun::step(const Action& action) {
-  const int64_t number = run_.steps_before + action.version.value;
-  const model::StepContext context{.learning_rate = run_.options.learning_rate(number),
-                                   .step = number + 1};
+  const model::StepContext context = step_context(action.version.value);
   if (sums_are_due_) {
     sums_are_due_ = false;
     replica_.weights.begin_step(context);
     next_bucket_ = 0;
   } else {
     make_ready(action.mini_batch);
-    replica_.weights.step(*ready_, context);
+    if (run_.sums_updates && is_replicated()) {
+      replica_.weights.begin_step(context);
+      replica_.weights.add_weights(0, *ready_);
+    } else {
+      replica_.weights.step(*ready_, context);
+    }
     ready_.reset();
   }
   peak_versions_ = std::max(peak_versions_, replica_.weights.num_versions());

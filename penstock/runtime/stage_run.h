@@ -38,6 +38,9 @@ using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call
 /// backward pass of a mini-batch, and SYNC and STEP only note that they are due: the next forward
 /// pass takes each bucket's sum and steps its weights when it comes to its first layer. Without a
 /// norm, and without weights that the stage uses twice: those need all gradients at once.
+///
+/// Under `asynchronous` each replica steps its own optimiser and gives what that would change; what
+/// it takes are the changes of all replicas that it lacks.
 class StageRun {
  public:
   /// `block`: what waits for sums.
@@ -65,6 +68,8 @@ class StageRun {
   void step(const schedule::Action& action);
   /// Takes the step that is due; after the last action.
   void complete();
+  /// Under `asynchronous`, takes all that other replicas have given; after complete().
+  void catch_up();
   void free_weights(const schedule::Action& action) { replica_.weights.release(action.version); }
 
   // The stage's part of NORM.
@@ -117,6 +122,9 @@ class StageRun {
   model::Tensors finish_sum(size_t bucket);
   /// Takes the step that is due for the weights below `end`.
   void step_below(size_t end);
+  model::StepContext step_context(int64_t step) const;
+  /// The group's sums become what they would change in the weights.
+  Partials updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials);
   int64_t num_micro_batches(MiniBatchId mini_batch) const;
   void add_inner_ties();
 

@@ -88,6 +88,7 @@ void StageWorker::run_actions() {
   }
   waiting_ns_ = 0;
   for (const auto& held : stages_) held->complete();
+  for (const auto& held : stages_) held->catch_up();
   total_waiting_ns_ += waiting_ns_;
 }
 

@@ -104,6 +104,41 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   }
 }
 
+Tensors WeightStore::updates(size_t first, TensorSpan gradients,
+                             const model::StepContext& context) {
+  const at::NoGradGuard no_grad;
+  Tensors result(gradients.size());
+  std::vector<at::Tensor> state(state_.size());
+  for (size_t k = 0; k < gradients.size(); ++k) {
+    if (!gradients[k].defined()) continue;
+    const at::Tensor weight = newest()[first + k].detach();
+    for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][first + k];
+    result[k] = at::empty_like(weight);
+    optimizer_->step(weight, gradients[k], result[k], state, context);
+    result[k].sub_(weight);
+  }
+  return result;
+}
+
+void WeightStore::add_weights(size_t first, TensorSpan updates) {
+  const at::NoGradGuard no_grad;
+  Tensors& weights = versions_.back().weights;
+  for (size_t k = 0; k < updates.size(); ++k) {
+    if (!updates[k].defined()) continue;
+    const size_t i = first + k;
+    at::Tensor target = (step_.in_place[i] ? weights[i] : take_buffer(i)).variable_data();
+    at::add_out(target, weights[i].detach(), updates[k]);
+    if (!step_.in_place[i]) weights[i] = as_leaf(target);
+  }
+}
+
+void WeightStore::add_in_place(size_t first, TensorSpan updates) {
+  const at::NoGradGuard no_grad;
+  for (size_t k = 0; k < updates.size(); ++k) {
+    if (updates[k].defined()) newest()[first + k].variable_data().add_(updates[k]);
+  }
+}
+
 void WeightStore::begin_run() {
   while (versions_.size() > 1) {
     recycle(versions_.front().weights);

@@ -48,6 +48,14 @@ class WeightStore {
   /// Steps the weights from number `first` on.
   void step_weights(size_t first, TensorSpan gradients);
 
+  /// What a step would add to the weights from number `first` on, undefined where there is no
+  /// gradient; steps the optimiser's state, and leaves the weights as they are.
+  Tensors updates(size_t first, TensorSpan gradients, const model::StepContext& context);
+  /// Instead of step_weights(): adds such updates.
+  void add_weights(size_t first, TensorSpan updates);
+  /// Adds them to the latest version, which nobody else may use.
+  void add_in_place(size_t first, TensorSpan updates);
+
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
 

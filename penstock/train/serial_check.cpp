@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/train/serial_replay.h"
@@ -109,6 +110,10 @@ TrainResult run(const model::Model& model, const DataSplit& data, const TrainOpt
 
 SerialCheck check_against_serial(const model::Model& model, const DataSplit& data,
                                  const TrainOptions& options, int64_t steps) {
+  if (plan::parse_gradient_sync(options.plan.sync) == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "--sync asynchronous depends on timing: there is no serial run to compare it with");
+  }
   if (steps < 1)
     throw ConfigError(
         fmt::format("the number of steps to check must be at least 1, found {}", steps));

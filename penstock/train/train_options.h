@@ -42,6 +42,9 @@ struct TrainOptions {
   /// replicas, so that runs on different numbers of workers agree bit for bit; a multiple of every
   /// stage's replicas. 0: the smallest possible number.
   int64_t gradient_groups = 0;
+  /// Under the plan's sync `asynchronous`: how many steps a replica may be ahead of the slowest
+  /// one.
+  int64_t staleness = 4;
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;

@@ -1,4 +1,5 @@
 #include "penstock/train/trainer.h"
+#include "penstock/plan/gradient_sync.h"
 
 #include <fmt/format.h>
 
@@ -84,6 +85,7 @@ class Run {
                    .worker_of_replica = options.plan.worker_of_replica,
                    .gradient_groups = options.gradient_groups,
                    .sync = plan::parse_gradient_sync(options.plan.sync),
+                   .staleness = options.staleness,
                    .world = options.world}),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
@@ -457,6 +459,23 @@ void Run::evaluate(EpochSummary& summary) {
   summary.test_accuracy = static_cast<double>(correct) / static_cast<double>(size);
 }
 
+/// Replicas step alone, and their steps are added: so one step of each has to be a part of a step
+/// of all.
+void check_asynchronous(const model::Model& model, const TrainOptions& options) {
+  const auto refuse = [](const std::string& found) {
+    throw ConfigError(
+        fmt::format("--sync asynchronous adds the steps of replicas: expected the optimiser sgd "
+                    "without weight decay, clipping and shared weights, found {}",
+                    found));
+  };
+  if (options.optimizer.name != "sgd") refuse("--optimizer " + options.optimizer.name);
+  if (options.optimizer.weight_decay > 0)
+    refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
+  if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));
+  if (!graph::tie_groups(model.graph()).empty())
+    refuse(fmt::format("that layers of '{}' share weights", model.name()));
+}
+
 }  // namespace
 
 void validate(const TrainOptions& options) {
@@ -472,8 +491,10 @@ void validate(const TrainOptions& options) {
         options.max_grad_norm));
   }
   constexpr int64_t kMostGroups = 1'000'000;
+  constexpr int64_t kMostStaleness = 1'000'000'000;
   check_range("the number of gradient groups (--gradient-groups; 0: as few as the replicas allow)",
               options.gradient_groups, 0, kMostGroups);
+  check_range("the staleness (--staleness)", options.staleness, 0, kMostStaleness);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
 }
@@ -491,6 +512,8 @@ void check_trainable(const model::Model& model, const DataSplit& data,
                     "not under {}",
                     options.plan.weights));
   }
+  if (plan::parse_gradient_sync(options.plan.sync) == plan::GradientSync::Asynchronous)
+    check_asynchronous(model, options);
 }
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {

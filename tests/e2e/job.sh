@@ -52,6 +52,20 @@ numbers losses >alone.losses
 run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring --json
 numbers losses >ring.losses
 same_numbers 1e-3 alone.losses ring.losses || fail "ring: $(paste alone.losses ring.losses)"
+# Replicas that do not wait: without staleness as those that do; with it on any place.
+run 0 launch -n 2 --servers 1 -- train $common --strategy dp --workers 4 --sync asynchronous \
+  --staleness 0 --json
+numbers losses >asynchronous.losses
+same_numbers 1e-3 alone.losses asynchronous.losses ||
+  fail "asynchronous: $(paste alone.losses asynchronous.losses)"
+run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync asynchronous --json
+run 0 train $common --strategy dp --workers 2 --sync asynchronous --staleness 1 --json
+refused "expected the optimiser sgd without weight decay, clipping and shared weights, found --optimizer adam" \
+  train $common --strategy dp --workers 2 --sync asynchronous --optimizer adam
+refused "there is no serial run to compare it with" \
+  train $common --strategy dp --workers 2 --sync asynchronous --check-against-serial
+refused "the staleness (--staleness)" \
+  train $common --strategy dp --workers 2 --sync asynchronous --staleness -1
 refused "unknown gradient synchronisation 'rings'" train $common --strategy dp --sync rings
 refused "the job has 5 ranks, 2 of them servers, the plan 2 workers" \
   launch -n 3 --servers 2 -- train $common --strategy dp --workers 2

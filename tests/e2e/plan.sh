@@ -79,7 +79,7 @@ for model in penstock sosp2019 released report2018; do
   [ "$(numbers bottleneck_ns)" -ge "$best" ] ||
     fail "the plan of $model takes $(numbers bottleneck_ns) ns under sosp2019, its own best $best"
 done
-for method in ring parameter-server summation; do
+for method in ring parameter-server summation asynchronous; do
   run 0 $plan --sync $method --strategy dp --json
 done
 for choice in never always auto; do run 0 $plan --recompute $choice --json; done

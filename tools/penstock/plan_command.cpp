@@ -240,7 +240,8 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--weights", options.plan.weights,
          "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   choice("--sync", options.plan.sync,
-         "How replicas sum their gradients: ordered, ring, parameter-server, summation")
+         "How replicas sum their gradients: ordered, ring, parameter-server, summation, "
+         "asynchronous")
       ->capture_default_str();
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "

@@ -157,7 +157,11 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--sync", options.sync,
                   "How replicas on several ranks sum their gradients: ordered, ring, "
-                  "parameter-server, summation (default: the plan's, or ordered)");
+                  "parameter-server, summation (default: the plan's, or ordered); asynchronous: "
+                  "replicas, also those of one rank, do not wait for each other");
+  app->add_option("--staleness", options.train.staleness,
+                  "asynchronous: how many steps a replica may be ahead of the slowest one")
+      ->capture_default_str();
   app->add_option("--micro-batches", options.plan.micro_batches,
                   "Micro-batches per optimiser step (default: the strategy's own)")
       ->check(whole_number(1));

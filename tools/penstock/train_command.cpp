@@ -150,9 +150,10 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   if (job.servers() == 0) return {};
   const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
   std::string why;
-  if (sync != plan::GradientSync::Summation && sync != plan::GradientSync::ParameterServer) {
-    why = fmt::format("--sync {} does not use them (expected summation or parameter-server)",
-                      options.plan.sync);
+  if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
+    why = fmt::format(
+        "--sync {} does not use them (expected summation, parameter-server or asynchronous)",
+        options.plan.sync);
   } else if (options.world->site().num_training_ranks() == 1) {
     why = "all workers are on one rank, where gradients are added in shared memory";
   } else if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {

@@ -56,7 +56,7 @@ bool CostModel::all_reduces() const {
 
 double CostModel::service_factor(double replicas) const {
   const double n = replicas;
-  if (sync_ == GradientSync::ParameterServer) return std::max(1.0, n / servers_);
+  if (all_on_servers(sync_)) return std::max(1.0, n / servers_);
   return servers_ >= n ? 1.0 : 2.0 * n * (n - 1) / (n * n + servers_ * (n - 2));
 }
 
@@ -65,11 +65,11 @@ double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, dou
   const int top = topology_.num_levels();
   // Where the servers' NICs are the bottleneck the time per replica is the same for any number of
   // them: no rounding may come in between.
-  const double factor = sync_ == GradientSync::ParameterServer && replicas > servers_ && divisor > 1
+  const double factor = all_on_servers(sync_) && replicas > servers_ && divisor > 1
                             ? 1.0 / servers_
                             : service_factor(replicas) / divisor;
   const double service_ns = latency_ns(top) / divisor + weight_bytes * ns_per_byte(top) * factor;
-  if (sync_ == GradientSync::ParameterServer) return service_ns;
+  if (all_on_servers(sync_)) return service_ns;
   return std::min(service_ns, ring_ns(weight_bytes, replicas, level, divisor));
 }
 
@@ -81,7 +81,7 @@ SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
   if (all_reduces()) return ring;
   const SegmentBound service{.per_weight_byte = ns_per_byte(top) * service_factor(replicas),
                              .fixed_ns = latency_ns(top)};
-  if (sync_ == GradientSync::ParameterServer) return service;
+  if (all_on_servers(sync_)) return service;
   return {.per_weight_byte = std::min(ring.per_weight_byte, service.per_weight_byte),
           .fixed_ns = std::min(ring.fixed_ns, service.fixed_ns)};
 }

@@ -76,8 +76,8 @@ std::optional<double> share_on_cpu_machines(const CostModel& model,
   if (model.sync() == GradientSync::Ordered || model.sync() == GradientSync::Ring)
     return std::nullopt;
   if (machines.count == 0)
-    return model.sync() == GradientSync::ParameterServer ? std::optional(0.0) : std::nullopt;
-  if (model.sync() == GradientSync::ParameterServer) return 1.0;
+    return all_on_servers(model.sync()) ? std::optional(0.0) : std::nullopt;
+  if (all_on_servers(model.sync())) return 1.0;
   const cluster::Path& near = model.topology().path(place.level(model.topology()));
   const cluster::Path& far = model.topology().path(model.topology().num_levels());
   const auto n = static_cast<double>(place.count());

@@ -53,6 +53,7 @@ struct RunSetup {
   const schedule::Schedule& schedule;  ///< lowered and verified
   std::vector<StageWeights> weights;   ///< per stage
   plan::GradientSync sync = plan::GradientSync::Ordered;
+  int64_t staleness = 0;  ///< rounds; asynchronous
   std::vector<TieGroup> ties = {};
   size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers
   MessageLayout layout = {};
@@ -95,6 +96,10 @@ class Fabric {
   // of all replicas, ascending, so that results depend neither on timing nor on the transport nor
   // on the number of replicas; undefined tensors count as zero and stay undefined if undefined
   // everywhere.
+  //
+  // Under `asynchronous` what is summed are updates of weights (delayed_sum.h): one group per
+  // replica and round; a sum has what the replica lacks, without the parts of replicas that are up
+  // to `staleness` rounds behind. The group kLastUpdate, without tensors, ends the run's rounds.
 
   /// The weight behind the last one of each bucket; the same on every rank.
   virtual const std::vector<size_t>& bucket_ends(StageId stage) const = 0;

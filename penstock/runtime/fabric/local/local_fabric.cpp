@@ -35,9 +35,9 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
   const schedule::ScheduleShape& shape = setup.schedule.shape;
   for (size_t s = 0; s < setup.weights.size(); ++s) {
     const int replicas = shape.replicas[s];
-    reduces.push_back(replicas > 1
-                          ? std::make_unique<SharedReduce>(replicas, setup.weights[s].shapes.size())
-                          : nullptr);
+    sums.push_back(replicas > 1 ? make_local_sum(setup.sync, replicas,
+                                                 setup.weights[s].shapes.size(), setup.staleness)
+                                : nullptr);
   }
   if (shape.global_norm) {
     norms = std::make_unique<NormTable>(static_cast<int>(setup.schedule.workers.size()), setup.ties,
@@ -55,8 +55,8 @@ void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
     }
   }
   exchange.close();
-  for (const auto& reduce : reduces) {
-    if (reduce) reduce->close();
+  for (const auto& sum : sums) {
+    if (sum) sum->close();
   }
   if (norms) norms->close();
 }
@@ -75,10 +75,10 @@ void LocalRun::raise_failure(int rank) {
   raise(failure);
 }
 
-SharedReduce& LocalRun::reduce(StageId stage) const {
-  const auto& reduce = reduces[stage.index()];
-  PENSTOCK_CHECK(reduce != nullptr, "stage", stage, "has one replica: there is nothing to sum");
-  return *reduce;
+LocalSum& LocalRun::sum(StageId stage) const {
+  const auto& sum = sums[stage.index()];
+  PENSTOCK_CHECK(sum != nullptr, "stage", stage, "has one replica: there is nothing to sum");
+  return *sum;
 }
 
 WaitResult LocalFabric::combine(NormShare share, NormTotals& totals, Wait& wait) {

@@ -11,9 +11,9 @@
 
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/failure.h"
+#include "penstock/runtime/fabric/local/local_sum.h"
 #include "penstock/runtime/fabric/local/loss_collector.h"
 #include "penstock/runtime/fabric/local/norm_table.h"
-#include "penstock/runtime/fabric/local/shared_reduce.h"
 #include "penstock/runtime/fabric/local/stop_gate.h"
 #include "penstock/runtime/fabric/local/tensor_exchange.h"
 
@@ -31,12 +31,12 @@ class LocalRun {
   /// an equal one elsewhere, so that no two threads share an exception object.
   void raise_failure(int rank);
   /// Of a stage with several replicas.
-  SharedReduce& reduce(StageId stage) const;
+  LocalSum& sum(StageId stage) const;
 
   const int64_t origin_ns;
   TensorExchange exchange;
-  std::vector<std::unique_ptr<SharedReduce>> reduces;  ///< per stage; null without replicas
-  std::unique_ptr<NormTable> norms;                    ///< null unless the schedule has NORM
+  std::vector<std::unique_ptr<LocalSum>> sums;  ///< per stage; null without replicas
+  std::unique_ptr<NormTable> norms;             ///< null unless the schedule has NORM
   StatusBoard board;
   StopGate gate;
   LossCollector losses;
@@ -62,15 +62,15 @@ class LocalFabric : public Fabric {
     return run_->exchange.receive(message, tensors, wait);
   }
   const std::vector<size_t>& bucket_ends(StageId stage) const override {
-    return run_->reduce(stage).bucket_ends();
+    return run_->sum(stage).bucket_ends();
   }
   bool adds_in_background(StageId) const override { return false; }
   void start_sum(StageId stage, int replica, size_t, Partials partials) override {
-    run_->reduce(stage).start(replica, std::move(partials));
+    run_->sum(stage).start(replica, std::move(partials));
   }
   WaitResult finish_sum(StageId stage, int replica, size_t, model::Tensors& sums,
                         Wait& wait) override {
-    return run_->reduce(stage).finish(replica, sums, wait);
+    return run_->sum(stage).finish(replica, sums, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }

@@ -22,8 +22,8 @@ WaitResult SharedReduce::finish(int replica, model::Tensors& sums, Wait& wait) {
   std::sort(groups.begin(), groups.end(),
             [](const GroupGradients* a, const GroupGradients* b) { return a->group < b->group; });
 
-  model::Tensors result(count_);
-  for (size_t i = 0; i < count_; ++i) {
+  model::Tensors result(count());
+  for (size_t i = 0; i < count(); ++i) {
     // The first group that has this gradient lends its memory for the sum.
     for (const GroupGradients* group : groups) {
       const at::Tensor& part = group->sums[i];

@@ -9,33 +9,27 @@
 #include <vector>
 
 #include "penstock/runtime/fabric/local/barrier.h"
+#include "penstock/runtime/fabric/local/local_sum.h"
 #include "penstock/runtime/fabric/partials.h"
 
 namespace penstock::runtime {
 
-/// Thread-safe; one object per replicated stage.
-class SharedReduce {
+class SharedReduce : public LocalSum {
  public:
-  /// `count` tensors.
   SharedReduce(int replicas, size_t count)
-      : replicas_(replicas),
-        count_(count),
-        bucket_ends_{count},
+      : LocalSum(count),
+        replicas_(replicas),
         barrier_(replicas),
         contributions_(static_cast<size_t>(replicas)) {}
 
-  /// Fabric::start_sum() and finish_sum() of the stage, whose weights are one bucket. The sums are
-  /// shared between the replicas. Unless finish() returns Ready, the partials live on as long as
-  /// this object: others may be reading them. After a timeout the object is closed.
-  void start(int replica, Partials partials);
-  WaitResult finish(int replica, model::Tensors& sums, Wait& wait);
-  const std::vector<size_t>& bucket_ends() const { return bucket_ends_; }
-  void close() { barrier_.close(); }
+  /// The sums are shared between the replicas. Unless finish() returns Ready, the partials live on
+  /// as long as this object: others may be reading them. After a timeout the object is closed.
+  void start(int replica, Partials partials) override;
+  WaitResult finish(int replica, model::Tensors& sums, Wait& wait) override;
+  void close() override { barrier_.close(); }
 
  private:
   int replicas_;
-  size_t count_;
-  std::vector<size_t> bucket_ends_;
   Barrier barrier_;
   /// Each replica writes its own: fills it before the first barrier and empties it after the
   /// second. In between all read all.

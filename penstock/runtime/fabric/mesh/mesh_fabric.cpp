@@ -7,6 +7,7 @@
 #include <set>
 
 #include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/mesh/delayed_mesh_sum.h"
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
 #include "penstock/runtime/fabric/mesh/ring_sum.h"
 #include "penstock/util/check.h"
@@ -114,7 +115,8 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     }
     if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
       if (ranks.front() == site_.rank)
-        reduces_.back() = std::make_unique<SharedReduce>(replicas, weights.shapes.size());
+        reduces_.back() =
+            make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness);
       continue;
     }
     bucket_ends_.back() = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
@@ -140,7 +142,10 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     const plan::SumShares shares = plan::sum_shares(setup.sync, replicas, site_.servers);
     std::vector<double> share_of(static_cast<size_t>(replicas), shares.replica);
     share_of.resize(share_of.size() + static_cast<size_t>(site_.servers), shares.server);
-    sums_.back() = std::make_shared<MeshSum>(std::move(sum), share_of);
+    if (setup.sync == plan::GradientSync::Asynchronous)
+      sums_.back() = std::make_shared<DelayedMeshSum>(std::move(sum), share_of, setup.staleness);
+    else
+      sums_.back() = std::make_shared<MeshSum>(std::move(sum), share_of);
   }
 }
 

@@ -83,11 +83,11 @@ class MeshRun : public Fabric, public NoteReceiver {
   StopRound stop_round_;
   LossCollector losses_;  ///< on rank 0
   std::unique_ptr<MeshChannels> channels_;
-  std::vector<std::unique_ptr<SharedReduce>> reduces_;  ///< stages whose replicas are all here
-  std::vector<std::shared_ptr<StageSum>> sums_;   ///< those whose replicas are on several ranks
-  std::vector<std::vector<size_t>> bucket_ends_;  ///< per stage
-  std::shared_ptr<SumService> service_;           ///< while there are sums over ranks
-  std::shared_ptr<SendWindow> window_;            ///< the same
+  std::vector<std::unique_ptr<LocalSum>> reduces_;  ///< stages whose replicas are all here
+  std::vector<std::shared_ptr<StageSum>> sums_;     ///< those whose replicas are on several ranks
+  std::vector<std::vector<size_t>> bucket_ends_;    ///< per stage
+  std::shared_ptr<SumService> service_;             ///< while there are sums over ranks
+  std::shared_ptr<SendWindow> window_;              ///< the same
   std::unique_ptr<MeshNorm> norm_;
 
   Mutex mutex_;

@@ -32,22 +32,27 @@ void MeshSum::fail(std::exception_ptr failure) {
 
 void MeshSum::begin() {
   for (size_t s = 0; s < shards_.size(); ++s) {
-    if (owns(s)) post_parts(s, 0);
+    for (int replica = 0; owns(s) && replica < replicas(); ++replica) post_part(replica, s, 0);
   }
 }
 
-void MeshSum::post_parts(size_t shard, uint64_t round) {
-  for (int replica = 0; replica < replicas(); ++replica) {
-    if (setup_.is_here(replica)) continue;
-    const RawMessage message =
-        post_raw(setup_.mesh, rank_of(replica), tag(Adding, replica, shard, round));
-    when_received(*message.transfer, [this, replica, shard, parts = message.parts] {
-      on_parts(replica, shard, {.parts = parts, .transfer = nullptr});
-    });
-  }
+void MeshSum::post_part(int replica, size_t shard, uint64_t round) {
+  if (setup_.is_here(replica)) return;
+  const RawMessage message =
+      post_raw(setup_.mesh, rank_of(replica), tag(Adding, replica, shard, round));
+  when_received(*message.transfer, [this, replica, shard, parts = message.parts] {
+    on_part(replica, shard, {.parts = parts, .transfer = nullptr});
+  });
 }
 
-void MeshSum::on_parts(int replica, size_t shard, const RawMessage& message) {
+void MeshSum::give_result(int replica, size_t shard, uint64_t round, const model::Tensors& sums) {
+  if (setup_.is_here(replica))
+    results_.put(replica, shard, sums);
+  else
+    send_later(shard, rank_of(replica), tag(Results, replica, shard, round), sums);
+}
+
+void MeshSum::on_part(int replica, size_t shard, const RawMessage& message) {
   try {
     Contribution contribution;
     net::WireReader head(message.head());
@@ -121,13 +126,10 @@ void MeshSum::add_up(size_t number) {
     round = owned.round++;
   }
   const model::Tensors sums = sum_of_shard(shard, std::move(contributions));
-  post_parts(number, round + 1);
+  for (int replica = 0; replica < replicas(); ++replica) post_part(replica, number, round + 1);
   for (int i = 0; i < replicas(); ++i) {
     const int replica = (i + static_cast<int>(shard.owner) + 1) % replicas();
-    if (setup_.is_here(replica))
-      results_.put(replica, number, sums);
-    else
-      send_later(number, rank_of(replica), tag(Results, replica, number, round), sums);
+    give_result(replica, number, round, sums);
   }
 }
 

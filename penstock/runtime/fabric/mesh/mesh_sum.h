@@ -26,13 +26,21 @@ class MeshSum : public StageSum {
   void begin() override;
   void start(int replica, size_t bucket, Partials partials) override;
 
- private:
+ protected:
   /// What one replica gives to a shard: of each group the ranges, group by group; undefined where
   /// the group has no gradient of the weight.
   struct Contribution {
     std::vector<int64_t> groups;
     model::Tensors slices;
   };
+  /// On owners: a replica's part of a shard has come, the next one after its result. In any thread.
+  virtual void contribute(int replica, size_t shard, Contribution contribution);
+  /// On owners: posts the receive of a part, if the replica is elsewhere.
+  void post_part(int replica, size_t shard, uint64_t round);
+  /// On owners: hands or sends the result of a shard to a replica.
+  void give_result(int replica, size_t shard, uint64_t round, const model::Tensors& sums);
+
+ private:
   /// A shard that this rank adds up.
   struct Owned {
     uint64_t round = 0;
@@ -43,9 +51,7 @@ class MeshSum : public StageSum {
   bool owns(size_t shard) const { return rank_of_owner(shard) == setup_.mesh.rank(); }
 
   // On owners.
-  void post_parts(size_t shard, uint64_t round);
-  void on_parts(int replica, size_t shard, const RawMessage& message);
-  void contribute(int replica, size_t shard, Contribution contribution);
+  void on_part(int replica, size_t shard, const RawMessage& message);
   void add_up(size_t shard);
   model::Tensors sum_of_shard(const Shard& shard, std::vector<Contribution> contributions) const;
 

@@ -168,7 +168,8 @@ void wait_for_counts(const std::vector<std::unique_ptr<World>>& worlds) {
 }
 
 /// Bytes of tensors from and to each rank, against the formulas of plan/gradient_sync.h.
-TEST_P(StageSumTest, BytesAreThoseOfTheFormulas) {
+class StageSumBytes : public ::testing::TestWithParam<GradientSync> {};
+TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
   constexpr int64_t kNumbers = 2'400'000;
   const StageWeights weights{.shapes = {{kNumbers}, {kNumbers / 4}}, .layer_ends = {1, 2}};
   const double model = 1.25 * kNumbers * 4;
@@ -221,12 +222,18 @@ TEST_P(StageSumTest, AFailureEndsServersToo) {
   EXPECT_THAT(failures, Each(::testing::HasSubstr("worker 0 has had enough")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest, ::testing::ValuesIn(plan::kGradientSyncs),
-                         [](const auto& info) {
-                           std::string name(plan::to_string(info.param));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+std::string name_of(const ::testing::TestParamInfo<GradientSync>& info) {
+  std::string name(plan::to_string(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+/// Asynchronous sums are others (delayed_sum_test.cpp).
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest,
+                         ::testing::Values(GradientSync::Ordered, GradientSync::Ring,
+                                           GradientSync::ParameterServer, GradientSync::Summation),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(plan::kGradientSyncs),
+                         name_of);
 
 }  // namespace
 }  // namespace penstock::runtime::testing
