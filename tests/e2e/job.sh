@@ -60,7 +60,7 @@ same_numbers 1e-3 alone.losses asynchronous.losses ||
   fail "asynchronous: $(paste alone.losses asynchronous.losses)"
 run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync asynchronous --json
 run 0 train $common --strategy dp --workers 2 --sync asynchronous --staleness 1 --json
-refused "expected the optimiser sgd without weight decay, clipping and shared weights, found --optimizer adam" \
+refused "without weight decay, clipping and shared weights, found --optimizer adam" \
   train $common --strategy dp --workers 2 --sync asynchronous --optimizer adam
 refused "there is no serial run to compare it with" \
   train $common --strategy dp --workers 2 --sync asynchronous --check-against-serial
