@@ -39,6 +39,9 @@ struct MeshOptions {
   uint16_t port = 0;                  ///< of rank 0; must not be 0 when there are several ranks
   std::string token = {};             ///< the same on all ranks; at most 64 bytes
   std::string version = {};           ///< of the program, the same on all ranks
+  /// Whether ranks may be on other machines than rank 0. Where rank 0's own name means a loopback
+  /// address there (Debian's and Ubuntu's /etc/hosts), it then listens at all addresses.
+  bool other_hosts = false;
   std::chrono::milliseconds patience{60'000};  ///< until all ranks must have come
   /// After which a peer is lost; noticed at most a fifth of it later.
   std::chrono::milliseconds silence{12'000};
@@ -74,10 +77,12 @@ class Mesh {
   };
 
   /// Blocks until this rank is connected to all others. Rank 0 listens at `address`, and nowhere
-  /// else; the others at the address from which they reach rank 0. Throws ConfigError for options
-  /// that make no sense, TransportError when the address is in use or rank 0 refuses this rank
-  /// (another token, version or number of ranks, a rank that is there already), TimeoutError naming
-  /// who has not come. Strangers that connect are refused and logged as a warning.
+  /// else (but see `other_hosts`); the others at the address from which they reach rank 0. A name
+  /// that is not known yet is looked up again, because name servers learn of new machines late.
+  /// Throws ConfigError for options that make no sense and a name that stays unknown,
+  /// TransportError when the address is in use or rank 0 refuses this rank (another token, version
+  /// or number of ranks, a rank that is there already), TimeoutError naming who has not come.
+  /// Strangers that connect are refused and logged as a warning.
   static std::unique_ptr<Mesh> connect(const MeshOptions& options);
 
   virtual ~Mesh() = default;

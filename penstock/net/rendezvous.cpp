@@ -36,19 +36,51 @@ Hello hello_of(const MeshOptions& options, uint16_t port) {
           .port = port};
 }
 
-tcp::endpoint resolve(asio::io_context& io, const MeshOptions& options) {
-  asio::error_code error;
+/// The first of IPv4, else of IPv6; nothing and the reason if the name is not known.
+std::optional<tcp::endpoint> look_up(asio::io_context& io, const MeshOptions& options,
+                                     asio::error_code& error) {
   tcp::resolver resolver(io);
-  const auto found = resolver.resolve(tcp::v4(), options.address, std::to_string(options.port),
-                                      tcp::resolver::numeric_service, error);
-  if (!error && !found.empty()) return *found.begin();
-  const auto found6 = resolver.resolve(options.address, std::to_string(options.port),
-                                       tcp::resolver::numeric_service, error);
-  if (error || found6.empty()) {
-    throw ConfigError(fmt::format("the address of rank 0, '{}', is not known: {}",
-                                  printable(options.address), error.message()));
+  const std::string port = std::to_string(options.port);
+  auto found =
+      resolver.resolve(tcp::v4(), options.address, port, tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    found = resolver.resolve(options.address, port, tcp::resolver::numeric_service, error);
+  if (error || found.empty()) return std::nullopt;
+  return *found.begin();
+}
+
+/// Looks the name up, again and again while it is not known: where machines come and go, name
+/// servers learn of a new one some seconds late.
+tcp::endpoint resolve(asio::io_context& io, const MeshOptions& options,
+                      Clock::time_point deadline) {
+  const std::string name = printable(options.address);
+  bool said = false;
+  while (true) {
+    asio::error_code error;
+    if (const auto found = look_up(io, options, error)) return *found;
+    if (Clock::now() + kLongestPause > deadline) {
+      throw ConfigError(
+          fmt::format("the address of rank 0, '{}', is not known: {}", name, error.message()));
+    }
+    if (!said) {
+      log_warning(fmt::format("the address of rank 0, '{}', is not known yet: {}; asking again",
+                              name, error.message()));
+    }
+    said = true;
+    asio::steady_timer(io, kLongestPause).wait();
   }
-  return *found6.begin();
+}
+
+/// Where to listen for ranks that come to `here`, an address that rank 0's name has on this
+/// machine. A machine's own name is often a loopback address there, which other machines cannot
+/// reach; they know the name by another address of it. A loopback address that was asked for as
+/// such stays one.
+tcp::endpoint listening_at(const tcp::endpoint& here, const MeshOptions& options) {
+  asio::error_code not_a_number;
+  asio::ip::make_address(options.address, not_a_number);
+  const bool name = not_a_number && options.address != "localhost";
+  if (!name || !options.other_hosts || !here.address().is_loopback()) return here;
+  return {here.protocol(), here.port()};
 }
 
 tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
@@ -60,10 +92,11 @@ tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
     acceptor.listen();
     return acceptor;
   } catch (const asio::system_error& error) {
-    throw TransportError(
-        fmt::format("cannot listen at {}: {}; is another job there? Choose "
-                    "another port",
-                    text_of(endpoint), error.code().message()));
+    const char* advice = error.code() == asio::error::address_in_use
+                             ? "is another job there? Choose another port"
+                             : "rank 0 must run on the machine with that address (MASTER_ADDR)";
+    throw TransportError(fmt::format("cannot listen at {}: {}; {}", text_of(endpoint),
+                                     error.code().message(), advice));
   }
 }
 
@@ -162,7 +195,14 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
 
 std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& options,
                                      Clock::time_point deadline) {
-  const tcp::endpoint here = resolve(io, options);
+  const tcp::endpoint address = resolve(io, options, deadline);
+  const tcp::endpoint here = listening_at(address, options);
+  if (here != address) {
+    log_warning(
+        fmt::format("on this machine '{}' is {}, where other machines cannot come: rank 0 "
+                    "listens at all addresses of this machine, port {}",
+                    printable(options.address), address.address().to_string(), here.port()));
+  }
   Gatekeeper gate(listen_at(io, here), options, 1, options.ranks - 1);
   gate.start();
   const bool complete = wait_for_all(io, gate, deadline);
@@ -180,7 +220,10 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
   }
   WireWriter table;
   for (const auto& visitor : gate.visitors()) {
-    table.text(visitor->socket().remote_endpoint().address().to_string());
+    // A rank that came over the loopback is on this machine: the others find it where they found
+    // this rank.
+    const asio::ip::address from = visitor->socket().remote_endpoint().address();
+    table.text(from.is_loopback() ? "" : from.to_string());
     table.put<uint16_t>(visitor->hello().port);
   }
   const std::string text = table.take();
@@ -231,13 +274,14 @@ void say_hello(tcp::socket& socket, const Hello& hello, const std::string& whom)
 
 std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& options,
                                    Clock::time_point deadline) {
-  const tcp::endpoint first = resolve(io, options);
+  const tcp::endpoint first = resolve(io, options, deadline);
   const std::string whom = fmt::format("rank 0 (at {})", text_of(first));
   std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
   sockets[0] = connect_to(io, first, "rank 0", deadline);
   // Where rank 0 can be reached from, the others can reach this rank.
-  Gatekeeper gate(listen_at(io, tcp::endpoint(sockets[0].local_endpoint().address(), 0)), options,
-                  options.rank + 1, options.ranks - options.rank - 1);
+  const tcp::endpoint own(sockets[0].local_endpoint().address(), 0);
+  Gatekeeper gate(listen_at(io, listening_at(own, options)), options, options.rank + 1,
+                  options.ranks - options.rank - 1);
   const uint16_t port = gate.port();
   say_hello(sockets[0], hello_of(options, port), whom);
   gate.start();
@@ -245,7 +289,8 @@ std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& opti
   const std::string table = read_answer(sockets[0], deadline + std::chrono::seconds(2), whom);
   WireReader reader(table);
   for (int r = 1; r < options.rank; ++r) {
-    const auto address = asio::ip::make_address(std::string(reader.text()));
+    const std::string text(reader.text());
+    const auto address = text.empty() ? first.address() : asio::ip::make_address(text);
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
     sockets[static_cast<size_t>(r)] = connect_to(io, endpoint, name, deadline);

@@ -29,12 +29,14 @@ class MeshJob : public Job {
   explicit MeshJob(const launch::JobEnvironment& job)
       : restart_(job.restart),
         servers_(job.servers),
-        hub_(runtime::make_mesh_hub(net::Mesh::connect({.rank = job.rank,
-                                                        .ranks = job.ranks,
-                                                        .address = job.address,
-                                                        .port = static_cast<uint16_t>(job.port),
-                                                        .token = job.token,
-                                                        .version = PENSTOCK_VERSION}))) {
+        hub_(runtime::make_mesh_hub(
+            net::Mesh::connect({.rank = job.rank,
+                                .ranks = job.ranks,
+                                .address = job.address,
+                                .port = static_cast<uint16_t>(job.port),
+                                .token = job.token,
+                                .version = PENSTOCK_VERSION,
+                                .other_hosts = job.local_ranks < job.ranks}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Tests of what the evaluation computes and writes. Needs neither root nor penstock."""
+
+import pathlib
+import sys
+import unittest
+import xml.etree.ElementTree
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "netlab"), str(HERE.parent)]
+
+import methods  # noqa: E402
+import papers  # noqa: E402
+import plots  # noqa: E402
+import quantities  # noqa: E402
+import run_evaluation  # noqa: E402
+import tables  # noqa: E402
+
+
+class Quantities(unittest.TestCase):
+
+    def test_time_to_an_accuracy_is_between_two_epochs(self):
+        self.assertAlmostEqual(quantities.time_to(0.88, [(0.8, 10.0), (0.9, 20.0)]), 26.0)
+
+    def test_an_accuracy_of_the_first_epoch_counts_from_zero(self):
+        self.assertAlmostEqual(quantities.time_to(0.4, [(0.8, 10.0)]), 5.0)
+
+    def test_an_accuracy_that_is_not_reached(self):
+        self.assertIsNone(quantities.time_to(0.95, [(0.8, 10.0), (0.9, 10.0)]))
+
+    def test_after_a_fall_the_best_accuracy_counts(self):
+        # 0.8, 0.7, 0.9: the line to 0.9 begins at 0.8.
+        self.assertAlmostEqual(
+            quantities.time_to(0.85, [(0.8, 1.0), (0.7, 1.0), (0.9, 1.0)]), 2.5)
+
+    def test_epochs(self):
+        self.assertAlmostEqual(quantities.epochs_to(0.85, [0.8, 0.9]), 1.5)
+
+    def test_ratios_are_taken_within_a_round(self):
+        rounds = [{"dp": {"measured": 10.0}, "mp": {"measured": 20.0}},
+                  {"dp": {"measured": 20.0}, "mp": {"measured": 10.0}},
+                  {"dp": {"measured": 1.0}}]
+        self.assertEqual(quantities.ratios(rounds, "mp", "dp"), [2.0, 0.5])
+
+    def test_numbers_have_three_digits(self):
+        self.assertEqual([quantities.show(v) for v in (0, 0.1234, 1.234, 12.34, 1234.5, None)],
+                         ["0", "0.123", "1.23", "12.3", "1,234", "-"])
+        self.assertEqual(quantities.show_spread(quantities.spread([1.0])), "1.00")
+        self.assertEqual(quantities.show_spread(quantities.spread([1.0, 3.0, 2.0])),
+                         "2.00 (1.00..3.00)")
+        self.assertEqual(quantities.show_bytes(2.5e6), "2.50 MB")
+
+
+HELP = """  --strategy TEXT=auto        async is no word of --strategy
+  --sync TEXT                 How replicas sum: ordered, ring,
+                              {}summation
+  --other TEXT                asynchronous or not
+"""
+
+
+class Methods(unittest.TestCase):
+
+    def test_asynchronous_updates_are_found_in_the_help_text(self):
+        asp = methods.METHODS["asp"]
+        new = HELP.format("async-parameter-server, ")
+        self.assertIsNone(methods.missing(asp, new))
+        self.assertEqual(methods.train_options(asp, new), ("--sync", "async-parameter-server"))
+        self.assertIn("no `train --sync async", methods.missing(asp, HELP.format("")))
+        self.assertIsNotNone(methods.missing(asp, "no such option"))
+
+    def test_the_other_methods_are_always_there(self):
+        self.assertEqual([m.name for m in methods.METHODS.values() if methods.missing(m, "")],
+                         ["asp"])
+
+    def test_share_of_the_all_reduce(self):
+        # VGG-16 on 16 GPUs at 10 Gbps: 553 MB of weights, 0.25 s for 64 samples.
+        self.assertAlmostEqual(methods.all_reduce_share(553e6, 16, 10e9, 0.25), 3.318, 3)
+        self.assertEqual(methods.all_reduce_share(553e6, 1, 10e9, 0.25), 0)
+        with self.assertRaises(ValueError):
+            methods.all_reduce_share(1, 2, 0, 1)
+
+
+class Papers(unittest.TestCase):
+
+    def test_every_number_has_its_place(self):
+        for reported in papers.REPORTED:
+            self.assertGreater(reported.ratio, 0)
+            self.assertRegex(reported.where, r"^(table|figure|section) \d")
+            self.assertIn(reported.over, ("dp", "mp", "hybrid"))
+
+
+class Plots(unittest.TestCase):
+
+    def test_ticks_are_round_and_cover_the_values(self):
+        self.assertEqual(plots.ticks(9.3), [0, 2, 4, 6, 8, 10])
+        self.assertEqual(plots.ticks(0), [0.0, 1.0])
+        for highest in (0.013, 1, 7, 250, 99999):
+            marks = plots.ticks(highest)
+            self.assertGreaterEqual(marks[-1], highest * 0.999)
+            self.assertLessEqual(len(marks), 7)
+        self.assertEqual(plots.steps(81, 90, 5), [82, 84, 86, 88, 90])
+
+    def test_pictures_are_valid_and_have_a_bar_per_value(self):
+        text = plots.bars("A < B", "times", ["x", "y"], {"one": [1.0, None], "two": [2.0, 3.0]})
+        root = xml.etree.ElementTree.fromstring(text)
+        shapes = [node for node in root if node.tag.endswith("rect")]
+        self.assertEqual(len(shapes), 1 + 3 + 2)  # background, bars, legend
+
+    def test_lines_stay_inside(self):
+        text = plots.lines("t", "%", "s", {"a": [(1, 80.0), (2, 90.0)]}, level=95)
+        root = xml.etree.ElementTree.fromstring(text)
+        for node in root.iter():
+            for key in ("cx", "cy"):
+                if key in node.attrib:
+                    self.assertTrue(0 <= float(node.attrib[key]) <= plots.WIDTH)
+
+
+def run(method, round_, measured, **more):
+    return {
+        "model": "mlp", "rate": 2e8, "hosts": 2, "method": method, "round": round_,
+        "config": "2" if method == "dp" else "1-1", "measured": measured, "predicted": 100.0,
+        "wire_bytes_per_sample": 1000.0, "peak_bytes_of_ranks": [3e8, 2e8], **more
+    }
+
+
+DOCUMENT = {
+    "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.1, "commit": "abc",
+                "date": "today"},
+    "load_after": 1.0, "rounds": 2, "seconds": 90.0, "quick": False,
+    "results": {
+        "throughput": {
+            "runs": [run("dp", 0, 50.0), run("1f1b-straight", 0, 100.0), run("dp", 1, 40.0),
+                     run("1f1b-straight", 1, 120.0),
+                     {**run("mp", 1, 0.0), "failed": "it fell over"}],
+            "skipped": [{"method": "asp", "why": "not there"}],
+            "models": {"mlp": [{"weight_bytes": 1e7, "compute_s": 0.1, "micro_batch": 64}]}
+        },
+        "servers": {"runs": [{"workers": 4, "servers": 2, "predicted_s": 1.0, "measured_s": 1.1,
+                              "busiest_host_bytes": 101.0, "worker_bytes": 100.0}]},
+        "accuracy": {
+            "wanted": {"target": 0.88}, "rate": 2e8,
+            "runs": [{"method": "dp", "config": "2", "samples_per_s": 100.0,
+                      "epochs": [(0.86, 10.0), (0.9, 10.0)], "seconds_to_target": 15.0,
+                      "epochs_to_target": 1.5},
+                     {"method": "1f1b-straight", "config": "1-1", "samples_per_s": 400.0,
+                      "epochs": [(0.84, 2.5), (0.88, 2.5)], "seconds_to_target": 5.0,
+                      "epochs_to_target": 2.0}]
+        },
+        "depth": {"runs": [{"stages": 1, "strategy": "serial", "weights": "flush",
+                            "loss": [0.5, 0.4], "accuracy": [0.8, 0.85]}]},
+        "published": {"comparisons": [{
+            "reported": papers.REPORTED[0].__dict__,
+            "models": {name: {"ratio": 1.9, "simulated_ratio": 1.8, "config": "15-1", "other": "16"}
+                       for name in ("penstock", "sosp2019", "released")}
+        }, {"reported": papers.REPORTED[1].__dict__, "skipped": "no vgg16.graph.txt"}]}
+    }
+}
+
+
+class Documents(unittest.TestCase):
+
+    def test_tables(self):
+        text = tables.markdown(DOCUMENT)
+        self.assertIn("| PipeDream, straight | 1-1 | 110 (100..120) | 2.50 (2.00..3.00) | "
+                      "1.10 (1.00..1.20) | 1.00 kB | 300 MB, 200 MB |", text)
+        self.assertIn("Skipped: asynchronous parameter server (not there).", text)
+        self.assertIn("Failed: mlp, 200Mbps, mp: it fell over", text)
+        self.assertIn("4.00 in throughput, 3.00 in time to the accuracy, 0.750 in epochs to it "
+                      "(time / throughput: 0.750", text)
+        self.assertIn("| vgg16, 4x4 (A), over dp | 5.28 (table 1) | 15-1 | 1.90 | 1.80 | 15-1 |",
+                      text)
+        for line in text.splitlines():
+            if line.startswith("|"):
+                self.assertTrue(line.endswith("|"))
+
+    def test_what_was_skipped_or_failed_is_said(self):
+        document = {**DOCUMENT, "results": {"depth": {"skipped": "no data set"},
+                                            "servers": {"failed": "a host is on fire"}}}
+        text = tables.markdown(document)
+        self.assertIn("Skipped: no data set.", text)
+        self.assertIn("Skipped: a host is on fire.", text)
+
+    def test_every_part_has_a_picture(self):
+        found = run_evaluation.pictures(DOCUMENT["results"])
+        self.assertEqual(sorted(found), ["accuracy.svg", "depth.svg", "published.svg",
+                                         "throughput-200Mbps.svg"])
+        for text in found.values():
+            xml.etree.ElementTree.fromstring(text)
+        self.assertEqual(run_evaluation.pictures({}), {})
+
+
+if __name__ == "__main__":
+    unittest.main()

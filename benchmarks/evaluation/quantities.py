@@ -1,0 +1,65 @@
+"""Numbers of the evaluation: medians, ratios within rounds, times to an accuracy. No input or
+output, no state.
+
+    time_to(0.88, [(0.85, 10.0), (0.89, 10.0)])      # 17.5: between the two epochs
+"""
+
+import statistics
+
+
+def spread(values):
+    """{median, lowest, highest, values}."""
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values),
+            "values": list(values)}
+
+
+def ratios(rounds, method, base, key="measured"):
+    """Method over base within each round that has both; rounds are {method: {key: value}}."""
+    return [found[method][key] / found[base][key] for found in rounds
+            if method in found and base in found]
+
+
+def time_to(target, epochs):
+    """Seconds of training until the accuracy is reached, from (accuracy, seconds) of each epoch;
+    between two epochs it is taken to grow linearly, and before the first one from 0. None if it is
+    not reached."""
+    elapsed, before = 0.0, 0.0
+    for accuracy, seconds in epochs:
+        if accuracy >= target:
+            part = (target - before) / (accuracy - before) if accuracy > before else 1.0
+            return elapsed + max(0.0, part) * seconds
+        elapsed += seconds
+        before = max(before, accuracy)
+    return None
+
+
+def epochs_to(target, accuracies):
+    """Epochs until the accuracy is reached, as time_to()."""
+    return time_to(target, [(accuracy, 1.0) for accuracy in accuracies])
+
+
+def show(value):
+    """Three significant digits, without an exponent."""
+    if value is None:
+        return "-"
+    for limit, digits in ((100, 0), (10, 1), (1, 2)):
+        if abs(value) >= limit:
+            return f"{value:,.{digits}f}"
+    return f"{value:.3f}" if value else "0"
+
+
+def show_spread(found):
+    """'2.41 (2.30..2.55)', or the number alone if there is only one."""
+    if found is None:
+        return "-"
+    text = show(found["median"])
+    if len(found["values"]) > 1:
+        text += f" ({show(found['lowest'])}..{show(found['highest'])})"
+    return text
+
+
+def show_bytes(value):
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= limit:
+            return f"{show(value / limit)} {unit}"
+    return f"{value:.0f} B"

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Repeats the evaluation of the papers that Penstock's methods come from: throughput, bytes, memory,
+time to an accuracy and staleness on hosts that are network namespaces of this machine, and the
+published layer profiles in planner and simulator. Writes results.json, results.md and plots (SVG).
+
+Needs root, iproute2 and a built penstock; Fashion-MNIST for two parts. Exit code: 0 done, 2 wrong
+usage, 3 a part failed, 77 skipped because this machine cannot have such a network. Standard library
+only; README.md beside this file explains every part.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "netlab"), str(HERE.parent)]
+
+import experiments  # noqa: E402
+import formulas  # noqa: E402
+import measure  # noqa: E402
+import methods as catalogue  # noqa: E402
+import netlab  # noqa: E402
+import plots  # noqa: E402
+import tables  # noqa: E402
+from machine import REPOSITORY, describe_machine  # noqa: E402
+from quantities import ratios, spread  # noqa: E402
+
+SKIPPED = 77
+QUICK_MODELS, QUICK_METHODS = ["mlp"], ["dp", "mp", "gpipe-2", "1f1b-straight", "asp"]
+
+
+def stop(number, _):
+    raise SystemExit(128 + number)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--penstock", default=REPOSITORY / "build/release/penstock",
+                        type=pathlib.Path, help="the binary to measure")
+    parser.add_argument("--only", nargs="+", choices=list(measure.ALL), default=list(measure.ALL),
+                        metavar="PART", help="some of: " + ", ".join(measure.ALL))
+    parser.add_argument("--models", nargs="+", choices=list(catalogue.MODELS), metavar="MODEL",
+                        help="some of: " + ", ".join(catalogue.MODELS))
+    parser.add_argument("--methods", nargs="+", choices=list(catalogue.METHODS), metavar="METHOD",
+                        help="some of: " + ", ".join(catalogue.METHODS))
+    parser.add_argument("--rates", nargs="+", default=["200Mbps", "1Gbps"],
+                        help="of every host's link (default 200Mbps 1Gbps)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5,
+                        help="how long a throughput is measured (default 1.5)")
+    parser.add_argument("--profiles", type=pathlib.Path,
+                        help="folder with PipeDream's published vgg16.graph.txt, "
+                        "resnet50.graph.txt, gnmt8.graph.txt; without it that part is skipped")
+    parser.add_argument("--data-folder", type=pathlib.Path,
+                        help="Fashion-MNIST (default: Debian's dataset-fashion-mnist)")
+    parser.add_argument("--quick", action="store_true",
+                        help="tiny sizes: shows that everything runs")
+    parser.add_argument("-o", "--output", type=pathlib.Path,
+                        default=pathlib.Path("bench-results/evaluation"),
+                        help="folder for results (default bench-results/evaluation)")
+    parser.add_argument("--render", type=pathlib.Path, metavar="RESULTS",
+                        help="measure nothing: write tables and plots of this results.json")
+    args = parser.parse_args()
+    if args.rounds < 1 or args.seconds <= 0:
+        parser.error("expected --rounds of at least 1 and positive --seconds")
+    try:
+        args.rates = [formulas.parse_rate(text) for text in args.rates]
+    except ValueError as error:
+        parser.error(f"--rates: {error}")
+    args.models = args.models or (QUICK_MODELS if args.quick else list(catalogue.MODELS))
+    args.methods = args.methods or (QUICK_METHODS if args.quick else list(catalogue.METHODS))
+    if args.quick:
+        args.rounds, args.seconds, args.rates = 1, 0.2, args.rates[:1]
+    args.penstock = args.penstock.resolve()
+    if not args.render and not os.access(args.penstock, os.X_OK):
+        parser.error(f"{args.penstock} is missing; build it first (./scripts/bench.sh does)")
+    return args
+
+
+def pictures(results):
+    """{file name: SVG text}."""
+    found = {}
+    runs = results.get("throughput", {}).get("runs", [])
+    for rate in sorted({run["rate"] for run in runs}):
+        models = [model for model, r, hosts in tables.places(runs) if r == rate and hosts == 2]
+        series = {}
+        for name, method in catalogue.METHODS.items():
+            over = [ratios(tables.rounds_of(runs, model, rate, 2), name, "dp") for model in models]
+            if name != "dp" and any(over):
+                series[method.title] = [spread(values)["median"] if values else None
+                                        for values in over]
+        if series:
+            shown = formulas.show_rate(rate)
+            found[f"throughput-{shown}.svg"] = plots.bars(
+                f"Throughput over data parallelism, 2 hosts, {shown}", "times data parallelism",
+                models, series)
+    reached = results.get("accuracy", {})
+    if "runs" in reached:
+        series = {}
+        for run in reached["runs"]:
+            elapsed, line = 0.0, []
+            for accuracy, seconds in run["epochs"]:
+                elapsed += seconds
+                line.append((elapsed, 100 * accuracy))
+            series[catalogue.METHODS[run["method"]].title] = line
+        found["accuracy.svg"] = plots.lines(
+            f"Fashion-MNIST, 2 hosts, {formulas.show_rate(reached['rate'])}", "test accuracy, %",
+            "seconds of training", series, 100 * reached["wanted"]["target"])
+    depth = results.get("depth", {})
+    if "runs" in depth:
+        series = {
+            f"{run['stages']} x {run['strategy']}": list(enumerate(run["loss"], start=1))
+            for run in depth["runs"] if run["strategy"] != "1f1b-flush"
+        }
+        found["depth.svg"] = plots.lines("Training loss by stages and schedule", "loss", "epoch",
+                                         series)
+    compared = [entry for entry in results.get("published", {}).get("comparisons", [])
+                if "models" in entry and entry["reported"]["over"] == "dp"]
+    if compared:
+        names = [f"{entry['reported']['model']} {entry['reported']['servers']}x"
+                 f"{entry['reported']['gpus']}{entry['reported']['cluster'].upper()}"
+                 for entry in compared]
+        found["published.svg"] = plots.bars(
+            "PipeDream's plan over data parallelism, published V100 profiles",
+            "times data parallelism", names, {
+                "paper, table 1": [entry["reported"]["ratio"] for entry in compared],
+                "planned": [entry["models"]["penstock"]["ratio"] for entry in compared],
+                "simulated": [entry["models"]["penstock"]["simulated_ratio"] for entry in compared]
+            })
+    return found
+
+
+def write(folder, document):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(document, indent=1, default=str) + "\n")
+    (folder / "results.md").write_text(tables.markdown(document))
+    for name, text in pictures(document["results"]).items():
+        (folder / name).write_text(text)
+
+
+def run_part(bench, name):
+    """What a part returns, or why it failed."""
+    bench.log(name)
+    try:
+        return measure.ALL[name](bench)
+    except measure.ERRORS as failure:
+        bench.log(f"failed: {failure}")
+        return {"failed": str(failure).splitlines()[0][:300]}
+
+
+def main():
+    args = parse()
+    if args.render:
+        write(args.output, json.loads(args.render.read_text()))
+        return 0
+
+    def log(text):
+        print(text, file=sys.stderr, flush=True)
+
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, stop)
+    if any(name in measure.NEEDS_HOSTS for name in args.only):
+        try:
+            netlab.require()
+        except netlab.Missing as missing:
+            log(f"skipped: {missing}")
+            return SKIPPED
+        left = netlab.sweep()
+        if left:
+            log(f"removed what an earlier run left: {', '.join(left)}")
+    work = netlab.make_folder()
+    document = {
+        "machine": describe_machine(), "quick": args.quick, "rounds": args.rounds,
+        "rates_bits_per_s": args.rates, "command": sys.argv[1:], "results": {}
+    }
+    bench = experiments.Bench(args, work, log)
+    began = time.monotonic()
+    try:
+        for name in args.only:
+            document["results"][name] = run_part(bench, name)
+            # After every part: what was measured stays if a later one is interrupted.
+            document["load_after"] = os.getloadavg()[0]
+            document["seconds"] = time.monotonic() - began
+            write(args.output, document)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print((args.output / "results.md").read_text())
+    print(f"{args.output}/results.json")
+    return 3 if any("failed" in found for found in document["results"].values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""The document of an evaluation as Markdown tables. No input or output, no state.
+
+    text = markdown(document)     # what run_evaluation.py wrote as JSON
+"""
+
+import formulas
+import methods as catalogue
+from quantities import ratios, show, show_bytes, show_spread, spread
+
+
+def table(head, rows):
+    """Markdown; cells are texts."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def rounds_of(runs, model, rate, hosts):
+    """[{method: run}] by round, without those that failed."""
+    found = {}
+    for run in runs:
+        if (run["model"], run["rate"], run["hosts"]) == (model, rate, hosts):
+            if "failed" not in run:
+                found.setdefault(run["round"], {})[run["method"]] = run
+    return [found[number] for number in sorted(found)]
+
+
+def places(runs):
+    """(model, rate, hosts) in the order of their first run."""
+    return list(dict.fromkeys((run["model"], run["rate"], run["hosts"]) for run in runs))
+
+
+def throughput_tables(found):
+    text = []
+    for model, rate, hosts in places(found["runs"]):
+        rounds = rounds_of(found["runs"], model, rate, hosts)
+        rows = []
+        for name, method in catalogue.METHODS.items():
+            own = [by_method[name] for by_method in rounds if name in by_method]
+            if not own:
+                continue
+            over = ratios(rounds, name, "dp")
+            rows.append([
+                method.title, ", ".join(sorted({run["config"] for run in own})),
+                show_spread(spread([run["measured"] for run in own])),
+                show_spread(spread(over)) if over else "-",
+                show_spread(spread([run["measured"] / run["predicted"] for run in own])),
+                show_bytes(spread([run["wire_bytes_per_sample"] for run in own])["median"]),
+                memory(own)
+            ])
+        text.append(f"**{model}, {hosts} hosts, {formulas.show_rate(rate)}**\n\n" + table(
+            ["method", "plan", "samples/s", "over dp", "measured / predicted", "bytes per sample",
+             "peak memory per rank"], rows))
+    if found["skipped"]:
+        text.append("Skipped: " + "; ".join(
+            f"{catalogue.METHODS[entry['method']].title} ({entry['why']})"
+            for entry in found["skipped"]) + ".")
+    failed = [run for run in found["runs"] if "failed" in run]
+    for run in failed:
+        text.append(f"Failed: {run['model']}, {formulas.show_rate(run['rate'])}, {run['method']}: "
+                    f"{run['failed']}")
+    return "\n\n".join(text)
+
+
+def memory(runs):
+    """The median of each rank's peak, in the order of the ranks."""
+    known = [run["peak_bytes_of_ranks"] for run in runs if run["peak_bytes_of_ranks"]]
+    count = min((len(peaks) for peaks in known), default=0)
+    medians = [spread([peaks[i] for peaks in known])["median"] for i in range(count)]
+    return ", ".join(show_bytes(value) for value in medians) or "-"
+
+
+def models_table(found):
+    rates = sorted({run["rate"] for run in found["runs"]})
+    rows = []
+    for name, measured in found["models"].items():
+        compute = spread([entry["compute_s"] for entry in measured])["median"]
+        weights = measured[0]["weight_bytes"]
+        rows.append([
+            name, str(measured[0]["micro_batch"]), show_bytes(weights), f"{show(compute)} s",
+            *(show(catalogue.all_reduce_share(weights, 2, rate, compute)) for rate in rates),
+            catalogue.MODELS[name].like
+        ])
+    return table(["model", "samples", "weights", "computation",
+                  *(f"all-reduce / computation, {formulas.show_rate(rate)}" for rate in rates),
+                  "like"], rows)
+
+
+def servers_table(found):
+    shapes = list(dict.fromkeys((run["workers"], run["servers"]) for run in found["runs"]))
+    rows = []
+    for workers, helpers in shapes:
+        own = [run for run in found["runs"]
+               if (run["workers"], run["servers"]) == (workers, helpers)]
+        rows.append([
+            str(workers), str(helpers), f"{show(own[0]['predicted_s'])} s",
+            show_spread(spread([run["measured_s"] for run in own])) + " s",
+            show_spread(spread([run["measured_s"] / run["predicted_s"] for run in own])),
+            show(spread([run["busiest_host_bytes"] / run["worker_bytes"] for run in own])["median"])
+        ])
+    return table(["workers n", "servers k", "formula", "measured", "measured / formula",
+                  "bytes of the busiest host / formula"], rows)
+
+
+def accuracy_table(found):
+    target = f"{100 * found['wanted']['target']:.0f} %"
+    rows = [[
+        catalogue.METHODS[run["method"]].title, run["config"], show(run["samples_per_s"]),
+        show(run["epochs_to_target"]),
+        f"{show(run['seconds_to_target'])} s" if run["seconds_to_target"] else "not reached",
+        f"{100 * run['epochs'][-1][0]:.1f} %"
+    ] for run in found["runs"]]
+    return table(["method", "plan", "samples/s", f"epochs to {target}", f"training to {target}",
+                  "in the end"], rows)
+
+
+def accuracy_gains(found):
+    """(throughput, time to the target, epochs to it) of data parallelism against the other method,
+    as ratios above 1 where the other one is better; None where a target is not reached."""
+    runs = {run["method"]: run for run in found["runs"]}
+    first, other = runs["dp"], runs["1f1b-straight"]
+    times = (first["seconds_to_target"], other["seconds_to_target"])
+    epochs = (first["epochs_to_target"], other["epochs_to_target"])
+    return (other["samples_per_s"] / first["samples_per_s"],
+            times[0] / times[1] if all(times) else None,
+            epochs[0] / epochs[1] if all(epochs) else None)
+
+
+def depth_table(found):
+    epochs = len(found["runs"][0]["loss"])
+    rows = [[
+        str(run["stages"]), run["strategy"], run["weights"],
+        *(show(value) for value in run["loss"]), f"{100 * run['accuracy'][-1]:.1f} %"
+    ] for run in found["runs"]]
+    return table(["stages", "schedule", "weights", *(f"loss, epoch {i + 1}" for i in range(epochs)),
+                  "test accuracy"], rows)
+
+
+def published_table(found):
+    rows = []
+    for entry in found["comparisons"]:
+        reported = entry["reported"]
+        what = (f"{reported['model']}, {reported['servers']}x{reported['gpus']} "
+                f"({reported['cluster'].upper()}), over {reported['over']}")
+        paper = f"{reported['ratio']:g} ({reported['where']})"
+        if "skipped" in entry:
+            rows.append([what, paper, reported["config"] or "-", entry["skipped"], "", "", ""])
+            continue
+        ours = entry["models"]["penstock"]
+        rows.append([what, paper, reported["config"] or "-", show(ours["ratio"]),
+                     show(ours["simulated_ratio"]), ours["config"],
+                     *(f"{show(entry['models'][name]['ratio'])} ({entry['models'][name]['config']})"
+                       for name in ("sosp2019", "released"))])
+    return table(["model, servers x GPUs (cluster)", "paper", "its plan", "planned", "simulated",
+                  "our plan", "paper's formula", "released code's formula"], rows)
+
+
+def markdown(document):
+    machine = document["machine"]
+    text = [
+        "# Results", f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']:.1f}"
+        f" before and {document['load_after']:.1f} after, commit {machine['commit']}, "
+        f"{machine['date']}, {document['rounds']} rounds, {document['seconds'] / 60:.0f} minutes"
+        + (". **Tiny sizes (--quick): the numbers mean nothing.**" if document["quick"] else ".")
+    ]
+    makers = {
+        "throughput": ("Throughput", lambda found: models_table(found) + "\n\n" +
+                       throughput_tables(found)),
+        "servers": ("Summation services", servers_table),
+        "accuracy": ("Time to an accuracy", accuracy_text),
+        "depth": ("Depth and staleness", depth_table),
+        "published": ("The published profiles", published_table)
+    }
+    for name, (title, maker) in makers.items():
+        if name not in document["results"]:
+            continue
+        found = document["results"][name]
+        why = found.get("failed") or (found["skipped"] if isinstance(found.get("skipped"), str)
+                                      else None)
+        text.append(f"## {title}")
+        text.append(f"Skipped: {why}." if why else maker(found))
+    return "\n\n".join(text) + "\n"
+
+
+def accuracy_text(found):
+    throughput, time, epochs = accuracy_gains(found)
+    words = f"1F1B with stashing over data parallelism: {show(throughput)} in throughput"
+    if time is not None:
+        words += (f", {show(time)} in time to the accuracy, {show(epochs)} in epochs to it "
+                  f"(time / throughput: {show(time / throughput)}, target 0.8 to 1.2)")
+    return accuracy_table(found) + "\n\n" + words + "."
