@@ -36,6 +36,12 @@ class Quantities(unittest.TestCase):
     def test_epochs(self):
         self.assertAlmostEqual(quantities.epochs_to(0.85, [0.8, 0.9]), 1.5)
 
+    def test_steps_to_measure(self):
+        self.assertEqual([quantities.steps_of(1.5, s) for s in (0.01, 0.2, 1.0, 9.0)],
+                         [150, 8, 6, 2])
+        with self.assertRaises(ValueError):
+            quantities.steps_of(1.5, 0)
+
     def test_ratios_are_taken_within_a_round(self):
         rounds = [{"dp": {"measured": 10.0}, "mp": {"measured": 20.0}},
                   {"dp": {"measured": 20.0}, "mp": {"measured": 10.0}},
@@ -123,10 +129,12 @@ def run(method, round_, measured, **more):
     }
 
 
-DOCUMENT = {
+CONDITIONS = {
     "machine": {"cpu": "a processor", "cores": 2, "load_before": 0.1, "commit": "abc",
                 "date": "today"},
-    "load_after": 1.0, "rounds": 2, "seconds": 90.0, "quick": False,
+    "load_after": 1.0, "rounds": 2, "seconds": 90.0, "quick": False
+}
+DOCUMENT = {
     "results": {
         "throughput": {
             "runs": [run("dp", 0, 50.0), run("1f1b-straight", 0, 100.0), run("dp", 1, 40.0),
@@ -155,6 +163,8 @@ DOCUMENT = {
         }, {"reported": papers.REPORTED[1].__dict__, "skipped": "no vgg16.graph.txt"}]}
     }
 }
+for part in DOCUMENT["results"].values():
+    part.update(CONDITIONS)
 
 
 class Documents(unittest.TestCase):
@@ -163,6 +173,8 @@ class Documents(unittest.TestCase):
         text = tables.markdown(DOCUMENT)
         self.assertIn("| PipeDream, straight | 1-1 | 110 (100..120) | 2.50 (2.00..3.00) | "
                       "1.10 (1.00..1.20) | 1.00 kB | 300 MB, 200 MB |", text)
+        self.assertIn("a processor, 2 cores, load 0.1 before and 1.0 after, commit abc, today, "
+                      "2 rounds, 1.5 minutes.", text)
         self.assertIn("Skipped: asynchronous parameter server (not there).", text)
         self.assertIn("Failed: mlp, 200Mbps, mp: it fell over", text)
         self.assertIn("4.00 in throughput, 3.00 in time to the accuracy, 0.750 in epochs to it "
@@ -174,8 +186,8 @@ class Documents(unittest.TestCase):
                 self.assertTrue(line.endswith("|"))
 
     def test_what_was_skipped_or_failed_is_said(self):
-        document = {**DOCUMENT, "results": {"depth": {"skipped": "no data set"},
-                                            "servers": {"failed": "a host is on fire"}}}
+        document = {"results": {"depth": {"skipped": "no data set", **CONDITIONS},
+                                "servers": {"failed": "a host is on fire", **CONDITIONS}}}
         text = tables.markdown(document)
         self.assertIn("Skipped: no data set.", text)
         self.assertIn("Skipped: a host is on fire.", text)

@@ -1,4 +1,5 @@
-"""What the PipeDream paper (SOSP 2019) reports, with the table or figure each number stands in. No input or output.
+"""What the PipeDream paper (SOSP 2019) reports, with the table, figure or section each number
+stands in. No input or output.
 
     REPORTED[0].ratio        # of VGG-16 on 4 servers of cluster A over data parallelism
 

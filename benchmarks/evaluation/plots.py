@@ -32,7 +32,8 @@ def label(value):
 
 def text(x, y, words, anchor="middle", **more):
     extra = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in more.items())
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {FONT}{extra}>{escape(words)}</text>'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {FONT}{extra}>'
+            f"{escape(words)}</text>")
 
 
 def page(title, parts):

@@ -38,6 +38,14 @@ def epochs_to(target, accuracies):
     return time_to(target, [(accuracy, 1.0) for accuracy in accuracies])
 
 
+def steps_of(seconds, step_s):
+    """Optimiser steps to measure for about `seconds`: at least 6, so that a pipeline is full most
+    of the time, but of steps above 3 s, which are all communication, 2."""
+    if step_s <= 0:
+        raise ValueError(f"expected a step above 0 s, found {step_s}")
+    return max(2 if step_s > 3 else 6, round(seconds / step_s))
+
+
 def show(value):
     """Three significant digits, without an exponent."""
     if value is None:

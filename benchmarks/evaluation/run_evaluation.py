@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Repeats the evaluation of the papers that Penstock's methods come from: throughput, bytes, memory,
-time to an accuracy and staleness on hosts that are network namespaces of this machine, and the
-published layer profiles in planner and simulator. Writes results.json, results.md and plots (SVG).
+"""Repeats the evaluation of the papers that Penstock's methods come from: throughput, bytes,
+memory, time to an accuracy and staleness on hosts that are network namespaces of this machine, and
+the published layer profiles in planner and simulator. Writes results.json, results.md and plots
+(SVG). Parts that an earlier run left in the folder and that are not measured anew stay.
 
 Needs root, iproute2 and a built penstock; Fashion-MNIST for two parts. Exit code: 0 done, 2 wrong
 usage, 3 a part failed, 77 skipped because this machine cannot have such a network. Standard library
@@ -130,8 +131,10 @@ def pictures(results):
             "PipeDream's plan over data parallelism, published V100 profiles",
             "times data parallelism", names, {
                 "paper, table 1": [entry["reported"]["ratio"] for entry in compared],
-                "planned": [entry["models"]["penstock"]["ratio"] for entry in compared],
-                "simulated": [entry["models"]["penstock"]["simulated_ratio"] for entry in compared]
+                "Penstock, simulated": [entry["models"]["penstock"]["simulated_ratio"]
+                                        for entry in compared],
+                "paper's formula": [entry["models"]["sosp2019"]["ratio"] for entry in compared],
+                "released formula": [entry["models"]["released"]["ratio"] for entry in compared]
             })
     return found
 
@@ -145,13 +148,23 @@ def write(folder, document):
 
 
 def run_part(bench, name):
-    """What a part returns, or why it failed."""
+    """What a part returns, or why it failed, and under which conditions it ran."""
     bench.log(name)
+    machine, began = describe_machine(), time.monotonic()
     try:
-        return measure.ALL[name](bench)
+        found = measure.ALL[name](bench)
     except measure.ERRORS as failure:
         bench.log(f"failed: {failure}")
-        return {"failed": str(failure).splitlines()[0][:300]}
+        found = {"failed": str(failure).splitlines()[0][:300]}
+    args = bench.args
+    return {**found, "machine": machine, "load_after": os.getloadavg()[0],
+            "seconds": time.monotonic() - began, "rounds": args.rounds, "quick": args.quick}
+
+
+def earlier(folder):
+    """{part: results} of an earlier run into the same folder."""
+    path = folder / "results.json"
+    return json.loads(path.read_text())["results"] if path.exists() else {}
 
 
 def main():
@@ -175,24 +188,18 @@ def main():
         if left:
             log(f"removed what an earlier run left: {', '.join(left)}")
     work = netlab.make_folder()
-    document = {
-        "machine": describe_machine(), "quick": args.quick, "rounds": args.rounds,
-        "rates_bits_per_s": args.rates, "command": sys.argv[1:], "results": {}
-    }
+    document = {"command": sys.argv[1:], "results": earlier(args.output)}
     bench = experiments.Bench(args, work, log)
-    began = time.monotonic()
     try:
         for name in args.only:
             document["results"][name] = run_part(bench, name)
             # After every part: what was measured stays if a later one is interrupted.
-            document["load_after"] = os.getloadavg()[0]
-            document["seconds"] = time.monotonic() - began
             write(args.output, document)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print((args.output / "results.md").read_text())
     print(f"{args.output}/results.json")
-    return 3 if any("failed" in found for found in document["results"].values()) else 0
+    return 3 if any("failed" in document["results"][name] for name in args.only) else 0
 
 
 if __name__ == "__main__":

@@ -148,36 +148,41 @@ def published_table(found):
         ours = entry["models"]["penstock"]
         rows.append([what, paper, reported["config"] or "-", show(ours["ratio"]),
                      show(ours["simulated_ratio"]), ours["config"],
-                     *(f"{show(entry['models'][name]['ratio'])} ({entry['models'][name]['config']})"
-                       for name in ("sosp2019", "released"))])
+                     *(f"{show(found['ratio'])} ({found['config']})" if found else "-"
+                       for found in (entry["models"][name] for name in ("sosp2019", "released")))])
     return table(["model, servers x GPUs (cluster)", "paper", "its plan", "planned", "simulated",
                   "our plan", "paper's formula", "released code's formula"], rows)
 
 
+MAKERS = {
+    "throughput": ("Throughput", lambda found: models_table(found) + "\n\n" +
+                   throughput_tables(found)),
+    "servers": ("Summation services", servers_table),
+    "accuracy": ("Time to an accuracy", lambda found: accuracy_text(found)),
+    "depth": ("Depth and staleness", depth_table),
+    "published": ("The published profiles", published_table)
+}
+
+
+def conditions(found):
+    """One line: what a part ran on."""
+    machine = found["machine"]
+    text = (f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']:.1f} before "
+            f"and {found['load_after']:.1f} after, commit {machine['commit']}, {machine['date']}, "
+            f"{found['rounds']} rounds, {found['seconds'] / 60:.1f} minutes")
+    return text + (". **Tiny sizes (--quick): the numbers mean nothing.**" if found["quick"]
+                   else ".")
+
+
 def markdown(document):
-    machine = document["machine"]
-    text = [
-        "# Results", f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']:.1f}"
-        f" before and {document['load_after']:.1f} after, commit {machine['commit']}, "
-        f"{machine['date']}, {document['rounds']} rounds, {document['seconds'] / 60:.0f} minutes"
-        + (". **Tiny sizes (--quick): the numbers mean nothing.**" if document["quick"] else ".")
-    ]
-    makers = {
-        "throughput": ("Throughput", lambda found: models_table(found) + "\n\n" +
-                       throughput_tables(found)),
-        "servers": ("Summation services", servers_table),
-        "accuracy": ("Time to an accuracy", accuracy_text),
-        "depth": ("Depth and staleness", depth_table),
-        "published": ("The published profiles", published_table)
-    }
-    for name, (title, maker) in makers.items():
+    text = ["# Results"]
+    for name, (title, maker) in MAKERS.items():
         if name not in document["results"]:
             continue
         found = document["results"][name]
         why = found.get("failed") or (found["skipped"] if isinstance(found.get("skipped"), str)
                                       else None)
-        text.append(f"## {title}")
-        text.append(f"Skipped: {why}." if why else maker(found))
+        text += [f"## {title}", conditions(found), f"Skipped: {why}." if why else maker(found)]
     return "\n\n".join(text) + "\n"
 
 
