@@ -91,7 +91,7 @@ MODELS = {
         Model("alexnet", ("--model", "alexnet", "--input", "3x64x64", "--classes", "10"), 32,
               "AlexNet and VGG-16: most weights are dense"),
         Model("vgg_small", ("--model", "vgg_small"), 32, "convolutions, few weights"),
-        Model("resnet18", ("--model", "resnet18", "--input", "3x64x64", "--classes", "10"), 16,
+        Model("resnet18", ("--model", "resnet18", "--input", "3x64x64", "--classes", "10"), 32,
               "ResNet-50: convolutions only"),
     )
 }
