@@ -163,7 +163,7 @@ def servers(bench):
     step is nearly all communication; the computation is subtracted."""
     args = bench.args
     rate = min(args.rates)
-    model = catalogue.Model("mlp", ("--model", "mlp", "--width", "256" if args.quick else "1024"),
+    model = catalogue.Model("mlp", ("--model", "mlp", "--width", "256" if args.quick else "2048"),
                             1, "")
     profile, weights = bench.profile(model.options, 1)
     method = catalogue.Method("summation", "BytePS", "OSDI 2020", (), ("--sync", "summation"))
@@ -174,7 +174,7 @@ def servers(bench):
         for workers, helpers in shapes[start:] + shapes[:start]:
             expected = formulas.synchronisation("summation", workers, helpers, weights)
             plan_path = bench.data_parallel(profile, workers)
-            steps = 2 if args.quick else 4
+            steps = 2
             command = bench.train(model.options, workers, steps + 1, "--plan", plan_path,
                                   *method.train, warmup=1)
             with Lab([Link(rate)] * (workers + helpers)) as lab:
