@@ -42,6 +42,14 @@ class Quantities(unittest.TestCase):
         with self.assertRaises(ValueError):
             quantities.steps_of(1.5, 0)
 
+    def test_counts_and_speed_of_a_cluster(self):
+        text = 'count = 4\nbandwidth = "1GB/s"  # {a}\ncount = 2\n[device]\nspeed = 1.0\n'
+        self.assertEqual(
+            quantities.with_counts(text, (8, 3), 2.0),
+            'count = 8\nbandwidth = "1GB/s"  # {a}\ncount = 3\n[device]\nspeed = 2.0\n')
+        with self.assertRaises(ValueError):
+            quantities.with_counts(text, (8,), 2.0)
+
     def test_ratios_are_taken_within_a_round(self):
         rounds = [{"dp": {"measured": 10.0}, "mp": {"measured": 20.0}},
                   {"dp": {"measured": 20.0}, "mp": {"measured": 10.0}},

@@ -306,13 +306,11 @@ def depth(bench):
     return {"wanted": wanted, "runs": found}
 
 
-def cluster_of(bench, cluster, servers, gpus):
-    """A cluster of the PipeDream paper with other counts."""
+def cluster_of(bench, cluster, servers, gpus, speed):
+    """A cluster of the PipeDream paper with other counts and another speed of its devices."""
     text = (REPOSITORY / f"examples/clusters/cluster-{cluster}.toml").read_text()
-    counts = iter((gpus, servers))
-    text = re.sub(r"^count = \d+", lambda _: f"count = {next(counts)}", text, flags=re.M)
-    path = bench.folder / f"cluster-{cluster}-{servers}x{gpus}.toml"
-    path.write_text(text)
+    path = bench.folder / f"cluster-{cluster}-{servers}x{gpus}-{speed}.toml"
+    path.write_text(quantities.with_counts(text, (gpus, servers), speed))
     return path
 
 
@@ -329,7 +327,8 @@ def published(bench):
             bench.log(f"    {reported.title}: skipped, there is no {profile.name}")
             found.append({"reported": reported.__dict__, "skipped": f"no {profile.name}"})
             continue
-        cluster = cluster_of(bench, reported.cluster, reported.servers, reported.gpus)
+        cluster = cluster_of(bench, reported.cluster, reported.servers, reported.gpus,
+                             reported.speed)
         entry = {"reported": reported.__dict__, "models": {}}
         for cost_model in ("penstock", "sosp2019", "released"):
             entry["models"][cost_model] = compared(bench, profile, cluster, cost_model,

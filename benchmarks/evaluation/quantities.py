@@ -4,6 +4,7 @@ output, no state.
     time_to(0.88, [(0.85, 10.0), (0.89, 10.0)])      # 17.5: between the two epochs
 """
 
+import re
 import statistics
 
 
@@ -44,6 +45,17 @@ def steps_of(seconds, step_s):
     if step_s <= 0:
         raise ValueError(f"expected a step above 0 s, found {step_s}")
     return max(2 if step_s > 3 else 6, round(seconds / step_s))
+
+
+def with_counts(cluster, counts, speed):
+    """The text of a cluster file with other counts of its levels, from the innermost on, and
+    another speed of its devices. Raises ValueError if it has not as many levels, or no speed."""
+    text, levels = re.subn(r"^count = \d+", "count = {}", cluster.replace("{", "{{")
+                           .replace("}", "}}"), flags=re.M)
+    text, speeds = re.subn(r"^speed = [\d.]+", f"speed = {speed}", text, flags=re.M)
+    if levels != len(counts) or speeds != 1:
+        raise ValueError(f"expected {len(counts)} levels and one speed, found {levels}, {speeds}")
+    return text.format(*counts)
 
 
 def show(value):
