@@ -147,7 +147,8 @@ DOCUMENT = {
         "throughput": {
             "runs": [run("dp", 0, 50.0), run("1f1b-straight", 0, 100.0), run("dp", 1, 40.0),
                      run("1f1b-straight", 1, 120.0),
-                     {**run("mp", 1, 0.0), "failed": "it fell over"}],
+                     {**run("mp", 1, 0.0), "failed": "it fell over"},
+                     run("hybrid", 0, 80.0, hosts=3)],
             "skipped": [{"method": "asp", "why": "not there"}],
             "models": {"mlp": [{"weight_bytes": 1e7, "compute_s": 0.1, "micro_batch": 64}]}
         },
@@ -179,8 +180,13 @@ class Documents(unittest.TestCase):
 
     def test_tables(self):
         text = tables.markdown(DOCUMENT)
-        self.assertIn("| PipeDream, straight | 1-1 | 110 (100..120) | 2.50 (2.00..3.00) | "
-                      "1.10 (1.00..1.20) | 1.00 kB | 300 MB, 200 MB |", text)
+        for line in ("| data parallelism | 45.0 samples/s |",
+                     "| PipeDream, straight | 2.50 (2.00..3.00) |",  # over dp
+                     "| PipeDream, straight | 1.10 (1.00..1.20) |",  # measured / predicted
+                     "| PipeDream, straight | 1-1 |", "| PipeDream, straight | 1.00 kB |",
+                     "| PipeDream, straight | 300 MB |",
+                     "| hybrid 2-1 | 1-1 | 80.0 | - | 0.800 | 1.00 kB | 300 MB, 200 MB |"):
+            self.assertIn(line, text)
         self.assertIn("a processor, 2 cores, load 0.1 before and 1.0 after, commit abc, today, "
                       "2 rounds, 1.5 minutes.", text)
         self.assertIn("Skipped: asynchronous parameter server (not there).", text)

@@ -29,36 +29,101 @@ def places(runs):
     return list(dict.fromkeys((run["model"], run["rate"], run["hosts"]) for run in runs))
 
 
+def matrix(found, rate, cell):
+    """Methods by models on two hosts; cell(rounds, method) is a text."""
+    models = [model for model, r, hosts in places(found["runs"]) if r == rate and hosts == 2]
+    rounds = {model: rounds_of(found["runs"], model, rate, 2) for model in models}
+    rows = []
+    for name, method in catalogue.METHODS.items():
+        if any(name in by_method for own in rounds.values() for by_method in own):
+            rows.append([method.title, *(cell(rounds[model], name) for model in models)])
+    return table(["method", *models], rows)
+
+
+def of_runs(rounds, name, value):
+    """The spread of a value of a method's runs, or None."""
+    own = [value(by_method[name]) for by_method in rounds if name in by_method]
+    return spread(own) if own else None
+
+
+def speed_cell(rounds, name):
+    """Samples/s of data parallelism, the others' throughput over it."""
+    if name == "dp":
+        found = of_runs(rounds, name, lambda run: run["measured"])
+        return f"{show(found['median'])} samples/s" if found else "-"
+    over = ratios(rounds, name, "dp")
+    return show_spread(spread(over)) if over else "-"
+
+
+def median_cell(value, text):
+    def cell(rounds, name):
+        found = of_runs(rounds, name, value)
+        return text(found["median"]) if found else "-"
+
+    return cell
+
+
+def plan_cell(rounds, name):
+    plans = {by_method[name]["config"] for by_method in rounds if name in by_method}
+    return ", ".join(sorted(plans)) or "-"
+
+
+def prediction_cell(rounds, name):
+    return show_spread(of_runs(rounds, name, lambda run: run["measured"] / run["predicted"]))
+
+
+def largest_peak(run):
+    return max(run["peak_bytes_of_ranks"], default=0)
+
+
 def throughput_tables(found):
+    rates = sorted({run["rate"] for run in found["runs"] if run["hosts"] == 2})
     text = []
+    for rate in rates:
+        text.append(f"**Throughput over data parallelism, 2 hosts, {formulas.show_rate(rate)}**")
+        text.append(matrix(found, rate, speed_cell))
+    for rate in rates:
+        text.append(f"**Measured over predicted throughput, {formulas.show_rate(rate)}**")
+        text.append(matrix(found, rate, prediction_cell))
+    for rate in rates:
+        text.append(f"**Plans, {formulas.show_rate(rate)}**")
+        text.append(matrix(found, rate, plan_cell))
+    shown = formulas.show_rate(rates[0])
+    text.append(f"**Bytes per sample on all wires together, {shown}**")
+    text.append(matrix(found, rates[0], median_cell(lambda run: run["wire_bytes_per_sample"],
+                                                    show_bytes)))
+    text.append(f"**Peak memory of the rank that has most, {shown}**")
+    text.append(matrix(found, rates[0], median_cell(largest_peak, show_bytes)))
     for model, rate, hosts in places(found["runs"]):
-        rounds = rounds_of(found["runs"], model, rate, hosts)
-        rows = []
-        for name, method in catalogue.METHODS.items():
-            own = [by_method[name] for by_method in rounds if name in by_method]
-            if not own:
-                continue
-            over = ratios(rounds, name, "dp")
-            rows.append([
-                method.title, ", ".join(sorted({run["config"] for run in own})),
-                show_spread(spread([run["measured"] for run in own])),
-                show_spread(spread(over)) if over else "-",
-                show_spread(spread([run["measured"] / run["predicted"] for run in own])),
-                show_bytes(spread([run["wire_bytes_per_sample"] for run in own])["median"]),
-                memory(own)
-            ])
-        text.append(f"**{model}, {hosts} hosts, {formulas.show_rate(rate)}**\n\n" + table(
-            ["method", "plan", "samples/s", "over dp", "measured / predicted", "bytes per sample",
-             "peak memory per rank"], rows))
+        if hosts != 2:
+            text.append(f"**{model}, {hosts} hosts, {formulas.show_rate(rate)}**")
+            text.append(detailed_table(rounds_of(found["runs"], model, rate, hosts)))
     if found["skipped"]:
         text.append("Skipped: " + "; ".join(
             f"{catalogue.METHODS[entry['method']].title} ({entry['why']})"
             for entry in found["skipped"]) + ".")
-    failed = [run for run in found["runs"] if "failed" in run]
-    for run in failed:
-        text.append(f"Failed: {run['model']}, {formulas.show_rate(run['rate'])}, {run['method']}: "
-                    f"{run['failed']}")
+    for run in found["runs"]:
+        if "failed" in run:
+            text.append(f"Failed: {run['model']}, {formulas.show_rate(run['rate'])}, "
+                        f"{run['method']}: {run['failed']}")
     return "\n\n".join(text)
+
+
+def detailed_table(rounds):
+    rows = []
+    for name, method in catalogue.METHODS.items():
+        if not any(name in by_method for by_method in rounds):
+            continue
+        over = ratios(rounds, name, "dp")
+        rows.append([
+            method.title, plan_cell(rounds, name),
+            show_spread(of_runs(rounds, name, lambda run: run["measured"])),
+            show_spread(spread(over)) if over else "-", prediction_cell(rounds, name),
+            median_cell(lambda run: run["wire_bytes_per_sample"], show_bytes)(rounds, name),
+            memory([by_method[name] for by_method in rounds if name in by_method])
+        ])
+    return table(["method", "plan", "samples/s", "over dp", "measured / predicted",
+                  "bytes per sample", "peak memory per rank"], rows)
 
 
 def memory(runs):
