@@ -12,8 +12,8 @@ from html import escape
 COLOURS = ("#4878a8", "#e0843c", "#5c9e5c", "#c4504c", "#8f6fb0", "#8c6d5a", "#d67fb0", "#7f7f7f",
            "#b0a03c", "#4cb0bc")
 FONT = 'font-family="sans-serif" font-size="12"'
-WIDTH, HEIGHT = 860, 360
-LEFT, RIGHT, TOP, BOTTOM = 62, 190, 40, 46
+WIDTH, HEIGHT = 900, 360
+LEFT, RIGHT, TOP, BOTTOM = 62, 240, 40, 46
 
 
 def ticks(highest, count=5):
@@ -67,7 +67,8 @@ def legend(names):
 
 
 def bars(title, unit, groups, series):
-    """Groups side by side, in each a bar per series; {series: [a value or None per group]}."""
+    """Groups side by side, in each a bar per series; {series: [a value or None per group]}. Names
+    of groups may have two lines."""
     found = [value for values in series.values() for value in values if value is not None]
     marks = ticks(max(found, default=1))
     bottom = HEIGHT - BOTTOM
@@ -80,7 +81,8 @@ def bars(title, unit, groups, series):
     width = room * 0.84 / max(1, len(series))
     for place, group in enumerate(groups):
         left = LEFT + room * (place + 0.08)
-        parts.append(text(LEFT + room * (place + 0.5), bottom + 18, group))
+        for line, words in enumerate(group.split("\n")):
+            parts.append(text(LEFT + room * (place + 0.5), bottom + 18 + 15 * line, words))
         for index, values in enumerate(series.values()):
             value = values[place]
             if value is None:

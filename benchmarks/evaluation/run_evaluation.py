@@ -124,17 +124,14 @@ def pictures(results):
     compared = [entry for entry in results.get("published", {}).get("comparisons", [])
                 if "models" in entry and entry["reported"]["over"] == "dp"]
     if compared:
-        names = [f"{entry['reported']['model']} {entry['reported']['servers']}x"
-                 f"{entry['reported']['gpus']}{entry['reported']['cluster'].upper()}"
+        names = ["{model}\n{servers}x{gpus} {cluster}".format(**entry["reported"])
                  for entry in compared]
         found["published.svg"] = plots.bars(
             "PipeDream's plan over data parallelism, published V100 profiles",
             "times data parallelism", names, {
                 "paper, table 1": [entry["reported"]["ratio"] for entry in compared],
                 "Penstock, simulated": [entry["models"]["penstock"]["simulated_ratio"]
-                                        for entry in compared],
-                "paper's formula": [entry["models"]["sosp2019"]["ratio"] for entry in compared],
-                "released formula": [entry["models"]["released"]["ratio"] for entry in compared]
+                                        for entry in compared]
             })
     return found
 
