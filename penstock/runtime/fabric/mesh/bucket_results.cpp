@@ -45,13 +45,14 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
   };
 }
 
-BucketResults::BucketResults(const StageSumSetup& setup, const std::vector<Shard>& shards)
-    : shapes_(setup.shapes),
-      ends_(setup.bucket_ends),
+BucketResults::BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends,
+                             size_t replicas, const std::vector<Shard>& shards)
+    : shapes_(std::move(shapes)),
+      ends_(std::move(bucket_ends)),
       shards_(shards),
       shards_of_bucket_(ends_.size()) {
   for (size_t s = 0; s < shards_.size(); ++s) shards_of_bucket_[shards_[s].bucket].push_back(s);
-  buckets_.resize(setup.rank_of_replica.size());
+  buckets_.resize(replicas);
   for (auto& buckets : buckets_) buckets.resize(ends_.size());
 }
 
@@ -121,7 +122,8 @@ WaitResult BucketResults::finish(int replica, size_t number, model::Tensors& sum
   }
   for (size_t i = 0; i < done.sums.size(); ++i) {
     if (done.pieces[i].empty()) continue;
-    done.sums[i] = at::empty(shapes_[first_weight(number) + i], at::kFloat);
+    // An asynchronous sum may have news of some shards of a weight only.
+    done.sums[i] = at::zeros(shapes_[first_weight(number) + i], at::kFloat);
     for (const auto& [begin, piece] : done.pieces[i])
       done.sums[i].view(-1).narrow(0, begin, piece.numel()).copy_(piece);
   }

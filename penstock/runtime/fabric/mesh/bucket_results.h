@@ -11,7 +11,6 @@
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/mesh/gradient_shards.h"
-#include "penstock/runtime/fabric/mesh/stage_sum_setup.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
 
@@ -29,8 +28,10 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
 /// Thread-safe.
 class BucketResults {
  public:
-  /// `shards`: of make_shards(), which must outlive it.
-  BucketResults(const StageSumSetup& setup, const std::vector<Shard>& shards);
+  /// Weights of these shapes; `bucket_ends`: make_buckets(); `shards`: of make_shards(), which must
+  /// outlive it.
+  BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends, size_t replicas,
+                const std::vector<Shard>& shards);
 
   size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : ends_[bucket - 1]; }
   const std::vector<size_t>& shards_of(size_t bucket) const { return shards_of_bucket_[bucket]; }
