@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::plan {
@@ -45,6 +46,20 @@ SumShares sum_shares(GradientSync sync, int replicas, int servers, double server
   if (all_on_servers(sync) || replicas == 1 || k >= n) return {.server = 1.0 / servers};
   const double all = n * n + k * (n - 2);
   return {.replica = (n - k) / all, .server = 2 * server_speed * (n - 1) / all};
+}
+
+std::vector<size_t> bucket_ends(const std::vector<int64_t>& weight_bytes) {
+  std::vector<size_t> ends;
+  int64_t bytes = 0;
+  for (size_t l = 0; l < weight_bytes.size(); ++l) {
+    if (weight_bytes[l] == 0) continue;
+    // The bucket may have ended with an earlier layer, had this one not come.
+    if (bytes > 0) ends.pop_back();
+    ends.push_back(l + 1);
+    bytes = saturating_add(bytes, weight_bytes[l]);
+    if (bytes >= kBucketBytes) bytes = 0;
+  }
+  return ends;
 }
 
 }  // namespace penstock::plan

@@ -18,8 +18,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace penstock::plan {
 
@@ -61,5 +63,28 @@ struct SumShares {
 /// The shares of the table above. `server_speed`: r. Throws ConfigError unless replicas >= 1,
 /// servers >= 0 and server_speed > 0.
 SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed = 1.0);
+
+// Between ranks a sum leaves bucket by bucket while the last backward pass of a mini-batch goes on,
+// and each bucket is waited for when the next forward pass comes to its first layer.
+
+/// Buckets: whole layers of a stage, in their order, of at least this many bytes of gradients, the
+/// last one excepted.
+inline constexpr int64_t kBucketBytes = int64_t{256} << 10;
+
+/// The layer behind the last one of each bucket; layers without weights after the last bucket
+/// belong to none. `weight_bytes`: per layer. Nothing where no layer has weights. O(layers).
+std::vector<size_t> bucket_ends(const std::vector<int64_t>& weight_bytes);
+
+/// A bucket, and where it is in the passes of its stage; times are from the beginning of the pass.
+struct GradientBucket {
+  int64_t weight_bytes = 0;
+  int64_t forward_ns = 0;          ///< F needs the sum: comes to the first layer that has weights
+  int64_t backward_ns = 0;         ///< B has made all of its gradients
+  int64_t backward_weight_ns = 0;  ///< W has
+  int64_t step_ns = 0;             ///< its part of the optimiser step
+  int64_t wire_ns = 0;             ///< how long its sum occupies a replica's NIC
+  int64_t server_ns = 0;           ///< and a server's
+  bool operator==(const GradientBucket&) const = default;
+};
 
 }  // namespace penstock::plan

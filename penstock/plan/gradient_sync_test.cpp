@@ -83,5 +83,16 @@ TEST(GradientSyncTest, SharesOfNothingAreRefused) {
   EXPECT_THROW(sum_shares(GradientSync::Summation, 2, 1, 0), ConfigError);
 }
 
+TEST(GradientSyncTest, BucketsAreWholeLayersOfAMinimumSize) {
+  constexpr int64_t k = kBucketBytes;
+  using Ends = std::vector<size_t>;
+  EXPECT_EQ(bucket_ends({}), Ends{});
+  EXPECT_EQ(bucket_ends({0, 0}), Ends{});
+  EXPECT_EQ(bucket_ends({0, k, 5 * k}), (Ends{2, 3}));
+  EXPECT_EQ(bucket_ends({k - 1, 0, 1, k - 1, 1}), (Ends{3, 5}));
+  // The last bucket may be smaller; layers without weights behind it belong to none.
+  EXPECT_EQ(bucket_ends({k, 7, 0, 7, 0}), (Ends{1, 4}));
+}
+
 }  // namespace
 }  // namespace penstock::plan

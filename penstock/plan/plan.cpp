@@ -48,6 +48,34 @@ void validate_promise(std::string_view where, const Promise& promise, size_t num
     refuse_bad_amount(where, "bytes_per_sample", bytes);
 }
 
+// Buckets are in the order of the layers: each is needed no earlier and made no later than the one
+// before.
+void validate_buckets(const std::string& where, const Stage& stage) {
+  refuse_negative(where, "sync_latency_ns", stage.sync_latency_ns);
+  GradientBucket before{.backward_ns = stage.backward_ns,
+                        .backward_weight_ns = stage.backward_weight_ns};
+  if (!stage.buckets.empty() && stage.replicas == 1)
+    throw ConfigError(where + " has buckets, which only stages with replicas have");
+  for (size_t i = 0; i < stage.buckets.size(); ++i) {
+    const GradientBucket& bucket = stage.buckets[i];
+    const std::string place = fmt::format("{}, bucket {}", where, i);
+    refuse_negative(place, "weight_bytes", bucket.weight_bytes);
+    refuse_negative(place, "step_ns", bucket.step_ns);
+    refuse_negative(place, "wire_ns", bucket.wire_ns);
+    refuse_negative(place, "server_ns", bucket.server_ns);
+    const auto refuse_outside = [&](std::string_view key, int64_t found, int64_t least,
+                                    int64_t most) {
+      if (found >= least && found <= most) return;
+      throw ConfigError(
+          fmt::format("{}: expected {} from {} to {}, found {}", place, key, least, most, found));
+    };
+    refuse_outside("forward_ns", bucket.forward_ns, before.forward_ns, stage.forward_ns);
+    refuse_outside("backward_ns", bucket.backward_ns, 0, before.backward_ns);
+    refuse_outside("backward_weight_ns", bucket.backward_weight_ns, 0, before.backward_weight_ns);
+    before = bucket;
+  }
+}
+
 void validate(const Stage& stage, size_t position) {
   const std::string where = fmt::format("stage {}", position);
   if (stage.layers.empty()) throw ConfigError(where + " has no layer, expected at least one");
@@ -71,6 +99,7 @@ void validate(const Stage& stage, size_t position) {
   }
   if (!checked_add(stage.forward_ns, stage.backward_ns))
     throw ConfigError(where + ": forward_ns plus backward_ns is beyond 64 bits");
+  validate_buckets(where, stage);
 }
 
 void validate(const Link& link, size_t position, size_t num_stages) {

@@ -12,6 +12,7 @@
 
 #include "penstock/cluster/cluster.h"
 #include "penstock/graph/model_graph.h"
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
 
 namespace penstock::plan {
@@ -41,6 +42,13 @@ struct Stage {
   /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
   /// backward_ns).
   bool recompute = false;
+  /// Where computation can hide a part of sync_ns: the sums of these, in the order of the layers,
+  /// take sync_ns together, `sync_latency_ns` included, which each of them needs to arrive. Empty:
+  /// SYNC waits for all of it, as between threads of one process.
+  std::vector<GradientBucket> buckets = {};
+  int64_t sync_latency_ns = 0;
+  /// SYNC waits for the buckets, too: the stage uses a weight twice.
+  bool waits_for_sums = false;
 
   int64_t compute_ns() const { return forward_ns + backward_ns; }
   /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where

@@ -18,21 +18,40 @@ constexpr int64_t kMaxStages = 1'000'000;
 constexpr int64_t kMaxLevels = 1'000;
 constexpr int64_t kMaxGroups = 1'000'000;
 
+Json write_bucket(const GradientBucket& bucket) {
+  return {{"weight_bytes", bucket.weight_bytes}, {"forward_ns", bucket.forward_ns},
+          {"backward_ns", bucket.backward_ns},   {"backward_weight_ns", bucket.backward_weight_ns},
+          {"step_ns", bucket.step_ns},           {"wire_ns", bucket.wire_ns},
+          {"server_ns", bucket.server_ns}};
+}
+
+template <class Item, class Write>
+Json write_list(const std::vector<Item>& items, Write write) {
+  Json list = Json::array();
+  for (const Item& item : items) list.push_back(write(item));
+  return list;
+}
+
 Json write_stage(const Stage& stage) {
-  return {{"layers", stage.layers},
-          {"replicas", stage.replicas},
-          {"compute_ns", stage.compute_ns()},
-          {"forward_ns", stage.forward_ns},
-          {"backward_ns", stage.backward_ns},
-          {"step_ns", stage.step_ns},
-          {"sync_ns", stage.sync_ns},
-          {"memory_bytes", stage.memory_bytes},
-          {"weight_bytes", stage.weight_bytes},
-          {"stash_bytes", stage.stash_bytes},
-          {"first_worker", stage.first_worker},
-          {"recompute", stage.recompute},
-          {"backward_weight_ns", stage.backward_weight_ns},
-          {"accumulate_ns", stage.accumulate_ns}};
+  Json json = {{"layers", stage.layers},
+               {"replicas", stage.replicas},
+               {"compute_ns", stage.compute_ns()},
+               {"forward_ns", stage.forward_ns},
+               {"backward_ns", stage.backward_ns},
+               {"step_ns", stage.step_ns},
+               {"sync_ns", stage.sync_ns},
+               {"memory_bytes", stage.memory_bytes},
+               {"weight_bytes", stage.weight_bytes},
+               {"stash_bytes", stage.stash_bytes},
+               {"first_worker", stage.first_worker},
+               {"recompute", stage.recompute},
+               {"backward_weight_ns", stage.backward_weight_ns},
+               {"accumulate_ns", stage.accumulate_ns}};
+  if (stage.buckets.empty()) return json;
+  json["buckets"] = write_list(stage.buckets, write_bucket);
+  json["sync_latency_ns"] = stage.sync_latency_ns;
+  json["waits_for_sums"] = stage.waits_for_sums;
+  return json;
 }
 
 Json write_link(const Link& link) {
@@ -68,13 +87,6 @@ Json write_level(const cluster::Level& level) {
           {"by_reference", level.by_reference}};
 }
 
-template <class Item, class Write>
-Json write_list(const std::vector<Item>& items, Write write) {
-  Json list = Json::array();
-  for (const Item& item : items) list.push_back(write(item));
-  return list;
-}
-
 Json write_cluster(const cluster::Cluster& cluster) {
   return {{"levels", write_list(cluster.levels, write_level)},
           {"device", write_device(cluster.device)},
@@ -102,6 +114,16 @@ std::vector<double> read_bytes_per_sample(const JsonReader& reader) {
   return bytes;
 }
 
+GradientBucket read_bucket(const JsonReader& reader) {
+  return {.weight_bytes = reader.at("weight_bytes").integer(0),
+          .forward_ns = reader.at("forward_ns").integer(0),
+          .backward_ns = reader.at("backward_ns").integer(0),
+          .backward_weight_ns = reader.at("backward_weight_ns").integer(0),
+          .step_ns = reader.at("step_ns").integer(0),
+          .wire_ns = reader.at("wire_ns").integer(0),
+          .server_ns = reader.at("server_ns").integer(0)};
+}
+
 Stage read_stage(const JsonReader& reader) {
   Stage stage;
   for (const JsonReader& layer : reader.at("layers").elements())
@@ -118,6 +140,12 @@ Stage read_stage(const JsonReader& reader) {
   stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
   stage.first_worker = static_cast<int>(reader.integer_or("first_worker", -1, -1, INT_MAX));
   stage.recompute = boolean_or(reader, "recompute", false);
+  if (const auto buckets = reader.find("buckets")) {
+    for (const JsonReader& bucket : buckets->elements(static_cast<int64_t>(stage.layers.size())))
+      stage.buckets.push_back(read_bucket(bucket));
+  }
+  stage.sync_latency_ns = reader.integer_or("sync_latency_ns", 0, 0);
+  stage.waits_for_sums = boolean_or(reader, "waits_for_sums", false);
   return stage;
 }
 

@@ -74,6 +74,27 @@ std::string refusal(const std::string& text) {
   return tests::message_of<ParseError>([&] { parse_plan(text, "plan.json"); });
 }
 
+TEST(PlanIo, BucketsAreReadBackAndChecked) {
+  Plan plan = sample_plan();
+  Stage& stage = plan.stages.front();
+  ASSERT_GT(stage.replicas, 1);
+  const std::string without = to_json(plan);
+  EXPECT_EQ(without.find("buckets"), std::string::npos);
+  stage.buckets = {{.weight_bytes = 7, .backward_ns = stage.backward_ns, .wire_ns = 11},
+                   {.weight_bytes = 5,
+                    .forward_ns = stage.forward_ns,
+                    .backward_ns = 1,
+                    .step_ns = 3,
+                    .wire_ns = 2,
+                    .server_ns = 4}};
+  stage.sync_latency_ns = 9;
+  stage.waits_for_sums = true;
+  EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
+  // Needed no earlier and made no later than the bucket before.
+  std::swap(stage.buckets[0], stage.buckets[1]);
+  EXPECT_THROW(to_json(plan), ConfigError);
+}
+
 TEST(PlanToJson, ParsesBackToTheSamePlan) {
   EXPECT_EQ(parse_plan(to_json(sample_plan()), "plan.json"), sample_plan());
 }

@@ -1,11 +1,18 @@
 #include "penstock/schedule/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 
 namespace penstock::schedule {
+
+std::string SumLane::name() const {
+  return worker.value >= 0 ? fmt::format("worker {}, sums", worker.value)
+                           : fmt::format("server {}, sums", server);
+}
 
 int64_t Timeline::makespan_ns() const {
   bool any = false;

@@ -20,6 +20,9 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
                             .accumulate_ns = stage.accumulate_ns,
                             .step_ns = stage.step_ns,
                             .sync_ns = stage.sync_ns,
+                            .buckets = stage.buckets,
+                            .sync_latency_ns = stage.sync_latency_ns,
+                            .waits_for_sums = stage.waits_for_sums,
                             .stash_bytes = stage.stash_bytes,
                             .weight_bytes = stage.weight_bytes,
                             .gradient_sets = schedule::gradient_sets(
@@ -44,6 +47,24 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
 
 namespace detail {
 
+namespace {
+
+void check_buckets(const StageCost& stage, size_t number) {
+  for (const plan::GradientBucket& bucket : stage.buckets) {
+    const bool known = bucket.forward_ns >= 0 && bucket.forward_ns <= stage.forward_ns &&
+                       bucket.backward_ns >= 0 && bucket.backward_ns <= stage.backward_ns &&
+                       bucket.backward_weight_ns >= 0 &&
+                       bucket.backward_weight_ns <= stage.backward_weight_ns &&
+                       bucket.step_ns >= 0 && bucket.wire_ns >= 0 && bucket.server_ns >= 0;
+    if (known) continue;
+    throw ConfigError(fmt::format(
+        "the costs of stage {} have a bucket of gradients that does not fit into its passes",
+        number));
+  }
+}
+
+}  // namespace
+
 void check_costs(const Costs& costs, int num_stages) {
   if (costs.stages.size() != static_cast<size_t>(num_stages)) {
     throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}",
@@ -52,8 +73,9 @@ void check_costs(const Costs& costs, int num_stages) {
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
     if (std::min({stage.forward_ns, stage.backward_ns, stage.backward_weight_ns,
-                  stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.stash_bytes,
-                  stage.weight_bytes, stage.gradient_sets, stage.input_bytes}) < 0) {
+                  stage.accumulate_ns, stage.step_ns, stage.sync_ns, stage.sync_latency_ns,
+                  stage.stash_bytes, stage.weight_bytes, stage.gradient_sets, stage.input_bytes}) <
+        0) {
       throw ConfigError(fmt::format("the costs of stage {} contain a negative time or size", s));
     }
     if (stage.backward_weight_ns > stage.backward_ns) {
@@ -62,6 +84,7 @@ void check_costs(const Costs& costs, int num_stages) {
                       "backward pass of {} ns",
                       s, stage.backward_weight_ns, stage.backward_ns));
     }
+    check_buckets(stage, s);
   }
   for (const LinkCost& link : costs.links) {
     const bool known =

@@ -19,8 +19,10 @@
 #include "penstock/simulate/meeting.h"
 #include "penstock/simulate/network.h"
 #include "penstock/simulate/refusals.h"
+#include "penstock/simulate/replica_sums.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/simulate/sources.h"
+#include "penstock/simulate/sum_lanes.h"
 #include "penstock/simulate/variation.h"
 #include "penstock/simulate/waiting_messages.h"
 #include "penstock/simulate/worker_state.h"
@@ -42,7 +44,9 @@ class Engine {
         mailboxes_(source.links(), source.table()),
         syncs_(costs.stages.size()),
         workers_(static_cast<size_t>(source.table().num_workers())),
-        waiting_(network_) {
+        waiting_(network_),
+        lanes_(costs, source.table(), options.keep_timeline),
+        sums_(costs, source.shape(), source.table(), lanes_) {
     if (options.keep_timeline) timeline_.workers.resize(workers_.size());
     timeline_.source = "predicted";
     for (size_t s = 0; s < costs.stages.size(); ++s) {
@@ -71,13 +75,16 @@ class Engine {
       const Event event = events_.pop();
       if (event.is_worker()) {
         run_worker(event.worker());
+      } else if (event.is_lane()) {
+        lanes_.move_on(event.lane(), event.time_ns(), events_, runnable_);
       } else {
         move_on(event.slot(), event.time_ns());
       }
     }
-    for (const Worker& worker : workers_) {
-      if (worker.has_action) refuse_deadlock();
+    for (size_t w = 0; w < workers_.size(); ++w) {
+      if (is_blocked(w)) refuse_deadlock();
     }
+    if (options_.keep_timeline) timeline_.sums = lanes_.timeline();
     if (options_.progress) options_.progress(done_, source_.num_actions());
   }
 
@@ -108,7 +115,7 @@ class Engine {
   // On large clusters the workers of one event are far in memory from those of the event before, so
   // they are fetched one event ahead.
   void prefetch(const Event& event) const {
-    if (event.is_none()) return;
+    if (event.is_none() || event.is_lane()) return;
     if (!event.is_worker()) return waiting_.prefetch(event.slot());
     workers_[static_cast<size_t>(event.worker())].prefetch();
     workers_[static_cast<size_t>(event.receiver())].prefetch();
@@ -140,7 +147,7 @@ class Engine {
     using schedule::Op;
     Worker& worker = worker_at(id);
     for (;;) {
-      if (!worker.has_action && !begin(worker)) return;
+      if (!worker.has_action && !begin(worker)) return take_last_sums(worker, id);
       const Op op = worker.action.op;
       bool went_on = true;
       if (schedule::is_send(op)) {
@@ -149,12 +156,14 @@ class Engine {
         went_on = receive(worker, id);
       } else if (op == Op::SyncGradients) {
         const StageId stage = worker.action.stage;
-        went_on = meet(worker, id, syncs_[stage.index()], source_.table().replicas(stage),
-                       costs_.stages[stage.index()].sync_ns);
+        went_on = has_lane(stage)
+                      ? sync(worker, id)
+                      : meet(worker, id, syncs_[stage.index()], source_.table().replicas(stage),
+                             costs_.stages[stage.index()].sync_ns);
       } else if (op == Op::NormGradients) {
         went_on = meet(worker, id, norm_, source_.table().num_workers(), network_.sum_ns());
       } else {
-        work(worker, id);
+        went_on = work(worker, id);
       }
       if (!went_on) return;
     }
@@ -166,10 +175,15 @@ class Engine {
            source_.table().replicas(action.stage);
   }
 
-  // F, B, I, W, R, STEP and FREE.
-  void work(Worker& worker, int32_t id) {
+  bool has_lane(StageId stage) const { return lanes_.any() && lanes_.carries(stage); }
+
+  // F, B, I, W, R, STEP and FREE; false while a sum is missing.
+  bool work(Worker& worker, int32_t id) {
     const schedule::Action& action = worker.action;
-    if (action.op == schedule::Op::FreeWeights) return finish(worker, id, 0, 0);
+    if (action.op == schedule::Op::FreeWeights) {
+      finish(worker, id, 0, 0);
+      return true;
+    }
     const StageCost& stage = costs_.stages[action.stage.index()];
     int64_t planned_ns = planned_work_ns(stage, action.op);
     if (stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) &&
@@ -177,8 +191,54 @@ class Engine {
       planned_ns = saturating_add(planned_ns, stage.accumulate_ns);
     }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
-    if (action.op == schedule::Op::Step) return step(worker, id, work_ns);
-    finish(worker, id, 0, work_ns);
+    if (has_lane(action.stage)) return work_beside_sums(worker, id, work_ns);
+    if (action.op == schedule::Op::Step) {
+      step(worker, id, 0, work_ns);
+    } else {
+      finish(worker, id, 0, work_ns);
+    }
+    return true;
+  }
+
+  bool work_beside_sums(Worker& worker, int32_t id, int64_t work_ns) {
+    const schedule::Action action = worker.action;
+    const bool is_step = action.op == schedule::Op::Step;
+    if (is_step && sums_.step(action, id, work_ns)) work_ns = 0;
+    // A checkpoint needs all of the new weights.
+    const bool goes_on = is_step && saves(worker, id)
+                             ? sums_.take_all(action.stage, id, worker.now_ns)
+                             : sums_.take(action, id, worker.now_ns, work_ns);
+    if (!goes_on) return false;
+    const TakenSums taken = sums_.taken(action.stage, id);
+    if (is_step) {
+      step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.stepping_ns));
+      return true;
+    }
+    finish(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.stepping_ns));
+    if (schedule::makes_weight_gradients(action.op))
+      sums_.made(action, id, worker.now_ns - work_ns, work_ns, events_);
+    return true;
+  }
+
+  bool sync(Worker& worker, int32_t id) {
+    const StageId stage = worker.action.stage;
+    if (!sums_.sync(worker.action, id, worker.now_ns, events_)) return false;
+    const TakenSums taken = sums_.taken(stage, id);
+    finish(worker, id, taken.waiting_ns, taken.stepping_ns);
+    return true;
+  }
+
+  // At the end of its list the worker takes the sums that no forward pass has needed.
+  void take_last_sums(Worker& worker, int32_t id) {
+    if (!lanes_.any()) return;
+    for (const auto& held : source_.table().held_by(WorkerId{id})) {
+      if (!lanes_.carries(held.stage)) continue;
+      if (!sums_.take_all(held.stage, id, worker.now_ns)) return;
+      const TakenSums taken = sums_.taken(held.stage, id);
+      worker.now_ns =
+          saturating_add(worker.now_ns, saturating_add(taken.waiting_ns, taken.stepping_ns));
+      worker.busy_ns = saturating_add(worker.busy_ns, taken.stepping_ns);
+    }
   }
 
   void finish(Worker& worker, int32_t id, int64_t waiting_ns, int64_t working_ns) {
@@ -197,14 +257,20 @@ class Engine {
           {worker.action, start_ns, worker.now_ns, waiting_ns});
   }
 
-  void step(Worker& worker, int32_t id, int64_t step_ns) {
+  // A worker saves all of its stages when the last of them has stepped.
+  bool saves(const Worker& worker, int32_t id) const {
+    const Failures& failures = options_.failures;
+    return failures.checkpoint_every > 0 &&
+           worker.action.mini_batch.value % failures.checkpoint_every ==
+               failures.checkpoint_every - 1 &&
+           source_.table().held_by(WorkerId{id}).back().stage == worker.action.stage;
+  }
+
+  void step(Worker& worker, int32_t id, int64_t waiting_ns, int64_t step_ns) {
     const int64_t mini_batch = worker.action.mini_batch.value;
     const Failures& failures = options_.failures;
-    // A worker saves all of its stages when the last of them has stepped.
-    const bool saves = failures.checkpoint_every > 0 &&
-                       mini_batch % failures.checkpoint_every == failures.checkpoint_every - 1 &&
-                       source_.table().held_by(WorkerId{id}).back().stage == worker.action.stage;
-    finish(worker, id, saves ? failures.checkpoint_ns : 0, step_ns);
+    const int64_t saving_ns = saves(worker, id) ? failures.checkpoint_ns : 0;
+    finish(worker, id, saturating_add(waiting_ns, saving_ns), step_ns);
     if (failures.worker_mtbf_ns == 0 || mini_batch >= source_.shape().num_mini_batches()) return;
     const auto index = static_cast<size_t>(mini_batch);
     if (index >= finished_ns_.size()) finished_ns_.resize(index + 1);
@@ -339,18 +405,36 @@ class Engine {
     return true;
   }
 
+  // Whether the worker waits, also for sums at the end of its list.
+  bool is_blocked(size_t worker) const {
+    return workers_[worker].has_action || awaits_sums(worker);
+  }
+  bool awaits_sums(size_t worker) const {
+    if (!lanes_.any()) return false;
+    const int32_t id = static_cast<int32_t>(worker);
+    const auto held = source_.table().held_by(WorkerId{id});
+    return std::any_of(held.begin(), held.end(), [&](const auto& unit) {
+      return lanes_.carries(unit.stage) && sums_.are_due(unit.stage, id);
+    });
+  }
+
   [[noreturn]] void refuse_deadlock() const {
     std::vector<BlockedWorker> shown;
     int64_t blocked = 0;
     for (size_t w = 0; w < workers_.size(); ++w) {
-      if (!workers_[w].has_action || ++blocked > kShownWorkers) continue;
+      if (!is_blocked(w) || ++blocked > kShownWorkers) continue;
       const schedule::Action& action = workers_[w].action;
-      const bool sync = action.op == schedule::Op::SyncGradients;
+      const auto id = static_cast<int32_t>(w);
+      const bool sums = has_lane(action.stage) && sums_.are_due(action.stage, id) &&
+                        !schedule::is_message(action.op);
+      const bool sync = sums || action.op == schedule::Op::SyncGradients;
+      const int32_t met =
+          sums ? sums_.given(action.stage, id) : syncs_[action.stage.index()].arrived;
       shown.push_back(
           {.worker = static_cast<int32_t>(w),
            .action = action,
            .other_end = schedule::is_message(action.op) ? source_.other_end(action) : -1,
-           .arrived = sync ? syncs_[action.stage.index()].arrived : norm_.arrived,
+           .arrived = sync ? met : norm_.arrived,
            .expected =
                sync ? source_.table().replicas(action.stage) : source_.table().num_workers()});
     }
@@ -376,6 +460,8 @@ class Engine {
   int64_t done_ = 0;
   std::vector<int64_t> finished_ns_;
   schedule::Timeline timeline_;
+  SumLanes lanes_;
+  ReplicaSums sums_;
 };
 
 }  // namespace penstock::simulate::detail

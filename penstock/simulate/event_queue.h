@@ -9,7 +9,8 @@
 namespace penstock::simulate::detail {
 
 /// Ties in time are broken by kind and worker, so that the result does not depend on the order of
-/// insertion: messages that travel come before workers, then by worker. Times are not negative. The
+/// insertion: messages that travel come before the lanes of sums, those before
+/// workers, then by number. Times are not negative. The
 /// event "none" is later than all others.
 struct Event {
   uint64_t order = UINT64_MAX;
@@ -24,9 +25,15 @@ struct Event {
   static Event of_message(int64_t time_ns, int32_t sender, uint32_t slot) {
     return {static_cast<uint64_t>(sender) << 32 | slot, static_cast<uint64_t>(time_ns)};
   }
+  /// Something changes on a lane of sums.
+  static Event of_lane(int64_t time_ns, int32_t lane) {
+    return {kLane | static_cast<uint64_t>(lane), static_cast<uint64_t>(time_ns)};
+  }
   int64_t time_ns() const { return static_cast<int64_t>(time); }
   bool is_none() const { return order == UINT64_MAX; }
   bool is_worker() const { return (order & kWorker) != 0; }
+  bool is_lane() const { return (order & (kWorker | kLane)) == kLane; }
+  int32_t lane() const { return static_cast<int32_t>(order & INT32_MAX); }
   int32_t worker() const { return static_cast<int32_t>(order >> 31 & INT32_MAX); }
   int32_t receiver() const { return static_cast<int32_t>(order & INT32_MAX); }
   size_t slot() const { return order & UINT32_MAX; }
@@ -34,6 +41,7 @@ struct Event {
 
  private:
   static constexpr uint64_t kWorker = uint64_t{1} << 63;
+  static constexpr uint64_t kLane = uint64_t{1} << 62;
   /// One number, so that comparing needs no branch.
   unsigned __int128 key() const { return static_cast<unsigned __int128>(time) << 64 | order; }
 };

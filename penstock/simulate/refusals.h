@@ -14,7 +14,7 @@ struct BlockedWorker {
   int32_t worker = 0;
   schedule::Action action;
   int32_t other_end = -1;  ///< messages: the worker that holds the other end, -1 when none does
-  int32_t arrived = 0;     ///< SYNC, NORM: how many workers have arrived, of how many
+  int32_t arrived = 0;     ///< sums, NORM: how many workers have arrived, of how many
   int32_t expected = 0;
 };
 

@@ -11,7 +11,8 @@
 // free, passes the links between the two workers, each of which serves its messages in the order in
 // which they reach it, and arrives after the latency. The sender continues at once, the receiver
 // waits for the arrival. SYNC starts when the last replica has arrived, NORM when the last worker
-// has. docs/simulator.md lists the assumptions and the known error.
+// has; where the costs have buckets, the sums travel on lanes of their own instead
+// (sum_lanes.h). docs/simulator.md lists the assumptions and the known error.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,11 @@ struct StageCost {
   int64_t accumulate_ns = 0;
   int64_t step_ns = 0;
   int64_t sync_ns = 0;
+  /// Sums that travel while workers compute, and how long each needs to arrive
+  /// (plan::Stage::buckets). Empty: SYNC waits for `sync_ns`.
+  std::vector<plan::GradientBucket> buckets = {};
+  int64_t sync_latency_ns = 0;
+  bool waits_for_sums = false;  ///< SYNC does, and not the next forward pass
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
   int64_t gradient_sets = 1;  ///< sets that a training worker keeps (schedule/gradient_sets.h)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "penstock/report/report.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr int kLeastColumns = 20;
 constexpr size_t kMostRows = 256;
+constexpr std::string_view kSumLegend =
+    "s, k: buckets of gradients that a worker and a server add up\n";
 
 int64_t span_ns(const TimelineEvent& event) {
   return event.end_ns - event.start_ns - event.waiting_ns;
@@ -85,6 +88,14 @@ class Row {
       cells_[begin + c] = text[c];
   }
 
+  /// The last digit of the bucket while it travels.
+  void draw(const schedule::SumEvent& event, int64_t origin_ns) {
+    const auto origin = static_cast<double>(origin_ns);
+    const size_t begin = column(static_cast<double>(event.start_ns) - origin);
+    const size_t end = std::max(begin, column(static_cast<double>(event.end_ns) - origin));
+    fill(begin, end, static_cast<char>('0' + event.bucket % 10));
+  }
+
   std::string text(bool cut_off) const { return cells_ + (cut_off ? ">" : ""); }
 
  private:
@@ -114,16 +125,27 @@ std::string draw_grid(const Timeline& timeline, const ActionLabels& labels, int 
   const bool cut_off = wanted > static_cast<double>(room);
   const size_t columns = cut_off ? room - 1 : static_cast<size_t>(std::max(wanted, 0.0));
   std::string text;
-  for (size_t w = 0; w < shown; ++w) {
-    Row row(labels, w, columns, columns_per_ns);
-    for (const TimelineEvent& event : timeline.workers[w]) row.draw(event, origin_ns);
-    std::string line = fmt::format("w{:<{}}  {}", w, name_width, row.text(cut_off));
+  const auto add_row = [&](char kind, size_t number, const auto& events) {
+    Row row(labels, number, columns, columns_per_ns);
+    for (const auto& event : events) row.draw(event, origin_ns);
+    std::string line = fmt::format("{}{:<{}}  {}", kind, number, name_width, row.text(cut_off));
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
+  };
+  auto lane = timeline.sums.begin();
+  for (size_t w = 0; w < shown; ++w) {
+    add_row('w', w, timeline.workers[w]);
+    if (lane == timeline.sums.end() || lane->worker.value != static_cast<int32_t>(w)) continue;
+    add_row('s', w, lane->events);
+    ++lane;
+  }
+  for (; lane != timeline.sums.end(); ++lane) {
+    if (lane->server >= 0) add_row('k', static_cast<size_t>(lane->server), lane->events);
   }
   if (timeline.workers.size() > shown)
     text += fmt::format("... and {} more workers\n", timeline.workers.size() - shown);
   if (!labels.legend().empty()) text += labels.legend() + '\n';
+  if (!timeline.sums.empty()) text += kSumLegend;
   return text;
 }
 

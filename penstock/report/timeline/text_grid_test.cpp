@@ -55,6 +55,24 @@ w1  ....1F0 ....3F0 ............3B0---- ........1B0---- ........
 )"[1]);
 }
 
+TEST(TextGrid, SumsHaveARowOfTheirOwn) {
+  schedule::Timeline timeline{
+      "predicted",
+      {{{{.op = Op::Forward}, 0, 10, 0}, {{.op = Op::Backward}, 10, 30, 0}},
+       {{{.op = Op::Forward}, 0, 10, 0}, {{.op = Op::Backward}, 10, 40, 10}}}};
+  timeline.sums = {{.worker = WorkerId{1},
+                    .events = {{.bucket = 1, .start_ns = 20, .end_ns = 27},
+                               {.bucket = 10, .start_ns = 30, .end_ns = 40}}},
+                   {.server = 0, .events = {{.bucket = 1, .start_ns = 20, .end_ns = 24}}}};
+  EXPECT_EQ(text_grid(timeline), &R"(
+w0  F0 B0--- ...
+w1  F0 ...B0---
+s1  ......11.000
+k0  ......1.....
+s, k: buckets of gradients that a worker and a server add up
+)"[1]);
+}
+
 TEST(TextGrid, RecomputationTakesAForwardAndNormIsShown) {
   schedule::Schedule schedule = schedule::parse_schedule("0F0,0B0\n", "s");
   schedule.workers[0].insert(schedule.workers[0].begin() + 1, {.op = Op::Recompute});

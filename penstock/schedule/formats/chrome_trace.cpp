@@ -87,6 +87,19 @@ void add_event(std::string& out, size_t process, size_t thread, const TimelineEv
                  microseconds(event.waiting_ns));
 }
 
+void add_sum(std::string& out, size_t process, size_t thread, const SumLane& lane,
+             const SumEvent& event) {
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"name\":\"{}SUM{}.{}\",\"cat\":\"{}\",\"cname\":\"{}\",\"ph\":\"X\",\"ts\":{},"
+                 "\"dur\":{},\"pid\":{},\"tid\":{},\"args\":{{\"stage\":{},\"mini_batch\":{},"
+                 "\"bucket\":{},\"{}\":{}}}}},\n",
+                 event.stage.value, event.mini_batch.value, event.bucket, kSumCategory,
+                 colour_of(Op::SyncGradients), microseconds(event.start_ns),
+                 microseconds(event.end_ns - event.start_ns), process, thread, event.stage.value,
+                 event.mini_batch.value, event.bucket, lane.worker.value >= 0 ? "worker" : "server",
+                 lane.worker.value >= 0 ? lane.worker.value : lane.server);
+}
+
 }  // namespace
 
 std::string chrome_trace(const std::vector<const Timeline*>& timelines) {
@@ -98,6 +111,12 @@ std::string chrome_trace(const std::vector<const Timeline*>& timelines) {
       const auto& events = timeline.workers[w];
       add_name(out, "thread_name", t, w, thread_name(w, events));
       for (const TimelineEvent& event : events) add_event(out, t, w, event);
+    }
+    for (size_t s = 0; s < timeline.sums.size(); ++s) {
+      const size_t thread = timeline.workers.size() + s;
+      add_name(out, "thread_name", t, thread, timeline.sums[s].name());
+      for (const SumEvent& event : timeline.sums[s].events)
+        add_sum(out, t, thread, timeline.sums[s], event);
     }
   }
   if (out.ends_with(",\n")) out.erase(out.size() - 2);

@@ -5,14 +5,19 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/schedule/timeline.h"
 
 namespace penstock::schedule {
 
-/// One process per timeline, one thread per worker, complete events ("ph":"X") in microseconds with
-/// stage, micro-batch, version and waiting time as arguments, and a colour per kind of action.
+/// The category of the events of Timeline::sums.
+inline constexpr std::string_view kSumCategory = "SUM";
+
+/// One process per timeline, one thread per worker and one per lane of sums, complete events
+/// ("ph":"X") in microseconds with stage, micro-batch, version and waiting time as arguments, and a
+/// colour per kind of action.
 std::string chrome_trace(const std::vector<const Timeline*>& timelines);
 
 }  // namespace penstock::schedule

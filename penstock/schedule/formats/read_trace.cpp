@@ -1,5 +1,7 @@
 #include "penstock/schedule/formats/read_trace.h"
 
+#include "penstock/schedule/formats/chrome_trace.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,9 +36,12 @@ enum class Key : uint8_t {
   MiniBatch,
   Peer,
   Version,
-  Waiting
+  Waiting,
+  Bucket,
+  Worker,
+  Server
 };
-constexpr size_t kNumKeys = 13;
+constexpr size_t kNumKeys = 16;
 
 struct KnownKey {
   std::string_view name;
@@ -55,6 +60,9 @@ constexpr KnownKey kKnownKeys[] = {{"ph", false, Key::Phase},
                                    {"peer", true, Key::Peer},
                                    {"version", true, Key::Version},
                                    {"waiting_us", true, Key::Waiting},
+                                   {"bucket", true, Key::Bucket},
+                                   {"worker", true, Key::Worker},
+                                   {"server", true, Key::Server},
                                    {"name", true, Key::Name}};
 
 std::string_view name_of(Key key) {
@@ -92,7 +100,10 @@ class TraceBuilder {
     if (raw.phase == "M" && raw.names_process) {
       timeline_of_process().source = printable(std::string_view(raw.name).substr(0, 200));
     } else if (raw.phase == "X") {
-      add_action();
+      if (raw.category == kSumCategory)
+        add_sum();
+      else
+        add_action();
     }
     ++index_;
   }
@@ -103,6 +114,11 @@ class TraceBuilder {
         std::stable_sort(
             events.begin(), events.end(),
             [](const TimelineEvent& a, const TimelineEvent& b) { return a.start_ns < b.start_ns; });
+      }
+      for (SumLane& lane : timeline.sums) {
+        std::stable_sort(
+            lane.events.begin(), lane.events.end(),
+            [](const SumEvent& a, const SumEvent& b) { return a.start_ns < b.start_ns; });
       }
     }
     std::erase_if(timelines_, [](const Timeline& timeline) { return timeline.workers.empty(); });
@@ -125,6 +141,31 @@ class TraceBuilder {
     return timelines_[entry->second];
   }
 
+  void count_event() {
+    if (++num_events_ > kMaxTraceEvents)
+      fail(fmt::format("expected at most {} actions", kMaxTraceEvents));
+  }
+
+  void add_sum() {
+    count_event();
+    SumEvent event{.stage = StageId{static_cast<int32_t>(integer(Key::Stage, 0, INT32_MAX))},
+                   .mini_batch = MiniBatchId{integer(Key::MiniBatch, 0, INT32_MAX)},
+                   .bucket = static_cast<int32_t>(integer(Key::Bucket, 0, INT32_MAX)),
+                   .start_ns = nanoseconds(Key::Start, -kMaxMicroseconds)};
+    event.end_ns = event.start_ns + nanoseconds(Key::Duration, 0);
+    const bool of_worker = raw_->has[static_cast<size_t>(Key::Worker)];
+    const auto number = static_cast<int32_t>(
+        integer(of_worker ? Key::Worker : Key::Server, 0, kMaxTraceWorkers - 1));
+    std::vector<SumLane>& lanes = timeline_of_process().sums;
+    const SumLane wanted{.worker = WorkerId{of_worker ? number : -1},
+                         .server = of_worker ? -1 : number};
+    auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const SumLane& other) {
+      return other.worker == wanted.worker && other.server == wanted.server;
+    });
+    if (lane == lanes.end()) lane = lanes.insert(lanes.end(), wanted);
+    lane->events.push_back(event);
+  }
+
   void add_action() {
     const std::optional<Op> op = op_of(raw_->category);
     if (!op) {
@@ -133,8 +174,7 @@ class TraceBuilder {
                       "only traces that penstock wrote can be read",
                       shortened(raw_->category, 40)));
     }
-    if (++num_events_ > kMaxTraceEvents)
-      fail(fmt::format("expected at most {} actions", kMaxTraceEvents));
+    count_event();
     TimelineEvent event;
     Action& action = event.action;
     action.op = *op;

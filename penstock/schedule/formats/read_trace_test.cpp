@@ -43,6 +43,21 @@ TEST(TraceReader, ReadsWhatTheWriterWrote) {
   }
 }
 
+TEST(TraceReader, ReadsTheLanesOfSums) {
+  Timeline timeline = random_timeline(1, 2, 5, 20);
+  timeline.sums = {{.worker = WorkerId{1},
+                    .events = {{StageId{0}, MiniBatchId{2}, 1, 10, 25},
+                               {StageId{3}, MiniBatchId{2}, 0, 25, 26}}},
+                   {.server = 0, .events = {{StageId{0}, MiniBatchId{2}, 1, 10, 30}}}};
+  const std::string text = chrome_trace({&timeline});
+  EXPECT_EQ(parse_trace(text, "t.json"), (std::vector<Timeline>{timeline}));
+  EXPECT_THAT(text, HasSubstr("\"name\":\"server 0, sums\""));
+  EXPECT_THAT(text, HasSubstr("\"name\":\"0SUM2.1\""));
+  EXPECT_THAT(message_of(event(R"("cat":"SUM","ph":"X","ts":1,"dur":2,"pid":0,"tid":3,)"
+                               R"("args":{"stage":0,"mini_batch":0,"bucket":0})")),
+              HasSubstr("the key \"server\" is missing"));
+}
+
 TEST(TraceReader, ReadsABareArrayAndSkipsUnknownKeysAndEvents) {
   const auto timelines =
       parse_trace(R"([{"ph":"i","name":"other","x":[1,{"args":{"stage":"deep"}}],)"
