@@ -25,7 +25,9 @@ struct PlanOptions {
   std::optional<plan::Strategy> strategy;
   std::string weights;                  ///< weight policy by name; empty: the kind's default
   std::string cost_model = "penstock";  ///< cost_model_names()
-  std::string sync = "ordered";         ///< plan/gradient_sync.h
+  /// A method of plan/gradient_sync.h, or "auto": the one whose plan is fastest by more than
+  /// 0.5 %, in their order.
+  std::string sync = "ordered";
   /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
   /// One worker per stage, as many stages as workers (or layers, if fewer).

@@ -1,5 +1,7 @@
 #include "penstock/planner/planner.h"
 
+#include "penstock/planner/sync_prices.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -43,6 +45,10 @@ void check_schedule_options(const PlanOptions& options) {
       options.slack >= 0 ? std::optional<int64_t>(options.slack) : std::nullopt);
 }
 
+// Less than this comes from filling and draining: the families are equally fast, and the optimum
+// stays.
+constexpr double kFaster = 1.005;
+
 Family requested_family(const PlanOptions& options) {
   Family family;
   family.strategy = options.strategy.value_or(pipeline_with(options.weights));
@@ -66,10 +72,6 @@ bool may_be_replaced(const Context& context) {
   return !options.strategy && options.cost_model == "penstock" &&
          (options.weights.empty() || options.weights == "flush");
 }
-
-// Less than this comes from filling and draining: the families are equally fast, and the optimum
-// stays.
-constexpr double kFaster = 1.005;
 
 // Of the families that the partitioner prices itself.
 std::optional<Plan> faster_standard(const Context& context, Families& families,
@@ -169,7 +171,15 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   }
   PlanResult result = families.plan(family, true);
   if (!result.plan) result.reason += flushed_hint(families, options);
-  return result;
+  if (options.strategy || !families.may_hide_sums()) return result;
+  // The search takes for hidden what computation could hide of the sums at best.
+  Family counting = family;
+  counting.counts_sums = true;
+  PlanResult other = families.plan(counting, false);
+  const bool faster =
+      other.plan && (!result.plan || other.plan->throughput_samples_per_s >
+                                         kFaster * result.plan->throughput_samples_per_s);
+  return faster ? other : result;
 }
 
 Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages,
@@ -217,8 +227,32 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 
 }  // namespace
 
+namespace {
+
+// The plan of the fastest method; of equally fast ones the first, so that `ordered` stays where
+// nothing is gained.
+PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cluster& cluster,
+                              PlanOptions options) {
+  PlanResult best;
+  for (const plan::GradientSync sync : distinct_syncs(cluster)) {
+    options.sync = to_string(sync);
+    PlanResult result = make_plan(profile, cluster, options);
+    const bool better =
+        result.plan && (!best.plan || result.plan->throughput_samples_per_s >
+                                          kFaster * best.plan->throughput_samples_per_s);
+    if (better || !best.plan) best = std::move(result);
+  }
+  if (best.plan && best.plan->sync == to_string(plan::GradientSync::Ring))
+    best.plan->notes.push_back(
+        "Gradients are added around a ring: results differ by rounding from those of one thread.");
+  return best;
+}
+
+}  // namespace
+
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& given) {
+  if (given.sync == "auto") return plan_with_any_sync(profile, cluster, given);
   PlanOptions options = given;
   const bool keeps_to_flush =
       !options.strategy && options.weights.empty() && !graph::tie_groups(profile.graph).empty();

@@ -61,7 +61,8 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
                       const PlanOptions& options, bool& exists) {
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
-  const auto model = make_cost_model(options.cost_model, cluster, GradientSync::Ring);
+  const auto model =
+      make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync));
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
                            .micro_batches = options.micro_batches,
                            .max_workers = cluster.num_workers(),

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "penstock/plan/sum_wait.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
@@ -168,7 +169,7 @@ class Changes {
       const int64_t rounds =
           ceil_div(std::max<int64_t>(plan_.micro_batches, 1), std::max(stage.replicas, 1));
       return static_cast<double>(rounds) * static_cast<double>(stage.work_ns()) +
-             static_cast<double>(stage.sync_ns) + static_cast<double>(stage.step_ns);
+             static_cast<double>(sum_wait_ns(plan_, stage)) + static_cast<double>(stage.step_ns);
     };
     const auto slowest = std::max_element(
         plan_.stages.begin(), plan_.stages.end(),

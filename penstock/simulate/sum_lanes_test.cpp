@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rng.h"
 
 namespace penstock::simulate {
 namespace {
@@ -177,6 +181,75 @@ TEST(SumLanes, ATimeBeyondTheRangeSaturates) {
   Costs costs = two_buckets(5, 12);
   for (auto& bucket : costs.stages[0].buckets) bucket.wire_ns = INT64_MAX;
   EXPECT_EQ(simulate(data_parallel(two_replicas(2)), costs).makespan_ns, INT64_MAX);
+}
+
+/// Checks that every sum of a stage begins when all replicas have begun the last backward pass of
+/// its mini-batch, and ends before anybody has run a forward pass on the weights that it makes.
+void check_sums(const schedule::Timeline& timeline, const std::string& name) {
+  std::map<std::pair<StageId, MiniBatchId>, std::pair<int64_t, int64_t>> spans;
+  for (const schedule::SumLane& lane : timeline.sums) {
+    for (const schedule::SumEvent& event : lane.events) {
+      const auto [entry, added] =
+          spans.try_emplace(std::pair(event.stage, event.mini_batch), event.start_ns, event.end_ns);
+      auto& [start_ns, end_ns] = entry->second;
+      start_ns = std::min(start_ns, event.start_ns);
+      end_ns = std::max(end_ns, event.end_ns);
+    }
+  }
+  ASSERT_FALSE(spans.empty()) << name;
+  for (const auto& events : timeline.workers) {
+    std::map<std::pair<StageId, MiniBatchId>, int64_t> last_pass_ns;
+    for (const auto& event : events) {
+      const schedule::Action& action = event.action;
+      if (schedule::makes_weight_gradients(action.op))
+        last_pass_ns[{action.stage, action.mini_batch}] = event.start_ns;
+      if (action.op != Op::Forward || action.version.value < 1) continue;
+      const auto made = spans.find({action.stage, MiniBatchId{action.version.value - 1}});
+      if (made == spans.end()) continue;
+      EXPECT_LE(made->second.second, event.end_ns) << name << schedule::to_text(action);
+    }
+    for (const auto& [pass, start_ns] : last_pass_ns) {
+      const auto sum = spans.find(pass);
+      if (sum == spans.end()) continue;
+      EXPECT_GE(sum->second.first, start_ns) << name;
+    }
+  }
+}
+
+TEST(SumLanesProperty, EveryKindEndsWithItsSumsBetweenTheirPassesAndTheirUse) {
+  int checked = 0;
+  for (const Strategy kind : plan::scheduled_strategies()) {
+    if (!traits(kind).trains || traits(kind).is_chunked()) continue;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      Rng rng(seed);
+      ScheduleShape shape{.replicas = {static_cast<int>(2 + rng.below(2))},
+                          .policy = default_policy(kind)};
+      while (traits(kind).extent == plan::Extent::Pipeline && rng.below(3) > 0)
+        shape.replicas.push_back(static_cast<int>(1 + rng.below(3)));
+      shape.accumulate = static_cast<int64_t>(1 + rng.below(6));
+      if (kind == Strategy::TwoBuffered) shape.accumulate = 4 * schedule::pipeline_depth(shape);
+      shape.micro_batches = shape.accumulate * 4;
+      Schedule schedule;
+      try {
+        schedule = schedule::lower(schedule::generate(kind, shape),
+                                   schedule::chain_links(shape.num_stages()));
+      } catch (const ConfigError&) {
+        continue;  // not a shape of this kind
+      }
+      Costs costs = two_buckets(1 + static_cast<int64_t>(rng.below(40)),
+                                1 + static_cast<int64_t>(rng.below(40)));
+      costs.stages.resize(shape.replicas.size(), costs.stages[0]);
+      for (size_t s = 0; s < shape.replicas.size(); ++s) {
+        if (shape.replicas[s] == 1) costs.stages[s].buckets.clear();
+      }
+      Options options{.keep_timeline = true, .seed = seed};
+      options.compute_spread = 0.2;
+      const std::string name = std::string(to_string(kind)) + " seed " + std::to_string(seed) + " ";
+      check_sums(simulate(schedule, costs, options).timeline, name);
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 150);
 }
 
 }  // namespace

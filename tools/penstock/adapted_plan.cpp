@@ -29,6 +29,11 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
     by_factor(stage.backward_ns);
     by_factor(stage.backward_weight_ns);
     by_factor(stage.stash_bytes);
+    for (plan::GradientBucket& bucket : stage.buckets) {
+      by_factor(bucket.forward_ns);
+      by_factor(bucket.backward_ns);
+      by_factor(bucket.backward_weight_ns);
+    }
   }
   for (plan::Link& link : plan.links) by_factor(link.bytes);
   plan.micro_batch_size = micro_batch_size;

@@ -40,6 +40,7 @@ int64_t expected_micro_batches(const AutoPlanRequest& request) {
 planner::PlanOptions options_of(const AutoPlanRequest& request) {
   planner::PlanOptions options{.strategy = plan::parse_strategy_choice(request.strategy),
                                .weights = request.weights,
+                               .sync = request.sync,
                                .micro_batches = request.micro_batches};
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
   // know.

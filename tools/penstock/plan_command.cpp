@@ -10,10 +10,12 @@
 
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
+#include "penstock/planner/sync_prices.h"
 #include "penstock/planner/what_if.h"
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
+#include "penstock/report/text/text_table.h"
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
@@ -135,7 +137,31 @@ Json what_if_json(const std::vector<plan::WhatIfResult>& changes) {
   return list;
 }
 
+Json sync_json(const std::vector<planner::SyncPrice>& prices) {
+  Json list = Json::array();
+  for (const planner::SyncPrice& price : prices) {
+    list.push_back({{"sync", to_string(price.sync)},
+                    {"throughput_samples_per_s", price.throughput_samples_per_s},
+                    {"sync_ns", price.sync_ns},
+                    {"wait_ns", price.wait_ns}});
+  }
+  return list;
+}
+
+std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std::string& chosen) {
+  report::TextTable table(
+      {{"method", report::Align::Left}, {"samples/s"}, {"sum"}, {"not hidden"}});
+  for (const planner::SyncPrice& price : prices) {
+    const std::string name(to_string(price.sync));
+    table.add({name + (name == chosen ? " *" : ""),
+               fmt::format("{:.1f}", price.throughput_samples_per_s),
+               format_duration(price.sync_ns), format_duration(price.wait_ns)});
+  }
+  return table.to_string(2);
+}
+
 std::string tables(const Options& options, const plan::Plan& plan,
+                   const std::vector<planner::SyncPrice>& prices,
                    const std::vector<plan::WhatIfResult>& changes) {
   plan::Plan shown = plan;
   if (options.plan.compare) {
@@ -144,6 +170,8 @@ std::string tables(const Options& options, const plan::Plan& plan,
   }
   std::string text = report::plan_table(shown, options.plan.memory_limit_bytes);
   if (options.plan.compare) text += "\nall families\n" + report::compare_table(plan);
+  if (!prices.empty())
+    text += "\nways to add gradients (--sync), with this split\n" + sync_table(prices, plan.sync);
   if (options.what_if) text += "\n" + report::what_if_table(changes);
   return text;
 }
@@ -196,6 +224,8 @@ int run(Options& options) {
   }
   if (!result.plan) return say_no(options, result.reason);
 
+  const std::vector<planner::SyncPrice> prices =
+      planner::sync_prices(profile, cluster, *result.plan, options.plan.global_norm);
   Json document = parse_json(plan::to_json(*result.plan), "plan");
   if (options.what_if) document["what_if"] = what_if_json(changes);
   if (!options.output.empty()) write_output(options.output, to_text(document));
@@ -204,7 +234,9 @@ int run(Options& options) {
   if (!options.html.empty())
     write_output(options.html,
                  report::plan_html(*result.plan, changes, options.plan.memory_limit_bytes));
-  write_output("", options.json ? document.dump() + "\n" : tables(options, *result.plan, changes));
+  if (options.json && !prices.empty()) document["sync_methods"] = sync_json(prices);
+  write_output(
+      "", options.json ? document.dump() + "\n" : tables(options, *result.plan, prices, changes));
   return kExitYes;
 }
 
@@ -241,7 +273,7 @@ void add_choices(CLI::App& app, Options& options) {
          "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   choice("--sync", options.plan.sync,
          "How replicas sum their gradients: ordered, ring, parameter-server, summation, "
-         "asynchronous")
+         "asynchronous, or auto: the fastest of the others (ring changes results by rounding)")
       ->capture_default_str();
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "

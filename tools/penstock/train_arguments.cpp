@@ -100,7 +100,9 @@ void check(const TrainArguments& options) {
   check_batch_size(options);
   const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
   plan::check_schedule_options(strategy, options.chunks, options.slack);
-  if (!options.sync.empty()) plan::parse_gradient_sync(options.sync);
+  if (options.sync == "auto" && !options.plan_path.empty())
+    throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
+  if (!options.sync.empty() && options.sync != "auto") plan::parse_gradient_sync(options.sync);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
@@ -157,8 +159,9 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
   app->add_option("--sync", options.sync,
                   "How replicas on several ranks sum their gradients: ordered, ring, "
-                  "parameter-server, summation (default: the plan's, or ordered); asynchronous: "
-                  "replicas, also those of one rank, do not wait for each other");
+                  "parameter-server, summation, or auto: the fastest of these that was predicted "
+                  "(default: the plan's, or ordered, which alone keeps the bits of one process); "
+                  "asynchronous: replicas, also those of one rank, do not wait for each other");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
       ->capture_default_str();

@@ -14,10 +14,11 @@ namespace penstock::planner {
 
 namespace {
 
-// Bytes times 2(m-1)/m, at a bandwidth, rounded up. 128 bits hold every product of these ranges.
-int64_t exact_ring_ns(int64_t weight_bytes, int replicas, int64_t bandwidth_bytes_per_s) {
+// Bytes times a fraction, at a bandwidth, rounded up. 128 bits hold every product of these ranges.
+int64_t exact_ns(int64_t weight_bytes, int64_t numerator, int64_t denominator,
+                 int64_t bandwidth_bytes_per_s) {
   const __int128 moved =
-      (static_cast<__int128>(weight_bytes) * 2 * (replicas - 1) + replicas - 1) / replicas;
+      (static_cast<__int128>(weight_bytes) * numerator + denominator - 1) / denominator;
   const __int128 ns = (moved * 1'000'000'000 + bandwidth_bytes_per_s - 1) / bandwidth_bytes_per_s;
   return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
 }
@@ -31,23 +32,43 @@ int64_t on_device_ns(int64_t ns, double speed) {
 
 SegmentCost on_device(const SegmentCost& segment, double speed) {
   return {on_device_ns(segment.compute_ns, speed), on_device_ns(segment.step_ns, speed),
-          segment.weight_bytes, on_device_ns(segment.accumulate_ns, speed)};
+          segment.weight_bytes, on_device_ns(segment.accumulate_ns, speed),
+          on_device_ns(segment.overlap_ns, speed)};
 }
 
-CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync)
-    : topology_(cluster), sync_(sync) {
-  for (int level = 0; level <= topology_.num_levels(); ++level) {
-    ns_per_byte_.push_back(1e9 / static_cast<double>(topology_.path(level).bandwidth_bytes_per_s));
+CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap)
+    : topology_(cluster), sync_(sync), overlap_(overlap) {
+  const auto ns_of = [](int64_t bandwidth_bytes_per_s) {
+    return 1e9 / static_cast<double>(bandwidth_bytes_per_s);
+  };
+  own_ns_per_byte_.push_back(0);
+  own_bandwidth_bytes_per_s_.push_back(0);
+  for (const cluster::Level& level : cluster.levels) {
+    own_ns_per_byte_.push_back(level.count > 1 ? ns_of(level.bandwidth_bytes_per_s) : 0);
+    own_bandwidth_bytes_per_s_.push_back(level.count > 1 ? level.bandwidth_bytes_per_s : 0);
   }
+  for (int level = 0; level <= topology_.num_levels(); ++level)
+    ns_per_byte_.push_back(ns_of(topology_.path(level).bandwidth_bytes_per_s));
   servers_ = cluster.cpu_machines.count *
              static_cast<double>(cluster.cpu_machines.bandwidth_bytes_per_s) /
              static_cast<double>(topology_.path(topology_.num_levels()).bandwidth_bytes_per_s);
 }
 
-double CostModel::ring_ns(double weight_bytes, int replicas, int level, double divisor) const {
-  // One division, so that rounding cannot make it rise where the exact value falls.
-  const double factor = 2.0 * (replicas - 1) / (static_cast<double>(replicas) * divisor);
-  return latency_ns(level) / divisor + weight_bytes * ns_per_byte(level) * factor;
+double CostModel::peers_ns_per_byte(double replicas, int level, double divisor) const {
+  // One division each, so that rounding cannot make it rise where the exact value falls.
+  const double m = replicas;
+  if (sync_ == GradientSync::Ring) return ns_per_byte(level) * (2.0 * (m - 1) / (m * divisor));
+  double slowest = 0;
+  for (int l = 1; l <= level; ++l) {
+    const double unit = topology_.unit_size(l - 1);
+    double factor = 2.0 * unit * (m - unit) / (m * divisor);
+    if (m <= 2 * unit) {
+      // Per replica it must not rise with their number: so odd numbers count as even ones there.
+      factor = divisor > 1 ? m / (2 * divisor) : 2 * std::floor(m / 2) * std::ceil(m / 2) / m;
+    }
+    slowest = std::max(slowest, own_ns_per_byte_[static_cast<size_t>(l)] * factor);
+  }
+  return slowest;
 }
 
 bool CostModel::all_reduces() const {
@@ -60,30 +81,60 @@ double CostModel::service_factor(double replicas) const {
   return servers_ >= n ? 1.0 : 2.0 * n * (n - 1) / (n * n + servers_ * (n - 2));
 }
 
-double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
-  if (all_reduces()) return ring_ns(weight_bytes, replicas, level, divisor);
-  const int top = topology_.num_levels();
+SumTime CostModel::service_ns_per_byte(double replicas, double divisor) const {
+  const double n = replicas;
+  const double top_ns = ns_per_byte(topology_.num_levels());
+  const bool servers_add_all = all_on_servers(sync_) || servers_ >= n;
+  // The part that each replica adds.
+  const double own = servers_add_all ? 0 : (n - servers_) / (n * n + servers_ * (n - 2));
+  SumTime time;
   // Where the servers' NICs are the bottleneck the time per replica is the same for any number of
   // them: no rounding may come in between.
-  const double factor = all_on_servers(sync_) && replicas > servers_ && divisor > 1
-                            ? 1.0 / servers_
-                            : service_factor(replicas) / divisor;
-  const double service_ns = latency_ns(top) / divisor + weight_bytes * ns_per_byte(top) * factor;
+  time.server_ns =
+      top_ns * (all_on_servers(sync_) && n > servers_ && divisor > 1 ? 1.0 / servers_
+                                                                     : service_factor(n) / divisor);
+  for (int l = 1; l <= topology_.num_levels(); ++l) {
+    // Out of a unit with r replicas pass r (2 (n-r) own + 1 - n own).
+    double r = std::min<double>(topology_.unit_size(l - 1), n);
+    if (own > 0) r = std::min(r, n / 2 + (1 - n * own) / (4 * own));
+    const double factor = servers_add_all ? r / divisor : r * (1 + (n - 2 * r) * own) / divisor;
+    time.wire_ns = std::max(time.wire_ns, own_ns_per_byte_[static_cast<size_t>(l)] * factor);
+  }
+  return time;
+}
+
+bool CostModel::uses_servers(int64_t weight_bytes, int replicas, int level) const {
+  if (all_reduces() || replicas <= 1) return false;
+  if (all_on_servers(sync_)) return true;
+  const SumTime service = service_ns_per_byte(replicas, 1);
+  const auto bytes = static_cast<double>(weight_bytes);
+  const double service_ns =
+      latency_ns(topology_.num_levels()) + bytes * std::max(service.wire_ns, service.server_ns);
+  return service_ns < latency_ns(level) + bytes * peers_ns_per_byte(replicas, level, 1);
+}
+
+double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
+  const double peers_ns =
+      latency_ns(level) / divisor + weight_bytes * peers_ns_per_byte(replicas, level, divisor);
+  if (all_reduces()) return peers_ns;
+  const SumTime service = service_ns_per_byte(replicas, divisor);
+  const double service_ns = latency_ns(topology_.num_levels()) / divisor +
+                            weight_bytes * std::max(service.wire_ns, service.server_ns);
   if (all_on_servers(sync_)) return service_ns;
-  return std::min(service_ns, ring_ns(weight_bytes, replicas, level, divisor));
+  return std::min(service_ns, peers_ns);
 }
 
 SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
   if (replicas <= 1) return {};
-  const int top = topology_.num_levels();
-  const SegmentBound ring{.per_weight_byte = ns_per_byte(level) * 2 * (replicas - 1) / replicas,
-                          .fixed_ns = latency_ns(level)};
-  if (all_reduces()) return ring;
-  const SegmentBound service{.per_weight_byte = ns_per_byte(top) * service_factor(replicas),
-                             .fixed_ns = latency_ns(top)};
+  const SegmentBound peers{.per_weight_byte = peers_ns_per_byte(replicas, level, 1),
+                           .fixed_ns = latency_ns(level)};
+  if (all_reduces()) return peers;
+  const SumTime time = service_ns_per_byte(replicas, 1);
+  const SegmentBound service{.per_weight_byte = std::max(time.wire_ns, time.server_ns),
+                             .fixed_ns = latency_ns(topology_.num_levels())};
   if (all_on_servers(sync_)) return service;
-  return {.per_weight_byte = std::min(ring.per_weight_byte, service.per_weight_byte),
-          .fixed_ns = std::min(ring.fixed_ns, service.fixed_ns)};
+  return {.per_weight_byte = std::min(peers.per_weight_byte, service.per_weight_byte),
+          .fixed_ns = std::min(peers.fixed_ns, service.fixed_ns)};
 }
 
 SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/,
@@ -91,14 +142,55 @@ SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/,
   return {};
 }
 
+int CostModel::reference_level(int level) const {
+  while (level > 0 && !topology_.path(level).by_reference) --level;
+  return level;
+}
+
+double CostModel::least_wait_ns(const SegmentCost& segment, int replicas, int level) const {
+  if (replicas <= 1) return 0;
+  const auto sync_at = [&](int at) {
+    return sync_time_ns(static_cast<double>(segment.weight_bytes), replicas, at, 1);
+  };
+  if (!hides(level)) return sync_at(level);
+  const int inner = reference_level(level);
+  const double inner_ns = inner > 0 ? sync_at(inner) : 0;
+  return std::max(inner_ns, sync_at(level) - static_cast<double>(segment.overlap_ns));
+}
+
+int64_t CostModel::wire_ns(int64_t weight_bytes, int replicas, int level, bool servers) const {
+  if (replicas <= 1) return 0;
+  if (servers)
+    return rounded_up(static_cast<double>(weight_bytes) * service_ns_per_byte(replicas, 1).wire_ns);
+  const int64_t m = replicas;
+  if (sync_ == GradientSync::Ring)
+    return exact_ns(weight_bytes, 2 * (m - 1), m, topology_.path(level).bandwidth_bytes_per_s);
+  int64_t slowest_ns = 0;
+  for (int l = 1; l <= level; ++l) {
+    const int64_t bandwidth = own_bandwidth_bytes_per_s_[static_cast<size_t>(l)];
+    if (bandwidth == 0) continue;
+    const int64_t unit = topology_.unit_size(l - 1);
+    const bool few = m <= 2 * unit;
+    const int64_t pairs = few ? m / 2 * ((m + 1) / 2) : unit * (m - unit);
+    slowest_ns = std::max(slowest_ns, exact_ns(weight_bytes, 2 * pairs, m, bandwidth));
+  }
+  return slowest_ns;
+}
+
+int64_t CostModel::server_ns(int64_t weight_bytes, int replicas) const {
+  return rounded_up(static_cast<double>(weight_bytes) * service_ns_per_byte(replicas, 1).server_ns);
+}
+
+int64_t CostModel::sync_latency_ns(int level, bool servers) const {
+  return topology_.path(servers ? topology_.num_levels() : level).latency_ns;
+}
+
 int64_t CostModel::sync_ns(int64_t weight_bytes, int replicas, int level) const {
   if (replicas <= 1) return 0;
-  if (all_reduces()) {
-    const cluster::Path& path = topology_.path(level);
-    return saturating_add(exact_ring_ns(weight_bytes, replicas, path.bandwidth_bytes_per_s),
-                          path.latency_ns);
-  }
-  return rounded_up(sync_time_ns(static_cast<double>(weight_bytes), replicas, level, 1));
+  const bool servers = uses_servers(weight_bytes, replicas, level);
+  const int64_t wire = wire_ns(weight_bytes, replicas, level, servers);
+  const int64_t server = servers ? server_ns(weight_bytes, replicas) : 0;
+  return saturating_add(std::max(wire, server), sync_latency_ns(level, servers));
 }
 
 const std::vector<std::string>& cost_model_names() {
@@ -107,11 +199,11 @@ const std::vector<std::string>& cost_model_names() {
 }
 
 std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
-                                           GradientSync sync) {
-  if (name == "penstock") return make_penstock_model(cluster, sync);
-  if (name == "sosp2019") return make_sosp2019_model(cluster, sync);
-  if (name == "released") return make_released_model(cluster, sync);
-  if (name == "report2018") return make_report2018_model(cluster, sync);
+                                           GradientSync sync, SyncOverlap overlap) {
+  if (name == "penstock") return make_penstock_model(cluster, sync, overlap);
+  if (name == "sosp2019") return make_sosp2019_model(cluster, sync, overlap);
+  if (name == "released") return make_released_model(cluster, sync, overlap);
+  if (name == "report2018") return make_report2018_model(cluster, sync, overlap);
   throw ConfigError(fmt::format("unknown cost model '{}'; expected one of {}", name,
                                 fmt::join(cost_model_names(), ", ")));
 }

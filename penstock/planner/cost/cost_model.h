@@ -30,6 +30,9 @@ struct SegmentCost {
   /// For each micro-batch of a step but the first that a replica has: adding its gradients to the
   /// sum.
   int64_t accumulate_ns = 0;
+  /// The part of compute_ns and step_ns under which a sum between ranks can be hidden: the last
+  /// backward pass of a step and the next forward pass, which steps the weights.
+  int64_t overlap_ns = 0;
 };
 
 /// The same work on a device `speed` times as fast as the one that was measured, rounded up;
@@ -37,11 +40,30 @@ struct SegmentCost {
 SegmentCost on_device(const SegmentCost& segment, double speed);
 int64_t on_device_ns(int64_t ns, double speed);
 
-/// How the replicas of a stage add their gradients. CPU machines (the servers of
-/// plan/gradient_sync.h) stand at the outermost level: what goes through them costs that level's
-/// bandwidth and latency, however close the replicas are. Without them every method costs what a
-/// ring does; summation does, too, where a ring is faster, as between replicas of one server.
+/// How the replicas of a stage add their gradients (plan/gradient_sync.h), m of them with W bytes.
+/// A ring has one hop out of each unit of the cluster, which carries 2(m-1)/m W. With `ordered`
+/// each replica sends a part to every other one. So through the link of a unit with r of them pass
+/// 2 r (m-r)/m W: for the worst place of m replicas in units of U workers, r = m/2 up to m = 2U,
+/// and r = U above. CPU machines (the servers) stand at the outermost level: what goes through them
+/// costs that level's bandwidth and latency, however close the replicas are; without them
+/// `parameter-server` and `summation` cost what `ordered` does. Summation does, too, where that is
+/// faster, as between replicas of one server.
 using plan::GradientSync;
+
+/// How long a byte of gradients occupies the slowest NIC or link of the replicas, and of the
+/// servers.
+struct SumTime {
+  double wire_ns = 0;
+  double server_ns = 0;
+};
+
+/// What the planner asks for beside the method.
+enum class SyncOverlap : uint8_t {
+  /// Sums between ranks are taken by the next forward pass, layer by layer.
+  Hidden,
+  /// SYNC waits for all of them: norms, the policy `latest`.
+  Waits,
+};
 
 /// A linear function of a segment.
 struct SegmentBound {
@@ -54,7 +76,7 @@ struct SegmentBound {
 /// Immutable, so thread-safe.
 class CostModel {
  public:
-  CostModel(const cluster::Cluster& cluster, GradientSync sync);
+  CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap);
   virtual ~CostModel() = default;
   virtual std::string_view name() const = 0;
 
@@ -81,8 +103,24 @@ class CostModel {
   /// One gradient synchronisation over `replicas` workers that share a unit of `level`, as the
   /// simulator charges it under every model: rounded up, saturating, 0 for one replica.
   int64_t sync_ns(int64_t weight_bytes, int replicas, int level) const;
+  /// Its parts: the larger one of the replicas' wire and the servers', and the latency.
+  int64_t wire_ns(int64_t weight_bytes, int replicas, int level, bool servers) const;
+  int64_t server_ns(int64_t weight_bytes, int replicas) const;
+  int64_t sync_latency_ns(int level, bool servers) const;
+  /// Whether a synchronisation of so many bytes goes through the servers.
+  bool uses_servers(int64_t weight_bytes, int replicas, int level) const;
+  /// Whether sums over workers that share a unit of `level` travel while they compute: those
+  /// between ranks do, threads of one process wait for each other.
+  bool hides(int level) const {
+    return level > 0 && overlap_ == SyncOverlap::Hidden && !topology_.path(level).by_reference;
+  }
+  /// What a replica waits for one synchronisation, at least: the sum, less the computation and
+  /// steps that can hide it. (plan/sum_wait.h has the exact time, which depends on the order of the
+  /// layers.)
+  double least_wait_ns(const SegmentCost& segment, int replicas, int level) const;
   const cluster::Topology& topology() const { return topology_; }
   GradientSync sync() const { return sync_; }
+  SyncOverlap overlap() const { return overlap_; }
 
  protected:
   /// Time of a byte through the links of a level.
@@ -97,18 +135,25 @@ class CostModel {
   /// The part per weight byte and the fixed part of a lower bound on sync_time_ns(..., 1) for at
   /// least these replicas and this level.
   SegmentBound least_sync_ns(int replicas, int level) const;
+  /// The highest level up to `level` within which workers are threads of one process; 0: none.
+  int reference_level(int level) const;
 
  private:
-  double ring_ns(double weight_bytes, int replicas, int level, double divisor) const;
+  // All of these divided by `divisor`, with as few roundings as possible.
+  double peers_ns_per_byte(double replicas, int level, double divisor) const;
+  SumTime service_ns_per_byte(double replicas, double divisor) const;
   double service_factor(double replicas) const;
-  /// Whether the method is an all-reduce among the replicas here.
+  /// Whether no part goes through servers here.
   bool all_reduces() const;
 
   cluster::Topology topology_;
   GradientSync sync_;
+  SyncOverlap overlap_;
   /// CPU machines, each counted as often as its NIC is faster than a worker's.
   double servers_ = 0;
   std::vector<double> ns_per_byte_;
+  std::vector<double> own_ns_per_byte_;  ///< of the level's own links; 0 where it joins nothing
+  std::vector<int64_t> own_bandwidth_bytes_per_s_;
 };
 
 /// "penstock": what the runtime does. "sosp2019": SOSP 2019, section 3.1, as printed. "released":
@@ -117,7 +162,8 @@ class CostModel {
 /// report, max of computation and 4(m-1)|w|/(mB). docs/planner.md has all four formulas. Throws
 /// ConfigError listing the names otherwise.
 std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
-                                           GradientSync sync);
+                                           GradientSync sync,
+                                           SyncOverlap overlap = SyncOverlap::Hidden);
 const std::vector<std::string>& cost_model_names();
 
 }  // namespace penstock::planner

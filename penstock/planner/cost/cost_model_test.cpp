@@ -126,8 +126,39 @@ TEST(CostModel, SummationStaysInsideAServerWhereThatIsFaster) {
   cluster::Cluster cluster = two_levels();
   cluster.cpu_machines = {.count = 8, .bandwidth_bytes_per_s = 100'000'000};
   const auto model = make_cost_model("penstock", cluster, GradientSync::Summation);
-  EXPECT_EQ(model->sync_ns(4000, 4, 1), 6'050);   // ring at the server's speed
-  EXPECT_EQ(model->sync_ns(4000, 8, 2), 40'120);  // W / B through the rack
+  EXPECT_EQ(model->sync_ns(4000, 4, 1), 6'050);  // all-reduce at the server's speed
+  // Four replicas of a server send all of it through their link, and would to each other, too.
+  EXPECT_EQ(model->sync_ns(4000, 8, 2), 160'120);
+}
+
+TEST(CostModel, OrderedSendsMoreBetweenServersThanARing) {
+  const auto ordered = make_cost_model("penstock", two_levels(), GradientSync::Ordered);
+  const auto ring = make_cost_model("penstock", two_levels(), GradientSync::Ring);
+  // Two servers of r replicas each: 2 r r/(2r) W through the rack, and 2(2r-1)/(2r) W.
+  EXPECT_EQ(ordered->sync_ns(4000, 8, 2), 4 * 4000 * 10 + 120);
+  EXPECT_EQ(ring->sync_ns(4000, 8, 2), 7000 * 10 + 120);
+  EXPECT_EQ(ordered->sync_ns(3000, 3, 2), ring->sync_ns(3000, 3, 2));  // 2 and 1
+  EXPECT_EQ(ordered->sync_ns(4000, 4, 1), ring->sync_ns(4000, 4, 1));
+}
+
+TEST(CostModel, ComputationHidesSumsBetweenRanks) {
+  SegmentCost segment = kSegment;  // 600 of computation, a step of 40, a sum of 250
+  segment.overlap_ns = 600 + 40;
+  const auto model =
+      make_cost_model("penstock", flat_cluster(4, 1'000'000'000, 50), GradientSync::Ring);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 2), (600 + 40) / 2.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 0), (600 + 40) / 2.0);
+  segment.weight_bytes = 1000;
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 2), 1050 / 2.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 4), (600 + 1050) / 4.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 0), 1050 / 2.0);
+  // A norm needs all of them at once, and threads of one process add them themselves.
+  const auto waiting = make_cost_model("penstock", flat_cluster(4, 1'000'000'000, 50),
+                                       GradientSync::Ring, SyncOverlap::Waits);
+  EXPECT_DOUBLE_EQ(waiting->stage_ns(segment, 2, 1, 2), (600 + 1050 + 40) / 2.0);
+  const auto threads =
+      make_cost_model("penstock", flat_cluster(4, 1'000'000'000, 50, true), GradientSync::Ring);
+  EXPECT_DOUBLE_EQ(threads->stage_ns(segment, 2, 1, 2), (600 + 1050 + 40) / 2.0);
 }
 
 TEST(CostModel, UnknownNamesAreRefused) {
@@ -145,14 +176,16 @@ struct Drawn {
 Drawn draw(Rng& rng) {
   cluster::Cluster cluster = random_cluster(rng, 1'000'000);
   const GradientSync syncs[] = {GradientSync::Ring, GradientSync::ParameterServer,
-                                GradientSync::Summation};
+                                GradientSync::Summation, GradientSync::Ordered};
   if (rng.below(2) == 0) {
     cluster.cpu_machines = {.count = static_cast<int>(between(rng, 1, 6)),
                             .bandwidth_bytes_per_s = between(rng, 1, 20) * 100'000'000};
   }
-  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(3)]),
-          {between(rng, 0, 200), between(rng, 0, 20), between(rng, 0, 100),
-           rng.below(2) == 0 ? 0 : between(rng, 0, 50)},
+  SegmentCost segment{between(rng, 0, 200), between(rng, 0, 20), between(rng, 0, 100),
+                      rng.below(2) == 0 ? 0 : between(rng, 0, 50)};
+  segment.overlap_ns =
+      rng.below(3) == 0 ? 0 : between(rng, 0, segment.compute_ns + segment.step_ns);
+  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(4)]), segment,
           rng.below(2) == 0 ? 0 : between(rng, 1, 20)};
 }
 

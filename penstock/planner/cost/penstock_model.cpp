@@ -1,5 +1,6 @@
 // The default cost model: what the runtime does. A replica computes its share of a step's
-// micro-batches, synchronises its gradients, steps.
+// micro-batches, synchronises its gradients, steps. Sums between ranks travel under the last
+// backward pass and the next forward pass of the step.
 #include "penstock/planner/cost/cost_models.h"
 #include "penstock/util/arithmetic.h"
 
@@ -36,7 +37,9 @@ class Penstock final : public CostModel {
   }
 
   SegmentBound least_worker_ns(int replicas, int level, int64_t micro_batches) const override {
-    SegmentBound bound = least_sync_ns(replicas, level);
+    // A sum that computation hides adds nothing.
+    SegmentBound bound =
+        hides(topology().num_levels()) ? SegmentBound{} : least_sync_ns(replicas, level);
     bound.per_step_ns = 1;
     if (micro_batches <= 0) return bound;
     // Every replica synchronises and steps once per `micro_batches`.
@@ -49,14 +52,18 @@ class Penstock final : public CostModel {
   double round_ns(const SegmentCost& segment, int replicas, int level) const {
     const double work_ns = to_double(segment.compute_ns) + to_double(segment.step_ns);
     if (replicas == 1) return work_ns;
-    return work_ns / replicas +
-           sync_time_ns(to_double(segment.weight_bytes), replicas, level, replicas);
+    const auto waits_ns = [&](int at) {
+      return sync_time_ns(to_double(segment.weight_bytes), replicas, at, replicas);
+    };
+    if (!hides(level)) return work_ns / replicas + waits_ns(level);
+    const double rest_ns = work_ns - to_double(segment.overlap_ns);
+    const int inner = reference_level(level);
+    return std::max(work_ns / replicas + (inner > 0 ? waits_ns(inner) : 0),
+                    rest_ns / replicas + waits_ns(level));
   }
 
   double once_per_step_ns(const SegmentCost& segment, int replicas, int level) const {
-    const double sync_ns =
-        replicas == 1 ? 0 : sync_time_ns(to_double(segment.weight_bytes), replicas, level, 1);
-    return sync_ns + to_double(segment.step_ns);
+    return least_wait_ns(segment, replicas, level) + to_double(segment.step_ns);
   }
 
   // One replica, which pays no synchronisation, stands apart; from two on the time falls.
@@ -100,8 +107,9 @@ class Penstock final : public CostModel {
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_penstock_model(const cluster::Cluster& cluster, GradientSync sync) {
-  return std::make_unique<Penstock>(cluster, sync);
+std::unique_ptr<CostModel> make_penstock_model(const cluster::Cluster& cluster, GradientSync sync,
+                                               SyncOverlap overlap) {
+  return std::make_unique<Penstock>(cluster, sync, overlap);
 }
 
 }  // namespace penstock::planner

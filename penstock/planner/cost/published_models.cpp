@@ -118,17 +118,19 @@ class Report2018 final : public FourTransfers {
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_sosp2019_model(const cluster::Cluster& cluster, GradientSync sync) {
-  return std::make_unique<Sosp2019>(cluster, sync);
+std::unique_ptr<CostModel> make_sosp2019_model(const cluster::Cluster& cluster, GradientSync sync,
+                                               SyncOverlap overlap) {
+  return std::make_unique<Sosp2019>(cluster, sync, overlap);
 }
 
-std::unique_ptr<CostModel> make_released_model(const cluster::Cluster& cluster, GradientSync sync) {
-  return std::make_unique<Released>(cluster, sync);
+std::unique_ptr<CostModel> make_released_model(const cluster::Cluster& cluster, GradientSync sync,
+                                               SyncOverlap overlap) {
+  return std::make_unique<Released>(cluster, sync, overlap);
 }
 
-std::unique_ptr<CostModel> make_report2018_model(const cluster::Cluster& cluster,
-                                                 GradientSync sync) {
-  return std::make_unique<Report2018>(cluster, sync);
+std::unique_ptr<CostModel> make_report2018_model(const cluster::Cluster& cluster, GradientSync sync,
+                                                 SyncOverlap overlap) {
+  return std::make_unique<Report2018>(cluster, sync, overlap);
 }
 
 }  // namespace penstock::planner

@@ -312,7 +312,8 @@ SegmentCost CutStates::segment(int small, int large, bool recompute) const {
   return {.compute_ns = sums.compute_ns + (recompute ? sums.forward_ns : 0),
           .step_ns = sums.step_ns,
           .weight_bytes = sums.weight_bytes,
-          .accumulate_ns = sums.accumulate_ns};
+          .accumulate_ns = sums.accumulate_ns,
+          .overlap_ns = sums.compute_ns + sums.step_ns};
 }
 
 }  // namespace penstock::planner

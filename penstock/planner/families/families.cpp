@@ -195,14 +195,31 @@ PlanResult Families::make(Strategy strategy) {
     return best_of(found.list, 0, std::move(found.reason));
   }
   PlanResult result = plan(family_of(strategy), false);
-  if (strategy != Strategy::OneFOneB || context_.model->name() != "penstock") return result;
-  // The cost model knows no stalls: the best straight pipeline may run faster than the optimum.
-  Family straight = family_of(strategy);
-  straight.straight = true;
-  PlanResult other = plan(straight, false);
-  const bool faster = other.plan && (!result.plan || other.plan->throughput_samples_per_s >
-                                                         result.plan->throughput_samples_per_s);
-  return faster ? other : result;
+  if (context_.model->name() != "penstock") return result;
+  const auto try_other = [&](const Family& family) {
+    PlanResult other = plan(family, false);
+    if (!other.plan || (result.plan && other.plan->throughput_samples_per_s <=
+                                           result.plan->throughput_samples_per_s))
+      return;
+    if (result.plan)
+      other.plan->optimality_gap =
+          std::max(other.plan->optimality_gap, result.plan->optimality_gap);
+    result = std::move(other);
+  };
+  const bool is_pipeline = strategy == Strategy::OneFOneB || strategy == Strategy::OneFOneBFlush;
+  if (is_pipeline && context_.counting_model) {
+    // The search takes for hidden what computation could hide at best.
+    Family counting = family_of(strategy);
+    counting.counts_sums = true;
+    try_other(counting);
+  }
+  if (strategy == Strategy::OneFOneB) {
+    // The cost model knows no stalls: the best straight pipeline may run faster than the optimum.
+    Family straight = family_of(strategy);
+    straight.straight = true;
+    try_other(straight);
+  }
+  return result;
 }
 
 PlanResult Families::hybrid() {

@@ -40,6 +40,10 @@ class Families {
   std::optional<plan::Plan> faster_synchronous(plan::Strategy strategy, double samples_per_s,
                                                bool one_copy);
 
+  /// Whether computation may hide sums of gradients, so that Family::counts_sums makes sense.
+  bool may_hide_sums() const {
+    return context_.counting_model != nullptr && context_.model->name() == "penstock";
+  }
   /// Whether memory is limited at all.
   bool limited() const { return context_.limited(); }
 

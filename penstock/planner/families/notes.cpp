@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/sum_wait.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
@@ -54,13 +55,13 @@ std::string slowest_part(const Context& context, const Plan& plan) {
                      layer_range(stage.layers), format_duration(plan.bottleneck_ns));
 }
 
-// The share of a replicated stage's time in which it synchronises gradients.
+// The share of a replicated stage's time in which it waits for sums of gradients.
 double sync_share(const Plan& plan, const Stage& stage) {
   const double computing = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
                            static_cast<double>(stage.work_ns());
-  const double all =
-      computing + static_cast<double>(stage.sync_ns) + static_cast<double>(stage.step_ns);
-  return all > 0 ? static_cast<double>(stage.sync_ns) / all : 0;
+  const auto waiting = static_cast<double>(sum_wait_ns(plan, stage));
+  const double all = computing + waiting + static_cast<double>(stage.step_ns);
+  return all > 0 ? waiting / all : 0;
 }
 
 // Long runs of equal stages by their number.

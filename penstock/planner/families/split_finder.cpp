@@ -130,7 +130,7 @@ PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluste
                                            const Family& family, int64_t micro_batches) const {
   const bool all_workers = context_.options.use_all_workers || context_.model->name() == "released";
   return {.states = states,
-          .model = *context_.model,
+          .model = family.counts_sums ? *context_.counting_model : *context_.model,
           .memory = memory_model_of(family, micro_batches),
           .recompute = context_.recompute,
           .cluster = cluster,
@@ -208,12 +208,12 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
   const bool single = family.straight || family.may_be_single_stage;
   if (!single) {
     // The optimum over everything is that over two and more stages, if it has them.
-    const auto over_all = unlimited_.find({false, true, distinct});
+    const auto over_all = unlimited_.find({false, true, distinct, family.counts_sums});
     if (over_all != unlimited_.end() && over_all->second.partition &&
         over_all->second.partition->ends.size() > 1)
       return over_all->second;
   }
-  const Key key{family.straight, single, distinct};
+  const Key key{family.straight, single, distinct, family.counts_sums};
   if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;

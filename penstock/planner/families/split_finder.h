@@ -33,6 +33,8 @@ struct Family {
   /// Then it becomes dp or serial, where the policy is the kind's own.
   bool may_be_single_stage = false;
   int64_t slack = 0;  ///< eager-1f1b
+  /// The search counts sums of gradients as if computation hid none of them.
+  bool counts_sums = false;
 
   auto operator<=>(const Family&) const = default;
 };
@@ -81,7 +83,7 @@ class SplitFinder {
   }
 
  private:
-  using Key = std::tuple<bool, bool, int64_t>;
+  using Key = std::tuple<bool, bool, int64_t, bool>;
 
   bool may_shorten_steps(const Family& family) const;
   int64_t search_micro_batches(const Family& family) const;
@@ -111,7 +113,7 @@ class SplitFinder {
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;
   /// In the order of one straight split, for models with too many cuts to list.
   std::optional<LayerRuns> straight_runs_;
-  /// By straight, may be a single stage, micro-batches.
+  /// By straight, may be a single stage, micro-batches, counts sums.
   std::map<Key, BoundedPartition> unlimited_;
   /// Those that do not fit as they are, by micro-batches.
   std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;

@@ -51,8 +51,9 @@ double CutBounds::slowest_layer_ns() const {
   const auto& topology = problem_.model.topology();
   for (const PlannedLayer& layer : layers_) {
     const int64_t compute_ns = compute_of(problem_, layer.compute_ns, layer.forward_ns);
-    const SegmentCost segment =
-        on_device({compute_ns, layer.step_ns, layer.weight_bytes, layer.accumulate_ns}, fastest_);
+    const SegmentCost segment = on_device({compute_ns, layer.step_ns, layer.weight_bytes,
+                                           layer.accumulate_ns, layer.compute_ns + layer.step_ns},
+                                          fastest_);
     double best_ns = problem_.model.stage_ns(segment, 1, 0, problem_.memory.micro_batches);
     for (int replicas = 2;
          replicas <= problem_.workers && !problem_.straight && best_ns > slowest_ns; ++replicas) {
@@ -131,8 +132,9 @@ int64_t CutBounds::replicas_for(double compute_ns, double limit_ns) const {
 // Of everything, on the best workers there are.
 bool CutBounds::single_stage_within(double limit_ns) const {
   const int64_t compute_ns = compute_of(problem_, total_.compute_ns, total_.forward_ns);
-  const SegmentCost segment =
-      on_device({compute_ns, total_.step_ns, total_.weight_bytes, total_.accumulate_ns}, fastest_);
+  const SegmentCost segment = on_device({compute_ns, total_.step_ns, total_.weight_bytes,
+                                         total_.accumulate_ns, total_.compute_ns + total_.step_ns},
+                                        fastest_);
   const auto& topology = problem_.model.topology();
   for (int replicas = 1; replicas <= (problem_.straight ? 1 : problem_.workers); ++replicas) {
     const double ns = problem_.model.stage_ns(segment, replicas, level_for(topology, replicas),

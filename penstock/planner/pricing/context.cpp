@@ -130,7 +130,13 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
         kMaxPlannedWorkers));
   }
   recompute = parse_recompute(options.recompute);
-  model = make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync));
+  const bool waits =
+      options.global_norm || options.weights == to_string(plan::WeightPolicy::Latest);
+  model = make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync),
+                          waits ? SyncOverlap::Waits : SyncOverlap::Hidden);
+  if (model->hides(model->topology().num_levels()))
+    counting_model =
+        make_cost_model(options.cost_model, cluster, model->sync(), SyncOverlap::Waits);
   if (options.mini_batch > 0 &&
       most_micro_batches() < std::max<int64_t>(options.micro_batches, 1)) {
     throw ConfigError(

@@ -28,6 +28,8 @@ class Context {
   int workers = 1;
   Recompute recompute = Recompute::Never;
   std::unique_ptr<CostModel> model;
+  /// The same where workers wait for every sum; null where they do under `model`.
+  std::unique_ptr<CostModel> counting_model;
   std::vector<PlannedLayer> layers;  ///< for a device of speed 1
   /// No layer's backward_weight_ns is known: half the backward pass of those with weights.
   bool guesses_split = false;

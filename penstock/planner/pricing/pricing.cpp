@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/planner/pricing/buckets.h"
 #include "penstock/planner/pricing/prediction.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
@@ -68,6 +69,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
                         ? topology.level_of(place)
                         : level_of_all(topology, split.workers_of(index));
   stage.sync_ns = context.model->sync_ns(stage.weight_bytes, stage.replicas, level);
+  add_buckets(context, split.stages[index], level, speed, stage);
   return stage;
 }
 
@@ -265,8 +267,9 @@ double stage_ns(const Context& context, const Plan& plan, size_t index,
                         ? topology.level_of({stage.first_worker, stage.replicas})
                         : level_of_all(topology, worker_of_replica);
   return context.model->stage_ns(
-      {stage.work_ns(), stage.step_ns, stage.weight_bytes, stage.accumulate_ns}, stage.replicas,
-      level, plan.micro_batches);
+      {stage.work_ns(), stage.step_ns, stage.weight_bytes, stage.accumulate_ns,
+       saturating_add(stage.compute_ns(), stage.step_ns)},
+      stage.replicas, level, plan.micro_batches);
 }
 
 BusiestWorker busiest_worker(const Context& context, const Plan& plan) {

@@ -73,25 +73,14 @@ struct Seats {
 std::optional<double> share_on_cpu_machines(const CostModel& model,
                                             const cluster::CpuMachines& machines,
                                             const Seats& place, int64_t weight_bytes) {
-  if (model.sync() == GradientSync::Ordered || model.sync() == GradientSync::Ring)
-    return std::nullopt;
-  if (machines.count == 0)
-    return all_on_servers(model.sync()) ? std::optional(0.0) : std::nullopt;
+  if (model.sync() == GradientSync::Ring) return std::nullopt;
+  if (!model.uses_servers(weight_bytes, place.count(), place.level(model.topology()))) return 0;
   if (all_on_servers(model.sync())) return 1.0;
-  const cluster::Path& near = model.topology().path(place.level(model.topology()));
   const cluster::Path& far = model.topology().path(model.topology().num_levels());
   const auto n = static_cast<double>(place.count());
-  const auto weights = static_cast<double>(weight_bytes);
   const double k = machines.count * static_cast<double>(machines.bandwidth_bytes_per_s) /
                    static_cast<double>(far.bandwidth_bytes_per_s);
   const double all = n * n + k * (n - 2);
-  const double service_ns = (k >= n ? 1 : 2 * n * (n - 1) / all) * weights * 1e9 /
-                                static_cast<double>(far.bandwidth_bytes_per_s) +
-                            static_cast<double>(far.latency_ns);
-  const double ring_ns =
-      2 * (n - 1) / n * weights * 1e9 / static_cast<double>(near.bandwidth_bytes_per_s) +
-      static_cast<double>(near.latency_ns);
-  if (ring_ns <= service_ns) return std::nullopt;
   return k >= n ? 1 : 2 * k * (n - 1) / all;
 }
 

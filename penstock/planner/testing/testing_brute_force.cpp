@@ -91,7 +91,8 @@ class Enumeration {
         return;
     }
     const SegmentCost segment{sums.compute_ns + (stage.recompute ? sums.forward_ns : 0),
-                              sums.step_ns, sums.weight_bytes, sums.accumulate_ns};
+                              sums.step_ns, sums.weight_bytes, sums.accumulate_ns,
+                              sums.compute_ns + sums.step_ns};
     const cluster::Topology& topology = problem_.model.topology();
     slowest_ns =
         std::max(slowest_ns, problem_.model.stage_ns(on_device(segment, speed), stage.place.count,

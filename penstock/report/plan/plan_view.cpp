@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "penstock/plan/sum_wait.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -158,7 +159,7 @@ void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> pl
   view.forward_ns = rounds * static_cast<double>(stage.forward_ns) / per_step;
   const double again_ns = stage.recompute ? static_cast<double>(stage.forward_ns) : 0;
   view.backward_ns = rounds * (static_cast<double>(stage.backward_ns) + again_ns) / per_step;
-  view.sync_ns = static_cast<double>(stage.sync_ns) / per_step;
+  view.sync_ns = static_cast<double>(plan::sum_wait_ns(plan, stage)) / per_step;
   view.step_ns = static_cast<double>(stage.step_ns) / per_step;
   view.place = place;
   view.workers = place ? numbers(place->first, place->end() - 1) : "-";

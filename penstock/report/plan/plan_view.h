@@ -23,7 +23,7 @@ namespace penstock::report {
 struct StageView {
   double forward_ns = 0;
   double backward_ns = 0;  ///< with the second forward of a stage that recomputes
-  double sync_ns = 0;
+  double sync_ns = 0;      ///< waiting for sums, without what computation hides (plan/sum_wait.h)
   double step_ns = 0;
   std::optional<cluster::WorkerRange> place;  ///< nothing where workers hold several stages
   std::string workers;                        ///< "0-14", "3", "0, 8", "-"

@@ -1,0 +1,130 @@
+#include "penstock/planner/pricing/buckets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/plan/sum_wait.h"
+#include "penstock/planner/planner.h"
+#include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/simulate/simulate_plan.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::planner {
+namespace {
+
+using plan::sum_wait_ns;
+using plan::SumsAreTaken;
+using testing_graphs::between;
+using testing_graphs::flat_cluster;
+
+/// A chain of layers of random times and weights, some of them too small for a bucket.
+profile::Profile random_chain(Rng& rng) {
+  const auto layers = static_cast<size_t>(between(rng, 1, 8));
+  std::vector<int64_t> compute_ns;
+  std::vector<int64_t> weight_bytes;
+  for (size_t l = 0; l < layers; ++l) {
+    compute_ns.push_back(between(rng, 0, 1'000'000));
+    weight_bytes.push_back(rng.below(4) == 0 ? 0 : between(rng, 1, 800'000));
+  }
+  profile::Profile profile =
+      testing_graphs::chain(compute_ns, weight_bytes, std::vector<int64_t>(layers, 1000));
+  for (profile::LayerCost& cost : profile.costs) cost.step_ns = between(rng, 0, 50'000);
+  return profile;
+}
+
+plan::Plan data_parallel(const profile::Profile& profile, const cluster::Cluster& cluster,
+                         int replicas, const PlanOptions& options) {
+  std::vector<std::string> layers;
+  for (const auto& layer : profile.graph.layers()) layers.push_back(layer.name);
+  return price_plan(profile, cluster, {layers}, {replicas}, options);
+}
+
+int64_t simulated_ns(const plan::Plan& plan, int64_t steps) {
+  return simulate::simulate_plan(plan, steps, {}).schedule_ns;
+}
+
+TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
+  int hidden = 0;
+  int exposed = 0;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_chain(rng);
+    const auto replicas = static_cast<int>(between(rng, 2, 6));
+    cluster::Cluster cluster =
+        flat_cluster(replicas, between(rng, 1, 40) * 50'000'000, between(rng, 0, 100'000));
+    if (rng.below(2) == 0)
+      cluster.cpu_machines = {.count = static_cast<int>(between(rng, 1, 8)),
+                              .bandwidth_bytes_per_s = between(rng, 1, 40) * 50'000'000};
+    PlanOptions options;
+    options.strategy = plan::Strategy::DataParallel;
+    options.sync = plan::to_string(plan::kGradientSyncs[rng.below(4)]);
+    options.micro_batches = between(rng, 1, 3) * replicas;
+    const plan::Plan plan = data_parallel(profile, cluster, replicas, options);
+    const plan::Stage& stage = plan.stages.front();
+    const int64_t step_ns = simulated_ns(plan, 6) - simulated_ns(plan, 5);
+    const int64_t wait_ns = sum_wait_ns(stage, SumsAreTaken::ByLayers);
+    const int64_t work_ns =
+        ceil_div(plan.micro_batches, replicas) * stage.compute_ns() + stage.step_ns;
+    ASSERT_EQ(step_ns, work_ns + wait_ns) << "seed " << seed << ' ' << plan.sync;
+    // The search's bound is below, and above max(computation, communication).
+    const Context context(profile, cluster, options);
+    const double least_ns = context.model->least_wait_ns(
+        {.weight_bytes = stage.weight_bytes, .overlap_ns = stage.compute_ns() + stage.step_ns},
+        replicas, 1);
+    ASSERT_LE(least_ns, static_cast<double>(wait_ns) + 1) << "seed " << seed;
+    ASSERT_LE(wait_ns, std::max<int64_t>(stage.sync_ns, 0)) << "seed " << seed;
+    if (stage.sync_ns > 0) (wait_ns < stage.sync_ns ? hidden : exposed) += 1;
+  }
+  EXPECT_GT(hidden, 100);
+  EXPECT_GT(exposed, 50);
+}
+
+TEST(SumWaitProperty, ANormLetsTheBackwardPassHideSumsAlone) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Rng rng(seed);
+    const profile::Profile profile = random_chain(rng);
+    PlanOptions options;
+    options.strategy = plan::Strategy::DataParallel;
+    options.micro_batches = 2;
+    const plan::Plan plan = data_parallel(profile, flat_cluster(2, 500'000'000), 2, options);
+    const plan::Stage& stage = plan.stages.front();
+    const auto steps = [&](int64_t count) {
+      schedule::ScheduleShape shape{
+          .replicas = {2}, .micro_batches = 2 * count, .accumulate = 2, .global_norm = true};
+      return simulate::PlannedSchedule(plan.strategy, shape, {})
+          .simulate(simulate::costs_of(plan), {})
+          .schedule_ns;
+    };
+    ASSERT_EQ(steps(5) - steps(4),
+              stage.compute_ns() + stage.step_ns + sum_wait_ns(stage, SumsAreTaken::InSync))
+        << "seed " << seed;
+  }
+}
+
+TEST(Buckets, AreThoseOfTheRuntimeAndShareTheSum) {
+  // 100 kB and 200 kB make one bucket, 1 MB the next, and the rest a small one.
+  const profile::Profile profile = testing_graphs::chain(
+      {10, 20, 30, 40, 50}, {100'000, 0, 200'000, 1'000'000, 4}, {1, 1, 1, 1, 1});
+  const plan::Plan plan = data_parallel(profile, flat_cluster(2, 1'000'000'000, 7), 2, {});
+  const plan::Stage& stage = plan.stages.front();
+  ASSERT_EQ(stage.buckets.size(), 3U);
+  EXPECT_EQ(stage.buckets[0].weight_bytes, 300'000);
+  EXPECT_EQ(stage.buckets[0].forward_ns, 0);
+  EXPECT_EQ(stage.buckets[0].backward_ns, stage.backward_ns);
+  EXPECT_EQ(stage.buckets[1].forward_ns, 10 + 20 + 30);
+  EXPECT_EQ(stage.buckets[1].backward_ns, 2 * (40 + 50));
+  EXPECT_EQ(stage.buckets[2].weight_bytes, 4);
+  int64_t wire_ns = 0;
+  for (const plan::GradientBucket& bucket : stage.buckets) wire_ns += bucket.wire_ns;
+  EXPECT_EQ(wire_ns + stage.sync_latency_ns, stage.sync_ns);
+}
+
+TEST(Buckets, AreNoneInsideOneProcess) {
+  const profile::Profile profile = testing_graphs::chain({10, 20}, {1'000'000, 1'000'000}, {1, 1});
+  const plan::Plan plan = data_parallel(profile, flat_cluster(2, 1'000'000'000, 7, true), 2, {});
+  EXPECT_TRUE(plan.stages.front().buckets.empty());
+  EXPECT_EQ(sum_wait_ns(plan.stages.front(), SumsAreTaken::ByLayers), plan.stages.front().sync_ns);
+}
+
+}  // namespace
+}  // namespace penstock::planner

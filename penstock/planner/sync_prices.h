@@ -1,0 +1,34 @@
+// What a plan costs under each method of adding gradients.
+//
+//   for (const SyncPrice& price : sync_prices(profile, cluster, plan, false)) ...
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/cluster/cluster.h"
+#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/plan.h"
+#include "penstock/profile/profile.h"
+
+namespace penstock::planner {
+
+/// A split under one method. Times are of the stage that waits longest, per optimiser step.
+struct SyncPrice {
+  plan::GradientSync sync = plan::GradientSync::Ordered;
+  double throughput_samples_per_s = 0;  ///< simulated
+  int64_t sync_ns = 0;                  ///< the whole sum
+  int64_t wait_ns = 0;                  ///< what computation does not hide of it (plan/sum_wait.h)
+};
+
+/// Of the plan's split, in the order of plan::kGradientSyncs; empty where no stage has replicas on
+/// several ranks, since all methods are one there. Without CPU machines in the cluster
+/// `parameter-server` and `summation` are left out: they cost what `ordered` does. Throws as
+/// reprice().
+std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
+                                   const plan::Plan& plan, bool global_norm);
+
+/// The methods worth a comparison on this cluster.
+std::vector<plan::GradientSync> distinct_syncs(const cluster::Cluster& cluster);
+
+}  // namespace penstock::planner
