@@ -85,6 +85,7 @@ function decodeLanes(header, bytes) {
     const shared = description.same_as === null ? null : lanes[description.same_as];
     const lane = {
       name: description.name,
+      sums: description.sums === true,
       count: total,
       tick: description.tick_ns,
       offsets: new Int32Array(header.workers + 1),

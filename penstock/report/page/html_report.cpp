@@ -226,12 +226,24 @@ std::string legend(const ReportInput& input) {
          "another</span>\n";
 }
 
+// Below the timelines, of those that have sums which travel while workers compute.
+std::vector<Timeline> rows_of_sums(const ReportInput& input) {
+  std::vector<Timeline> rows;
+  for (const Timeline& timeline : input.timelines) {
+    if (!timeline.sums.empty()) rows.push_back(sum_rows(timeline));
+  }
+  return rows;
+}
+
 std::string timeline_section(const ReportInput& input) {
   if (input.timelines.empty()) return "";
   std::string lanes;
-  for (size_t t = 0; t < input.timelines.size() && input.timelines.size() > 1; ++t) {
+  std::vector<std::string> names;
+  for (const Timeline& timeline : input.timelines) names.push_back(timeline.source);
+  for (const Timeline& rows : rows_of_sums(input)) names.push_back(rows.source);
+  for (size_t t = 0; t < names.size() && names.size() > 1; ++t) {
     lanes += fmt::format("<label><input type=\"checkbox\" data-lane=\"{}\" checked> {}</label>\n",
-                         t, escaped(input.timelines[t].source));
+                         t, escaped(names[t]));
   }
   return "<h2>Timeline</h2>\n<div class=\"bar\">\n"
          "<span class=\"group\"><button id=\"zoom-in\" title=\"zoom in (+)\">+</button><button "
@@ -441,6 +453,7 @@ std::string too_large_to_draw(const std::vector<Timeline>& timelines) {
                          timeline.workers.size());
     }
     for (const auto& events : timeline.workers) actions += static_cast<int64_t>(events.size());
+    for (const auto& lane : timeline.sums) actions += static_cast<int64_t>(lane.events.size());
   }
   if (actions <= kMaxReportActions) return "";
   return fmt::format("a report draws at most {} actions, found {}: use fewer mini-batches",
@@ -451,9 +464,13 @@ std::string html_report(const ReportInput& input) {
   check(input);
   const plan::Plan& plan = input.plan;
   const PlanView view(plan, 0);
+  const std::vector<Timeline> sums = rows_of_sums(input);
   std::vector<const Timeline*> timelines;
   for (const Timeline& timeline : input.timelines) timelines.push_back(&timeline);
+  for (const Timeline& rows : sums) timelines.push_back(&rows);
   LaneData data = lane_data(timelines);
+  for (size_t row = input.timelines.size(); row < timelines.size(); ++row)
+    data.header["lanes"][row]["sums"] = true;
 
   std::string page = head(page_title(plan));
   page += html_paragraph("muted", fmt::format("{}, weights {}, {} of {} per step",

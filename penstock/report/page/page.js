@@ -101,9 +101,12 @@ function actionLines(model, hover) {
       kCompute.includes(op) || kMessages.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
   lines.push([
     batch + `mini-batch ${lane.mini[k]}`,
-    lane.version[k] >= 0 ? `weights version ${lane.version[k]}` : ""
+    lane.version[k] < 0 ? "" :
+        lane.sums       ? `bucket ${lane.version[k]} of the gradients` :
+                          `weights version ${lane.version[k]}`
   ]);
   const times = model.lanes.map((other, index) => {
+    if (other.sums !== lane.sums) return null;
     const j = index === hover.lane ? k : counterpart(lane, k, hover.worker, other);
     if (j < 0) return lines.push([other.name, "no such action"]) && null;
     const waiting = other.waiting[j] > 0 ? `, ${durationText(other.waiting[j])} of it waiting` : "";
@@ -198,9 +201,10 @@ class Page {
     for (let w = 0; w < this.model.workers; ++w) select.add(new Option(`worker ${w}`, String(w)));
     select.addEventListener("change", () => this.selectWorker(Number(select.value)));
     const lanes = document.getElementById("memory-lane");
-    this.model.lanes.forEach(
-        (lane, index) => lanes.add(new Option(`${lane.name} times`, String(index))));
-    lanes.parentElement.hidden = this.model.lanes.length < 2;
+    this.model.lanes.forEach((lane, index) => {
+      if (!lane.sums) lanes.add(new Option(`${lane.name} times`, String(index)));
+    });
+    lanes.parentElement.hidden = lanes.options.length < 2;
     lanes.addEventListener("change", () => this.showMemory());
   }
 

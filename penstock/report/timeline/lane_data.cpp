@@ -114,6 +114,29 @@ int64_t origin_of(const Timeline& timeline) {
   return origin == INT64_MAX ? 0 : origin;
 }
 
+Timeline sum_rows(const Timeline& timeline) {
+  const int64_t begin_ns = origin_of(timeline);
+  const int64_t end_ns = begin_ns + timeline.makespan_ns();
+  Timeline rows{timeline.source + " sums", {}};
+  rows.workers.resize(std::max<size_t>(timeline.workers.size(), 1));
+  // FREE is not drawn.
+  const Action mark{.op = Op::FreeWeights};
+  rows.workers.front().push_back({mark, begin_ns, begin_ns, 0});
+  for (const schedule::SumLane& lane : timeline.sums) {
+    if (lane.worker.value < 0 || lane.worker.index() >= rows.workers.size()) continue;
+    for (const schedule::SumEvent& event : lane.events) {
+      const Action action{.op = Op::SyncGradients,
+                          .stage = event.stage,
+                          .mini_batch = event.mini_batch,
+                          .peer = event.stage,
+                          .version = WeightVersion{event.bucket}};
+      rows.workers[lane.worker.index()].push_back({action, event.start_ns, event.end_ns, 0});
+    }
+  }
+  rows.workers.front().push_back({mark, end_ns, end_ns, 0});
+  return rows;
+}
+
 LaneData lane_data(const std::vector<const Timeline*>& timelines) {
   LaneData data;
   Json ops = Json::array();

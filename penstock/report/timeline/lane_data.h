@@ -31,6 +31,10 @@ struct LaneData {
 /// Start of the first action on any worker, where the timeline is drawn from; 0 when there is none.
 int64_t origin_of(const schedule::Timeline& timeline);
 
+/// The sums of a timeline as rows of their own, one per worker, to be drawn like actions: SYNC with
+/// the bucket as its version. They span the same time, so that both have one scale.
+schedule::Timeline sum_rows(const schedule::Timeline& timeline);
+
 /// The tick is the least power of ten of nanoseconds that keeps numbers below 2e8: five digits of
 /// an action of a ten-thousandth of the run. O(actions).
 LaneData lane_data(const std::vector<const schedule::Timeline*>& timelines);

@@ -181,5 +181,27 @@ TEST(Base64, IsThatOfRfc4648) {
   EXPECT_EQ(base64(std::string("\xff\xfe\x00", 3)), "//4A");
 }
 
+TEST(LaneData, SumsAreRowsOfTheSameSpan) {
+  schedule::Timeline timeline{
+      "predicted",
+      {{{{.op = schedule::Op::Forward}, 5, 10, 0}}, {{{.op = schedule::Op::Forward}, 5, 40, 0}}}};
+  timeline.sums = {{.worker = WorkerId{1},
+                    .events = {{.stage = StageId{2},
+                                .mini_batch = MiniBatchId{3},
+                                .bucket = 4,
+                                .start_ns = 12,
+                                .end_ns = 20}}},
+                   {.server = 0, .events = {{.start_ns = 1, .end_ns = 2}}}};
+  const schedule::Timeline rows = sum_rows(timeline);
+  EXPECT_EQ(rows.source, "predicted sums");
+  EXPECT_EQ(rows.makespan_ns(), timeline.makespan_ns());
+  EXPECT_EQ(origin_of(rows), origin_of(timeline));
+  ASSERT_EQ(rows.workers.size(), 2U);
+  ASSERT_EQ(rows.workers[1].size(), 1U);
+  EXPECT_EQ(rows.workers[1][0].action.op, schedule::Op::SyncGradients);
+  EXPECT_EQ(rows.workers[1][0].action.version, WeightVersion{4});
+  EXPECT_EQ(rows.workers[1][0].start_ns, 12);
+}
+
 }  // namespace
 }  // namespace penstock::report
