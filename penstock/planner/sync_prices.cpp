@@ -8,9 +8,10 @@
 namespace penstock::planner {
 
 std::vector<plan::GradientSync> distinct_syncs(const cluster::Cluster& cluster) {
-  if (cluster.cpu_machines.count > 0)
-    return {plan::kGradientSyncs.begin(), plan::kGradientSyncs.end()};
-  return {plan::GradientSync::Ordered, plan::GradientSync::Ring};
+  using plan::GradientSync;
+  if (cluster.cpu_machines.count == 0) return {GradientSync::Ordered, GradientSync::Ring};
+  return {GradientSync::Ordered, GradientSync::Ring, GradientSync::ParameterServer,
+          GradientSync::Summation};
 }
 
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
