@@ -1,0 +1,69 @@
+#include "penstock/planner/sync_prices.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/planner/planner.h"
+#include "penstock/planner/testing/testing_graphs.h"
+
+namespace penstock::planner {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing_graphs::chain;
+using testing_graphs::flat_cluster;
+
+/// Nearly all weights are in the last layer.
+profile::Profile heavy() { return chain({400'000, 30'000}, {300'000, 8'000'000}, {10'000, 100}); }
+
+cluster::Cluster two_servers() {
+  cluster::Cluster cluster = flat_cluster(2, 10'000'000'000);
+  cluster.levels.push_back(
+      {.name = "rack", .count = 2, .bandwidth_bytes_per_s = 1'000'000'000, .latency_ns = 10});
+  return cluster;
+}
+
+plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& sync) {
+  PlanOptions options;
+  options.strategy = plan::Strategy::DataParallel;
+  options.sync = sync;
+  return *make_plan(heavy(), cluster, options).plan;
+}
+
+TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
+  EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync, "ordered");
+  // Two replicas in each of two servers: ordered sends 2 W out of a server, a ring 1.5 W.
+  const plan::Plan ring = data_parallel(two_servers(), "auto");
+  EXPECT_EQ(ring.sync, "ring");
+  EXPECT_THAT(ring.notes, Contains(HasSubstr("around a ring")));
+  EXPECT_GT(ring.throughput_samples_per_s,
+            data_parallel(two_servers(), "ordered").throughput_samples_per_s);
+}
+
+TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
+  const cluster::Cluster cluster = two_servers();
+  const plan::Plan plan = data_parallel(cluster, "ordered");
+  const std::vector<SyncPrice> prices = sync_prices(heavy(), cluster, plan, false);
+  ASSERT_EQ(prices.size(), 2U);
+  for (const SyncPrice& price : prices) {
+    const plan::Plan other = data_parallel(cluster, std::string(to_string(price.sync)));
+    EXPECT_DOUBLE_EQ(price.throughput_samples_per_s, other.throughput_samples_per_s);
+    EXPECT_EQ(price.sync_ns, other.stages[0].sync_ns);
+    EXPECT_LT(price.wait_ns, price.sync_ns);
+  }
+  EXPECT_GT(sync_prices(heavy(), cluster, plan, true)[0].wait_ns, prices[0].wait_ns);
+}
+
+TEST(SyncPrices, ServersAddTheirMethodsAndThreadsHaveNone) {
+  cluster::Cluster served = flat_cluster(4, 1'000'000'000);
+  served.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};
+  const auto prices = sync_prices(heavy(), served, data_parallel(served, "ordered"), false);
+  ASSERT_EQ(prices.size(), 4U);
+  EXPECT_LT(prices[3].sync_ns, prices[0].sync_ns);  // W/B and 1.5 W/B
+  const cluster::Cluster threads = flat_cluster(4, 1'000'000'000, 0, true);
+  EXPECT_TRUE(sync_prices(heavy(), threads, data_parallel(threads, "ordered"), false).empty());
+}
+
+}  // namespace
+}  // namespace penstock::planner
