@@ -15,9 +15,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/plan/gradient_sync.h"
+
 namespace penstock::runtime {
 
-inline constexpr int64_t kBucketNumbers = int64_t{64} << 10;
+/// float32; planner and simulator count the same buckets.
+inline constexpr int64_t kBucketNumbers = plan::kBucketBytes / 4;
 inline constexpr int64_t kShardNumbers = int64_t{128} << 10;
 /// Of each owner's part of a bucket that is shared out.
 inline constexpr int64_t kLeastPart = 256;
