@@ -53,6 +53,9 @@ struct TrainOptions {
   std::filesystem::path checkpoint = {};
   /// Continue from the newest checkpoint in the folder, if there is one.
   bool resume = false;
+  /// What `plan` was made for, in words: checkpoints keep both, so that a run that asks for the
+  /// same can go on with the same plan. Empty: they keep neither.
+  std::string plan_request = {};
   const std::atomic<bool>* stop = nullptr;
   TrainObserver* observer = nullptr;  ///< on_mini_batch: on rank 0 only
   /// As runtime::RunOptions::on_stuck.

@@ -11,6 +11,7 @@
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint/checkpoint_writer.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/rank_results.h"
@@ -119,7 +120,9 @@ class Run {
   void account(const runtime::RunResult& run, int64_t samples, bool measured,
                EpochSummary& summary);
   void evaluate(EpochSummary& summary);
+  /// Begins to save, after the save before has ended.
   void save();
+  void finish_saving();
 
   const model::Model& model_;
   const DataSplit& data_;
@@ -140,6 +143,7 @@ class Run {
   double idle_ns_ = 0;
   double worker_ns_ = 0;
   TrainResult result_;
+  std::optional<CheckpointWriter> writer_;  ///< where checkpoints are saved
 };
 
 void Run::resume() {
@@ -229,17 +233,20 @@ void Run::count_steps() {
 }
 
 void Run::save() {
-  if (options_.checkpoint.empty()) return;
-  Checkpoint checkpoint{{.model = model_.name(),
-                         .epoch = epoch_,
-                         .next_mini_batch = next_mini_batch_,
-                         .step = pipeline_.steps(),
-                         .seed = seed_,
-                         .mini_batch_size = options_.mini_batch_size,
-                         .train_samples = data_.train->size(),
-                         .shuffle = options_.shuffle,
-                         .optimizer = options_.optimizer.name},
-                        {}};
+  if (!writer_) return;
+  Checkpoint checkpoint{
+      {.model = model_.name(),
+       .epoch = epoch_,
+       .next_mini_batch = next_mini_batch_,
+       .step = pipeline_.steps(),
+       .seed = seed_,
+       .mini_batch_size = options_.mini_batch_size,
+       .train_samples = data_.train->size(),
+       .shuffle = options_.shuffle,
+       .optimizer = options_.optimizer.name,
+       .plan_request = options_.plan_request},
+      {},
+      options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   const auto names = optimizer_->state_names();
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) {
     LayerState& state =
@@ -249,9 +256,14 @@ void Run::save() {
     for (size_t s = 0; layer.here && s < names.size(); ++s)
       state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
   }
-  const std::filesystem::path folder =
-      save_checkpoint(saves_to_, model_, checkpoint, kKeptCheckpoints, ranks());
-  if (ranks().is_first()) log_info("checkpoint: " + folder.string());
+  finish_saving();
+  writer_->save(checkpoint);
+}
+
+void Run::finish_saving() {
+  if (!writer_) return;
+  const std::optional<std::filesystem::path> folder = writer_->finish();
+  if (folder && ranks().is_first()) log_info("checkpoint: " + folder->string());
 }
 
 TrainResult Run::run() {
@@ -262,10 +274,12 @@ TrainResult Run::run() {
       if (ranks().is_first()) make_checkpoint_directory(saves_to_);
       return "";
     });
+    writer_.emplace(saves_to_, model_, kKeptCheckpoints, ranks());
   }
   if (options_.resume) resume();
   count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
+  finish_saving();
   // A finished run that is resumed has nothing to train, but still reports its results.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
     EpochSummary summary;
@@ -357,7 +371,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     done_samples += stats.samples;
     correct += stats.correct;
     ++done;
-    const bool goes_on = std::isfinite(stats.loss_sum);
+    // A disk that is full is reported now, not after the next epoch.
+    const bool goes_on = std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
     if (options_.observer == nullptr) return goes_on;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,6 +1,7 @@
 // Whole training runs on small synthetic data: stopping, resuming, refusing.
 #include "penstock/train/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "penstock/model/builder.h"
@@ -190,6 +191,34 @@ TEST(BatchCutTest, EverySampleIsInExactlyOneMicroBatchAndSizesDifferByAtMostOne)
       }
     }
   }
+}
+
+/// Puts a file where the folder of checkpoints is, at the end of the first epoch.
+class BreakFolder : public TrainObserver {
+ public:
+  explicit BreakFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  void on_epoch(const EpochSummary& summary) override {
+    epochs = summary.epoch + 1;
+    std::error_code ignored;
+    while (epochs == 1 && !std::filesystem::is_regular_file(folder_)) {
+      std::filesystem::remove_all(folder_, ignored);
+      write_test_file(folder_, "");
+    }
+  }
+  int64_t epochs = 0;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST(Trainer, ACheckpointThatCannotBeWrittenEndsTheRunSoon) {
+  const TestFolder folder;
+  TrainOptions options = options_for("gpipe", 100'000, folder / "saved");
+  BreakFolder observer(folder / "saved");
+  options.observer = &observer;
+  EXPECT_THAT(message_of<Error>([&] { train(small_model(), feature_data(), options); }),
+              testing::HasSubstr("saved"));
+  EXPECT_LT(observer.epochs, 10'000);
 }
 
 }  // namespace

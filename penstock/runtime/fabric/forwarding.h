@@ -79,6 +79,7 @@ class ForwardingWorld : public World {
                          Wait& wait) override {
     return inner_->average(replicas, own, wait);
   }
+  std::unique_ptr<World> aside(Wait& wait) override { return inner_->aside(wait); }
   WireStats wire() const override { return inner_->wire(); }
 
  private:

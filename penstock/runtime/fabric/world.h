@@ -25,7 +25,7 @@ struct WireStats {
   int64_t clock_error_ns = 0;
 };
 
-/// Not thread-safe: one thread of each rank calls it.
+/// Not thread-safe: one thread of each rank calls it, another one what aside() returns.
 class World {
  public:
   virtual ~World() = default;
@@ -51,6 +51,10 @@ class World {
   /// returns is shared with nobody. Throws TimeoutError.
   virtual model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                                  Wait& wait) = 0;
+
+  /// The same ranks for one more thread of each: the texts that it gathers are exchanged beside
+  /// this world's. open() and average() are left to this one. Throws TimeoutError.
+  virtual std::unique_ptr<World> aside(Wait& wait) = 0;
 
   /// Not collective. 0 where ranks share memory.
   virtual WireStats wire() const { return {}; }

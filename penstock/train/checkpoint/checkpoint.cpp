@@ -92,9 +92,17 @@ std::vector<LayerState> gathered(const fs::path& folder, const model::Model& mod
     LayerState& state = layers[static_cast<size_t>(index)];
     state = state.here ? own_state(model, LayerId{index}, state)
                        : read_layer(folder, model, index, layer);
+    state.optimizer.clear();  // weights.pt holds none of it
   }
   restore_ties(model, layers);
   return layers;
+}
+
+FileRecord write_text(const fs::path& folder, const std::string& name, const std::string& text) {
+  FileWriter file(folder / name);
+  file.write(text.data(), text.size());
+  file.finish();
+  return {name, file.bytes(), file.crc32()};
 }
 
 /// Rank 0's part, after all layers' files are written.
@@ -108,10 +116,8 @@ void write_manifest(const fs::path& folder, const model::Model& model, const Che
                  manifest.layers.size());
   manifest.state_dict =
       write_state_dict(folder, "weights.pt", model, gathered(folder, model, checkpoint, written));
-  const std::string text = manifest_text(manifest);
-  FileWriter file(folder / "manifest.json");
-  file.write(text.data(), text.size());
-  file.finish();
+  if (!checkpoint.plan.empty()) manifest.plan = write_text(folder, "plan.json", checkpoint.plan);
+  write_text(folder, "manifest.json", manifest_text(manifest));
 }
 
 Manifest read_manifest(const fs::path& folder, const model::Model& model) {
@@ -164,7 +170,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
   try {
     Manifest manifest = read_manifest(folder, model);
     check_optimizer_states(folder, model, manifest);
-    Checkpoint checkpoint{std::move(manifest.position), {}};
+    Checkpoint checkpoint{std::move(manifest.position), {}, {}};
     const std::vector<bool> read = layers_to_read(model, wanted);
     for (size_t i = 0; i < manifest.layers.size(); ++i) {
       checkpoint.layers.push_back(
@@ -178,6 +184,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
                       folder.string()));
     }
     verify_file(folder, manifest.state_dict);
+    if (!manifest.plan.name.empty()) verify_file(folder, manifest.plan);
     restore_ties(model, checkpoint.layers);
     return checkpoint;
   } catch (const ParseError& error) {
@@ -205,6 +212,21 @@ std::string advice(const fs::path& directory, const fs::path& broken, const mode
     text = "; no other checkpoint there can be used";
   }
   return text;
+}
+
+/// What `read` makes of the newest checkpoint's folder; its errors name one that can be used.
+template <class Read>
+auto of_newest(const fs::path& directory, const model::Model& model, const Read& read) {
+  std::error_code error;
+  fs::path folder = directory;
+  try {
+    if (!fs::exists(directory / "manifest.json", error)) folder = latest_checkpoint(directory);
+    return read(folder);
+  } catch (const ParseError& failure) {
+    throw CheckpointError(failure.what() + advice(directory, folder, model));
+  } catch (const CheckpointError& failure) {
+    throw CheckpointError(failure.what() + advice(directory, folder, model));
+  }
 }
 
 }  // namespace
@@ -264,16 +286,18 @@ Checkpoint load_checkpoint(const fs::path& directory, const model::Model& model,
 }
 
 CheckpointPosition newest_position(const fs::path& directory, const model::Model& model) {
-  std::error_code error;
-  fs::path folder = directory;
-  try {
-    if (!fs::exists(directory / "manifest.json", error)) folder = latest_checkpoint(directory);
-    return read_manifest(folder, model).position;
-  } catch (const ParseError& failure) {
-    throw CheckpointError(failure.what() + advice(directory, folder, model));
-  } catch (const CheckpointError& failure) {
-    throw CheckpointError(failure.what() + advice(directory, folder, model));
-  }
+  return of_newest(directory, model,
+                   [&](const fs::path& folder) { return read_manifest(folder, model).position; });
+}
+
+SavedPlan newest_plan(const fs::path& directory, const model::Model& model) {
+  return of_newest(directory, model, [&](const fs::path& folder) -> SavedPlan {
+    const Manifest manifest = read_manifest(folder, model);
+    if (manifest.plan.name.empty()) return {};
+    verify_file(folder, manifest.plan);
+    const fs::path file = folder / manifest.plan.name;
+    return {file, read_file(file), manifest.position.plan_request};
+  });
 }
 
 bool has_checkpoint(const fs::path& directory) {

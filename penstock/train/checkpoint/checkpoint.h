@@ -7,6 +7,7 @@
 //       manifest.json                   below
 //       layer-00000-conv1.safetensors   layers without state have no file
 //       weights.pt
+//       plan.json                         that the training ran with
 //     latest                            the name of the newest complete folder; on a second line
 //                                       the name's checksum
 //
@@ -14,7 +15,8 @@
 //     {"format": "penstock-checkpoint", "version": 1, "model": ..., "graph": hash,
 //      "epoch": ..., "step": ..., "shuffle": ...,
 //      "layers": [{"name", "kind", "optimizer_states", "file": {"name", "bytes", "crc32"}}, ...],
-//      "state_dict": {"name", "bytes", "crc32"}, "crc32": of all that comes before it}
+//      "state_dict": {"name", "bytes", "crc32"}, "plan": {the same}, "plan_request": ...,
+//      "crc32": of all that comes before it}
 //
 // Writing: everything goes to DIR/.tmp-..., is flushed to disk and renamed; then `latest` is
 // replaced atomically; then all checkpoints except the newest `keep` are removed. A crash at any
@@ -50,6 +52,7 @@ struct LayerState {
 
 struct Checkpoint : CheckpointPosition {
   std::vector<LayerState> layers;  ///< one per layer of the model, in graph order
+  std::string plan = {};  ///< plan::to_json(); empty: none. load_checkpoint() leaves it out
 };
 
 /// `directory` holds the run's checkpoints and must not be one itself. Returns the folder written.
@@ -75,6 +78,16 @@ bool has_checkpoint(const std::filesystem::path& directory);
 /// its manifest alone. Throws CheckpointError as load_checkpoint().
 CheckpointPosition newest_position(const std::filesystem::path& directory,
                                    const model::Model& model);
+
+/// The plan (plan::to_json()) of the newest checkpoint in `directory` (or of the checkpoint folder
+/// itself), and what it was made for.
+struct SavedPlan {
+  std::filesystem::path file;  ///< empty: that checkpoint has none
+  std::string text;
+  std::string request;  ///< CheckpointPosition::plan_request
+};
+/// Throws CheckpointError as load_checkpoint().
+SavedPlan newest_plan(const std::filesystem::path& directory, const model::Model& model);
 
 /// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, with
 /// buffers.

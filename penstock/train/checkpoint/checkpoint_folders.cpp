@@ -66,6 +66,7 @@ std::vector<fs::path> foreign_entries(const fs::path& folder) {
   std::erase_if(result, [](const fs::path& path) {
     const std::string name = path.filename().string();
     const bool has_own_name = name == "manifest.json" || name == "weights.pt" ||
+                              name == "plan.json" ||
                               (name.starts_with("layer-") && name.ends_with(".safetensors"));
     std::error_code ignored;
     return has_own_name && fs::is_regular_file(fs::symlink_status(path, ignored));

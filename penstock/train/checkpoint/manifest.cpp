@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kVersion = 1;
 constexpr std::string_view kStateDictName = "weights.pt";
+constexpr std::string_view kPlanName = "plan.json";
 // The end of the text is this, eight hexadecimal digits and kTail.
 constexpr std::string_view kChecksumKey = ",\n  \"crc32\": \"";
 constexpr std::string_view kTail = "\"\n}\n";
@@ -70,6 +71,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
   position.train_samples = root.at("train_samples").integer(0, kMostSteps);
   if (const auto shuffle = root.find("shuffle")) position.shuffle = shuffle->boolean();
   position.optimizer = root.at("optimizer").text();
+  if (const auto request = root.find("plan_request")) position.plan_request = request->text();
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
                                      ? ceil_div(position.train_samples, position.mini_batch_size)
@@ -123,6 +125,7 @@ std::string manifest_text(const Manifest& manifest) {
                    {"train_samples", position.train_samples},
                    {"optimizer", position.optimizer}};
   if (position.shuffle) document["shuffle"] = *position.shuffle;
+  if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
     Json entry = {
@@ -132,6 +135,7 @@ std::string manifest_text(const Manifest& manifest) {
   }
   document["layers"] = std::move(layers);
   document["state_dict"] = file_json(manifest.state_dict);
+  if (!manifest.plan.name.empty()) document["plan"] = file_json(manifest.plan);
   std::string text;
   try {
     text = document.dump(2);
@@ -156,6 +160,7 @@ Manifest parse_manifest(std::string_view text, std::string_view place) {
     manifest.layers.push_back(parse_layer(layer, static_cast<int64_t>(manifest.layers.size())));
   }
   manifest.state_dict = parse_file(root.at("state_dict"), kStateDictName);
+  if (const auto plan = root.find("plan")) manifest.plan = parse_file(*plan, kPlanName);
   return manifest;
 }
 

@@ -23,6 +23,8 @@ struct CheckpointPosition {
   /// Whether epochs visit the samples in a random order; unknown: of a manifest without it.
   std::optional<bool> shuffle = std::nullopt;
   std::string optimizer;  ///< its name
+  /// What the training's plan was made for (TrainOptions::plan_request); empty: not known.
+  std::string plan_request = {};
 
   bool operator==(const CheckpointPosition&) const = default;
 };
@@ -50,6 +52,7 @@ struct Manifest {
   std::string graph;  ///< graph_hash() of the model
   std::vector<ManifestLayer> layers;
   FileRecord state_dict;
+  FileRecord plan;  ///< plan.json; older manifests have none
 
   bool operator==(const Manifest&) const = default;
 };

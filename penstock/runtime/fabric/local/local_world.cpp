@@ -32,6 +32,7 @@ struct Hub {
   std::shared_ptr<LocalRun> run;
   std::vector<std::string> texts;
   std::vector<std::map<int, model::Tensors>> tensors;
+  std::shared_ptr<Hub> aside;
 };
 
 class LocalWorld : public World {
@@ -47,6 +48,7 @@ class LocalWorld : public World {
   }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
+  std::unique_ptr<World> aside(Wait& wait) override;
 
  private:
   size_t rank() const { return static_cast<size_t>(site_.rank); }
@@ -96,6 +98,16 @@ model::Tensors LocalWorld::average(int replicas, const std::map<int, model::Tens
   hub_->meet("an average", wait);
   hub_->tensors[rank()].clear();
   return means;
+}
+
+std::unique_ptr<World> LocalWorld::aside(Wait& wait) {
+  hub_->meet("a second exchange of texts", wait);
+  if (site_.rank == 0) hub_->aside = std::make_shared<Hub>(site_.num_ranks());
+  hub_->meet("a second exchange of texts", wait);
+  std::shared_ptr<Hub> hub = hub_->aside;
+  hub_->meet("a second exchange of texts", wait);
+  if (site_.rank == 0) hub_->aside.reset();
+  return std::make_unique<LocalWorld>(std::move(hub), site_);
 }
 
 }  // namespace

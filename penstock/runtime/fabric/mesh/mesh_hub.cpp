@@ -30,14 +30,14 @@ void MeshHub::on_note(int peer, const std::string& note) {
   net::WireReader in(note);
   switch (in.get<Note>()) {
     case Note::Text: {
-      const auto round = in.get<uint64_t>();
+      const auto round = in.get<Round>();
       const bool to_all = in.get<bool>();
       on_text(peer, round, to_all, std::string(in.rest()));
       return;
     }
     case Note::Texts: {
       MutexLock lock(mutex_);
-      const auto round = in.get<uint64_t>();
+      const auto round = in.get<Round>();
       std::map<int, std::string>& texts = texts_[round];
       for (int r = 0; r < ranks(); ++r) texts[r] = in.text();
       complete_.insert(round);
@@ -74,7 +74,7 @@ void MeshHub::on_lost(int peer, const std::string& why) {
   if (receiver) receiver->on_lost(peer, why);
 }
 
-void MeshHub::on_text(int peer, uint64_t round, bool to_all, std::string text) {
+void MeshHub::on_text(int peer, Round round, bool to_all, std::string text) {
   net::WireWriter out;
   out.put(Note::Texts);
   out.put(round);
@@ -95,7 +95,7 @@ void MeshHub::on_text(int peer, uint64_t round, bool to_all, std::string text) {
   changed_.notify_all();
 }
 
-std::string MeshHub::lost_rank(uint64_t round) {
+std::string MeshHub::lost_rank(Round round) {
   for (const auto& [peer, why] : lost_) {
     // One that has ended as it should is missed only by who still needs something of it.
     const bool needed = rank() == 0 ? !texts_[round].contains(peer) : peer == 0;
@@ -104,20 +104,26 @@ std::string MeshHub::lost_rank(uint64_t round) {
   return {};
 }
 
-std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait) {
-  return exchange(/*to_all=*/true, text, wait);
+std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait, int channel) {
+  return exchange(/*to_all=*/true, text, wait, channel);
 }
 
-std::vector<std::string> MeshHub::gather(const std::string& text, Wait& wait) {
-  return exchange(/*to_all=*/false, text, wait);
+std::vector<std::string> MeshHub::gather(const std::string& text, Wait& wait, int channel) {
+  return exchange(/*to_all=*/false, text, wait, channel);
 }
 
-std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text, Wait& wait) {
+int MeshHub::next_channel() {
+  MutexLock lock(mutex_);
+  return channels_++;
+}
+
+std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text, Wait& wait,
+                                           int channel) {
   if (ranks() == 1) return {text};
-  uint64_t round = 0;
+  Round round{.channel = channel};
   {
     MutexLock lock(mutex_);
-    round = round_++;
+    round.number = next_round_[channel]++;
   }
   if (rank() == 0) {
     on_text(0, round, to_all, text);

@@ -33,10 +33,14 @@ class MeshHub {
   int rank() const { return mesh_->rank(); }
   int ranks() const { return mesh_->ranks(); }
 
-  /// World::all_gather(): over rank 0. Throws TransportError when a rank is lost.
-  std::vector<std::string> all_gather(const std::string& text, Wait& wait);
+  /// World::all_gather(): over rank 0. Throws TransportError when a rank is lost. Texts of one
+  /// channel keep their order; those of several do not wait for each other.
+  std::vector<std::string> all_gather(const std::string& text, Wait& wait, int channel = 0);
   /// World::gather(): to rank 0.
-  std::vector<std::string> gather(const std::string& text, Wait& wait);
+  std::vector<std::string> gather(const std::string& text, Wait& wait, int channel);
+  /// A channel that nobody has; the same one on all ranks if they ask in the same order. 0 is
+  /// never returned.
+  int next_channel();
 
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
@@ -48,22 +52,30 @@ class MeshHub {
   void tell(int peer, uint32_t run, const std::string& note);
 
  private:
+  /// One exchange of texts.
+  struct Round {
+    int64_t channel = 0;
+    uint64_t number = 0;  ///< within the channel
+    auto operator<=>(const Round&) const = default;
+  };
+
   void on_note(int peer, const std::string& note);
   void on_lost(int peer, const std::string& why);
-  std::vector<std::string> exchange(bool to_all, const std::string& text, Wait& wait);
-  void on_text(int peer, uint64_t round, bool to_all, std::string text);
+  std::vector<std::string> exchange(bool to_all, const std::string& text, Wait& wait, int channel);
+  void on_text(int peer, Round round, bool to_all, std::string text);
   /// A rank without which the round cannot be completed, and why; empty: none.
-  std::string lost_rank(uint64_t round) REQUIRES(mutex_);
+  std::string lost_rank(Round round) REQUIRES(mutex_);
 
   /// Held while the receiver is called; taken before mutex_.
   Mutex delivery_;
   Mutex mutex_;
   CondVar changed_;
   std::map<int, std::string> lost_ GUARDED_BY(mutex_);  ///< rank: why
-  uint64_t round_ GUARDED_BY(mutex_) = 0;
+  int channels_ GUARDED_BY(mutex_) = 1;
+  std::map<int, uint64_t> next_round_ GUARDED_BY(mutex_);  ///< by channel
   /// On rank 0: what has come of a round. Elsewhere only complete rounds.
-  std::map<uint64_t, std::map<int, std::string>> texts_ GUARDED_BY(mutex_);
-  std::set<uint64_t> complete_ GUARDED_BY(mutex_);  ///< rounds
+  std::map<Round, std::map<int, std::string>> texts_ GUARDED_BY(mutex_);
+  std::set<Round> complete_ GUARDED_BY(mutex_);
   uint32_t run_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<NoteReceiver> receiver_ GUARDED_BY(mutex_);
   std::map<uint32_t, std::vector<std::pair<int, std::string>>> early_ GUARDED_BY(mutex_);

@@ -24,16 +24,22 @@ class Quiet : public NoteReceiver {
 
 class MeshWorld : public World {
  public:
-  MeshWorld(std::shared_ptr<MeshHub> hub, Site site)
-      : hub_(std::move(hub)), site_(std::move(site)), before_(hub_->mesh().traffic()) {}
+  MeshWorld(std::shared_ptr<MeshHub> hub, Site site, int channel = 0)
+      : hub_(std::move(hub)),
+        site_(std::move(site)),
+        channel_(channel),
+        before_(hub_->mesh().traffic()) {}
 
   const Site& site() const override { return site_; }
   std::unique_ptr<Fabric> open(const RunSetup& setup, Wait& wait) override;
   std::vector<std::string> all_gather(const std::string& text, Wait& wait) override {
-    return hub_->all_gather(text, wait);
+    return hub_->all_gather(text, wait, channel_);
   }
   std::vector<std::string> gather(const std::string& text, Wait& wait) override {
-    return hub_->gather(text, wait);
+    return hub_->gather(text, wait, channel_);
+  }
+  std::unique_ptr<World> aside(Wait&) override {
+    return std::make_unique<MeshWorld>(hub_, site_, hub_->next_channel());
   }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
@@ -47,6 +53,7 @@ class MeshWorld : public World {
  private:
   std::shared_ptr<MeshHub> hub_;
   Site site_;
+  int channel_;          ///< of its texts
   net::Traffic before_;  ///< when this world began
 };
 
@@ -70,7 +77,7 @@ model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tenso
     put_tensors(out, tensors);
   }
   std::map<int, model::Tensors> all;
-  for (const std::string& text : hub_->all_gather(out.take(), wait)) {
+  for (const std::string& text : hub_->all_gather(out.take(), wait, channel_)) {
     net::WireReader in(text);
     const auto count = in.get<uint64_t>();
     for (uint64_t i = 0; i < count; ++i) {
