@@ -1,17 +1,16 @@
 #include "penstock/launch/free_port.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <random>
 
 #include "penstock/launch/file_descriptor.h"
+#include "penstock/launch/socket_address.h"
 #include "penstock/util/error.h"
 #include "penstock/util/quoted.h"
 
@@ -22,24 +21,9 @@ namespace {
 constexpr int kLeastPort = 10'000;
 constexpr int kAttempts = 200;
 
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-Addresses resolve(const std::string& address, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0)
-    throw ConfigError(
-        fmt::format("cannot find the address {}: {}", quoted(address),
-                    error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error)));
-  return {found, freeaddrinfo};
-}
-
 /// 0, or the errno that keeps a process from listening there.
 int why_not(const std::string& address, int port) {
-  const Addresses addresses = resolve(address, port);
+  const SocketAddresses addresses = find_address(address, port);
   const FileDescriptor listener(
       socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, addresses->ai_protocol));
   const int on = 1;

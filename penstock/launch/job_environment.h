@@ -27,7 +27,9 @@ struct JobEnvironment {
   std::string token;        ///< what ranks of the same job know; a secret, may be empty
   int restart = 0;          ///< how often the job was started again
   int servers = 0;          ///< ranks, the last ones, that only add gradients; fewer than `ranks`
-  std::string launcher;     ///< "torchrun", "mpirun", "srun" or "penstock launch"
+  /// A pipe that `penstock launch` closes when a rank has failed; -1: none.
+  int failure_pipe = -1;
+  std::string launcher;  ///< "torchrun", "mpirun", "srun" or "penstock launch"
 
   friend bool operator==(const JobEnvironment&, const JobEnvironment&) = default;
 };
@@ -49,7 +51,8 @@ using Variable = std::function<const char*(const char*)>;
 ///
 /// 2 and 3 take MASTER_PORT, or kDefaultPort. For all of them PENSTOCK_PORT overrides the port,
 /// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the
-/// restart, and PENSTOCK_SERVERS the number of servers. Throws ConfigError naming the variable,
+/// restart, PENSTOCK_SERVERS the number of servers, and PENSTOCK_FAILURE_PIPE the number of an open
+/// file descriptor. Throws ConfigError naming the variable,
 /// what was found and what was expected; never with the token's text.
 std::optional<JobEnvironment> job_environment(const Variable& variable);
 

@@ -1,16 +1,19 @@
 #include "penstock/launch/job_run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <string.h>  // NOLINT(modernize-deprecated-headers): sigabbrev_np() is GNU's
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <memory>
 #include <utility>
 
-#include "penstock/launch/job_token.h"
 #include "penstock/launch/rank_environment.h"
+#include "penstock/util/error.h"
 
 namespace penstock::launch {
 
@@ -31,28 +34,47 @@ void JobStreams::say(std::string_view message) {
   error.write_some();
 }
 
-JobRun::JobRun(const LaunchOptions& options, int port, int restart, JobStreams streams)
+JobRun::JobRun(const LaunchOptions& options, JobStart start, JobStreams streams,
+               OtherLaunches* others)
     : options_(options),
-      restart_(restart),
+      start_(std::move(start)),
       streams_(streams),
-      running_(static_cast<size_t>(options.ranks)) {
-  const std::string token = make_job_token();
-  for (int rank = 0; rank < options.ranks && !outcome_.interrupted; ++rank) {
-    start_rank(rank, rank_environment(rank, options.ranks, options.address, port, token, restart,
-                                      options.servers));
+      others_(others),
+      running_(start_.local.size()) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw RuntimeError(fmt::format("cannot make a pipe: {}", strerror(errno)));
+  failure_seen_.reset(ends[0]);
+  failure_told_.reset(ends[1]);
+  for (size_t place = 0; place < running_.size() && !outcome_.interrupted; ++place) {
+    start_rank(place);
     hear_signals();
   }
+  failure_seen_.reset();
 }
 
-void JobRun::start_rank(int rank, const std::vector<std::string>& environment) {
-  RankOutput output(rank, options_.log_dir, restart_ > 0, streams_.output, streams_.error);
+void JobRun::start_rank(size_t place) {
+  const int rank = start_.local[place];
+  JobEnvironment job;
+  job.rank = rank;
+  job.ranks = start_.ranks;
+  job.local_rank = static_cast<int>(place);
+  job.local_ranks = static_cast<int>(running_.size());
+  job.address = start_.address;
+  job.port = start_.port;
+  job.token = start_.token;
+  job.restart = start_.restart;
+  job.servers = start_.servers;
+  job.failure_pipe = failure_seen_.get();
+  RankOutput output(rank, options_.log_dir, start_.restart > 0, streams_.output, streams_.error);
   const ProcessStart start{.command = options_.command,
-                           .environment = environment,
+                           .environment = rank_environment(job),
                            .output = output.child_output(),
                            .error = output.child_error(),
+                           .inherited = failure_seen_.get(),
                            .blocked_signals = streams_.signals.mask_before(),
                            .open_files = streams_.open_files_of_ranks};
-  std::unique_ptr<Rank>& running = running_[static_cast<size_t>(rank)];
+  std::unique_ptr<Rank>& running = running_[place];
   running = std::make_unique<Rank>(std::move(output), start);
   running->output.started();
   ++count_;
@@ -64,6 +86,10 @@ JobOutcome JobRun::watch() {
     wait_for_something();
     pass_on_output();
     hear_signals();
+    if (others_ != nullptr) {
+      others_->hear();
+      if (others_->has_failed()) begin_grace();
+    }
     meet_deadline();
   }
   if (failures_ > kMostToldFailures)
@@ -83,6 +109,7 @@ void JobRun::wait_for_something() {
       if (relay.ready()) files.push_back({relay.fd(), POLLIN, 0});
     }
   }
+  if (others_ != nullptr) others_->add_files(files);
   int timeout_ms = -1;
   if (deadline_) {
     const auto left =
@@ -130,26 +157,36 @@ void JobRun::interrupt(int signal) {
 }
 
 void JobRun::find_ended_ranks() {
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    std::unique_ptr<Rank>& running = running_[static_cast<size_t>(rank)];
+  for (size_t place = 0; place < running_.size(); ++place) {
+    std::unique_ptr<Rank>& running = running_[place];
     if (!running) continue;
     const std::optional<Ending> ending = running->process.ending();
     if (!ending) continue;
     running->output.finish();
     running.reset();
     --count_;
-    if (ending->exit_code() != 0) note_failure(rank, *ending);
+    if (ending->exit_code() != 0) note_failure(start_.local[place], *ending);
   }
 }
 
 void JobRun::note_failure(int rank, const Ending& ending) {
-  const bool first = outcome_.exit_code == 0;
-  if (first) outcome_.exit_code = ending.exit_code();
+  if (outcome_.first_failed < 0) {
+    outcome_.exit_code = ending.exit_code();
+    outcome_.first_failed = rank;
+    outcome_.ending = ending.text();
+    outcome_.lasted = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
+    if (others_ != nullptr) others_->tell_failure(ending.exit_code());
+  }
   // What this process did to a rank was told when it did it.
   const bool ended_by_us = stage_ == Stage::kTerminating || stage_ == Stage::kKilled;
   if (!ended_by_us && ++failures_ <= kMostToldFailures)
     streams_.say(fmt::format("rank {} {}", rank, ending.text()));
-  if (!first || stage_ != Stage::kRunning) return;
+  begin_grace();
+}
+
+void JobRun::begin_grace() {
+  failure_told_.reset();
+  if (stage_ != Stage::kRunning) return;
   stage_ = Stage::kGrace;
   deadline_ = Clock::now() + options_.grace;
 }
@@ -162,6 +199,7 @@ void JobRun::meet_deadline() {
     stage_ = Stage::kTerminating;
     deadline_ = Clock::now() + options_.kill_after;
     send(SIGTERM);
+    send(SIGCONT);  // a rank that is stopped would not see it
   } else {
     streams_.say(fmt::format("{} did not end within {}: killing", running_ranks(),
                              seconds(options_.kill_after)));
@@ -179,8 +217,8 @@ void JobRun::send(int signal) {
 
 std::string JobRun::running_ranks() const {
   std::vector<int> named;
-  for (int rank = 0; rank < options_.ranks && named.size() < kMostNamedRanks; ++rank) {
-    if (running_[static_cast<size_t>(rank)]) named.push_back(rank);
+  for (size_t place = 0; place < running_.size() && named.size() < kMostNamedRanks; ++place) {
+    if (running_[place]) named.push_back(start_.local[place]);
   }
   const int more = count_ - static_cast<int>(named.size());
   return fmt::format("{} {}{}", count_ == 1 ? "rank" : "ranks", fmt::join(named, ", "),

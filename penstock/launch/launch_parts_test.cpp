@@ -198,8 +198,19 @@ TEST(FreePort, RefusesAddressesOfOtherMachines) {
 TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
   setenv("PENSTOCK_PORT", "1", 1);
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-  const std::vector<std::string> variables =
-      rank_environment(2, 4, "127.0.0.1", 4000, "secret", 3, 1);
+  JobEnvironment expected;
+  expected.rank = 6;
+  expected.ranks = 8;
+  expected.local_rank = 2;
+  expected.local_ranks = 4;
+  expected.address = "127.0.0.1";
+  expected.port = 4000;
+  expected.token = "secret";
+  expected.restart = 3;
+  expected.servers = 1;
+  expected.failure_pipe = 5;
+  expected.launcher = "penstock launch";
+  const std::vector<std::string> variables = rank_environment(expected);
   unsetenv("PENSTOCK_PORT");
   unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   EXPECT_THAT(variables, Contains(StartsWith("PATH=")));
@@ -210,15 +221,6 @@ TEST(RankEnvironment, IsWhatJobEnvironmentReads) {
     }
     return nullptr;
   });
-  JobEnvironment expected;
-  expected.rank = expected.local_rank = 2;
-  expected.ranks = expected.local_ranks = 4;
-  expected.address = "127.0.0.1";
-  expected.port = 4000;
-  expected.token = "secret";
-  expected.restart = 3;
-  expected.servers = 1;
-  expected.launcher = "penstock launch";
   EXPECT_EQ(job, expected);
 }
 

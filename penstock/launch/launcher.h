@@ -14,10 +14,14 @@ namespace penstock::launch {
 /// Runs the job and returns its exit code: 0 when all ranks ended with 0, otherwise that of the
 /// rank that failed first (128 + n for signal n). Blocks until all ranks have ended.
 ///
+/// With several hosts each has such a call with its own `host` and the same address, port, hosts
+/// and secret; that of host 0 waits for the others (first_host.h).
+///
 /// Each rank is a process group of its own, reads /dev/null, and has RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, PENSTOCK_JOB_TOKEN and PENSTOCK_RESTART in its
-/// environment (job_environment.h). Rank 0's output passes through unchanged; RankOutput says where
-/// the others' goes. What happens to ranks is told on standard error, a line each.
+/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, PENSTOCK_JOB_TOKEN, PENSTOCK_RESTART and
+/// PENSTOCK_FAILURE_PIPE in its environment (job_environment.h). Rank 0's output passes through
+/// unchanged; RankOutput says where the others' goes. What happens to ranks is told on standard
+/// error, a line each.
 ///
 /// SIGINT, SIGTERM and SIGHUP to the calling thread are passed on to all ranks; a second one kills
 /// them. After a failure all ranks are ended and started again, up to `max_restarts` times, but not

@@ -139,7 +139,7 @@ TEST(Launcher, StartsAllRanksAgainAfterAFailure) {
   LaunchOptions options =
       shells(2,
              "echo start $RANK.$PENSTOCK_RESTART; [ $PENSTOCK_RESTART = 2 ] && exit 0; "
-             "[ $RANK = 1 ] && exit 3; sleep 60");
+             "[ $RANK = 1 ] && exit $((3 + $PENSTOCK_RESTART)); sleep 60");
   options.max_restarts = 3;
   const Launched job = launched(options);
   EXPECT_EQ(job.exit_code, 0);
@@ -147,7 +147,7 @@ TEST(Launcher, StartsAllRanksAgainAfterAFailure) {
   const std::string ended = "penstock: rank 0 did not end within 0.1 s: sending SIGTERM\n";
   EXPECT_EQ(job.error, "[rank 1] start 1.0\npenstock: rank 1 ended with exit code 3\n" + ended +
                            "penstock: restart 1 of 3\n"
-                           "[rank 1] start 1.1\npenstock: rank 1 ended with exit code 3\n" +
+                           "[rank 1] start 1.1\npenstock: rank 1 ended with exit code 4\n" +
                            ended +
                            "penstock: restart 2 of 3\n"
                            "[rank 1] start 1.2\n");
@@ -159,6 +159,38 @@ TEST(Launcher, GivesUpAfterTheLastRestart) {
   const Launched job = launched(options);
   EXPECT_EQ(job.exit_code, 3);
   EXPECT_THAT(job.error, HasSubstr("restart 2 of 2\npenstock: rank 0 ended with exit code 3\n"));
+}
+
+TEST(Launcher, SaysWhenTheSameRankFailsAgainAndAgain) {
+  LaunchOptions options = shells(2, "[ $RANK = 0 ] || exit 3; cat <&$PENSTOCK_FAILURE_PIPE");
+  options.command[0] = "bash";  // of dash, only descriptors up to 9
+  options.max_restarts = 2;
+  const Launched job = launched(options);
+  EXPECT_THAT(job.error, HasSubstr("rank 1 was the first to fail in each of the last 2 starts: it "
+                                   "ended with exit code 3 after "));
+  EXPECT_THAT(job.error, Not(HasSubstr("last 3 starts")));
+}
+
+TEST(Launcher, TellsRanksAtOnceThatAnotherHasFailed) {
+  LaunchOptions options =
+      shells(2, "[ $RANK = 1 ] && { sleep 0.1; exit 3; }; cat <&$PENSTOCK_FAILURE_PIPE; echo told");
+  options.command[0] = "bash";
+  options.grace = std::chrono::seconds(20);
+  const Launched job = launched(options);
+  EXPECT_EQ(job.exit_code, 3);
+  EXPECT_EQ(job.output, "told\n");
+  EXPECT_THAT(job.error, Not(HasSubstr("SIGTERM")));
+}
+
+TEST(Launcher, EndsRanksThatAreStopped) {
+  LaunchOptions options =
+      shells(2,
+             "trap 'echo ended; exit 4' TERM; [ $RANK = 1 ] && { sleep 0.2; exit 3; }; "
+             "kill -STOP $$; sleep 60");
+  options.kill_after = std::chrono::seconds(20);
+  const Launched job = launched(options);
+  EXPECT_EQ(job.exit_code, 3);
+  EXPECT_EQ(job.output, "ended\n");
 }
 
 TEST(Launcher, DoesNotRepeatWrongUsage) {

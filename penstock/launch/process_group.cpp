@@ -43,6 +43,7 @@ void become(const ProcessStart& start, pid_t parent, char* const* arguments,
   if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return;
   if (dup2(start.output, STDOUT_FILENO) < 0 || dup2(start.error, STDERR_FILENO) < 0) return;
   if (nothing > STDERR_FILENO) close(nothing);
+  if (start.inherited >= 0 && fcntl(start.inherited, F_SETFD, 0) != 0) return;
   if (start.open_files) setrlimit(RLIMIT_NOFILE, &*start.open_files);
   sigprocmask(SIG_SETMASK, &start.blocked_signals, nullptr);
   execvpe(arguments[0], arguments, environment);

@@ -21,6 +21,7 @@ struct ProcessStart {
   std::vector<std::string> environment;  ///< NAME=value, all of it
   int output = STDOUT_FILENO;            ///< becomes standard output; stays the caller's
   int error = STDERR_FILENO;             ///< becomes standard error; stays the caller's
+  int inherited = -1;                    ///< stays open in the program; -1: none
   sigset_t blocked_signals{};
   std::optional<rlimit> open_files{};  ///< RLIMIT_NOFILE of the program, if not this process's
 };

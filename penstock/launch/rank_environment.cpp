@@ -11,9 +11,10 @@ namespace penstock::launch {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kOurs = {
+constexpr std::string_view kFailurePipe = "PENSTOCK_FAILURE_PIPE";
+constexpr std::array<std::string_view, 10> kOurs = {
     "RANK",        "WORLD_SIZE",         "LOCAL_RANK",       "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "PENSTOCK_JOB_TOKEN", "PENSTOCK_RESTART", "PENSTOCK_SERVERS"};
+    "MASTER_PORT", "PENSTOCK_JOB_TOKEN", "PENSTOCK_RESTART", "PENSTOCK_SERVERS", kFailurePipe};
 // They would change what the ranks take from ours.
 constexpr std::array<std::string_view, 4> kOthers = {
     "PENSTOCK_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID",
@@ -26,24 +27,26 @@ bool is_replaced(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> rank_environment(int rank, int ranks, const std::string& address, int port,
-                                          const std::string& token, int restart, int servers) {
+std::vector<std::string> rank_environment(const JobEnvironment& job) {
   std::vector<std::string> result;
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     if (!is_replaced(text.substr(0, text.find('=')))) result.emplace_back(text);
   }
-  const std::array<std::string, kOurs.size()> values = {fmt::to_string(rank),
-                                                        fmt::to_string(ranks),
-                                                        fmt::to_string(rank),
-                                                        fmt::to_string(ranks),
-                                                        address,
-                                                        fmt::to_string(port),
-                                                        token,
-                                                        fmt::to_string(restart),
-                                                        fmt::to_string(servers)};
-  for (size_t i = 0; i < kOurs.size(); ++i)
-    result.push_back(fmt::format("{}={}", kOurs[i], values[i]));
+  const std::array<std::string, kOurs.size()> values = {fmt::to_string(job.rank),
+                                                        fmt::to_string(job.ranks),
+                                                        fmt::to_string(job.local_rank),
+                                                        fmt::to_string(job.local_ranks),
+                                                        job.address,
+                                                        fmt::to_string(job.port),
+                                                        job.token,
+                                                        fmt::to_string(job.restart),
+                                                        fmt::to_string(job.servers),
+                                                        fmt::to_string(job.failure_pipe)};
+  for (size_t i = 0; i < kOurs.size(); ++i) {
+    if (kOurs[i] != kFailurePipe || job.failure_pipe >= 0)
+      result.push_back(fmt::format("{}={}", kOurs[i], values[i]));
+  }
   return result;
 }
 

@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "penstock/launch/job_environment.h"
+
 namespace penstock::launch {
 
 /// This process's environment, without what another launcher left there, with the job's variables:
-/// what job_environment() reads. `token` is a secret.
-std::vector<std::string> rank_environment(int rank, int ranks, const std::string& address, int port,
-                                          const std::string& token, int restart, int servers);
+/// what job_environment() reads. `job.token` is a secret.
+std::vector<std::string> rank_environment(const JobEnvironment& job);
 
 }  // namespace penstock::launch

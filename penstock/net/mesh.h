@@ -45,6 +45,9 @@ struct MeshOptions {
   std::chrono::milliseconds patience{60'000};  ///< until all ranks must have come
   /// After which a peer is lost; noticed at most a fifth of it later.
   std::chrono::milliseconds silence{12'000};
+  /// A pipe, or -1: when its other end is closed before all ranks have come, they will not. Stays
+  /// the caller's.
+  int failure_pipe = -1;
   size_t piece_bytes = 512 << 10;
   /// Whether ranks of one host, where the kernel allows it, copy large messages straight from each
   /// other's memory; otherwise these go over the connections, as between hosts.
@@ -80,9 +83,9 @@ class Mesh {
   /// else (but see `other_hosts`); the others at the address from which they reach rank 0. A name
   /// that is not known yet is looked up again, because name servers learn of new machines late.
   /// Throws ConfigError for options that make no sense and a name that stays unknown,
-  /// TransportError when the address is in use or rank 0 refuses this rank (another token, version
-  /// or number of ranks, a rank that is there already), TimeoutError naming who has not come.
-  /// Strangers that connect are refused and logged as a warning.
+  /// TransportError when the address is in use, rank 0 refuses this rank (another token, version
+  /// or number of ranks, a rank that is there already) or the failure pipe is closed, TimeoutError
+  /// naming who has not come. Strangers that connect are refused and logged as a warning.
   static std::unique_ptr<Mesh> connect(const MeshOptions& options);
 
   virtual ~Mesh() = default;

@@ -2,12 +2,14 @@
 #include "penstock/net/mesh.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <map>
@@ -45,6 +47,29 @@ TEST(Mesh, AJobOfOneRankNeedsNoPort) {
   const auto mesh = Mesh::connect({});
   mesh->start({});
   EXPECT_EQ(mesh->ranks(), 1);
+}
+
+TEST(Mesh, GivesUpWhenAnotherRankHasFailedBefore) {
+  for (const int rank : {0, 1}) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(pipe2(pipe.data(), O_CLOEXEC), 0);
+    MeshOptions options{.rank = rank, .ranks = 3, .port = free_port()};
+    options.failure_pipe = pipe[0];
+    std::thread other([&] {
+      std::this_thread::sleep_for(milliseconds(100));
+      close(pipe[1]);
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      Mesh::connect(options);
+      ADD_FAILURE() << "connected";
+    } catch (const TransportError& error) {
+      EXPECT_STREQ(error.what(), "another rank of the job has failed before all were connected");
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    other.join();
+    close(pipe[0]);
+  }
 }
 
 TEST(Mesh, NotesArriveInTheirOrder) {

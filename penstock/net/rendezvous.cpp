@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <asio/connect.hpp>
+#include <asio/posix/stream_descriptor.hpp>
 #include <asio/write.hpp>
 #include <optional>
 #include <string>
@@ -314,10 +315,36 @@ std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& opti
   return sockets;
 }
 
+/// While it lives, running `io` throws TransportError once the pipe's other end is closed.
+class FailureWatch {
+ public:
+  FailureWatch(asio::io_context& io, int pipe) : pipe_(io) {
+    if (pipe < 0) return;
+    asio::error_code error;
+    pipe_.assign(pipe, error);
+    if (error)
+      throw ConfigError(fmt::format(
+          "file descriptor {} is no open pipe (PENSTOCK_FAILURE_PIPE): {}", pipe, error.message()));
+    pipe_.async_wait(asio::posix::stream_descriptor::wait_read, [](const asio::error_code& ended) {
+      if (!ended)
+        throw TransportError("another rank of the job has failed before all were connected");
+    });
+  }
+  ~FailureWatch() {
+    if (pipe_.is_open()) pipe_.release();
+  }
+  FailureWatch(const FailureWatch&) = delete;
+  FailureWatch& operator=(const FailureWatch&) = delete;
+
+ private:
+  asio::posix::stream_descriptor pipe_;
+};
+
 }  // namespace
 
 std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
   const Clock::time_point deadline = Clock::now() + options.patience;
+  const FailureWatch watch(io, options.failure_pipe);
   return options.rank == 0 ? receive_all(io, options, deadline) : go_to_all(io, options, deadline);
 }
 

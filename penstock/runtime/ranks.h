@@ -21,8 +21,9 @@ struct Ranks {
 };
 
 /// Runs `part` on this rank, tells all ranks how it ended, and returns every rank's text. When any
-/// rank's part throws, all throw: that rank its own exception, the others one of the same kind that
-/// names rank and reason. Collective; blocks until all ranks are here; throws TimeoutError.
+/// rank's part throws, all throw: that rank its own exception, the others, and those that have the
+/// same failure as rank 0, one of the same kind that names rank and reason. Collective; blocks
+/// until all ranks are here; throws TimeoutError.
 std::vector<std::string> together(const Ranks& ranks, const std::function<std::string()>& part);
 
 }  // namespace penstock::runtime

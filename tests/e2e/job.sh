@@ -187,4 +187,59 @@ run 0 launch -n 2 --servers 2 -- train $common --strategy gpipe --workers 2 --sy
 grep -q 'servers have nothing to do: the plan has no replicas' err ||
   fail "idle servers: $(cat err)"
 refused "'profile' has no use for them" launch -n 1 --servers 1 -- profile --model lenet5
+
+# Servers are marked as such.
+run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --html page.html
+[ "$(grep -c 'a server: it only adds gradients' out)" -eq 1 ] || fail "text: $(cat out)"
+grep -q '^  rank 2 .*a server' out || fail "another rank is the server: $(cat out)"
+grep -q 'The job had 3 ranks, the last 1 of them servers' page.html ||
+  fail "the page has no servers"
+run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --json
+[ "$(numbers servers)" = 1 ] || fail "servers: $(head -c 300 out)"
+PENSTOCK_SERVERS=2 run 0 train $common --strategy gpipe --json
+grep -q '^warning: PENSTOCK_SERVERS=2 has no effect' err || fail "no warning: $(cat err)"
+
+# Wrong usage is said once, whoever finds it.
+run 2 launch -n 3 -- train $common --nonsense
+[ "$(grep -c nonsense err)" -eq 1 ] || fail "usage: $(cat err)"
+run 2 launch -n 3 -- train $common --strategy gpipe --checkpoint saved --lr-every 0
+[ "$(grep -c -- --lr-every err)" -eq 1 ] || fail "usage: $(cat err)"
+run 2 launch -n 3 -- train --model none --data synthetic
+[ "$(grep -c "'none'" err)" -eq 1 ] || fail "an unknown model: $(cat err)"
+
+# A rank that dies before all are connected ends the others at once.
+"$PENSTOCK" launch -n 3 -- train $common --strategy gpipe --workers 3 >launch.out 2>launch.err &
+launcher=$!
+victim=
+for _ in $(seq 1000); do
+  victim=$(rank_process $launcher 2)
+  [ -n "$victim" ] && break
+done
+kill -KILL "$victim"
+begin=$SECONDS
+wait_within 60 $launcher
+[ "$code" -eq 137 ] || fail "a rank that died early: exit code $code: $(cat launch.err)"
+[ $((SECONDS - begin)) -lt 15 ] || fail "that took $((SECONDS - begin)) s: $(cat launch.err)"
+grep -q 'another rank of the job has failed before all were connected' launch.err ||
+  fail "a rank that died early: $(cat launch.err)"
+
+# A job that is resumed goes on with the plan of its checkpoint, with fewer ranks with another one.
+rm -rf saved
+run 0 launch -n 3 -- train $model --batch-size 32 --strategy gpipe --checkpoint saved --no-eval
+first=$(ls saved | grep step | tail -n 1)
+run 0 launch -n 3 -- train $model --batch-size 32 --strategy gpipe --checkpoint saved --no-eval \
+  --epochs 2 --resume
+grep -q "^plan: that of the checkpoint, saved/$first/plan.json" err ||
+  fail "another plan: $(cat err)"
+second=$(sed -n 1p saved/latest)
+cmp -s "saved/$first/plan.json" "saved/$second/plan.json" || fail "the plan has changed"
+run 0 launch -n 2 -- train $model --batch-size 32 --strategy gpipe --checkpoint saved --no-eval \
+  --epochs 3 --resume --json
+grep -q '^plan: made anew for --strategy gpipe --workers 2 .*--workers 3 ' err ||
+  fail "the plan of more ranks: $(cat err)"
+[ "$(numbers ranks)" = 2 ] || fail "ranks: $(head -c 300 out)"
+
+# A profile of a wider model is none of this one.
+penstock profile --model mlp --width 128 --batch-size 8 --samples 1 -o wide.json >/dev/null 2>&1
+refused "the profile wide.json is of another 'mlp': its layer" train $planned --profile wide.json
 finish

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <numeric>
 #include <thread>
 
 #include "penstock/model/optimizer.h"
@@ -12,6 +13,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/measured_profile.h"
 
@@ -52,6 +54,38 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   options.optimizer_state_per_weight =
       static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   return options;
+}
+
+int64_t product_of(const model::Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, saturating_mul);
+}
+
+/// Layers of the same names and connections may still be wider ones. Throws ConfigError naming the
+/// first that differs.
+void check_sizes(const profile::Profile& profile, const model::Model& model,
+                 const std::string& path) {
+  constexpr int64_t kBytes = 4;  // of a number
+  for (int l = 0; l < model.graph().num_layers(); ++l) {
+    const LayerId id{l};
+    const profile::LayerCost& cost = profile.costs[id.index()];
+    const auto check = [&](const char* what, int64_t found, int64_t expected) {
+      if (found == expected) return;
+      throw ConfigError(fmt::format(
+          "the profile {} is of another '{}': its layer '{}' has {} of {}, that of the model as it "
+          "is used here {}",
+          path, model.name(), model.graph().layer(id).name, what, format_bytes(found),
+          format_bytes(expected)));
+    };
+    int64_t weights = 0;
+    for (const model::ParameterSpec& weight : model.layer(id).parameters())
+      weights = saturating_add(weights, saturating_mul(kBytes, product_of(weight.shape)));
+    check("weights", cost.weight_bytes, weights);
+    if (profile.batch_size == 0) continue;
+    const std::vector<model::Shape>& shapes = model.output_shapes(id);
+    for (size_t o = 0; o < shapes.size() && o < cost.output_bytes.size(); ++o)
+      check("outputs per sample", cost.output_bytes[o] / profile.batch_size,
+            saturating_mul(kBytes, product_of(shapes[o])));
+  }
 }
 
 plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
@@ -102,6 +136,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                     request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
                     model.graph().num_layers()));
   }
+  if (given) check_sizes(profile, model, request.profile_path);
   planner::PlanOptions options = options_of(request);
   plan::Plan plan = best_plan(profile, request, options);
   const int64_t profiled = plan.micro_batch_size;

@@ -21,6 +21,8 @@ inline constexpr int kExitFailure = 3;
 struct Command {
   CLI::App* app = nullptr;
   std::function<int()> run;
+  /// What run() refuses before it does anything, for those who only want to know; may be empty.
+  std::function<void()> check = {};
 };
 
 /// Options that every command takes.
@@ -38,7 +40,9 @@ Command verify_command(CLI::App& parent);
 Command simulate_command(CLI::App& parent);
 Command report_command(CLI::App& parent);
 /// `words` are what stands after `--`: the command to launch, which is not for this parser.
-Command launch_command(CLI::App& parent, std::vector<std::string> words);
+/// `refuses` says what is wrong with them and returns an exit code, or returns 0.
+Command launch_command(CLI::App& parent, std::vector<std::string> words,
+                       std::function<int(const std::vector<std::string>&)> refuses);
 /// How many of the arguments are for the parser: all, but for `launch` those before `--`.
 int words_before_command(int argc, char** argv);
 

@@ -124,7 +124,7 @@ void occupy_standard_streams() {
   }
 }
 
-int run(int argc, char** argv, const MakeCommands& make_commands) {
+int run(int argc, char** argv, const MakeCommands& make_commands, bool only_check) {
   CLI::App app(
       "Penstock: profile a model, plan the best pipeline for it, verify, simulate and train.",
       "penstock");
@@ -140,6 +140,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
+    if (only_check) return kExitYes;
     const int code = app.exit(success);
     write_output("", "");  // flushed, or an error
     return code;
@@ -147,18 +148,21 @@ int run(int argc, char** argv, const MakeCommands& make_commands) {
     return complain(usage_message(app, error), kExitUsage);
   }
   for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (!command.app->parsed()) continue;
+    if (!only_check) return command.run();
+    if (command.check) command.check();
+    return kExitYes;
   }
   return kExitUsage;
 }
 
 }  // namespace
 
-int run_command_line(int argc, char** argv, const MakeCommands& make_commands) {
-  ignore_signals_of_writes();
-  occupy_standard_streams();
+namespace {
+
+int run_or_complain(int argc, char** argv, const MakeCommands& make_commands, bool only_check) {
   try {
-    return run(argc, argv, make_commands);
+    return run(argc, argv, make_commands, only_check);
   } catch (const NoAnswer& no) {
     return complain(no.what(), kExitNo);
   } catch (const ConfigError& error) {
@@ -175,6 +179,18 @@ int run_command_line(int argc, char** argv, const MakeCommands& make_commands) {
   } catch (const std::exception& error) {
     return complain(error.what(), kExitFailure);
   }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv, const MakeCommands& make_commands) {
+  ignore_signals_of_writes();
+  occupy_standard_streams();
+  return run_or_complain(argc, argv, make_commands, /*only_check=*/false);
+}
+
+int check_command_line(int argc, char** argv, const MakeCommands& make_commands) {
+  return run_or_complain(argc, argv, make_commands, /*only_check=*/true);
 }
 
 }  // namespace penstock::tool

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <numeric>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "penstock/launch/job_environment.h"
@@ -16,6 +18,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::tool {
 
@@ -26,7 +29,7 @@ constexpr std::chrono::hours kPlanning{24};
 
 class MeshJob : public Job {
  public:
-  explicit MeshJob(const launch::JobEnvironment& job)
+  MeshJob(const launch::JobEnvironment& job, std::chrono::milliseconds silence)
       : restart_(job.restart),
         servers_(job.servers),
         hub_(runtime::make_mesh_hub(
@@ -36,7 +39,9 @@ class MeshJob : public Job {
                                 .port = static_cast<uint16_t>(job.port),
                                 .token = job.token,
                                 .version = PENSTOCK_VERSION,
-                                .other_hosts = job.local_ranks < job.ranks}))) {
+                                .other_hosts = job.local_ranks < job.ranks,
+                                .silence = silence,
+                                .failure_pipe = job.failure_pipe}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);
@@ -144,10 +149,16 @@ void check_same_options(Job& job, const CLI::App& app) {
   job.check_same("options", options);
 }
 
-std::unique_ptr<Job> Job::join() {
+std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence) {
   const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  const char* servers = std::getenv("PENSTOCK_SERVERS");
+  if (!job && servers != nullptr && std::string_view(servers) != "0") {
+    std::cerr << fmt::format(
+        "warning: PENSTOCK_SERVERS={} has no effect: this process is not a rank of a job\n",
+        printable(servers));
+  }
   if (!job || job->ranks == 1) return nullptr;
-  return std::make_unique<MeshJob>(*job);
+  return std::make_unique<MeshJob>(*job, silence);
 }
 
 }  // namespace penstock::tool

@@ -31,7 +31,8 @@ class Job {
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
   /// no sense) and as net::Mesh::connect().
-  static std::unique_ptr<Job> join();
+  /// A rank that has been silent for longer than `silence` is lost.
+  static std::unique_ptr<Job> join(std::chrono::milliseconds silence = std::chrono::seconds(12));
 
   virtual ~Job() = default;
   Job() = default;

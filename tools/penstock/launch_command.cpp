@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,11 +32,42 @@ Exit code: 0 when all ranks ended with 0, or that of the rank that failed first 
 n). SIGINT and SIGTERM go to all ranks; the second one kills them. docs/launching.md has the
 variables that ranks get, and the other launchers.)";
 
+constexpr size_t kMostSecretBytes = 256;
+
 struct Options {
   launch::LaunchOptions launch;
   std::string log_dir;
   double grace_s = 20;
+  double rejoin_s = 60;
 };
+
+std::chrono::milliseconds checked_time(const char* option, double seconds) {
+  const auto most_s = std::chrono::duration<double>(launch::kMostGrace).count();
+  if (!(seconds >= 0 && seconds <= most_s))
+    throw ConfigError(
+        fmt::format("{} must lie between 0 and {} seconds, found {}", option, most_s, seconds));
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+/// What concerns several hosts.
+void check_hosts(const Options& options, const CLI::App& app) {
+  const launch::LaunchOptions& launch = options.launch;
+  if (launch.hosts == 1) {
+    for (const char* option : {"--host", "--min-ranks", "--rejoin"}) {
+      if (!app.get_option(option)->empty())
+        throw ConfigError(
+            fmt::format("{} is for a job on several hosts: --hosts is missing", option));
+    }
+    return;
+  }
+  if (launch.host >= launch.hosts)
+    throw ConfigError(fmt::format("--host must lie between 0 and {} (--hosts {}), found {}",
+                                  launch.hosts - 1, launch.hosts, launch.host));
+  if (app.get_option("--host")->empty())
+    throw ConfigError("--hosts needs --host: the number of this one, from 0");
+  if (launch.port == 0)
+    throw ConfigError("--hosts needs --port, at which the launch of host 0 listens");
+}
 
 /// A rank that launches ranks would start a job per rank.
 void check_not_a_rank() {
@@ -72,20 +104,27 @@ void check_words(const std::vector<std::string>& words) {
     throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::quoted(command)));
 }
 
-int run(Options& options, const std::vector<std::string>& extras,
-        const std::vector<std::string>& words) {
+using Refuses = std::function<int(const std::vector<std::string>&)>;
+
+int run(Options& options, const CLI::App& app, const std::vector<std::string>& extras,
+        const std::vector<std::string>& words, const Refuses& refuses) {
   refuse_extras(extras);
   check_words(words);
   if (options.launch.servers > 0 && words.front() == "profile")
     throw ConfigError("--servers: expected train or probe, 'profile' has no use for them");
   check_not_a_rank();
-  const auto most_s = std::chrono::duration<double>(launch::kMostGrace).count();
-  if (!(options.grace_s >= 0 && options.grace_s <= most_s))
-    throw ConfigError(fmt::format("--grace must lie between 0 and {} seconds, found {}", most_s,
-                                  options.grace_s));
-  options.launch.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
+  check_hosts(options, app);
+  options.launch.grace = checked_time("--grace", options.grace_s);
+  options.launch.rejoin = checked_time("--rejoin", options.rejoin_s);
+  if (const char* secret = std::getenv("PENSTOCK_JOB_TOKEN")) options.launch.secret = secret;
+  if (options.launch.secret.size() > kMostSecretBytes)
+    throw ConfigError(
+        fmt::format("environment variable PENSTOCK_JOB_TOKEN: expected at most {} bytes, found {}",
+                    kMostSecretBytes, options.launch.secret.size()));
   options.launch.log_dir = options.log_dir;
   options.launch.ranks += options.launch.servers;
+  // Said once, not by every rank.
+  if (const int code = refuses(words); code != kExitYes) return code;
   options.launch.command = {"/proc/self/exe"};
   options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
   return launch::launch(options.launch);
@@ -101,7 +140,7 @@ int words_before_command(int argc, char** argv) {
   return argc;
 }
 
-Command launch_command(CLI::App& parent, std::vector<std::string> words) {
+Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses refuses) {
   auto options = std::make_shared<Options>();
   CLI::App* app = parent.add_subcommand(
       "launch", "Start the ranks of a job on this machine and watch over them");
@@ -119,14 +158,31 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words) {
          "usage) nor after a signal to the launcher")
       ->capture_default_str()
       ->check(CLI::Range(0, launch::kMostLaunchRestarts));
+  app->add_option("--hosts", options->launch.hosts,
+                  "Machines of the job, each with a `penstock launch` of its own, with the same "
+                  "--hosts, --address and --port")
+      ->capture_default_str()
+      ->check(CLI::Range(1, launch::kMostHosts));
+  app->add_option("--host", options->launch.host,
+                  "Number of this machine, from 0; rank 0 runs on number 0")
+      ->check(CLI::Range(0, launch::kMostHosts - 1));
+  app->add_option("--min-ranks", options->launch.min_ranks,
+                  "Start with at least this many ranks that train when hosts are missing (default: "
+                  "only with all)")
+      ->check(CLI::Range(1, launch::kMaxJobRanks));
+  app->add_option("--rejoin", options->rejoin_s,
+                  "Seconds that host 0 waits for the launches of other hosts before a start, and "
+                  "they for host 0; then a host is left out")
+      ->capture_default_str();
   app->add_option("--log-dir", options->log_dir,
                   "Folder where each rank's output goes into a file of its own, rank_K.log; rank "
                   "0's is shown as well, though no longer as on a terminal");
   app->add_option("--address", options->launch.address,
-                  "Address of this machine at which rank 0 is to listen")
+                  "Address of this machine, or of host 0, at which rank 0 is to listen")
       ->capture_default_str();
   app->add_option("--port", options->launch.port,
-                  "Port at which rank 0 is to listen (default: a free one)")
+                  "Port at which rank 0 is to listen (default: a free one); with --hosts that at "
+                  "which the launch of host 0 listens")
       ->check(CLI::Range(1, 65535));
   app->add_option("--grace", options->grace_s,
                   "Seconds that the other ranks have after a failure to notice it and report; then "
@@ -134,8 +190,8 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words) {
       ->capture_default_str();
   app->footer(kExample);
   app->allow_extras();  // refused by run(), which knows why they may be there
-  return {app, [app, options, words = std::move(words)]() {
-            return run(*options, app->remaining(), words);
+  return {app, [app, options, words = std::move(words), refuses = std::move(refuses)]() {
+            return run(*options, *app, app->remaining(), words, refuses);
           }};
 }
 

@@ -17,10 +17,22 @@ int main(int argc, char** argv) {
   }
   const int own = words_before_command(argc, argv);
   const std::vector<std::string> launched(argv + std::min(own + 1, argc), argv + argc);
+  const auto refuses = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "penstock");
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    const int count = static_cast<int>(arguments.size());
+    arguments.push_back(nullptr);
+    return check_command_line(count, arguments.data(), [&](CLI::App& app) -> std::vector<Command> {
+      return {profile_command(app, arguments.data()), probe_command(app, arguments.data()),
+              train_command(app, arguments.data())};
+    });
+  };
   return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {
-    return {models_command(app, argv), profile_command(app, argv), probe_command(app, argv),
-            plan_command(app),         schedule_command(app),      verify_command(app),
-            simulate_command(app),     train_command(app, argv),   launch_command(app, launched),
-            report_command(app)};
+    return {models_command(app, argv), profile_command(app, argv),
+            probe_command(app, argv),  plan_command(app),
+            schedule_command(app),     verify_command(app),
+            simulate_command(app),     train_command(app, argv),
+            report_command(app),       launch_command(app, launched, refuses)};
   });
 }

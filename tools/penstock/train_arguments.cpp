@@ -58,6 +58,9 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--deadline", options.deadline_s,
                  "Longest time that a worker may wait, in seconds")
       ->capture_default_str();
+  app.add_option("--silence", options.silence_s,
+                 "In a job: a rank that has not answered for so many seconds is lost")
+      ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted; one that "
                  "holds a checkpoint needs --resume");
@@ -107,6 +110,10 @@ void check(const TrainArguments& options) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
   }
+  if (!(options.silence_s >= 0.1 && options.silence_s <= 86'400)) {
+    throw ConfigError(fmt::format("--silence must lie between 0.1 and 86400 seconds, found {}",
+                                  options.silence_s));
+  }
   if (options.plan_path.empty() && strategy && !options.plan.weights.empty() &&
       !supports(*strategy, plan::parse_weight_policy(options.plan.weights))) {
     throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}",
@@ -121,6 +128,26 @@ void check(const TrainArguments& options) {
   check_output("--trace", options.trace);
   check_output("--history", options.history);
   check_output("--html", options.html);
+}
+
+std::string plan_request(const TrainArguments& options) {
+  if (!options.plan_path.empty()) return fmt::format("--plan {}", options.plan_path);
+  const AutoPlanRequest& plan = options.plan;
+  std::string text =
+      fmt::format("--strategy {} --workers {} --batch-size {} --threads {}", plan.strategy,
+                  options.workers, options.train.mini_batch_size, options.train.threads_per_worker);
+  const auto add = [&](const char* name, const auto& value, bool given) {
+    if (given) text += fmt::format(" {} {}", name, value);
+  };
+  add("--profile", plan.profile_path, !plan.profile_path.empty());
+  add("--weights", plan.weights, !plan.weights.empty());
+  add("--micro-batches", plan.micro_batches, plan.micro_batches > 0);
+  add("--chunks", options.chunks.value_or(0), options.chunks.has_value());
+  add("--slack", options.slack.value_or(0), options.slack.has_value());
+  add("--sync", options.sync, !options.sync.empty());
+  add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
+  add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
+  return text;
 }
 
 CLI::App* add_train(CLI::App& parent, TrainArguments& options) {

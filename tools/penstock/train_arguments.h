@@ -31,6 +31,7 @@ struct TrainArguments : CommonOptions {
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
   int64_t deadline_s = 300;
+  double silence_s = 12;
   std::string checkpoint;
   std::string trace;
   std::string history;
@@ -47,6 +48,9 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& arguments);
 /// What can be said before a model is made or data is read, output files included. Throws
 /// ConfigError.
 void check(const TrainArguments& arguments);
+/// The options that a plan is made for, as on a command line; those that were left out only where
+/// they have a value. The same text: the same plan, as far as the network allows.
+std::string plan_request(const TrainArguments& arguments);
 /// Of --batch-size, or of the plan that was read instead. Throws ConfigError.
 void check_batch_size(const TrainArguments& arguments);
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
@@ -165,9 +167,35 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
       job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
 }
 
+/// What rank 0's `part` returns, or this process's own.
+std::string from_first(Job* job, const std::function<std::string()>& part) {
+  return job == nullptr ? part() : job->from_first(part);
+}
+
+/// The plan of the checkpoint that the run goes on from, if it was made for the same request, so
+/// that the run goes on as if it had not ended. Says which plan it will be. Empty: to be planned.
+std::string plan_of_checkpoint(const TrainArguments& options, const model::Model& model) {
+  if (!options.train.resume || !options.plan_path.empty() ||
+      !train::has_checkpoint(options.checkpoint))
+    return {};
+  const train::SavedPlan saved = train::newest_plan(options.checkpoint, model);
+  if (saved.request == options.train.plan_request) {
+    std::cerr << fmt::format("plan: that of the checkpoint, {}\n", saved.file.string());
+    return saved.text;
+  }
+  std::cerr << (saved.file.empty()
+                    ? std::string("plan: made anew, because the checkpoint holds none\n")
+                    : fmt::format(
+                          "plan: made anew for {}; that of the checkpoint was made for {}\n",
+                          options.train.plan_request, saved.request));
+  return {};
+}
+
 /// Rank 0 plans, for what all ranks measure; the others take its plan.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
   const bool is_first = job == nullptr || job->is_first();
+  const std::string saved = from_first(job, [&] { return plan_of_checkpoint(options, model); });
+  if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
   if (options.plan_path.empty()) complete_request(options, model, is_first);
   if (job == nullptr) return plan_of(options, model);
   AutoPlanRequest& request = options.plan;
@@ -208,10 +236,9 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
 
 /// Whether nothing is left to train: rank 0 looks, and all ranks know or throw.
 bool is_finished(Job* job, const TrainArguments& options, const model::Model& model) {
-  if (job == nullptr) return begin_run(options, model) == Begin::Finished;
-  return job->from_first([&] {
-    return begin_run(options, model) == Begin::Finished ? "finished" : "";
-  }) == "finished";
+  return from_first(job, [&] {
+           return begin_run(options, model) == Begin::Finished ? "finished" : "";
+         }) == "finished";
 }
 
 /// What the user should know before hours are spent.
@@ -260,6 +287,13 @@ std::string page_of(const std::string& model, const Outcome& outcome) {
   report::ReportInput input{
       .plan = outcome.plan,
       .history = report::parse_history(history_json(model, outcome), "history")};
+  if (outcome.servers > 0) {
+    const int64_t ranks = std::ssize(outcome.result.ranks);
+    input.notes.push_back(
+        fmt::format("The job had {}, the last {} of them servers, which only added gradients "
+                    "(--sync {}).",
+                    report::plural(ranks, "rank"), outcome.servers, outcome.plan.sync));
+  }
   if (outcome.predicted != nullptr)
     input.timelines = {outcome.predicted->timeline, outcome.result.timeline};
   if (const std::string trouble = report::too_large_to_draw(input.timelines); !trouble.empty()) {
@@ -290,12 +324,13 @@ train::DataSplit data_for(const model::Model& model, const TrainArguments& optio
 /// The results, where the user wants them. All that can be written is written before the first
 /// failure is thrown: it took hours to make.
 void write_results(const TrainArguments& options, const model::Model& model,
-                   const train::TrainResult& result) {
+                   const train::TrainResult& result, int servers) {
   const std::optional<Prediction> predicted = predict(options.train, result);
   const Outcome outcome{.plan = options.train.plan,
                         .result = result,
                         .predicted = predicted ? &*predicted : nullptr,
-                        .saves = !options.checkpoint.empty()};
+                        .saves = !options.checkpoint.empty(),
+                        .servers = servers};
   std::exception_ptr failure;
   const auto attempt = [&failure](const auto& write) {
     try {
@@ -324,8 +359,18 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
       if (level == LogLevel::Warning) std::cerr << fmt::format("rank {}: {}\n", rank, message);
     });
   }
-  const model::Model model = chosen_model(options.model);
-  const train::DataSplit data = data_for(model, options);
+  std::optional<model::Model> chosen;
+  train::DataSplit data;
+  const auto load = [&]() -> std::string {
+    chosen.emplace(chosen_model(options.model));
+    data = data_for(*chosen, options);
+    return "";
+  };
+  if (job == nullptr)
+    load();
+  else
+    job->together(load);
+  const model::Model& model = *chosen;
   if (job != nullptr) {
     check_same_options(*job, app);
     job->check_same("model", model_digest(model));
@@ -340,6 +385,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   // A job that the launcher has started again continues.
   if (job != nullptr && job->restart() > 0 && !options.checkpoint.empty())
     train_options.resume = true;
+  train_options.plan_request = plan_request(options);  // before planning fills gaps
   const bool finished = is_finished(job, options, model);
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
@@ -389,7 +435,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   if (options.check_against_serial) return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
-  if (is_first) write_results(options, model, result);
+  if (is_first) write_results(options, model, result, job == nullptr ? 0 : job->servers());
   return kExitYes;
 }
 
@@ -397,7 +443,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
 int run(TrainArguments& options, const CLI::App& app) {
   check(options);
   train::validate(options.train);
-  const std::unique_ptr<Job> job = Job::join();
+  const std::unique_ptr<Job> job =
+      Job::join(std::chrono::milliseconds(static_cast<int64_t>(options.silence_s * 1000)));
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {
     return run(options, app, job.get());
@@ -405,6 +452,10 @@ int run(TrainArguments& options, const CLI::App& app) {
     runtime::Failure failure = runtime::describe(std::current_exception());
     failure.text = failure.text.substr(0, failure.text.find('\n'));
     failure.text = failure.text.substr(0, failure.text.find("; the workers"));
+    // Rank 0 says it itself.
+    const bool is_usage = failure.kind == runtime::Failure::Kind::Config ||
+                          failure.kind == runtime::Failure::Kind::Checkpoint;
+    if (is_usage && failure.text.starts_with("rank 0: ")) return kExitUsage;
     runtime::raise(failure);
   }
 }

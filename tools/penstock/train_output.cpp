@@ -92,13 +92,15 @@ int64_t final_loss_first_step(const train::TrainResult& result) {
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 /// What crossed the network, where there are several processes.
-std::string ranks_text(const std::vector<train::RankSummary>& ranks) {
+std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers) {
   std::string text;
   int64_t clock_error_ns = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    text += fmt::format("  rank {:<9} sent {}, received {}, peak memory {}\n", r,
+    const bool is_server = std::ssize(ranks) - static_cast<int64_t>(r) <= servers;
+    text += fmt::format("  rank {:<9} sent {}, received {}, peak memory {}{}\n", r,
                         format_bytes(ranks[r].sent_bytes), format_bytes(ranks[r].received_bytes),
-                        format_bytes(ranks[r].peak_memory_bytes));
+                        format_bytes(ranks[r].peak_memory_bytes),
+                        is_server ? "; a server: it only adds gradients" : "");
     clock_error_ns = std::max(clock_error_ns, ranks[r].clock_error_ns);
   }
   if (!ranks.empty()) {
@@ -171,6 +173,7 @@ std::string to_json(const Outcome& outcome) {
       {"weights", outcome.plan.weights},
       {"config", outcome.plan.config()},
       {"ranks", std::max<size_t>(r.ranks.size(), 1)},
+      {"servers", outcome.servers},
       {"bytes_sent", sent},
       {"bytes_received", received},
       {"losses", r.losses},
@@ -219,7 +222,7 @@ std::string to_text(const Outcome& outcome) {
     text += fmt::format("  peak memory    {}, of the whole process\n",
                         format_bytes(r.peak_memory_bytes));
   }
-  text += ranks_text(r.ranks);
+  text += ranks_text(r.ranks, outcome.servers);
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;
   text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");

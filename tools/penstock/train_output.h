@@ -28,6 +28,7 @@ struct Outcome {
   const train::TrainResult& result;
   const Prediction* predicted;  ///< null when nothing was trained
   bool saves = false;           ///< checkpoints, also when interrupted
+  int servers = 0;              ///< ranks, the last ones, that only add gradients
 };
 
 /// One JSON object and a newline.

@@ -79,10 +79,12 @@ fs::path find_training_part() {
 template <class Arguments, class Add, class Check>
 Command elsewhere(CLI::App& parent, char** argv, Add add, Check check) {
   auto arguments = std::make_shared<Arguments>();
-  return {add(parent, *arguments), [arguments, argv, check]() -> int {
+  return {add(parent, *arguments),
+          [arguments, argv, check]() -> int {
             check(*arguments);
             start_training_part(argv);
-          }};
+          },
+          [arguments, check] { check(*arguments); }};
 }
 
 }  // namespace
