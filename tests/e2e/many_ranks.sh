@@ -8,6 +8,7 @@ run 0 profile --model mlp --width 16 --batch-size 1 --samples 1 -o profile.json
 run 0 plan --profile profile.json --strategy dp --workers $ranks --all-workers --bandwidth 10Gbps \
   --micro-batches $ranks -o plan.json
 
+idle=$(awk -v cores="$(nproc)" '$1 < cores { print "yes" }' /proc/loadavg)
 begin=$(now_ms)
 env --default-signal=INT "$PENSTOCK" launch -n $ranks -- train --model mlp --width 16 \
   --data synthetic --train-samples $((ranks * 4)) --test-samples $ranks --batch-size $ranks \
@@ -19,11 +20,18 @@ for _ in $(seq 3000); do
   sleep 0.1
 done
 trained=$(($(now_ms) - begin))
-grep -q '^epoch 1:' err || fail "no epoch in $trained ms: $(tail -n 5 err)"
-echo "$ranks ranks trained their first epoch after $trained ms"
-[ $trained -le $((most_start_s * 1000)) ] ||
-  fail "the first epoch took $trained ms, expected at most $most_start_s s"
 processes=$(pgrep -P $launcher)
+# Loading libtorch takes nearly all of it. Where other programs run as well, only the time of the
+# processors says anything.
+ticks=$(for p in $processes; do cat "/proc/$p/stat" 2>/dev/null; done |
+  sed 's/.*) //' | awk '{ sum += $12 + $13 } END { print sum + 0 }')
+cpu_ms=$((ticks * 1000 / $(getconf CLK_TCK)))
+grep -q '^epoch 1:' err || fail "no epoch in $trained ms: $(tail -n 5 err)"
+echo "$ranks ranks trained their first epoch after $trained ms, $cpu_ms ms of processor time"
+[ $cpu_ms -le $((most_start_s * 1000 * $(nproc))) ] ||
+  fail "the start took $cpu_ms ms of $(nproc) processors, expected at most $most_start_s s of each"
+[ -z "$idle" ] || [ $trained -le $((most_start_s * 1000)) ] ||
+  fail "the first epoch took $trained ms, expected at most $most_start_s s"
 [ "$(wc -w <<<"$processes")" -eq $ranks ] || fail "expected $ranks ranks: $processes"
 most_kib=0 threads=0
 for process in $processes; do
@@ -39,7 +47,7 @@ wait_within $((most_end_s * 4)) $launcher
 ended=$(($(now_ms) - begin))
 echo "ended $ended ms after SIGINT"
 [ "$code" -eq 0 ] || fail "after SIGINT: exit code $code: $(tail -n 5 err)"
-[ $ended -le $((most_end_s * 1000)) ] || fail "ended after $ended ms, expected $most_end_s s"
+[ -z "$idle" ] || [ $ended -le $((most_end_s * 1000)) ] || fail "ended after $ended ms, expected $most_end_s s"
 json_keys losses interrupted
 grep -q '"interrupted":true' out || fail "not interrupted: $(head -c 300 out)"
 [ "$(numbers ranks)" = $ranks ] || fail "expected $ranks ranks, found $(numbers ranks)"
