@@ -47,7 +47,8 @@ wait_within $((most_end_s * 4)) $launcher
 ended=$(($(now_ms) - begin))
 echo "ended $ended ms after SIGINT"
 [ "$code" -eq 0 ] || fail "after SIGINT: exit code $code: $(tail -n 5 err)"
-[ -z "$idle" ] || [ $ended -le $((most_end_s * 1000)) ] || fail "ended after $ended ms, expected $most_end_s s"
+[ -z "$idle" ] || [ $ended -le $((most_end_s * 1000)) ] ||
+  fail "ended after $ended ms, expected $most_end_s s"
 json_keys losses interrupted
 grep -q '"interrupted":true' out || fail "not interrupted: $(head -c 300 out)"
 [ "$(numbers ranks)" = $ranks ] || fail "expected $ranks ranks, found $(numbers ranks)"
