@@ -568,5 +568,28 @@ TEST(Checkpoint, AKillAtAnyMomentLeavesAUsableCheckpoint) {
   }
 }
 
+TEST(Checkpoint, HoldsThePlanAndWhatItWasMadeFor) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint checkpoint = make_checkpoint(model, 3);
+  save_checkpoint(folder.path(), model, checkpoint);
+  EXPECT_TRUE(newest_plan(folder.path(), model).file.empty());
+  checkpoint.step = 4;
+  checkpoint.plan = "the plan";
+  checkpoint.plan_request = "--workers 2";
+  const fs::path saved = save_checkpoint(folder.path(), model, checkpoint);
+  const SavedPlan plan = newest_plan(folder.path(), model);
+  EXPECT_EQ(plan.file, saved / "plan.json");
+  EXPECT_EQ(plan.text, "the plan");
+  EXPECT_EQ(plan.request, "--workers 2");
+  EXPECT_EQ(load_checkpoint(folder.path(), model).plan_request, "--workers 2");
+
+  write_test_file(saved / "plan.json", "the plam");
+  const auto damaged = AllOf(HasSubstr("plan.json: the file is damaged: expected CRC-32"),
+                             HasSubstr("an intact checkpoint is"), HasSubstr("step-000000003"));
+  EXPECT_THAT(message_of<CheckpointError>([&] { newest_plan(folder.path(), model); }), damaged);
+  EXPECT_THAT(message_of<CheckpointError>([&] { load_checkpoint(folder.path(), model); }), damaged);
+}
+
 }  // namespace
 }  // namespace penstock::train
