@@ -148,8 +148,8 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses
       ->required()
       ->check(CLI::Range(1, launch::kMostLaunchedRanks));
   app->add_option("--servers", options->launch.servers,
-                  "Ranks besides these that only add gradients (train --sync summation or "
-                  "parameter-server)")
+                  "Ranks besides these that only add gradients (train --sync summation, "
+                  "parameter-server or asynchronous)")
       ->capture_default_str()
       ->check(CLI::Range(0, launch::kMostLaunchedRanks - 1));
   app->add_option(

@@ -187,7 +187,7 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--sync", options.sync,
                   "How replicas on several ranks sum their gradients: ordered, ring, "
                   "parameter-server, summation, or auto: the fastest of these that was predicted "
-                  "(default: the plan's, or ordered, which alone keeps the bits of one process); "
+                  "(default: the plan's, or ordered; ring changes results by rounding); "
                   "asynchronous: replicas, also those of one rank, do not wait for each other");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
