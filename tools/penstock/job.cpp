@@ -32,16 +32,15 @@ class MeshJob : public Job {
   MeshJob(const launch::JobEnvironment& job, std::chrono::milliseconds silence)
       : restart_(job.restart),
         servers_(job.servers),
-        hub_(runtime::make_mesh_hub(
-            net::Mesh::connect({.rank = job.rank,
-                                .ranks = job.ranks,
-                                .address = job.address,
-                                .port = static_cast<uint16_t>(job.port),
-                                .token = job.token,
-                                .version = PENSTOCK_VERSION,
-                                .other_hosts = job.local_ranks < job.ranks,
-                                .silence = silence,
-                                .failure_pipe = job.failure_pipe}))) {
+        hub_(runtime::make_mesh_hub(net::Mesh::connect({.rank = job.rank,
+                                                        .ranks = job.ranks,
+                                                        .address = job.address,
+                                                        .port = static_cast<uint16_t>(job.port),
+                                                        .token = job.token,
+                                                        .version = PENSTOCK_VERSION,
+                                                        .other_hosts = job.local_ranks < job.ranks,
+                                                        .silence = silence,
+                                                        .failure_pipe = job.failure_pipe}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);
@@ -120,12 +119,11 @@ JobLinks MeshJob::measure_links(std::chrono::milliseconds budget) {
   };
   const MeasuredLink in_host = measure(ring_in_host);
   const MeasuredLink between = measure(ring_between_hosts);
-  const std::vector<std::string> texts = together([&] {
-    net::WireWriter out;
-    out.put(in_host);
-    out.put(between);
-    return out.take();
-  });
+  net::WireWriter out;
+  out.put(in_host);
+  out.put(between);
+  const std::string own = out.take();
+  const std::vector<std::string> texts = together([&] { return own; });
   std::vector<RankLinks> all;
   for (size_t r = 0; r < training.size(); ++r) {
     net::WireReader in(texts[r]);

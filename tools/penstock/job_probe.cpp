@@ -134,7 +134,7 @@ std::vector<std::string> notes(const JobProbe& job) {
     }
   }
   if (!job.links.regular) {
-    found.push_back(
+    found.emplace_back(
         "the ranks are not dealt to the hosts in equal blocks: all links count as the slowest");
   }
   return found;
