@@ -63,6 +63,7 @@ std::vector<cluster::DeviceGroup> groups_of(const JobLinks& links, int workers,
 std::vector<int> numbered(const std::vector<std::string>& texts) {
   std::map<std::string, int> number_of;
   std::vector<int> numbers;
+  numbers.reserve(texts.size());
   for (const std::string& text : texts)
     numbers.push_back(number_of.emplace(text, static_cast<int>(number_of.size())).first->second);
   return numbers;

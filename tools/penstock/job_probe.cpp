@@ -43,6 +43,7 @@ std::vector<double> speeds_of(const JobProbe& job, const std::vector<HostProbe>&
   for (const RankProbe& rank : job.ranks)
     mean += static_cast<double>(rank.flops) / static_cast<double>(job.ranks.size());
   std::vector<double> speeds;
+  speeds.reserve(hosts.size());
   for (const HostProbe& host : hosts)
     speeds.push_back(mean > 0 && host.flops > 0
                          ? std::max(nearest(100.0 * static_cast<double>(host.flops) / mean), 1L) /
@@ -97,7 +98,7 @@ cluster::Cluster cluster_of(const JobProbe& job) {
   int64_t memory = INT64_MAX;
   for (const RankProbe& rank : job.ranks) sum = std::min(sum, rank.sum_bytes_per_s);
   for (const HostProbe& host : hosts)
-    memory = std::min(memory, host.machine.memory_bytes / (host.ranks * job.workers_per_rank));
+    memory = std::min(memory, host.machine.memory_bytes / host.ranks / job.workers_per_rank);
   cluster::Cluster cluster =
       cluster_of(job.links, static_cast<int>(job.ranks.size()) * job.workers_per_rank,
                  std::max<int64_t>(sum, 1), speeds_of(job, hosts));

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   const auto refuses = [](std::vector<std::string> words) {
     words.insert(words.begin(), "penstock");
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
     const int count = static_cast<int>(arguments.size());
     arguments.push_back(nullptr);

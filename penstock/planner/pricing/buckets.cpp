@@ -28,6 +28,7 @@ void add_buckets(const Context& context, std::vector<LayerId> layers, int level,
     return;
   std::sort(layers.begin(), layers.end());
   std::vector<int64_t> weight_bytes;
+  weight_bytes.reserve(layers.size());
   for (const LayerId layer : layers)
     weight_bytes.push_back(context.layers[layer.index()].weight_bytes);
   const bool servers = model.uses_servers(stage.weight_bytes, stage.replicas, level);
