@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import sys
 import time
 
@@ -33,10 +32,6 @@ from quantities import ratios, spread  # noqa: E402
 
 SKIPPED = 77
 QUICK_MODELS, QUICK_METHODS = ["mlp"], ["dp", "mp", "gpipe-2", "1f1b-straight", "asp"]
-
-
-def stop(number, _):
-    raise SystemExit(128 + number)
 
 
 def parse():
@@ -173,17 +168,9 @@ def main():
     def log(text):
         print(text, file=sys.stderr, flush=True)
 
-    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signal_number, stop)
-    if any(name in measure.NEEDS_HOSTS for name in args.only):
-        try:
-            netlab.require()
-        except netlab.Missing as missing:
-            log(f"skipped: {missing}")
-            return SKIPPED
-        left = netlab.sweep()
-        if left:
-            log(f"removed what an earlier run left: {', '.join(left)}")
+    netlab.exit_on_signals()
+    if any(name in measure.NEEDS_HOSTS for name in args.only) and not netlab.prepare(log):
+        return SKIPPED
     work = netlab.make_folder()
     document = {"command": sys.argv[1:], "results": earlier(args.output)}
     bench = experiments.Bench(args, work, log)

@@ -289,10 +289,7 @@ def main():
     lab_type = None
     if options.cuts:
         import netlab
-        try:
-            netlab.require()
-        except netlab.Missing as missing:
-            print(f"SKIPPED: {missing}")
+        if not netlab.prepare(print):
             return 77
         lab_type = netlab
     with tempfile.TemporaryDirectory(prefix="penstock-faults-") as name:
@@ -301,7 +298,6 @@ def main():
             if lab_type is None:
                 result = all_faults(options, folder, None)
             else:
-                lab_type.sweep()
                 with lab_type.Lab([lab_type.Link(None)] * 2) as lab:
                     result = all_faults(options, folder, lab)
         except Wrong as wrong:

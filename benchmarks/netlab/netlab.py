@@ -321,6 +321,29 @@ def wait_all(ranks, timeout_s, grace_s=30):
     return all(rank.code == 0 for rank in ranks)
 
 
+def exit_on_signals():
+    """Signals end this program by SystemExit, so that laboratories are taken down."""
+    def stop(number, _):
+        raise SystemExit(128 + number)
+
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, stop)
+
+
+def prepare(log):
+    """Removes what an earlier run left. False, with the reason logged, where this machine cannot
+    have a laboratory."""
+    try:
+        require()
+    except Missing as missing:
+        log(f"skipped: {missing}")
+        return False
+    left = sweep()
+    if left:
+        log(f"removed what an earlier run left: {', '.join(left)}")
+    return True
+
+
 def require():
     """Raises Missing unless this machine can have a laboratory."""
     if os.geteuid() != 0:

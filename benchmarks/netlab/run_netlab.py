@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -59,10 +58,6 @@ def table(rows):
     return "\n".join(lines)
 
 
-def stop(number, _):
-    raise SystemExit(128 + number)
-
-
 def main():
     names = list(experiments.ALL)
     parser = argparse.ArgumentParser(description=__doc__,
@@ -101,16 +96,9 @@ def main():
     def log(text):
         print(text, file=sys.stderr, flush=True)
 
-    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signal_number, stop)
-    try:
-        netlab.require()
-    except netlab.Missing as missing:
-        log(f"skipped: {missing}")
+    netlab.exit_on_signals()
+    if not netlab.prepare(log):
         return SKIPPED
-    left = netlab.sweep()
-    if left:
-        log(f"removed what an earlier run left: {', '.join(left)}")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     work = netlab.make_folder()
     machine = describe_machine()

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "penstock/launch/slurm_lists.h"
@@ -239,6 +240,10 @@ std::optional<JobEnvironment> job_environment(const Variable& variable) {
         fmt::format("environment variable PENSTOCK_JOB_TOKEN: expected at most {} bytes, found {}",
                     kMostTokenBytes, job->token.size()));
   return job;
+}
+
+std::optional<JobEnvironment> own_job() {
+  return job_environment([](const char* name) { return std::getenv(name); });
 }
 
 }  // namespace penstock::launch

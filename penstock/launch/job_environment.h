@@ -52,8 +52,10 @@ using Variable = std::function<const char*(const char*)>;
 /// 2 and 3 take MASTER_PORT, or kDefaultPort. For all of them PENSTOCK_PORT overrides the port,
 /// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the
 /// restart, PENSTOCK_SERVERS the number of servers, and PENSTOCK_FAILURE_PIPE the number of an open
-/// file descriptor. Throws ConfigError naming the variable,
-/// what was found and what was expected; never with the token's text.
+/// file descriptor. Throws ConfigError naming the variable, what was found and what was expected;
+/// never with the token's text.
 std::optional<JobEnvironment> job_environment(const Variable& variable);
+/// That of this process's own variables.
+std::optional<JobEnvironment> own_job();
 
 }  // namespace penstock::launch

@@ -22,12 +22,6 @@ int64_t rounded(double value, int64_t least) {
   return std::max(least, (whole + unit / 2) / unit * unit);
 }
 
-std::string format_flops(int64_t flops) {
-  std::string text = format_bytes(flops);
-  text.pop_back();  // "118 GB" counts the same way
-  return text + "FLOP/s";
-}
-
 template <class Format>
 std::string line(std::string_view what, const Measurement& measured, Format format) {
   const auto text = [&](double value) { return format(rounded(value, 0)); };

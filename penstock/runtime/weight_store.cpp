@@ -93,15 +93,23 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   for (size_t k = 0; k < gradients.size(); ++k) {
     if (!gradients[k].defined()) continue;
     const size_t i = first + k;
-    const bool in_place = step_.in_place[i];
-    at::Tensor target = (in_place ? weights[i] : take_buffer(i)).variable_data();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
-    optimizer_->step(weights[i].detach(), gradients[k], target, state, step_.context);
-    // variable_data() has its own version counter: autograd does not notice that the leaf was
-    // written in place. The verifier has proven that no graph that is still needed reads it (under
-    // "latest" such a read is what the user asked for).
-    if (!in_place) weights[i] = as_leaf(target);
+    rewrite(i, [&](at::Tensor& target) {
+      optimizer_->step(weights[i].detach(), gradients[k], target, state, step_.context);
+    });
   }
+}
+
+template <class Write>
+void WeightStore::rewrite(size_t index, Write&& write) {
+  at::Tensor& weight = versions_.back().weights[index];
+  const bool in_place = step_.in_place[index];
+  // variable_data() has its own version counter: autograd does not notice that the leaf was written
+  // in place. The verifier has proven that no graph that is still needed reads it (under "latest"
+  // such a read is what the user asked for).
+  at::Tensor target = (in_place ? weight : take_buffer(index)).variable_data();
+  write(target);
+  if (!in_place) weight = as_leaf(target);
 }
 
 Tensors WeightStore::updates(size_t first, TensorSpan gradients,
@@ -126,9 +134,7 @@ void WeightStore::add_weights(size_t first, TensorSpan updates) {
   for (size_t k = 0; k < updates.size(); ++k) {
     if (!updates[k].defined()) continue;
     const size_t i = first + k;
-    at::Tensor target = (step_.in_place[i] ? weights[i] : take_buffer(i)).variable_data();
-    at::add_out(target, weights[i].detach(), updates[k]);
-    if (!step_.in_place[i]) weights[i] = as_leaf(target);
+    rewrite(i, [&](at::Tensor& target) { at::add_out(target, weights[i].detach(), updates[k]); });
   }
 }
 

@@ -78,6 +78,10 @@ class WeightStore {
   /// more.
   at::Tensor take_buffer(size_t index);
   void recycle(Tensors& weights);
+  /// Calls write(memory) with the place of weight `index` in the version of the step that has
+  /// begun: its own memory, or other.
+  template <class Write>
+  void rewrite(size_t index, Write&& write);
   /// Whether the latest version of weight `index` is the same tensor as in the version before.
   bool shared_with_older(size_t index) const;
 

@@ -199,6 +199,12 @@ std::string format_bytes(int64_t bytes) {
 
 std::string format_bandwidth(int64_t bytes_per_s) { return format_bytes(bytes_per_s) + "/s"; }
 
+std::string format_flops(int64_t flops_per_s) {
+  std::string text = format_bytes(flops_per_s);
+  text.pop_back();  // "118 GB" counts the same way
+  return text + "FLOP/s";
+}
+
 std::string format_duration(int64_t ns) {
   constexpr std::array<std::string_view, 4> kUnits = {"ns", "us", "ms", "s"};
   const double seconds = std::fabs(static_cast<double>(ns)) / 1e9;

@@ -32,6 +32,8 @@ int64_t parse_duration(std::string_view text);
 std::string format_bytes(int64_t bytes);
 /// "1.25 GB/s".
 std::string format_bandwidth(int64_t bytes_per_s);
+/// Of operations per second: "118 GFLOP/s".
+std::string format_flops(int64_t flops_per_s);
 /// "12.3 ms", "4.50 us", "1 min 05 s".
 std::string format_duration(int64_t ns);
 

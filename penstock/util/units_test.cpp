@@ -114,6 +114,7 @@ TEST(FormatBytes, ShowsThreeSignificantDigits) {
   EXPECT_EQ(format_bytes(INT64_MAX), "9.22 EB");
   EXPECT_EQ(format_bytes(INT64_MIN), "-9.22 EB");
   EXPECT_EQ(format_bandwidth(1'250'000'000), "1.25 GB/s");
+  EXPECT_EQ(format_flops(118'000'000'000), "118 GFLOP/s");
 }
 
 TEST(FormatDuration, ChangesToMinutesAndHours) {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -54,7 +53,7 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
 
 bool is_later_rank() {
   try {
-    const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+    const auto job = launch::own_job();
     return job && job->rank > 0;
   } catch (const ConfigError&) {
     return false;  // said when the job is joined

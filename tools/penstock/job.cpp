@@ -148,7 +148,7 @@ void check_same_options(Job& job, const CLI::App& app) {
 }
 
 std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence) {
-  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  const auto job = launch::own_job();
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(

@@ -57,12 +57,6 @@ Json json_of(const MeasuredLink& link) {
   return {{"bytes_per_s", link.bytes_per_s}, {"latency_ns", link.latency_ns}};
 }
 
-std::string flops_text(int64_t flops) {
-  std::string text = format_bytes(flops);
-  text.pop_back();  // "118 GB" counts the same way
-  return text + "FLOP/s";
-}
-
 }  // namespace
 
 RankProbe rank_probe(const probe::ProbeResult& result) {
@@ -119,7 +113,7 @@ std::vector<std::string> measurement_lines(const JobProbe& job) {
         fmt::format("host {}: {}, {}, {} of memory, {}; each worker sums {} and computes {}", h,
                     host.machine.processor, report::plural(host.machine.cores, "core"),
                     format_bytes(host.machine.memory_bytes), report::plural(host.ranks, "rank"),
-                    format_bandwidth(host.sum_bytes_per_s), flops_text(host.flops)));
+                    format_bandwidth(host.sum_bytes_per_s), format_flops(host.flops)));
   }
   return lines;
 }

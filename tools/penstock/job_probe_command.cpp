@@ -10,7 +10,6 @@
 
 #include "penstock/probe/probe.h"
 #include "penstock/util/error.h"
-#include "penstock/util/json.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/job.h"
 #include "tools/penstock/job_probe.h"
@@ -71,17 +70,7 @@ int run(ProbeArguments& options, const CLI::App& app) {
   check_same_options(*job, app);
   const JobProbe result = probe_job(*job, options);
   if (!job->is_first()) return kExitYes;
-  if (!options.output.empty()) write_output(options.output, to_toml(result));
-  if (options.json) {
-    write_output("", parse_json(to_json(result), "probe").dump() + "\n");
-  } else if (options.output.empty()) {
-    write_output("", to_toml(result));
-  } else {
-    std::string text;
-    for (const std::string& line : measurement_lines(result)) text += line + "\n";
-    for (const std::string& note : notes(result)) text += "note: " + note + "\n";
-    write_output("", text);
-  }
+  write_probe(options, result);
   return kExitYes;
 }
 

@@ -71,7 +71,7 @@ void check_hosts(const Options& options, const CLI::App& app) {
 
 /// A rank that launches ranks would start a job per rank.
 void check_not_a_rank() {
-  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  const auto job = launch::own_job();
   if (job)
     throw ConfigError(fmt::format(
         "this process is rank {} of {} already ({}): let that launcher start `penstock train`, not "

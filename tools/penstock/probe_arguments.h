@@ -5,6 +5,7 @@
 #include <string>
 
 #include "penstock/probe/probe.h"
+#include "penstock/util/json.h"
 #include "tools/penstock/command.h"
 
 namespace penstock::tool {
@@ -17,5 +18,21 @@ struct ProbeArguments : CommonOptions {
 };
 
 CLI::App* add_probe(CLI::App& parent, ProbeArguments& arguments);
+
+/// Writes what was measured, here or by a job, to the places that the options ask for.
+template <class Result>
+void write_probe(const ProbeArguments& arguments, const Result& result) {
+  if (!arguments.output.empty()) write_output(arguments.output, to_toml(result));
+  if (arguments.json) {
+    write_output("", parse_json(to_json(result), "probe").dump() + "\n");
+  } else if (arguments.output.empty()) {
+    write_output("", to_toml(result));
+  } else {
+    std::string text;
+    for (const std::string& line : measurement_lines(result)) text += line + "\n";
+    for (const std::string& note : notes(result)) text += "note: " + note + "\n";
+    write_output("", text);
+  }
+}
 
 }  // namespace penstock::tool

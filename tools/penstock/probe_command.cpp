@@ -1,12 +1,10 @@
 // penstock probe: measures this machine and writes the cluster file that describes it. As a rank of
 // a job it is the training part's (job_probe_command.cpp), which can talk to the other ranks.
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "penstock/launch/job_environment.h"
 #include "penstock/probe/probe.h"
-#include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/probe_arguments.h"
@@ -27,23 +25,12 @@ int run(ProbeArguments& options) {
   };
   const probe::ProbeResult result = probe::probe(options.probe);
   bar.finish();
-
-  if (!options.output.empty()) write_output(options.output, probe::to_toml(result));
-  if (options.json) {
-    write_output("", parse_json(probe::to_json(result), "probe").dump() + "\n");
-  } else if (options.output.empty()) {
-    write_output("", probe::to_toml(result));
-  } else {
-    std::string text;
-    for (const std::string& line : probe::measurement_lines(result)) text += line + "\n";
-    for (const std::string& note : probe::notes(result)) text += "note: " + note + "\n";
-    write_output("", text);
-  }
+  write_probe(options, result);
   return kExitYes;
 }
 
 bool is_in_job() {
-  const auto job = launch::job_environment([](const char* name) { return std::getenv(name); });
+  const auto job = launch::own_job();
   return job && job->ranks > 1;
 }
 
