@@ -251,10 +251,16 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
   result.peak_versions.resize(schedule.workers.size());
   for (const auto& worker : workers) {
     auto& events = result.timeline.workers[worker->id().index()] = worker->take_events();
-    for (auto& event : events) {
-      event.start_ns -= fabric->origin_ns();
-      event.end_ns -= fabric->origin_ns();
-    }
+    const auto since_origin = [&](auto& all) {
+      for (auto& event : all) {
+        event.start_ns -= fabric->origin_ns();
+        event.end_ns -= fabric->origin_ns();
+      }
+    };
+    since_origin(events);
+    schedule::SumLane lane{.worker = worker->id(), .events = worker->sum_events()};
+    since_origin(lane.events);
+    if (!lane.events.empty()) result.timeline.sums.push_back(std::move(lane));
     result.waiting_ns += worker->waiting_ns();
     result.peak_versions[worker->id().index()] = worker->peak_versions();
   }

@@ -76,7 +76,8 @@ struct Bench {
   /// Gradients of the weights, by B or by I and W; `count` sees the backward pass only.
   model::Tensors gradients(bool split, std::map<std::string, int>* count = nullptr,
                            std::map<std::string, int>* count_weights = nullptr) {
-    StageTape tape(*module, split);
+    const SegmentEnds ends = split ? cut_everywhere(*module) : cut_between_chains(*module);
+    StageTape tape(*module, ends);
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
     if (!module->model_outputs().empty()) tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
@@ -267,7 +268,8 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   const model::Value x = net.tanh(net.linear(net.input({8}), {.features = 8}));
   Bench bench(net.build(net.linear(net.apply(layer, {x}, "between").front(), {.features = 3})));
   expect_same_work(bench);
-  StageTape tape(*bench.module, true);
+  const SegmentEnds ends = cut_everywhere(*bench.module);
+  StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
   tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
@@ -349,6 +351,25 @@ TEST(Split, WholeNetworksDoEachOperationOnce) {
                                                                           : model::Shape{}}));
     expect_same_work(bench);
   }
+}
+
+TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
+  model::ModelBuilder net("chain");
+  model::Value x = net.input({8});
+  for (int i = 0; i < 3; ++i) x = net.tanh(net.linear(x, {.features = 8}));
+  Bench bench(net.build(net.linear(x, {.features = 3})));
+  // Two weights per layer; the second and the third layer share a bucket.
+  const SegmentEnds ends = cut_between_buckets(*bench.module, {2, 6, 8});
+  StageTape tape(*bench.module, ends);
+  const model::Tensors outputs = tape.forward(
+      bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
+  tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
+  ValueGradients values(*bench.module);
+  std::vector<std::vector<size_t>> made;
+  const model::Tensors gradients = tape.backward(
+      values, [&](const std::vector<size_t>& places, Tensors&) { made.push_back(places); });
+  EXPECT_EQ(made, (std::vector<std::vector<size_t>>{{6, 7}, {2, 3, 4, 5}, {0, 1}}));
+  expect_equal(gradients, bench.gradients(false));
 }
 
 }  // namespace

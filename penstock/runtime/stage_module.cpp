@@ -184,9 +184,9 @@ void StageModule::find_chains() {
   for (size_t i = places_.size(); i-- > 0;) {
     LayerPlace& place = places_[i];
     const size_t only_reader = reader[place.first_output];
-    const bool joins = place.num_outputs == 1 && num_parts_[place.first_output] == 1 &&
-                       only_reader < places_.size();
-    place.chain_end = joins ? places_[only_reader].chain_end : i;
+    if (place.num_outputs == 1 && num_parts_[place.first_output] == 1 &&
+        only_reader < places_.size())
+      place.next_in_chain = only_reader;
     for (const size_t slot : place.sources) reader[slot] = i;
   }
 }

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -41,10 +42,9 @@ struct LayerPlace {
   std::vector<size_t> frees;                   ///< values that nobody reads after it
   size_t first_output = 0;                     ///< in the table
   size_t num_outputs = 1;
-  /// The layer of the stage (position in layers()) at the end of the chain that this one belongs
-  /// to: a layer belongs to its reader's chain if it has one output and only one layer, of the same
-  /// stage, reads it. No gradients are summed inside a chain.
-  size_t chain_end = 0;
+  /// The layer of the stage (position in layers()) behind this one in a chain: the only one that
+  /// reads its only output. No gradients are summed inside a chain. Nothing at the end of one.
+  std::optional<size_t> next_in_chain = {};
 };
 
 /// Immutable; thread-safe; keeps a reference to the model, which must outlive it.

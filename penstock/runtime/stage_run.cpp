@@ -5,11 +5,13 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "penstock/runtime/fabric/delayed_sum.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/ordered_sum.h"
 #include "penstock/util/check.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::runtime {
 
@@ -46,7 +48,14 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
   }
   if (!is_replicated()) gradients_.emplace_back(count, grouping);
   started_.resize(bucket_ends_.size(), false);
+  given_.resize(bucket_ends_.size());
   next_bucket_ = bucket_ends_.size();
+  if (run.splits_backward[stage().index()])
+    segment_ends_ = cut_everywhere(module());
+  else if (is_replicated() && run.fabric.adds_in_background(stage()))
+    segment_ends_ = cut_between_buckets(module(), bucket_ends_);
+  else
+    segment_ends_ = cut_between_chains(module());
 }
 
 bool StageRun::sums_late() const {
@@ -131,7 +140,7 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) const {
 model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
                                         model::MutableTensorSpan buffers,
                                         const BeforeLayer& before_layer) {
-  record.tape.emplace(module(), run_.splits_backward[stage().index()]);
+  record.tape.emplace(module(), segment_ends_);
   const model::ForwardContext context{.training = true,
                                       .seed = run_.source.seed(action.micro_batch)};
   record.outputs = record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
@@ -274,6 +283,10 @@ void StageRun::collect(const Action& action, Run&& backward) {
 
 void StageRun::start_sum(MiniBatchId mini_batch, size_t bucket) {
   started_[bucket] = true;
+  given_[bucket] = {.stage = stage(),
+                    .mini_batch = mini_batch,
+                    .bucket = static_cast<int32_t>(bucket),
+                    .start_ns = steady_ns()};
   Partials partials = gradients_[bucket].take_exclusive(mini_batch);
   if (run_.sums_updates) partials = updates_of(mini_batch, bucket, std::move(partials));
   run_.fabric.start_sum(stage(), replica_.replica, bucket, std::move(partials));
@@ -297,11 +310,17 @@ void StageRun::catch_up() {
 }
 
 Tensors StageRun::finish_sum(size_t bucket) {
-  Tensors sums;
+  BucketSum sum;
   block_([&](Wait& wait) {
-    return run_.fabric.finish_sum(stage(), replica_.replica, bucket, sums, wait);
+    return run_.fabric.finish_sum(stage(), replica_.replica, bucket, sum, wait);
   });
-  return sums;
+  const auto most = static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
+  schedule::SumEvent given = std::exchange(given_[bucket], {});
+  if (sum.complete_ns > 0 && given.start_ns > 0 && sum_events_.size() < most) {
+    given.end_ns = sum.complete_ns;
+    sum_events_.push_back(given);
+  }
+  return std::move(sum.sums);
 }
 
 void StageRun::sync(const Action& action) {

@@ -16,6 +16,7 @@
 #include "penstock/runtime/tied_weights.h"
 #include "penstock/runtime/value_gradients.h"
 #include "penstock/runtime/weight_store.h"
+#include "penstock/schedule/timeline.h"
 
 namespace penstock::runtime {
 
@@ -80,6 +81,9 @@ class StageRun {
   void scale_gradients(double factor);
 
   int64_t peak_versions() const { return peak_versions_; }
+  /// The sums that travelled while the worker computed, as they came: each from the time that the
+  /// replica gave its part; on steady_clock. At most as many as the run keeps events.
+  const std::vector<schedule::SumEvent>& sum_events() const { return sum_events_; }
 
  private:
   /// What a micro-batch keeps between its actions (the activation stash).
@@ -134,15 +138,18 @@ class StageRun {
   size_t num_sources_;  ///< stages whose outputs we read
   size_t num_targets_;  ///< stages that read our outputs
   Blocking block_;
+  SegmentEnds segment_ends_;               ///< of the tapes
   std::vector<size_t> bucket_ends_;        ///< of the fabric; empty for the only replica
   std::vector<size_t> bucket_of_;          ///< by weight
   std::vector<GradientBuffer> gradients_;  ///< by bucket; one for the only replica
   std::map<MiniBatchId, int64_t> passes_;  ///< backward passes that the replica has made
   std::vector<bool> started_;              ///< by bucket: since the last SYNC
+  std::vector<schedule::SumEvent> given_;  ///< by bucket: since when, and of which mini-batch
   bool sums_are_due_ = false;              ///< between SYNC and STEP, where sums are taken late
   size_t next_bucket_ = 0;                 ///< of the step that is due; behind the last: none is
   std::optional<model::Tensors> ready_;    ///< gradients between SYNC or NORM and STEP
   std::unordered_map<MicroBatchId, InFlight> in_flight_;
+  std::vector<schedule::SumEvent> sum_events_;
   int64_t peak_versions_ = 1;
 };
 

@@ -7,6 +7,43 @@
 
 namespace penstock::runtime {
 
+namespace {
+
+/// `joins(i, next)`: whether layer i is of the same segment as the next one of its chain.
+template <class Joins>
+SegmentEnds segment_ends(const StageModule& module, Joins joins) {
+  SegmentEnds ends(module.places().size());
+  for (size_t i = ends.size(); i-- > 0;) {
+    const std::optional<size_t> next = module.places()[i].next_in_chain;
+    ends[i] = next && joins(i, *next) ? ends[*next] : i;
+  }
+  return ends;
+}
+
+}  // namespace
+
+SegmentEnds cut_everywhere(const StageModule& module) {
+  return segment_ends(module, [](size_t, size_t) { return false; });
+}
+
+SegmentEnds cut_between_chains(const StageModule& module) {
+  return segment_ends(module, [](size_t, size_t) { return true; });
+}
+
+SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends) {
+  // Layers without weights go with the one before them, whose gradients need theirs.
+  std::vector<size_t> buckets;
+  const std::vector<size_t>& offsets = module.weight_offsets();
+  for (size_t i = 0; i < module.places().size(); ++i) {
+    size_t bucket = buckets.empty() ? 0 : buckets.back();
+    if (offsets[i] < offsets[i + 1]) {
+      while (offsets[i] >= bucket_ends[bucket]) ++bucket;
+    }
+    buckets.push_back(bucket);
+  }
+  return segment_ends(module, [&](size_t i, size_t next) { return buckets[i] == buckets[next]; });
+}
+
 Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
                            const model::ForwardContext& context, const BeforeLayer& before_layer) {
   const at::AutoGradMode with_graph(true);

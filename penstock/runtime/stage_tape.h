@@ -2,8 +2,8 @@
 // two (I, W). The gradients are bit for bit the same, and the same for every cut of the model into
 // stages, because autograd never sums parts of a value's gradient from several layers: the graph is
 // cut there (layer_tape.h). For I and W it is cut between any two layers, so that only the operands
-// of W remain after I; for B chains of layers are not cut (LayerPlace::chain_end), which saves
-// calls of the engine.
+// of W remain after I. For B chains of layers are not cut, which saves calls of the engine, unless
+// gradients are to leave while it goes on: then they are cut between buckets.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,21 @@
 
 namespace penstock::runtime {
 
+/// By layer (position in StageModule::layers()): the last layer of the segment that it belongs to,
+/// through which autograd goes in one call.
+using SegmentEnds = std::vector<size_t>;
+SegmentEnds cut_everywhere(const StageModule& module);
+SegmentEnds cut_between_chains(const StageModule& module);
+/// Between chains, and inside them where the next layer's weights are of another bucket.
+/// `bucket_ends`: the weight behind the last one of each, ascending.
+SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends);
+
 /// Not thread-safe.
 class StageTape {
  public:
-  /// `cut_everywhere`: between any two layers.
-  StageTape(const StageModule& module, bool cut_everywhere)
-      : module_(&module), cut_everywhere_(cut_everywhere) {}
+  /// Keeps references.
+  StageTape(const StageModule& module, const SegmentEnds& segment_ends)
+      : module_(&module), segment_ends_(&segment_ends) {}
 
   /// The stage's outputs as plain tensors without a graph.
   Tensors forward(TensorSpan weights, MutableTensorSpan buffers, TensorSpan inputs,
@@ -48,14 +57,13 @@ class StageTape {
     std::vector<GradientPlace> places;  ///< per input of the tape
     std::vector<size_t> weights;        ///< per weight of the tape: its place in the stage's list
   };
-  /// The position in layers() of the last layer of the segment that layer `i` belongs to.
-  size_t segment_of(size_t i) const { return cut_everywhere_ ? i : module_->places()[i].chain_end; }
+  size_t segment_of(size_t i) const { return (*segment_ends_)[i]; }
   template <class Run>
   void for_each_segment(ValueGradients& values, Run&& run, const Made& made = {});
   void keep(const Segment& segment, Tensors gradients);
 
   const StageModule* module_;
-  bool cut_everywhere_;
+  const SegmentEnds* segment_ends_;
   /// Segments by the position of their last layer; entries of other layers are empty.
   std::vector<Segment> segments_;
   LayerTape loss_tape_;

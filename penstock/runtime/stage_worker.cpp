@@ -46,6 +46,17 @@ int64_t StageWorker::peak_versions() const {
   return most;
 }
 
+std::vector<schedule::SumEvent> StageWorker::sum_events() const {
+  std::vector<schedule::SumEvent> events;
+  for (const auto& stage : stages_)
+    events.insert(events.end(), stage->sum_events().begin(), stage->sum_events().end());
+  std::sort(events.begin(), events.end(),
+            [](const auto& a, const auto& b) { return a.end_ns < b.end_ns; });
+  for (size_t e = 1; e < events.size(); ++e)
+    events[e].start_ns = std::max(events[e].start_ns, events[e - 1].end_ns);
+  return events;
+}
+
 void StageWorker::run() noexcept {
   try {
     run_actions();

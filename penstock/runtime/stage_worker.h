@@ -34,6 +34,9 @@ class StageWorker {
   const std::exception_ptr& failure() const { return failure_; }
   WorkerId id() const { return worker_; }
   std::vector<schedule::TimelineEvent> take_events() { return std::move(events_); }
+  /// The sums that travelled while it computed, in the order in which they came. Several are on
+  /// their way at a time; each has the time from the one before to its own end, or less.
+  std::vector<schedule::SumEvent> sum_events() const;
   int64_t waiting_ns() const { return total_waiting_ns_; }
   int64_t peak_versions() const;
 

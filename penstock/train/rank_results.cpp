@@ -21,6 +21,11 @@ std::string packed(const TrainResult& result, const RankSummary& summary) {
     out.put(result.peak_versions.at(w));
     out.list(result.timeline.workers[w]);
   }
+  out.put<uint64_t>(result.timeline.sums.size());
+  for (const schedule::SumLane& lane : result.timeline.sums) {
+    out.put(lane.worker);
+    out.list(lane.events);
+  }
   return out.take();
 }
 
@@ -39,6 +44,11 @@ std::pair<double, int64_t> add(const std::string& text, TrainResult& result) {
     if (events.empty()) continue;
     result.timeline.workers[w] = std::move(events);
     result.peak_versions[w] = versions;
+  }
+  for (auto lanes = in.get<uint64_t>(); lanes > 0; --lanes) {
+    schedule::SumLane lane{.worker = in.get<WorkerId>()};
+    lane.events = in.list<schedule::SumEvent>();
+    result.timeline.sums.push_back(std::move(lane));
   }
   return {idle_share, active};
 }
@@ -79,6 +89,8 @@ void collect_on_first(const runtime::Ranks& ranks, TrainResult& result) {
           std::max(result.peak_memory_bytes, result.ranks.back().peak_memory_bytes);
     }
     result.idle_share = workers > 0 ? idle / workers : 0;
+    std::sort(result.timeline.sums.begin(), result.timeline.sums.end(),
+              [](const auto& a, const auto& b) { return a.worker < b.worker; });
   }
   collect_weights(ranks, result);
 }

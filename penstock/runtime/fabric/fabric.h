@@ -72,6 +72,14 @@ struct RunOutcome {
   std::vector<MiniBatchStats> mini_batches;
 };
 
+/// The sum of a bucket over the replicas of its stage.
+struct BucketSum {
+  model::Tensors sums;  ///< must not be written to unless they are exclusive
+  /// When its last part was on this rank (steady_clock, ns), where sums travel while the workers
+  /// compute; otherwise 0.
+  int64_t complete_ns = 0;
+};
+
 /// One run. Thread-safe: the workers of the rank call it at the same time; calls for one worker
 /// come from one thread. Blocking calls return TimedOut at the deadline; then the run cannot go on.
 class Fabric {
@@ -110,9 +118,9 @@ class Fabric {
   /// Gives the replica's part of the next sum of a bucket: the partials of its weights, which must
   /// be exclusive to the caller (GradientBuffer::take_exclusive) and are used up. Never blocks.
   virtual void start_sum(StageId stage, int replica, size_t bucket, Partials partials) = 0;
-  /// The sums of a bucket that has been started, which must not be written to unless they are
-  /// exclusive. Blocks until all replicas have started it. To be called before it is started again.
-  virtual WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+  /// The sum of a bucket that has been started. Blocks until all replicas have started it. To be
+  /// called before it is started again.
+  virtual WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                                 Wait& wait) = 0;
 
   /// Adds up tied gradients and the norm over all workers (norm_exchange.h). Blocks until every

@@ -32,9 +32,9 @@ class ForwardingFabric : public Fabric {
   void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override {
     inner_->start_sum(stage, replica, bucket, std::move(partials));
   }
-  WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+  WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                         Wait& wait) override {
-    return inner_->finish_sum(stage, replica, bucket, sums, wait);
+    return inner_->finish_sum(stage, replica, bucket, sum, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     return inner_->combine(std::move(share), totals, wait);

@@ -46,10 +46,10 @@ inline WaitResult sum_all(Fabric& fabric, StageId stage, int replica, const Part
   }
   model::Tensors all;
   for (size_t bucket = 0; bucket < ends.size(); ++bucket) {
-    model::Tensors some;
+    BucketSum some;
     const WaitResult result = fabric.finish_sum(stage, replica, bucket, some, wait);
     if (result != WaitResult::Ready) return result;
-    all.insert(all.end(), some.begin(), some.end());
+    all.insert(all.end(), some.sums.begin(), some.sums.end());
   }
   sums = std::move(all);
   return WaitResult::Ready;

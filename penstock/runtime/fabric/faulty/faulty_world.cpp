@@ -60,10 +60,10 @@ class FaultyFabric : public ForwardingFabric {
     if (!passes(table_.worker_of(message.to, message.micro_batch))) return WaitResult::Closed;
     return inner().receive(message, tensors, wait);
   }
-  WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+  WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                         Wait& wait) override {
     if (!passes(table_.worker_of_replica(stage, replica))) return WaitResult::Closed;
-    return inner().finish_sum(stage, replica, bucket, sums, wait);
+    return inner().finish_sum(stage, replica, bucket, sum, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     if (!passes(share.worker)) return WaitResult::Closed;

@@ -68,9 +68,8 @@ class LocalFabric : public Fabric {
   void start_sum(StageId stage, int replica, size_t, Partials partials) override {
     run_->sum(stage).start(replica, std::move(partials));
   }
-  WaitResult finish_sum(StageId stage, int replica, size_t, model::Tensors& sums,
-                        Wait& wait) override {
-    return run_->sum(stage).finish(replica, sums, wait);
+  WaitResult finish_sum(StageId stage, int replica, size_t, BucketSum& sum, Wait& wait) override {
+    return run_->sum(stage).finish(replica, sum.sums, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }

@@ -8,6 +8,7 @@
 #include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::runtime {
 
@@ -103,10 +104,13 @@ void BucketResults::put(int replica, size_t number, const model::Tensors& parts)
     if (place.data_ptr() != parts[i].data_ptr()) place.copy_(parts[i]);
   }
   MutexLock lock(mutex_);
-  if (--bucket_of(replica, shard.bucket).missing == 0) changed_.notify_all();
+  Bucket& bucket = bucket_of(replica, shard.bucket);
+  if (--bucket.missing > 0) return;
+  bucket.complete_ns = steady_ns();
+  changed_.notify_all();
 }
 
-WaitResult BucketResults::finish(int replica, size_t number, model::Tensors& sums, Wait& wait) {
+WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wait& wait) {
   const at::NoGradGuard no_grad;
   Bucket done;
   {
@@ -119,6 +123,7 @@ WaitResult BucketResults::finish(int replica, size_t number, model::Tensors& sum
     if (bucket.missing > 0) return WaitResult::TimedOut;
     done.sums.swap(bucket.sums);
     done.pieces.swap(bucket.pieces);
+    done.complete_ns = bucket.complete_ns;
   }
   for (size_t i = 0; i < done.sums.size(); ++i) {
     if (done.pieces[i].empty()) continue;
@@ -127,7 +132,7 @@ WaitResult BucketResults::finish(int replica, size_t number, model::Tensors& sum
     for (const auto& [begin, piece] : done.pieces[i])
       done.sums[i].view(-1).narrow(0, begin, piece.numel()).copy_(piece);
   }
-  sums = std::move(done.sums);
+  sum = {.sums = std::move(done.sums), .complete_ns = done.complete_ns};
   return WaitResult::Ready;
 }
 

@@ -10,6 +10,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/mesh/gradient_shards.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
@@ -46,7 +47,7 @@ class BucketResults {
   /// A result that has come: by range; in its place, or to be copied there.
   void put(int replica, size_t shard, const model::Tensors& parts);
   /// Fabric::finish_sum().
-  WaitResult finish(int replica, size_t bucket, model::Tensors& sums, Wait& wait);
+  WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait);
   void close();
 
  private:
@@ -56,6 +57,7 @@ class BucketResults {
     /// Results that have memory of their own: by weight, with the number of their first one.
     std::vector<std::vector<std::pair<int64_t, at::Tensor>>> pieces;
     size_t missing = 0;  ///< shards
+    int64_t complete_ns = 0;
   };
   Bucket& bucket_of(int replica, size_t bucket) REQUIRES(mutex_) {
     return buckets_[static_cast<size_t>(replica)][bucket];

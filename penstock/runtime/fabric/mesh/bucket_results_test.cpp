@@ -18,11 +18,11 @@ TEST(BucketResults, WhatNoShardBringsIsZero) {
   at::full({8}, 7.F);
   results.put(0, 0, {at::full({3}, 5.F)});
   results.put(0, 1, {at::Tensor(), at::Tensor()});
-  model::Tensors sums;
+  BucketSum sum;
   Wait wait = wait_for(std::chrono::seconds(1));
-  ASSERT_EQ(results.finish(0, 0, sums, wait), WaitResult::Ready);
-  EXPECT_TRUE(at::equal(sums[0], at::cat({at::full({3}, 5.F), at::zeros({5})})));
-  EXPECT_FALSE(sums[1].defined());
+  ASSERT_EQ(results.finish(0, 0, sum, wait), WaitResult::Ready);
+  EXPECT_TRUE(at::equal(sum.sums[0], at::cat({at::full({3}, 5.F), at::zeros({5})})));
+  EXPECT_FALSE(sum.sums[1].defined());
   EXPECT_EQ(results.begin(0, 0, model::Tensors(2)), 1U);
 }
 

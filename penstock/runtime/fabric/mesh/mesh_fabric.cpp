@@ -203,10 +203,10 @@ void MeshRun::start_sum(StageId stage, int replica, size_t bucket, Partials part
   sums_[stage.index()]->start(replica, bucket, std::move(partials));
 }
 
-WaitResult MeshRun::finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+WaitResult MeshRun::finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                                Wait& wait) {
-  if (reduces_[stage.index()]) return reduces_[stage.index()]->finish(replica, sums, wait);
-  return sums_[stage.index()]->finish(replica, bucket, sums, wait);
+  if (reduces_[stage.index()]) return reduces_[stage.index()]->finish(replica, sum.sums, wait);
+  return sums_[stage.index()]->finish(replica, bucket, sum, wait);
 }
 
 WaitResult MeshRun::combine(NormShare share, NormTotals& totals, Wait& wait) {

@@ -38,7 +38,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   }
   bool adds_in_background(StageId stage) const override { return sums_[stage.index()] != nullptr; }
   void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override;
-  WaitResult finish_sum(StageId stage, int replica, size_t bucket, model::Tensors& sums,
+  WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                         Wait& wait) override;
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId worker, MiniBatchId mini_batch) override;

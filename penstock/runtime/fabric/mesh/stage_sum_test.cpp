@@ -134,22 +134,23 @@ TEST_P(StageSumTest, NobodyWaitsBeforeTheSumsAreTaken) {
   const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
     ASSERT_EQ(fabric.bucket_ends(StageId{0}).size(), 2U);
     Wait wait = wait_for(std::chrono::seconds(20));
-    model::Tensors sums;
+    BucketSum sum;
     fabric.start_sum(StageId{0}, worker.value, 1, part(fabric, worker.value, 1));
     if (worker.value == 1) {
       Wait soon = wait_for(std::chrono::milliseconds(20));
       fabric.start_sum(StageId{0}, 1, 0, part(fabric, 1, 0));
-      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 0, sums, soon), WaitResult::TimedOut);
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 0, sum, soon), WaitResult::TimedOut);
       // The last bucket comes although the first one is still missing.
-      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 1, sums, wait), WaitResult::Ready);
-      EXPECT_EQ(sums.at(0)[0].item<float>(), 2.0F);
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 1, 1, sum, wait), WaitResult::Ready);
+      EXPECT_EQ(sum.sums.at(0)[0].item<float>(), 2.0F);
+      EXPECT_GT(sum.complete_ns, 0);
       taken = true;
     } else {
       while (!taken) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       fabric.start_sum(StageId{0}, 0, 0, part(fabric, 0, 0));
-      EXPECT_EQ(fabric.finish_sum(StageId{0}, 0, 1, sums, wait), WaitResult::Ready);
+      EXPECT_EQ(fabric.finish_sum(StageId{0}, 0, 1, sum, wait), WaitResult::Ready);
     }
-    EXPECT_EQ(fabric.finish_sum(StageId{0}, worker.value, 0, sums, wait), WaitResult::Ready);
+    EXPECT_EQ(fabric.finish_sum(StageId{0}, worker.value, 0, sum, wait), WaitResult::Ready);
   });
   EXPECT_THAT(failures, Each(""));
 }
