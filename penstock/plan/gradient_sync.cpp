@@ -19,6 +19,8 @@ std::string_view to_string(GradientSync sync) {
       return "summation";
     case GradientSync::Asynchronous:
       return "asynchronous";
+    case GradientSync::Hierarchical:
+      return "hierarchical";
   }
   return "ordered";
 }
@@ -29,7 +31,7 @@ GradientSync parse_gradient_sync(std::string_view name) {
   }
   throw ConfigError(fmt::format(
       "unknown gradient synchronisation '{}'; expected one of ordered, ring, parameter-server, "
-      "summation, asynchronous",
+      "summation, asynchronous, hierarchical",
       name.substr(0, 40)));
 }
 
@@ -40,8 +42,11 @@ SumShares sum_shares(GradientSync sync, int replicas, int servers, double server
                     replicas, servers, server_speed));
   }
   const double n = replicas;
-  const bool uses_servers = all_on_servers(sync) || sync == GradientSync::Summation;
-  if (servers == 0 || !uses_servers) return {.replica = 1 / n};
+  const bool uses_servers =
+      all_on_servers(sync) || sync == GradientSync::Summation || sync == GradientSync::Hierarchical;
+  // Of one machine nothing has to leave it.
+  const bool stays = sync == GradientSync::Hierarchical && replicas == 1;
+  if (servers == 0 || !uses_servers || stays) return {.replica = 1 / n};
   const double k = servers * server_speed;
   if (all_on_servers(sync) || replicas == 1 || k >= n) return {.server = 1.0 / servers};
   const double all = n * n + k * (n - 2);

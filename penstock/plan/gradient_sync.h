@@ -15,6 +15,10 @@
 // g = 1/n, an all-reduce; kr >= n gives g = 0, c = 1/k; with n = 2 servers bring nothing. Without
 // servers a parameter server is spread over the replicas and costs the same as ordered.
 // `asynchronous` moves the bytes of a parameter server.
+//
+// `hierarchical` first adds inside each machine, whose replicas share a NIC: to that, n machines
+// are what n replicas are to `summation`. Of `ordered` r replicas per machine send
+// 2 r (n r - r)/(n r) M = 2 r (n-1)/n M through it, r times as much.
 #pragma once
 
 #include <array>
@@ -38,13 +42,16 @@ enum class GradientSync : uint8_t {
   /// A parameter server for which nobody waits longer than a bound: stale synchronous parallel (Ho
   /// et al., NIPS 2013); without a bound PipeDream's ASP (SOSP 2019, section 5.2).
   Asynchronous,
+  /// First inside each machine, then between the machines as `summation`: the communication service
+  /// of BytePS (OSDI 2020, section 4.3), whose CPUs add what the devices of a machine have made.
+  Hierarchical,
 };
 
-inline constexpr std::array kGradientSyncs = {GradientSync::Ordered, GradientSync::Ring,
-                                              GradientSync::ParameterServer,
-                                              GradientSync::Summation, GradientSync::Asynchronous};
+inline constexpr std::array kGradientSyncs = {
+    GradientSync::Ordered,   GradientSync::Ring,         GradientSync::ParameterServer,
+    GradientSync::Summation, GradientSync::Asynchronous, GradientSync::Hierarchical};
 
-/// "ordered", "ring", "parameter-server", "summation", "asynchronous".
+/// "ordered", "ring", "parameter-server", "summation", "asynchronous", "hierarchical".
 std::string_view to_string(GradientSync sync);
 /// Throws ConfigError listing the names when `name` is none of them.
 GradientSync parse_gradient_sync(std::string_view name);
@@ -60,8 +67,8 @@ struct SumShares {
   double server = 0;
 };
 
-/// The shares of the table above. `server_speed`: r. Throws ConfigError unless replicas >= 1,
-/// servers >= 0 and server_speed > 0.
+/// The shares of the table above; `hierarchical`: `replicas` are machines. `server_speed`: r.
+/// Throws ConfigError unless replicas >= 1, servers >= 0 and server_speed > 0.
 SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed = 1.0);
 
 // Between ranks a sum leaves bucket by bucket while the last backward pass of a mini-batch goes on,

@@ -271,9 +271,11 @@ void add_choices(CLI::App& app, Options& options) {
       ->capture_default_str();
   choice("--weights", options.plan.weights,
          "Weight policy: flush, stash, vertical-sync, 2bw, latest");
-  choice("--sync", options.plan.sync,
-         "How replicas sum their gradients: ordered, ring, parameter-server, summation, "
-         "asynchronous, or auto: the fastest of the others (ring changes results by rounding)")
+  choice(
+      "--sync", options.plan.sync,
+      "How replicas sum their gradients: ordered, ring, parameter-server, summation, hierarchical "
+      "(first inside each machine), asynchronous, or auto: the fastest of the others (ring and "
+      "hierarchical change results by rounding)")
       ->capture_default_str();
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "

@@ -184,11 +184,13 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       ->excludes(plan);
   app->add_option("--weights", options.plan.weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest");
-  app->add_option("--sync", options.sync,
-                  "How replicas on several ranks sum their gradients: ordered, ring, "
-                  "parameter-server, summation, or auto: the fastest of these that was predicted "
-                  "(default: the plan's, or ordered; ring changes results by rounding); "
-                  "asynchronous: replicas, also those of one rank, do not wait for each other");
+  app->add_option(
+      "--sync", options.sync,
+      "How replicas on several ranks sum their gradients: ordered, ring, "
+      "parameter-server, summation, hierarchical (first inside each machine), or auto: the "
+      "fastest of these that was predicted (default: the plan's, or ordered; ring and "
+      "hierarchical change results by rounding); "
+      "asynchronous: replicas, also those of one rank, do not wait for each other");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
       ->capture_default_str();

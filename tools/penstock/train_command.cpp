@@ -154,7 +154,8 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   std::string why;
   if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
     why = fmt::format(
-        "--sync {} does not use them (expected summation, parameter-server or asynchronous)",
+        "--sync {} does not use them (expected summation, hierarchical, parameter-server or "
+        "asynchronous)",
         options.plan.sync);
   } else if (options.world->site().num_training_ranks() == 1) {
     why = "all workers are on one rank, where gradients are added in shared memory";
