@@ -274,6 +274,12 @@ def bytes_on_wires(bench):
         bench.skipped("bytes", what, "there is no program 'mpirun' (Debian package openmpi-bin)")
     measure("default, 2 hosts with 2 ranks each", [0, 0, 1, 1], 4, 0,
             formulas.direct_exchange(2, 2, weights), ())
+    for k in [0] + [k for k in bench.args.servers if k > 0]:
+        helpers = f", {k} servers" if k else ""
+        measure(f"hierarchical, 2 hosts with 2 ranks each{helpers}",
+                [0, 0, 1, 1] + list(range(2, 2 + k)), 4, k,
+                formulas.synchronisation("summation", 2, k, weights),
+                ("--sync", "hierarchical"))
 
 
 # Models whose best split depends on the network: (options, samples per micro-batch, all numbers of

@@ -41,6 +41,8 @@ same_job 2 zb-v 2 --epochs 2
 # add; clipping waits for all gradients. Around a ring the sums have another order.
 micro_batches=3
 same_job 3 dp 3 --sync ordered
+# On one host all ranks are one machine, which adds in the order of one thread.
+same_job 3 dp 3 --sync hierarchical
 servers=2
 same_job 3 dp 3 --sync summation
 micro_batches=4

@@ -91,7 +91,7 @@ class MeshJob : public Job {
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
       rank_of_worker.push_back(static_cast<int>(w * used / workers));
-    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used);
+    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used, hosts());
     return *world_;
   }
 

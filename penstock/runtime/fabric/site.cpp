@@ -55,6 +55,11 @@ void validate(const Site& site) {
     if (!has_worker[static_cast<size_t>(rank)])
       throw ConfigError(fmt::format("rank {} of {} has no worker", rank, site.num_ranks()));
   }
+  if (!site.host_of_rank.empty() &&
+      site.host_of_rank.size() != static_cast<size_t>(site.num_ranks())) {
+    throw ConfigError(fmt::format("expected a host for each of the {} ranks, found {}",
+                                  site.num_ranks(), site.host_of_rank.size()));
+  }
   if (site.rank < 0 || site.rank >= site.num_ranks()) {
     throw ConfigError(fmt::format("this process is rank {}, expected a rank from 0 to {}",
                                   site.rank, site.num_ranks() - 1));

@@ -20,6 +20,9 @@ struct Site {
   std::vector<at::Device> device_of_worker = {};  ///< per worker; empty: the CPU for all
   /// Ranks without a worker, behind all others, that only add gradients (plan/gradient_sync.h).
   int servers = 0;
+  /// Per rank, which host it is on: ranks with the same number share memory and a NIC. Empty: each
+  /// has a host of its own.
+  std::vector<int> host_of_rank = {};
 
   /// All workers in this process.
   static Site one_rank(int workers);
@@ -31,12 +34,16 @@ struct Site {
   std::vector<int> server_ranks() const;
   /// Whether this rank runs the worker.
   bool holds(WorkerId worker) const { return rank_of_worker[worker.index()] == rank; }
+  /// The host of a rank.
+  int host_of(int of_rank) const {
+    return host_of_rank.empty() ? of_rank : host_of_rank[static_cast<size_t>(of_rank)];
+  }
   /// The workers that this rank runs, ascending.
   std::vector<WorkerId> own_workers() const;
 };
 
 /// Throws ConfigError when there is no worker, a rank that is no server has none, `rank` is not one
-/// of them, or the devices are not one per worker. O(workers).
+/// of them, or the devices are not one per worker, or the hosts not one per rank. O(workers).
 void validate(const Site& site);
 
 }  // namespace penstock::runtime

@@ -8,6 +8,7 @@
 
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/mesh/delayed_mesh_sum.h"
+#include "penstock/runtime/fabric/mesh/hierarchical_sum.h"
 #include "penstock/runtime/fabric/mesh/mesh_sum.h"
 #include "penstock/runtime/fabric/mesh/ring_sum.h"
 #include "penstock/util/check.h"
@@ -47,6 +48,23 @@ void put_failure(net::WireWriter& out, const Failure& failure) {
 Failure get_failure(net::WireReader& in) {
   const auto kind = in.get<Failure::Kind>();
   return {kind, std::string(in.text())};
+}
+
+/// Per owner: the share of a replica, or of a machine, then that of a server.
+std::vector<double> shares_of(plan::GradientSync sync, size_t replicas, int servers) {
+  const plan::SumShares shares = plan::sum_shares(sync, static_cast<int>(replicas), servers);
+  std::vector<double> share_of(replicas, shares.replica);
+  share_of.resize(share_of.size() + static_cast<size_t>(servers), shares.server);
+  return share_of;
+}
+
+std::shared_ptr<StageSum> make_hierarchical_sum(StageSumSetup setup, const Site& site) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < site.num_ranks(); ++rank) hosts.push_back(site.host_of(rank));
+  Machines machines = machines_of(setup.rank_of_replica, hosts);
+  const std::vector<double> shares =
+      shares_of(plan::GradientSync::Hierarchical, machines.ranks.size(), site.servers);
+  return std::make_shared<HierarchicalSum>(std::move(setup), std::move(machines), shares);
 }
 
 }  // namespace
@@ -134,14 +152,18 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .rank_of_server = site_.server_ranks(),
                       .shapes = weights.shapes,
                       .bucket_ends = bucket_ends_.back()};
+    if (setup.sync == plan::GradientSync::Hierarchical) {
+      sums_.back() = make_hierarchical_sum(std::move(sum), site_);
+      next_channel += HierarchicalSum::channels(static_cast<size_t>(replicas));
+      continue;
+    }
     next_channel += StageSum::channels(static_cast<size_t>(replicas));
     if (setup.sync == plan::GradientSync::Ring) {
       sums_.back() = std::make_shared<RingSum>(std::move(sum));
       continue;
     }
-    const plan::SumShares shares = plan::sum_shares(setup.sync, replicas, site_.servers);
-    std::vector<double> share_of(static_cast<size_t>(replicas), shares.replica);
-    share_of.resize(share_of.size() + static_cast<size_t>(site_.servers), shares.server);
+    const std::vector<double> share_of =
+        shares_of(setup.sync, static_cast<size_t>(replicas), site_.servers);
     if (setup.sync == plan::GradientSync::Asynchronous)
       sums_.back() = std::make_shared<DelayedMeshSum>(std::move(sum), share_of, setup.staleness);
     else

@@ -12,11 +12,29 @@
 
 namespace penstock::runtime {
 
+namespace {
+
+/// Replicas, then servers.
+std::vector<int> ranks_of_owners(const StageSumSetup& setup, size_t shares) {
+  std::vector<int> ranks = setup.rank_of_replica;
+  ranks.insert(ranks.end(), setup.rank_of_server.begin(), setup.rank_of_server.end());
+  PENSTOCK_CHECK(shares == ranks.size(), shares, ranks.size());
+  return ranks;
+}
+
+}  // namespace
+
 MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares)
-    : StageSum(std::move(setup), shares), rank_of_owner_(setup_.rank_of_replica) {
-  rank_of_owner_.insert(rank_of_owner_.end(), setup_.rank_of_server.begin(),
-                        setup_.rank_of_server.end());
-  PENSTOCK_CHECK(shares.size() == rank_of_owner_.size(), shares.size(), rank_of_owner_.size());
+    : MeshSum(setup, shares,
+              [ranks = ranks_of_owners(setup, shares.size())](const Shard& shard, size_t) {
+                return ranks[shard.owner];
+              }) {}
+
+MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares,
+                 const RankOfOwner& rank_of_owner)
+    : StageSum(std::move(setup), shares) {
+  for (size_t s = 0; s < shards_.size(); ++s)
+    rank_of_owner_.push_back(rank_of_owner(shards_[s], s));
   owned_.resize(shards_.size());
   for (Owned& owned : owned_) {
     owned.contributions.resize(static_cast<size_t>(replicas()));
@@ -52,24 +70,28 @@ void MeshSum::give_result(int replica, size_t shard, uint64_t round, const model
     send_later(shard, rank_of(replica), tag(Results, replica, shard, round), sums);
 }
 
+MeshSum::Contribution MeshSum::part_in(const RawMessage& message, size_t shard) const {
+  Contribution contribution;
+  net::WireReader head(message.head());
+  contribution.groups = head.list<int64_t>();
+  const std::vector<ShardRange>& ranges = shards_[shard].ranges;
+  for (size_t i = 0; i < contribution.groups.size() * ranges.size(); ++i) {
+    const at::Tensor part = message.tensor(i, at::kFloat);
+    const int64_t expected = ranges[i % ranges.size()].length;
+    if (part.defined() && part.numel() != expected) {
+      throw TransportError(
+          fmt::format("the replicas of a stage have gradients of different shapes: expected {} "
+                      "numbers, found {}",
+                      expected, part.numel()));
+    }
+    contribution.slices.push_back(part);
+  }
+  return contribution;
+}
+
 void MeshSum::on_part(int replica, size_t shard, const RawMessage& message) {
   try {
-    Contribution contribution;
-    net::WireReader head(message.head());
-    contribution.groups = head.list<int64_t>();
-    const std::vector<ShardRange>& ranges = shards_[shard].ranges;
-    for (size_t i = 0; i < contribution.groups.size() * ranges.size(); ++i) {
-      const at::Tensor part = message.tensor(i, at::kFloat);
-      const int64_t expected = ranges[i % ranges.size()].length;
-      if (part.defined() && part.numel() != expected) {
-        throw TransportError(
-            fmt::format("the replicas of a stage have gradients of different shapes: expected {} "
-                        "numbers, found {}",
-                        expected, part.numel()));
-      }
-      contribution.slices.push_back(part);
-    }
-    contribute(replica, shard, std::move(contribution));
+    contribute(replica, shard, part_in(message, shard));
   } catch (...) {
     fail(std::current_exception());
   }
@@ -125,11 +147,18 @@ void MeshSum::add_up(size_t number) {
     owned.missing = replicas();
     round = owned.round++;
   }
-  const model::Tensors sums = sum_of_shard(shard, std::move(contributions));
-  for (int replica = 0; replica < replicas(); ++replica) post_part(replica, number, round + 1);
+  added(number, round, sum_of_shard(shard, std::move(contributions)));
+}
+
+void MeshSum::added(size_t shard, uint64_t round, model::Tensors sums) {
+  give_results(shard, round, sums);
+}
+
+void MeshSum::give_results(size_t shard, uint64_t round, const model::Tensors& sums) {
+  for (int replica = 0; replica < replicas(); ++replica) post_part(replica, shard, round + 1);
   for (int i = 0; i < replicas(); ++i) {
-    const int replica = (i + static_cast<int>(shard.owner) + 1) % replicas();
-    give_result(replica, number, round, sums);
+    const int replica = (i + static_cast<int>(shards_[shard].owner) + 1) % replicas();
+    give_result(replica, shard, round, sums);
   }
 }
 
@@ -145,13 +174,12 @@ MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& par
   return contribution;
 }
 
-void MeshSum::send_parts(int replica, size_t shard, uint64_t round, Contribution contribution) {
+void MeshSum::send_part(int peer, net::Tag tag, size_t shard, Contribution contribution) {
   const int urgency = urgency_of(shard);
   const int64_t bytes = bytes_of_all(contribution.slices);
   setup_.window->add(
       urgency, bytes,
-      [&mesh = setup_.mesh, peer = rank_of_owner(shard), tag = tag(Adding, replica, shard, round),
-       urgency, contribution = std::move(contribution)]() mutable {
+      [&mesh = setup_.mesh, peer, tag, urgency, contribution = std::move(contribution)]() mutable {
         net::WireWriter head;
         head.list(contribution.groups);
         return send_raw(mesh, peer, tag, head.take(), std::move(contribution.slices), urgency);
@@ -183,7 +211,7 @@ void MeshSum::start(int replica, size_t bucket, Partials partials) {
     if (owns(s))
       contribute(replica, s, std::move(contribution));
     else
-      send_parts(replica, s, *round, std::move(contribution));
+      send_part(rank_of_owner(s), tag(Adding, replica, s, *round), s, std::move(contribution));
   }
 }
 

@@ -9,6 +9,7 @@
 // (n - 1) g M of results.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,8 @@ namespace penstock::runtime {
 
 class MeshSum : public StageSum {
  public:
+  using RankOfOwner = std::function<int(const Shard& shard, size_t number)>;
+
   /// `shares`: per replica, then per server.
   MeshSum(StageSumSetup setup, const std::vector<double>& shares);
 
@@ -27,6 +30,9 @@ class MeshSum : public StageSum {
   void start(int replica, size_t bucket, Partials partials) override;
 
  protected:
+  /// Owners of shards that `shares` cut, but on ranks of the caller's choice.
+  MeshSum(StageSumSetup setup, const std::vector<double>& shares, const RankOfOwner& rank_of_owner);
+
   /// What one replica gives to a shard: of each group the ranges, group by group; undefined where
   /// the group has no gradient of the weight.
   struct Contribution {
@@ -35,10 +41,21 @@ class MeshSum : public StageSum {
   };
   /// On owners: a replica's part of a shard has come, the next one after its result. In any thread.
   virtual void contribute(int replica, size_t shard, Contribution contribution);
+  /// On owners: a shard has been added up, on the thread that adds. Gives it to all replicas.
+  virtual void added(size_t shard, uint64_t round, model::Tensors sums);
   /// On owners: posts the receive of a part, if the replica is elsewhere.
   void post_part(int replica, size_t shard, uint64_t round);
   /// On owners: hands or sends the result of a shard to a replica.
   void give_result(int replica, size_t shard, uint64_t round, const model::Tensors& sums);
+  /// On owners: the same to all of them, and waits for the parts of the next round.
+  void give_results(size_t shard, uint64_t round, const model::Tensors& sums);
+
+  /// Adds in the order of the groups; may use the first one's memory.
+  model::Tensors sum_of_shard(const Shard& shard, std::vector<Contribution> contributions) const;
+  void send_part(int peer, net::Tag tag, size_t shard, Contribution contribution);
+  /// What send_part() has sent. Throws TransportError if it does not fit the shard.
+  Contribution part_in(const RawMessage& message, size_t shard) const;
+  void fail(std::exception_ptr failure);
 
  private:
   /// A shard that this rank adds up.
@@ -47,21 +64,18 @@ class MeshSum : public StageSum {
     std::vector<Contribution> contributions;  ///< by replica
     int missing = 0;                          ///< replicas
   };
-  int rank_of_owner(size_t shard) const { return rank_of_owner_[shards_[shard].owner]; }
+  int rank_of_owner(size_t shard) const { return rank_of_owner_[shard]; }
   bool owns(size_t shard) const { return rank_of_owner(shard) == setup_.mesh.rank(); }
 
   // On owners.
   void on_part(int replica, size_t shard, const RawMessage& message);
   void add_up(size_t shard);
-  model::Tensors sum_of_shard(const Shard& shard, std::vector<Contribution> contributions) const;
 
   // On replicas.
   Contribution contribution_of(size_t shard, const Partials& partials) const;
-  void send_parts(int replica, size_t shard, uint64_t round, Contribution contribution);
   void post_result(int replica, size_t shard, uint64_t round);
-  void fail(std::exception_ptr failure);
 
-  std::vector<int> rank_of_owner_;
+  std::vector<int> rank_of_owner_;  ///< by shard
   Mutex mutex_;
   std::vector<Owned> owned_ GUARDED_BY(mutex_);  ///< by shard
 };

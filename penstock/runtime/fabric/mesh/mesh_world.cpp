@@ -112,8 +112,12 @@ net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
 }
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
-                                       std::vector<int> rank_of_worker, int servers) {
-  Site site{.rank = hub->rank(), .rank_of_worker = std::move(rank_of_worker), .servers = servers};
+                                       std::vector<int> rank_of_worker, int servers,
+                                       std::vector<int> host_of_rank) {
+  Site site{.rank = hub->rank(),
+            .rank_of_worker = std::move(rank_of_worker),
+            .servers = servers,
+            .host_of_rank = std::move(host_of_rank)};
   validate(site);
   if (site.num_ranks() != hub->ranks()) {
     throw ConfigError(fmt::format("the workers and servers lie on {} ranks, the job has {}",

@@ -30,8 +30,10 @@ net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
 /// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no
-/// worker and only add gradients; every other rank has one (validate(Site)).
+/// worker and only add gradients; every other rank has one (validate(Site)). `host_of_rank`: as in
+/// Site.
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
-                                       std::vector<int> rank_of_worker, int servers = 0);
+                                       std::vector<int> rank_of_worker, int servers = 0,
+                                       std::vector<int> host_of_rank = {});
 
 }  // namespace penstock::runtime

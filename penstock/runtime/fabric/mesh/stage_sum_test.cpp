@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <string>
@@ -73,6 +74,23 @@ std::vector<std::string> run(const std::vector<std::unique_ptr<World>>& worlds,
   return failures;
 }
 
+/// The sums of one thread that adds machine by machine.
+model::Tensors sums_of_machines(const std::vector<int>& machine_of_replica, int64_t groups,
+                                int64_t round) {
+  const auto replicas = static_cast<int64_t>(machine_of_replica.size());
+  Partials machines(1 + static_cast<size_t>(*std::max_element(machine_of_replica.begin(),
+                                                              machine_of_replica.end())));
+  for (size_t m = 0; m < machines.size(); ++m) {
+    Partials inside;
+    for (const GroupGradients& group : partials_of(0, 1, groups, round)) {
+      if (machine_of_replica[static_cast<size_t>(group.group % replicas)] == static_cast<int>(m))
+        inside.push_back(group);
+    }
+    machines[m] = {static_cast<int64_t>(m), sum_of(inside, kWeights.shapes.size())};
+  }
+  return sum_of(machines, kWeights.shapes.size());
+}
+
 class StageSumTest : public ::testing::TestWithParam<GradientSync> {};
 
 TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
@@ -103,7 +121,7 @@ TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
               ASSERT_EQ(sums[i].defined(), sum.defined()) << i;
               if (!sum.defined()) continue;
               ASSERT_EQ(sums[i].sizes(), sum.sizes());
-              if (GetParam() == GradientSync::Ring)
+              if (GetParam() == GradientSync::Ring || GetParam() == GradientSync::Hierarchical)
                 EXPECT_TRUE(at::allclose(sums[i], sum, 1e-4, 1e3)) << i;
               else
                 EXPECT_TRUE(sums[i].equal(sum)) << i << " round " << round;
@@ -112,6 +130,49 @@ TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
         });
         EXPECT_THAT(failures, Each(""));
       }
+    }
+  }
+}
+
+/// Machines of one or several ranks, with one or several replicas each.
+TEST(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
+  constexpr int64_t kGroups = 10;
+  constexpr int64_t kRounds = 4;
+  struct Layout {
+    std::vector<int> rank_of_worker;
+    std::vector<int> host_of_rank;
+  };
+  for (const Layout& layout :
+       {Layout{{0, 1}, {0, 1}}, Layout{{0, 0, 1, 1}, {0, 1}}, Layout{{0, 1, 2, 3}, {0, 0, 1, 1}},
+        Layout{{0, 0, 1, 2, 2}, {0, 0, 1}}, Layout{{0, 1, 2, 3}, {0, 1, 0, 1}},
+        Layout{{0, 1, 2}, {0, 0, 0}}, Layout{{0, 0, 1, 2, 3}, {0, 1, 1, 2}}}) {
+    const auto replicas = static_cast<int>(layout.rank_of_worker.size());
+    std::vector<int> machine_of_replica;
+    for (const int rank : layout.rank_of_worker)
+      machine_of_replica.push_back(layout.host_of_rank[static_cast<size_t>(rank)]);
+    const schedule::Schedule schedule = data_parallel(replicas, kGroups);
+    RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GradientSync::Hierarchical};
+    setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
+    for (const int servers : {0, 1, 3}) {
+      std::vector<int> hosts = layout.host_of_rank;
+      for (int k = 0; k < servers; ++k) hosts.push_back(100 + k);
+      const auto worlds = make_mesh_ranks(layout.rank_of_worker, {}, servers, hosts);
+      const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+        for (int64_t round = 0; round < kRounds; ++round) {
+          Wait wait = wait_for(std::chrono::seconds(20));
+          model::Tensors sums;
+          ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
+                            partials_of(worker.value, replicas, kGroups, round), sums, wait),
+                    WaitResult::Ready);
+          const model::Tensors expected = sums_of_machines(machine_of_replica, kGroups, round);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            ASSERT_EQ(sums[i].defined(), expected[i].defined()) << i;
+            if (!expected[i].defined()) continue;
+            EXPECT_TRUE(sums[i].equal(expected[i])) << i << " round " << round;
+          }
+        }
+      });
+      EXPECT_THAT(failures, Each(""));
     }
   }
 }
@@ -205,6 +266,41 @@ TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
   }
 }
 
+/// Two ranks per machine, two replicas per rank: what leaves a machine does not depend on that.
+TEST(HierarchicalSumTest, BytesBetweenMachinesAreThoseOfMachines) {
+  constexpr int64_t kNumbers = 2'400'000;
+  const StageWeights weights{.shapes = {{kNumbers}}, .layer_ends = {1}};
+  const double model = kNumbers * 4.0;
+  constexpr int kReplicas = 8;
+  const schedule::Schedule schedule = data_parallel(kReplicas, kReplicas);
+  RunSetup setup{.schedule = schedule, .weights = {weights}, .sync = GradientSync::Hierarchical};
+  setup.mini_batch_samples = [](MiniBatchId) { return kReplicas; };
+  // Memory of the same host carries what stays inside a machine in this test, too, so count all:
+  // of M, half goes to the other rank of the machine and back.
+  for (const int servers : {0, 2}) {
+    std::vector<int> hosts{0, 0, 1, 1};
+    for (int k = 0; k < servers; ++k) hosts.push_back(2 + k);
+    const auto worlds = make_mesh_ranks({0, 0, 1, 1, 2, 2, 3, 3}, {}, servers, hosts);
+    run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+      Wait wait = wait_for(std::chrono::seconds(20));
+      model::Tensors sums;
+      EXPECT_EQ(sum_all(fabric, StageId{0}, worker.value, {{worker.value, {at::ones({kNumbers})}}},
+                        sums, wait),
+                WaitResult::Ready);
+    });
+    wait_for_counts(worlds);
+    const plan::SumShares shares = plan::sum_shares(GradientSync::Hierarchical, 2, servers);
+    // Two replicas send their halves to the rank beside them, which sends back two halves of sums.
+    const double inside = 2 * model / 2 + 2 * model / 2;
+    // A machine's two ranks send it together.
+    const double between = ((1 - shares.replica) + shares.replica) * model / 2;
+    for (size_t r = 0; r < worlds.size(); ++r) {
+      const double expected = r < 4 ? inside + between : 2 * shares.server * model;
+      EXPECT_NEAR(static_cast<double>(worlds[r]->wire().sent_bytes), expected, 0.06 * model) << r;
+    }
+  }
+}
+
 TEST_P(StageSumTest, AFailureEndsServersToo) {
   const schedule::Schedule schedule = data_parallel(2, 2);
   RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
@@ -231,7 +327,8 @@ std::string name_of(const ::testing::TestParamInfo<GradientSync>& info) {
 /// Asynchronous sums are others (delayed_sum_test.cpp).
 INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest,
                          ::testing::Values(GradientSync::Ordered, GradientSync::Ring,
-                                           GradientSync::ParameterServer, GradientSync::Summation),
+                                           GradientSync::ParameterServer, GradientSync::Summation,
+                                           GradientSync::Hierarchical),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(plan::kGradientSyncs),
                          name_of);

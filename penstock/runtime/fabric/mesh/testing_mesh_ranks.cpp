@@ -8,16 +8,17 @@
 namespace penstock::runtime::testing {
 
 std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank_of_worker,
-                                                    net::MeshOptions options, int servers) {
+                                                    net::MeshOptions options, int servers,
+                                                    const std::vector<int>& host_of_rank) {
   options.ranks = 1 + *std::max_element(rank_of_worker.begin(), rank_of_worker.end()) + servers;
   options.port = static_cast<uint16_t>(launch::free_port("127.0.0.1"));
   std::vector<std::unique_ptr<World>> worlds(static_cast<size_t>(options.ranks));
   std::vector<std::jthread> ranks;
   for (int r = 0; r < options.ranks; ++r) {
-    ranks.emplace_back([&worlds, &rank_of_worker, options, servers, r]() mutable {
+    ranks.emplace_back([&worlds, &rank_of_worker, &host_of_rank, options, servers, r]() mutable {
       options.rank = r;
-      worlds[static_cast<size_t>(r)] =
-          make_mesh_world(make_mesh_hub(net::Mesh::connect(options)), rank_of_worker, servers);
+      worlds[static_cast<size_t>(r)] = make_mesh_world(make_mesh_hub(net::Mesh::connect(options)),
+                                                       rank_of_worker, servers, host_of_rank);
     });
   }
   ranks.clear();

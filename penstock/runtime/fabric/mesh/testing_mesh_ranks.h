@@ -9,7 +9,9 @@
 namespace penstock::runtime::testing {
 
 /// The worlds of all ranks, by rank, joined over the loopback; `servers` more without workers.
+/// `host_of_rank`: as in Site.
 std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank_of_worker,
-                                                    net::MeshOptions options = {}, int servers = 0);
+                                                    net::MeshOptions options = {}, int servers = 0,
+                                                    const std::vector<int>& host_of_rank = {});
 
 }  // namespace penstock::runtime::testing
