@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -295,7 +296,7 @@ void validate(const Plan& plan) {
   validate_promise("plan", plan, plan.cluster.levels.size());
   refuse_bad_amount("plan", "optimality_gap", plan.optimality_gap);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
-  parse_gradient_sync(plan.sync);
+  check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
   validate_places(plan);

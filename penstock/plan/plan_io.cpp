@@ -261,6 +261,7 @@ Plan read_plan(const JsonReader& root) {
   }
   plan.slack = root.integer_or("slack", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
+  plan.sync_precision = root.text_or("sync_precision", plan.sync_precision);
   plan.optimizer_state_per_weight =
       number_or(root, "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   plan.throughput_samples_per_s = number_or(root, "throughput_samples_per_s", 0);
@@ -307,6 +308,7 @@ std::string to_json(const Plan& plan) {
                          {"hosts", plan.worker_of_replica},
                          {"slack", plan.slack},
                          {"sync", plan.sync},
+                         {"sync_precision", plan.sync_precision},
                          {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
                          {"stages", write_list(plan.stages, write_stage)},
                          {"links", write_list(plan.links, write_link)},

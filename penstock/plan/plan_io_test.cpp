@@ -30,6 +30,7 @@ Plan sample_plan() {
   plan.cluster.groups = {{6, 2, {"old", 8'000'000'000, 0.5}}};
   plan.cluster.cpu_machines = {3, 1'250'000'000};
   plan.sync = "summation";
+  plan.sync_precision = "bfloat16";
   plan.optimizer_state_per_weight = 2.0;
   plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
@@ -113,6 +114,7 @@ TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(document["stages"][0]["first_worker"], 1);
   EXPECT_EQ(document["stages"][0]["recompute"], true);
   EXPECT_EQ(document["sync"], "summation");
+  EXPECT_EQ(document["sync_precision"], "bfloat16");
   EXPECT_EQ(document["latency_ns"], 777);
   EXPECT_EQ(document["idle_share"], 0.125);
   EXPECT_EQ(document["bytes_per_sample"], Json::array({0.5, 1e18}));
@@ -143,6 +145,7 @@ TEST(ParsePlan, ReadsVersion1) {
   EXPECT_EQ(plan.stages[0].first_worker, -1);
   EXPECT_FALSE(plan.stages[0].recompute);
   EXPECT_EQ(plan.sync, "ordered");
+  EXPECT_EQ(plan.sync_precision, "float32");
   EXPECT_EQ(plan.optimizer_state_per_weight, 1.0);
   EXPECT_TRUE(plan.bytes_per_sample.empty());
   EXPECT_TRUE(plan.cluster.groups.empty());

@@ -174,6 +174,12 @@ TEST(ValidatePlan, RefusesPromisesThatCannotBe) {
   EXPECT_THAT(refusal([](Plan& p) { p.optimizer_state_per_weight = -1; }),
               HasSubstr("optimizer_state_per_weight"));
   EXPECT_THAT(refusal([](Plan& p) { p.sync = ""; }), HasSubstr("sync"));
+  EXPECT_THAT(refusal([](Plan& p) { p.sync_precision = "float8"; }), HasSubstr("'float8'"));
+  EXPECT_THAT(refusal([](Plan& p) {
+                p.sync = "asynchronous";
+                p.sync_precision = "float16";
+              }),
+              HasSubstr("found float16"));
 }
 
 TEST(ValidatePlan, RefusesLinksOutOfRangeOrBackwards) {

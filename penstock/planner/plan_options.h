@@ -28,6 +28,7 @@ struct PlanOptions {
   /// A method of plan/gradient_sync.h, or "auto": the one whose plan is fastest by more than
   /// 0.5 %, in their order.
   std::string sync = "ordered";
+  std::string sync_precision = "float32";  ///< in which gradients travel (plan/sync_precision.h)
   /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
   /// One worker per stage, as many stages as workers (or layers, if fewer).

@@ -327,6 +327,7 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.weights = plan.weights;
   options.cost_model = cost_model;
   options.sync = plan.sync;
+  options.sync_precision = plan.sync_precision;
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;

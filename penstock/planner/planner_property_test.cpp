@@ -53,6 +53,7 @@ PlanOptions random_options(Rng& rng) {
   if (rng.below(4) == 0 && options.strategy != plan::Strategy::TwoBuffered)
     options.micro_batches = between(rng, 1, 10);
   if (rng.below(3) == 0) options.optimizer_state_per_weight = 2;
+  options.sync_precision = to_string(plan::kSyncPrecisions[rng.below(3)]);
   return options;
 }
 
@@ -62,7 +63,8 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
   const std::vector<PlannedLayer> layers = testing_graphs::planned_layers(profile);
   const CutStates states(profile.graph, layers);
   const auto model =
-      make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync));
+      make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync),
+                      SyncOverlap::Hidden, plan::parse_sync_precision(options.sync_precision));
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
                            .micro_batches = options.micro_batches,
                            .max_workers = cluster.num_workers(),

@@ -5,6 +5,7 @@
 
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/util/error.h"
 
 namespace penstock::planner {
 namespace {
@@ -24,10 +25,12 @@ cluster::Cluster two_servers() {
   return cluster;
 }
 
-plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& sync) {
+plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& sync,
+                         const std::string& precision = "float32") {
   PlanOptions options;
   options.strategy = plan::Strategy::DataParallel;
   options.sync = sync;
+  options.sync_precision = precision;
   return *make_plan(heavy(), cluster, options).plan;
 }
 
@@ -53,6 +56,24 @@ TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
     EXPECT_LT(price.wait_ns, price.sync_ns);
   }
   EXPECT_GT(sync_prices(heavy(), cluster, plan, true)[0].wait_ns, prices[0].wait_ns);
+}
+
+TEST(SyncPrices, ArePricesInThePrecisionOfThePlan) {
+  const cluster::Cluster cluster = two_servers();
+  const auto prices_in = [&](const char* precision) {
+    return sync_prices(heavy(), cluster, data_parallel(cluster, "ordered", precision), false);
+  };
+  const std::vector<SyncPrice> wide = prices_in("float32");
+  const std::vector<SyncPrice> half = prices_in("bfloat16");
+  ASSERT_EQ(half.size(), wide.size());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(half[i].sync_ns), static_cast<double>(wide[i].sync_ns) / 2, 10);
+    EXPECT_GT(half[i].throughput_samples_per_s, wide[i].throughput_samples_per_s);
+    EXPECT_LT(half[i].wait_ns, wide[i].wait_ns);
+  }
+  EXPECT_THROW(data_parallel(cluster, "ordered", "float64"), ConfigError);
+  EXPECT_THROW(data_parallel(cluster, "asynchronous", "float16"), ConfigError);
+  EXPECT_EQ(data_parallel(cluster, "auto", "float16").sync_precision, "float16");
 }
 
 TEST(SyncPrices, ServersAddTheirMethodsAndThreadsHaveNone) {

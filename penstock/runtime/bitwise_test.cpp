@@ -105,6 +105,35 @@ TEST(Bitwise, ReplicasWithTheSameGradientGroups) {
   }
 }
 
+/// Where every stage has replicas, their number does not matter: each group is rounded.
+TEST(Bitwise, RoundedGroupsDoNotDependOnTheNumberOfReplicas) {
+  const model::Model model = winding_model();
+  for (const FloatType precision : {FloatType::BFloat16, FloatType::Float16}) {
+    Case setup = kBase;
+    setup.kind = Strategy::DataParallel;
+    setup.parts = 5;  // groups without a micro-batch, and such that wrap around
+    setup.groups = 12;
+    setup.precision = precision;
+    setup.replicas = {2};
+    const Trained two = train(model, setup);
+    for (const int replicas : {3, 4, 6}) {
+      setup.replicas = {replicas};
+      expect_same_bits(train(model, setup), two);
+    }
+    // One worker that is told to round.
+    Case serial = serial_of(setup);
+    serial.rounded_layers.assign(static_cast<size_t>(model.graph().num_layers()), true);
+    expect_same_bits(train(model, serial), two);
+    serial.rounded_layers.clear();
+    serial.precision = FloatType::Float32;
+    const Trained wide = train(model, serial);
+    EXPECT_NE(wide.losses, two.losses);
+    // A stage with one replica rounds nothing.
+    serial.precision = precision;
+    expect_same_bits(train(model, serial), wide);
+  }
+}
+
 TEST(Bitwise, TheDefaultGroupsAreTheLeastCommonMultiple) {
   const model::Model model = winding_model();
   Case setup = kBase;

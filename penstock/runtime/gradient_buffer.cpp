@@ -48,13 +48,21 @@ int64_t GradientBuffer::next_present(const MiniBatch& mini_batch, int64_t group)
   return group - begin < size ? group : -1;
 }
 
+void GradientBuffer::round(model::Tensors& sums) const {
+  for (size_t w = 0; w < grouping_.rounded.size(); ++w) {
+    if (grouping_.rounded[w]) sums[w] = rounded(std::move(sums[w]), grouping_.precision);
+  }
+}
+
 void GradientBuffer::fold(MiniBatch& mini_batch) {
+  if (grouping_.replicas > 1 && is_short(grouping_.precision)) return;
   while (true) {
     const int64_t group = next_present(mini_batch, mini_batch.next_group);
     // A group of another replica is between them.
     if (group < 0 || group % grouping_.replicas != grouping_.replica) return;
     const auto found = mini_batch.groups.find(group);
     if (found == mini_batch.groups.end() || found->second.next < mini_batch.end) return;
+    round(found->second.sums);
     if (mini_batch.folded)
       add_all(mini_batch.folded->sums, std::move(found->second.sums));
     else
@@ -136,6 +144,14 @@ model::Tensors sum_of(Partials partials, size_t count) {
   model::Tensors sums = std::move(partials.front().sums);
   for (size_t i = 1; i < partials.size(); ++i) add_all(sums, std::move(partials[i].sums));
   return sums;
+}
+
+at::Tensor rounded(at::Tensor gradient, FloatType precision) {
+  if (!gradient.defined() || !is_short(precision)) return gradient;
+  const at::NoGradGuard no_grad;
+  if (!is_exclusive(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
+  round_in_place(precision, gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel()));
+  return gradient;
 }
 
 }  // namespace penstock::runtime

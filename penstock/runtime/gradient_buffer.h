@@ -9,6 +9,9 @@
 // has a micro-batch. But a complete group is added to the groups before it as soon as those are
 // complete, too, if the replica holds them all. So a stage with one replica keeps one set where no
 // group has two micro-batches in a mini-batch, if they come in the order of their groups.
+//
+// Where gradients travel in 16 bits, those of a group are the unit that is rounded, so that sums do
+// not depend on how many replicas, two or more, hold the groups.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,7 @@
 #include "penstock/model/layer.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/util/ids.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::runtime {
 
@@ -29,6 +33,12 @@ struct Grouping {
   int64_t micro_batches = INT64_MAX;  ///< in total; the last mini-batch may be shorter
   int replica = 0;
   int replicas = 1;  ///< divides groups
+  /// In which gradients travel between replicas. With 16 bits the groups of several replicas stay
+  /// apart, because each of them is rounded.
+  FloatType precision = FloatType::Float32;
+  /// For one replica: by weight, whether its groups are rounded as if there were several; empty:
+  /// none.
+  std::vector<bool> rounded = {};
 };
 
 /// Not thread-safe: one worker owns it.
@@ -70,6 +80,7 @@ class GradientBuffer {
   /// is none. O(1).
   int64_t next_present(const MiniBatch& mini_batch, int64_t group) const;
   void fold(MiniBatch& mini_batch);
+  void round(model::Tensors& sums) const;
 
   size_t count_;
   Grouping grouping_;
@@ -79,5 +90,9 @@ class GradientBuffer {
 /// The sum of the groups' sums in ascending order; `count` undefined tensors if there is none.
 /// Overwrites the first of them where nobody else uses it.
 model::Tensors sum_of(Partials partials, size_t count);
+
+/// The nearest numbers of a type of 16 bits, as float32; the tensor itself where it is undefined or
+/// the type is float32. Overwrites it where nobody else uses it.
+at::Tensor rounded(at::Tensor gradient, FloatType precision);
 
 }  // namespace penstock::runtime

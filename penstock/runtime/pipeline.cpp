@@ -211,6 +211,7 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
   setup.stop = options.stop;
   setup.credits = options.credits;
   setup.sync = options_.sync;
+  setup.precision = options_.precision;
   setup.staleness = options_.staleness;
   return setup;
 }
@@ -224,6 +225,8 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
   RunContext context(schedule, source, options, *fabric);
   context.gradient_groups = gradient_groups_;
   context.steps_before = steps_;
+  context.precision = options_.precision;
+  context.rounded_layers = options_.rounded_layers;
   context.sums_updates = options_.sync == plan::GradientSync::Asynchronous;
 
   std::vector<std::unique_ptr<StageWorker>> workers;

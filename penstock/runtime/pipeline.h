@@ -16,7 +16,7 @@
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
-#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/run_options.h"
 #include "penstock/schedule/schedule.h"
@@ -42,6 +42,12 @@ struct PipelineOptions {
   /// How replicas on several ranks sum their gradients (plan/gradient_sync.h); those of one rank
   /// share memory.
   plan::GradientSync sync = plan::GradientSync::Ordered;
+  /// In which gradients travel between replicas (plan/sync_precision.h). Not `asynchronous` with 16
+  /// bits.
+  FloatType precision = FloatType::Float32;
+  /// By layer: whether gradients are rounded to `precision` although the stage has one replica, as
+  /// where it has several. For reference runs; empty: none.
+  std::vector<bool> rounded_layers = {};
   /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
   int64_t staleness = 0;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.

@@ -101,6 +101,35 @@ TEST_P(RanksTest, TrainAsOneRankBitForBit) {
   }
 }
 
+/// Ranks in which replicas meet by sockets, share memory, or both: gradients travel in 16 bits, or
+/// are rounded as if they did.
+TEST_P(RanksTest, RoundGradientsAsOneRankDoes) {
+  const model::Model model = skip_model(0.1);
+  for (const FloatType precision : {FloatType::BFloat16, FloatType::Float16}) {
+    for (const RankCase& test : rank_cases()) {
+      const auto& replicas = test.setup.replicas;
+      if (std::all_of(replicas.begin(), replicas.end(), [](int r) { return r == 1; })) continue;
+      Case setup = test.setup;
+      const Trained wide = train(model, setup);
+      setup.precision = precision;
+      const Trained expected = train(model, setup);
+      EXPECT_NE(expected.losses, wide.losses);
+      std::vector<std::vector<int>> placements = test.placements;
+      if (setup.kind == Strategy::DataParallel) placements.push_back({0, 1, 2, 2});
+      for (const std::vector<int>& ranks : placements) {
+        SCOPED_TRACE(fmt::format("{} {} on ranks {}", to_string(precision),
+                                 plan::to_string(setup.kind), fmt::join(ranks, " ")));
+        std::vector<Trained> parts(Site{.rank_of_worker = ranks}.num_ranks());
+        const auto failures = on_ranks(GetParam(), ranks, [&](World& world, size_t rank) {
+          parts[rank] = train(model, setup, &world);
+        });
+        ASSERT_THAT(failures, ::testing::Each(""));
+        expect_same_bits(joined(parts), expected);
+      }
+    }
+  }
+}
+
 /// Batch norm, whose statistics differ between replicas, and a weight that two stages share.
 model::Model tied_norm_model() {
   model::ModelBuilder net("tied_norm");

@@ -24,9 +24,11 @@ struct RunContext {
   Fabric& fabric;
   bool training = true;
   int64_t gradient_groups = 1;
-  int64_t steps_before = 0;           ///< optimiser steps before the run
-  bool sums_updates = false;          ///< of weights, instead of gradients (asynchronous)
-  std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
+  int64_t steps_before = 0;                  ///< optimiser steps before the run
+  FloatType precision = FloatType::Float32;  ///< PipelineOptions
+  std::vector<bool> rounded_layers = {};     ///< PipelineOptions
+  bool sums_updates = false;                 ///< of weights, instead of gradients (asynchronous)
+  std::vector<bool> splits_backward;         ///< per stage: the schedule has I and W for it
 };
 
 }  // namespace penstock::runtime

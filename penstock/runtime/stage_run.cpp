@@ -19,6 +19,15 @@ using schedule::Action;
 
 namespace {
 
+/// By weight, whether the only replica of a stage rounds as several would.
+std::vector<bool> rounded_weights(const StageModule& module, int replicas, const RunContext& run) {
+  std::vector<bool> weights;
+  if (replicas > 1 || run.rounded_layers.empty() || !is_short(run.precision)) return weights;
+  for (size_t l = 0; l < module.layers().size(); ++l)
+    weights.resize(module.weight_offsets()[l + 1], run.rounded_layers[module.layers()[l].index()]);
+  return weights;
+}
+
 Grouping grouping_of(const Replica& replica, const RunContext& run) {
   const schedule::ScheduleShape& shape = run.schedule.shape;
   const int replicas = run.table.replicas(replica.module->stage());
@@ -27,7 +36,9 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
           .accumulate = shape.accumulate,
           .micro_batches = shape.micro_batches,
           .replica = replica.replica,
-          .replicas = replicas};
+          .replicas = replicas,
+          .precision = run.precision,
+          .rounded = rounded_weights(*replica.module, replicas, run)};
 }
 
 }  // namespace
@@ -41,6 +52,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
       block_(std::move(block)) {
   const size_t count = replica.module->weight_offsets().back();
   const Grouping grouping = grouping_of(replica, run);
+  rounded_ = grouping.rounded;
   if (grouping.replicas > 1 && run.training) bucket_ends_ = run.fabric.bucket_ends(stage());
   for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
     gradients_.emplace_back(bucket_ends_[bucket] - first_weight(bucket), grouping);
@@ -360,6 +372,9 @@ void StageRun::complete() {
 void StageRun::make_ready(MiniBatchId mini_batch) {
   if (ready_) return;
   ready_ = sum_of(gradients_.front().take(mini_batch), module().weight_offsets().back());
+  for (size_t w = 0; w < rounded_.size(); ++w) {
+    if (rounded_[w]) (*ready_)[w] = rounded(std::move((*ready_)[w]), run_.precision);
+  }
   add_inner_ties();
 }
 

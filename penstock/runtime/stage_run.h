@@ -141,6 +141,7 @@ class StageRun {
   SegmentEnds segment_ends_;               ///< of the tapes
   std::vector<size_t> bucket_ends_;        ///< of the fabric; empty for the only replica
   std::vector<size_t> bucket_of_;          ///< by weight
+  std::vector<bool> rounded_;              ///< by weight; empty: none
   std::vector<GradientBuffer> gradients_;  ///< by bucket; one for the only replica
   std::map<MiniBatchId, int64_t> passes_;  ///< backward passes that the replica has made
   std::vector<bool> started_;              ///< by bucket: since the last SYNC

@@ -115,6 +115,8 @@ struct Case {
   int chunks = 0;  ///< stages per worker where the kind puts several on one; 0: the kind's default
   int64_t slack = 0;   ///< eager-1f1b
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
+  FloatType precision = FloatType::Float32;
+  std::vector<bool> rounded_layers = {};  ///< PipelineOptions
   bool norm = false;
   double max_grad_norm = 0;
   /// Of the layers; empty: cut().
@@ -157,6 +159,8 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .deadline = deadline,
                      .worker_of_replica = shape_of(setup, 1).worker_of_replica,
                      .gradient_groups = setup.groups,
+                     .precision = setup.precision,
+                     .rounded_layers = setup.rounded_layers,
                      .world = world});
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);

@@ -110,6 +110,9 @@ TEST(Asynchronous, WhatCannotBeAddedIsRefused) {
   options = options_of(model, "asynchronous", 1);
   options.max_grad_norm = 2;
   EXPECT_THAT(refusal(model, options), HasSubstr("found --clip-norm 2"));
+  options = options_of(model, "asynchronous", 1);
+  options.plan.sync_precision = "bfloat16";
+  EXPECT_THAT(refusal(model, options), HasSubstr("expected the sync precision float32"));
   const model::Model tied = branching_model(0, /*tied=*/true);
   EXPECT_THAT(refusal(tied, options_of(tied, "asynchronous", 1)),
               HasSubstr("layers of 'branching' share weights"));

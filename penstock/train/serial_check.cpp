@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/train/serial_replay.h"
@@ -68,10 +68,19 @@ plan::Plan on_one_worker(const plan::Plan& plan, const model::Model& model) {
   serial.weights = "flush";
   serial.micro_batch_size = plan.micro_batch_size;
   serial.micro_batches = plan.micro_batches;
+  serial.sync_precision = plan.sync_precision;
   serial.stages.resize(1);
   for (const graph::LayerNode& layer : model.graph().layers())
     serial.stages[0].layers.push_back(layer.name);
   return serial;
+}
+
+/// The layers of replicated stages, whose gradients are rounded where they travel in 16 bits.
+std::vector<bool> replicated_layers(const plan::Plan& plan, const model::Model& model) {
+  std::vector<bool> layers;
+  for (const StageId stage : plan::stage_of_layer(plan, model.graph()))
+    layers.push_back(plan.stages[stage.index()].replicas > 1);
+  return layers;
 }
 
 /// The smallest number of groups that every stage's number of replicas divides.
@@ -140,6 +149,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     if (!is_first) return check;
     run_options.world = nullptr;
     run_options.plan = on_one_worker(options.plan, model);
+    run_options.rounded_layers = replicated_layers(options.plan, model);
     TrainResult serial = run(model, data, run_options);
     check.reference_losses = std::move(serial.losses);
     check.reference_grad_norms = std::move(serial.grad_norms);

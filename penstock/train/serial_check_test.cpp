@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "penstock/model/zoo.h"
@@ -99,6 +100,23 @@ TEST(SerialCheck, TrainingWithAClippedNormIsBitForBitLikeOneWorker) {
   }
 }
 
+TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
+  const DataSplit data = feature_data();
+  for (const bool tied : {false, true}) {
+    const model::Model model = branching_model(0.2, tied);
+    for (const char* precision : {"bfloat16", "float16"}) {
+      for (const Case& c : kFlushCases) {
+        SCOPED_TRACE(describe(c) + " " + precision);
+        TrainOptions options =
+            options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+        options.plan.sync_precision = precision;
+        options.max_grad_norm = tied ? 0 : 0.3;
+        expect_equal(check_against_serial(model, data, options, 4), 4);
+      }
+    }
+  }
+}
+
 TEST(SerialCheck, WeightsThatStagesShareTrainBitForBitLikeOneWorker) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();
@@ -155,6 +173,16 @@ TEST(SerialCheck, DelayedWeightsEqualTheReplayOfTheirDelays) {
     EXPECT_GT(check.tolerance, 0);
     EXPECT_TRUE(check.equal()) << check.first_difference << " " << check.first_weight << " "
                                << check.largest_difference;
+    const bool has_replicas = std::any_of(c.replicas.begin(), c.replicas.end(),
+                                          [](int replicas) { return replicas > 1; });
+    for (const char* precision : {"bfloat16", "float16"}) {
+      if (!has_replicas) break;
+      options.plan.sync_precision = precision;
+      const SerialCheck rounded = check_against_serial(model, data, options, 14);
+      EXPECT_TRUE(rounded.equal()) << precision << " " << rounded.first_difference << " "
+                                   << rounded.first_weight << " " << rounded.largest_difference;
+      EXPECT_NE(rounded.losses, check.losses);
+    }
     // The delay must change the result, or the replay would prove nothing.
     options.plan = plan_for(model, "serial", {1}, c.micro_batches);
     EXPECT_GT(std::abs(replay_serially(model, data, options).losses[13] - check.losses[13]), 1e-3);

@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 
 #include "penstock/model/loss.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
+#include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
@@ -45,6 +48,32 @@ std::vector<std::vector<Versions>> versions_of(const schedule::Schedule& schedul
   return table;
 }
 
+/// The gradients of one mini-batch, by use.
+class GradientSums {
+ public:
+  explicit GradientSums(size_t uses) : parts_(uses) {}
+
+  /// Of one micro-batch, in the order of the micro-batches. Each group is summed apart.
+  void add(size_t use, int64_t group, const at::Tensor& gradient) {
+    if (!gradient.defined()) return;
+    at::Tensor& sum = parts_[use][group];
+    sum = sum.defined() ? sum + gradient : gradient;
+  }
+  /// The sum of the use's groups, rounded as replicas do it if the precision is short.
+  at::Tensor take(size_t use, FloatType precision) {
+    at::Tensor sum;
+    for (auto& [group, part] : parts_[use]) {
+      const at::Tensor next = runtime::rounded(std::move(part), precision);
+      sum = sum.defined() ? sum + next : next;
+    }
+    parts_[use].clear();
+    return runtime::rounded(std::move(sum), precision);
+  }
+
+ private:
+  std::vector<std::map<int64_t, at::Tensor>> parts_;
+};
+
 /// One weight of the model and all its uses.
 struct Weight {
   graph::ParameterRef owner;
@@ -57,6 +86,7 @@ class SerialReplay {
       : model_(model),
         data_(data),
         options_(options),
+        precision_(plan::parse_sync_precision(options.plan.sync_precision)),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0}),
         optimizer_(model::make_optimizer(options.optimizer)) {
@@ -78,13 +108,22 @@ class SerialReplay {
   void run_epoch(int64_t epoch, int64_t total_steps);
   /// Adds the gradients of one micro-batch to `sums`; returns the sum of its samples' losses.
   double run_micro_batch(const EpochBatches& batches, MicroBatchId b, int64_t mini_batch_samples,
-                         const std::vector<Versions>& versions, model::Tensors& sums) const;
+                         const std::vector<Versions>& versions, GradientSums& sums) const;
+  /// How many replicas round the gradients of a use: each adds those of its own micro-batches. 1:
+  /// nothing is rounded.
+  int64_t rounding_replicas(size_t use) const {
+    const StageId stage = stage_of_layer_[uses_[use].layer.index()];
+    return is_short(precision_) ? options_.plan.stages[stage.index()].replicas : 1;
+  }
+  /// By weight.
+  model::Tensors sums_of_weights(GradientSums sums) const;
   const at::Tensor& weight(size_t use, int64_t version) const;
   void step(model::Tensors sums, double learning_rate);
 
   const model::Model& model_;
   const DataSplit& data_;
   const TrainOptions& options_;
+  FloatType precision_;
   std::vector<StageId> stage_of_layer_;
   StageId last_stage_{0};
   runtime::StageModule whole_;
@@ -124,7 +163,7 @@ const at::Tensor& SerialReplay::weight(size_t use, int64_t version) const {
 double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b,
                                      int64_t mini_batch_samples,
                                      const std::vector<Versions>& versions,
-                                     model::Tensors& sums) const {
+                                     GradientSums& sums) const {
   model::Tensors leaves;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
@@ -146,11 +185,21 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
   const auto gradients = torch::autograd::grad({loss.scaled_loss}, leaves, {}, /*retain_graph=*/{},
                                                /*create_graph=*/false,
                                                /*allow_unused=*/true);
-  for (size_t use = 0; use < uses_.size(); ++use) {
-    at::Tensor& sum = sums[weight_of_use_[use]];
-    if (gradients[use].defined()) sum = sum.defined() ? sum + gradients[use] : gradients[use];
-  }
+  for (size_t use = 0; use < uses_.size(); ++use)
+    sums.add(use, b.value % rounding_replicas(use), gradients[use]);
   return loss.loss_sum;
+}
+
+model::Tensors SerialReplay::sums_of_weights(GradientSums sums) const {
+  const at::NoGradGuard no_grad;
+  model::Tensors result(weights_.size());
+  for (size_t use = 0; use < uses_.size(); ++use) {
+    const at::Tensor part =
+        sums.take(use, rounding_replicas(use) > 1 ? precision_ : FloatType::Float32);
+    at::Tensor& sum = result[weight_of_use_[use]];
+    if (part.defined()) sum = sum.defined() ? sum + part : part;
+  }
+  return result;
 }
 
 void SerialReplay::step(model::Tensors sums, double rate) {
@@ -211,7 +260,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
                       total_steps));
     }
     const int64_t size = cut.mini_batch_samples(MiniBatchId{t});
-    model::Tensors sums(weights_.size());
+    GradientSums sums(uses_.size());
     double loss = 0;
     for (; b < std::min((t + 1) * cut.micro_batches, cut.num_micro_batches()); ++b) {
       std::vector<Versions> read;
@@ -219,7 +268,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
       loss += run_micro_batch(batches, MicroBatchId{b}, size, read, sums);
     }
     result_.losses.push_back(loss / static_cast<double>(size));
-    step(std::move(sums),
+    step(sums_of_weights(std::move(sums)),
          learning_rate(
              options_.learning_rate, steps_,
              options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps));

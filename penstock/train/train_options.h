@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
@@ -45,6 +46,8 @@ struct TrainOptions {
   /// Under the plan's sync `asynchronous`: how many steps a replica may be ahead of the slowest
   /// one.
   int64_t staleness = 4;
+  /// By layer: PipelineOptions::rounded_layers, in the plan's sync precision.
+  std::vector<bool> rounded_layers = {};
   bool keep_weights = false;  ///< TrainResult::weights
   std::chrono::milliseconds deadline{300'000};
   bool shuffle = true;

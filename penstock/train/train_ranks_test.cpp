@@ -77,6 +77,39 @@ TEST_P(TrainRanks, CheckpointsAndLossesAreThoseOfOneRank) {
   }
 }
 
+/// Tied weights that stages share, a clipped norm, and gradients that travel in 16 bits.
+TEST_P(TrainRanks, CheckpointsInEveryPrecisionAreThoseOfOneRank) {
+  const model::Model model = branching_model(0.2, /*tied=*/true);
+  const DataSplit data = feature_data();
+  const auto options_in = [&](const char* precision, const std::filesystem::path& folder) {
+    TrainOptions options = options_of(model, folder);
+    options.plan = plan_for(model, "gpipe", {2, 2}, 4);
+    options.plan.sync_precision = precision;
+    return options;
+  };
+  std::map<std::string, std::vector<double>> losses;
+  for (const char* precision : {"float32", "bfloat16", "float16"}) {
+    SCOPED_TRACE(precision);
+    const TestFolder alone;
+    losses[precision] = train(model, data, options_in(precision, alone.path())).losses;
+    for (const std::vector<int>& ranks :
+         {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}, std::vector<int>{0, 1, 2, 2},
+          std::vector<int>{0, 1, 2, 3}}) {
+      const TestFolder together;
+      ASSERT_THAT(on_ranks(GetParam(), ranks,
+                           [&](runtime::World& world, size_t) {
+                             TrainOptions options = options_in(precision, together.path());
+                             options.world = &world;
+                             EXPECT_EQ(train(model, data, options).losses, losses[precision]);
+                           }),
+                  Each(""));
+      EXPECT_TRUE(files_in(together.path()) == files_in(alone.path()));
+    }
+  }
+  EXPECT_NE(losses["bfloat16"], losses["float32"]);
+  EXPECT_NE(losses["bfloat16"], losses["float16"]);
+}
+
 TEST_P(TrainRanks, ContinueWithAnotherNumberOfRanks) {
   const model::Model model = branching_model(0.2, /*tied=*/true);
   const DataSplit data = feature_data();

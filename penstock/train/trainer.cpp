@@ -69,6 +69,15 @@ double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
 }
 
+/// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
+std::string advice_on_float16(const plan::Plan& plan) {
+  const std::vector<int> replicas = plan.replicas();
+  const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
+  if (!sums || plan::parse_sync_precision(plan.sync_precision) != FloatType::Float16) return {};
+  return "; under --sync-precision float16 a gradient beyond 65504 becomes infinite, and bfloat16 "
+         "has no such limit";
+}
+
 /// One call of train().
 class Run {
  public:
@@ -86,6 +95,8 @@ class Run {
                    .worker_of_replica = options.plan.worker_of_replica,
                    .gradient_groups = options.gradient_groups,
                    .sync = plan::parse_gradient_sync(options.plan.sync),
+                   .precision = plan::parse_sync_precision(options.plan.sync_precision),
+                   .rounded_layers = options.rounded_layers,
                    .staleness = options.staleness,
                    .world = options.world}),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
@@ -395,8 +406,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
                   [](const auto& stats) { return !std::isfinite(stats.loss_sum); })) {
     throw RuntimeError(
         fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
-                    "learning rate, may help",
-                    pipeline_.steps()));
+                    "learning rate, may help{}",
+                    pipeline_.steps(), advice_on_float16(options_.plan)));
   }
   const auto finished = static_cast<int64_t>(run.mini_batches.size());
   next_mini_batch_ += finished;
@@ -527,8 +538,9 @@ void check_trainable(const model::Model& model, const DataSplit& data,
                     "not under {}",
                     options.plan.weights));
   }
-  if (plan::parse_gradient_sync(options.plan.sync) == plan::GradientSync::Asynchronous)
-    check_asynchronous(model, options);
+  const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
+  plan::check_sync_precision(sync, plan::parse_sync_precision(options.plan.sync_precision));
+  if (sync == plan::GradientSync::Asynchronous) check_asynchronous(model, options);
 }
 
 TrainResult train(const model::Model& model, const DataSplit& data, const TrainOptions& options) {

@@ -221,5 +221,42 @@ TEST(Trainer, ACheckpointThatCannotBeWrittenEndsTheRunSoon) {
   EXPECT_LT(observer.epochs, 10'000);
 }
 
+/// Makes gradients large.
+class Amplifying : public model::Layer {
+ public:
+  std::string kind() const override { return "amplifying"; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override {
+    return inputs;
+  }
+  model::Tensors forward(model::TensorSpan, model::MutableTensorSpan, model::TensorSpan inputs,
+                         const model::ForwardContext&) const override {
+    return {inputs[0] * 1e7};
+  }
+};
+
+TEST(Trainer, GradientsBeyondFloat16EndTheRunWithAdvice) {
+  model::ModelBuilder net("amplifying");
+  const model::Value x = net.linear(net.input({6}), {.features = 3});
+  const model::Model model = net.build(net.apply(std::make_shared<Amplifying>(), {x}).front());
+  const auto trained = [&](const char* precision) -> std::string {
+    TrainOptions options;
+    options.plan = plan_for(model, "dp", {2}, 2);
+    options.plan.sync_precision = precision;
+    options.mini_batch_size = 20;
+    options.learning_rate.base = 1e-12;
+    try {
+      train(model, feature_data(), options);
+    } catch (const RuntimeError& error) {
+      return error.what();
+    }
+    return "trained";
+  };
+  EXPECT_EQ(trained("float32"), "trained");
+  EXPECT_EQ(trained("bfloat16"), "trained");
+  EXPECT_THAT(trained("float16"),
+              ::testing::HasSubstr("a gradient beyond 65504 becomes infinite, and bfloat16 has no "
+                                   "such limit"));
+}
+
 }  // namespace
 }  // namespace penstock::train

@@ -43,6 +43,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   planner::PlanOptions options{.strategy = plan::parse_strategy_choice(request.strategy),
                                .weights = request.weights,
                                .sync = request.sync,
+                               .sync_precision = request.sync_precision,
                                .micro_batches = request.micro_batches};
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
   // know.

@@ -14,6 +14,7 @@ namespace penstock::tool {
 struct AutoPlanRequest {
   std::string strategy = "auto";
   std::string sync = "ordered";  ///< a method of adding gradients, or auto
+  std::string sync_precision = "float32";
   std::string weights;
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are threads

@@ -171,7 +171,9 @@ std::string tables(const Options& options, const plan::Plan& plan,
   std::string text = report::plan_table(shown, options.plan.memory_limit_bytes);
   if (options.plan.compare) text += "\nall families\n" + report::compare_table(plan);
   if (!prices.empty())
-    text += "\nways to add gradients (--sync), with this split\n" + sync_table(prices, plan.sync);
+    text += fmt::format("\nways to add gradients (--sync){}, with this split\n{}",
+                        plan.sync_precision == "float32" ? "" : " in " + plan.sync_precision,
+                        sync_table(prices, plan.sync));
   if (options.what_if) text += "\n" + report::what_if_table(changes);
   return text;
 }
@@ -276,6 +278,9 @@ void add_choices(CLI::App& app, Options& options) {
       "How replicas sum their gradients: ordered, ring, parameter-server, summation, hierarchical "
       "(first inside each machine), asynchronous, or auto: the fastest of the others (ring and "
       "hierarchical change results by rounding)")
+      ->capture_default_str();
+  choice("--sync-precision", options.plan.sync_precision,
+         "Numbers in which gradients travel between replicas: float32, bfloat16, float16")
       ->capture_default_str();
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "

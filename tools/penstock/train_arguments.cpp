@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
@@ -106,6 +106,12 @@ void check(const TrainArguments& options) {
   if (options.sync == "auto" && !options.plan_path.empty())
     throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
   if (!options.sync.empty() && options.sync != "auto") plan::parse_gradient_sync(options.sync);
+  const std::string& precision = options.sync_precision;
+  if (!precision.empty()) {
+    plan::check_sync_precision(options.sync == "asynchronous" ? plan::GradientSync::Asynchronous
+                                                              : plan::GradientSync::Ordered,
+                               plan::parse_sync_precision(precision));
+  }
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
@@ -145,6 +151,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--chunks", options.chunks.value_or(0), options.chunks.has_value());
   add("--slack", options.slack.value_or(0), options.slack.has_value());
   add("--sync", options.sync, !options.sync.empty());
+  add("--sync-precision", options.sync_precision, !options.sync_precision.empty());
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
   return text;
@@ -191,6 +198,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       "fastest of these that was predicted (default: the plan's, or ordered; ring and "
       "hierarchical change results by rounding); "
       "asynchronous: replicas, also those of one rank, do not wait for each other");
+  app->add_option("--sync-precision", options.sync_precision,
+                  "Numbers in which gradients travel between replicas: float32, bfloat16, float16 "
+                  "(default: the plan's, or float32). 16 bits are half of the bytes; every rank "
+                  "rounds alike, so results do not depend on the number of ranks");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
       ->capture_default_str();

@@ -26,7 +26,8 @@ struct TrainArguments : CommonOptions {
   AutoPlanRequest plan;
   std::string plan_path;
   train::TrainOptions train;
-  std::string sync;  ///< empty: the plan's
+  std::string sync;            ///< empty: the plan's
+  std::string sync_precision;  ///< empty: the plan's
   int64_t workers = 1;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

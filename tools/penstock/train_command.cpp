@@ -383,6 +383,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
   if (!options.sync.empty()) options.plan.sync = options.sync;
+  if (!options.sync_precision.empty()) options.plan.sync_precision = options.sync_precision;
   // A job that the launcher has started again continues.
   if (job != nullptr && job->restart() > 0 && !options.checkpoint.empty())
     train_options.resume = true;
@@ -392,6 +393,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
                            ? one_stage(model)
                            : plan_of_job(job, options, model);
   if (!options.sync.empty() && options.sync != "auto") train_options.plan.sync = options.sync;
+  if (!options.sync_precision.empty()) train_options.plan.sync_precision = options.sync_precision;
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;

@@ -36,19 +36,29 @@ SegmentCost on_device(const SegmentCost& segment, double speed) {
           on_device_ns(segment.overlap_ns, speed)};
 }
 
-CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap)
-    : topology_(cluster), sync_(sync), overlap_(overlap) {
+CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap,
+                     FloatType precision)
+    : topology_(cluster), sync_(sync), overlap_(overlap), precision_(precision) {
   const auto ns_of = [](int64_t bandwidth_bytes_per_s) {
     return 1e9 / static_cast<double>(bandwidth_bytes_per_s);
   };
   own_ns_per_byte_.push_back(0);
   own_bandwidth_bytes_per_s_.push_back(0);
-  for (const cluster::Level& level : cluster.levels) {
-    own_ns_per_byte_.push_back(level.count > 1 ? ns_of(level.bandwidth_bytes_per_s) : 0);
-    own_bandwidth_bytes_per_s_.push_back(level.count > 1 ? level.bandwidth_bytes_per_s : 0);
+  sum_bandwidth_bytes_per_s_.push_back(topology_.path(0).bandwidth_bytes_per_s);
+  for (int l = 1; l <= topology_.num_levels(); ++l) {
+    const cluster::Level& level = cluster.levels[static_cast<size_t>(l) - 1];
+    const int64_t rate = topology_.path(l).by_reference
+                             ? level.bandwidth_bytes_per_s
+                             : plan::gradient_rate(level.bandwidth_bytes_per_s, precision_);
+    own_ns_per_byte_.push_back(level.count > 1 ? ns_of(rate) : 0);
+    own_bandwidth_bytes_per_s_.push_back(level.count > 1 ? rate : 0);
+    const int64_t inner = sum_bandwidth_bytes_per_s_.back();
+    sum_bandwidth_bytes_per_s_.push_back(level.count > 1 ? std::min(inner, rate) : inner);
   }
-  for (int level = 0; level <= topology_.num_levels(); ++level)
+  for (int level = 0; level <= topology_.num_levels(); ++level) {
     ns_per_byte_.push_back(ns_of(topology_.path(level).bandwidth_bytes_per_s));
+    sum_ns_per_byte_.push_back(ns_of(sum_bandwidth_bytes_per_s_[static_cast<size_t>(level)]));
+  }
   servers_ = cluster.cpu_machines.count *
              static_cast<double>(cluster.cpu_machines.bandwidth_bytes_per_s) /
              static_cast<double>(topology_.path(topology_.num_levels()).bandwidth_bytes_per_s);
@@ -57,7 +67,7 @@ CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOve
 double CostModel::peers_ns_per_byte(double replicas, int level, double divisor) const {
   // One division each, so that rounding cannot make it rise where the exact value falls.
   const double m = replicas;
-  if (sync_ == GradientSync::Ring) return ns_per_byte(level) * (2.0 * (m - 1) / (m * divisor));
+  if (sync_ == GradientSync::Ring) return sum_ns_per_byte(level) * (2.0 * (m - 1) / (m * divisor));
   double slowest = 0;
   for (int l = 1; l <= level; ++l) {
     const double unit = topology_.unit_size(l - 1);
@@ -83,7 +93,7 @@ double CostModel::service_factor(double replicas) const {
 
 SumTime CostModel::service_ns_per_byte(double replicas, double divisor) const {
   const double n = replicas;
-  const double top_ns = ns_per_byte(topology_.num_levels());
+  const double top_ns = sum_ns_per_byte(topology_.num_levels());
   const bool servers_add_all = all_on_servers(sync_) || servers_ >= n;
   // The part that each replica adds.
   const double own = servers_add_all ? 0 : (n - servers_) / (n * n + servers_ * (n - 2));
@@ -164,7 +174,8 @@ int64_t CostModel::wire_ns(int64_t weight_bytes, int replicas, int level, bool s
     return rounded_up(static_cast<double>(weight_bytes) * service_ns_per_byte(replicas, 1).wire_ns);
   const int64_t m = replicas;
   if (sync_ == GradientSync::Ring)
-    return exact_ns(weight_bytes, 2 * (m - 1), m, topology_.path(level).bandwidth_bytes_per_s);
+    return exact_ns(weight_bytes, 2 * (m - 1), m,
+                    sum_bandwidth_bytes_per_s_[static_cast<size_t>(level)]);
   int64_t slowest_ns = 0;
   for (int l = 1; l <= level; ++l) {
     const int64_t bandwidth = own_bandwidth_bytes_per_s_[static_cast<size_t>(l)];
@@ -199,11 +210,12 @@ const std::vector<std::string>& cost_model_names() {
 }
 
 std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
-                                           GradientSync sync, SyncOverlap overlap) {
-  if (name == "penstock") return make_penstock_model(cluster, sync, overlap);
-  if (name == "sosp2019") return make_sosp2019_model(cluster, sync, overlap);
-  if (name == "released") return make_released_model(cluster, sync, overlap);
-  if (name == "report2018") return make_report2018_model(cluster, sync, overlap);
+                                           GradientSync sync, SyncOverlap overlap,
+                                           FloatType precision) {
+  if (name == "penstock") return make_penstock_model(cluster, sync, overlap, precision);
+  if (name == "sosp2019") return make_sosp2019_model(cluster, sync, overlap, precision);
+  if (name == "released") return make_released_model(cluster, sync, overlap, precision);
+  if (name == "report2018") return make_report2018_model(cluster, sync, overlap, precision);
   throw ConfigError(fmt::format("unknown cost model '{}'; expected one of {}", name,
                                 fmt::join(cost_model_names(), ", ")));
 }

@@ -17,6 +17,7 @@
 
 #include "penstock/cluster/topology.h"
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 
 namespace penstock::planner {
 
@@ -76,7 +77,8 @@ struct SegmentBound {
 /// Immutable, so thread-safe.
 class CostModel {
  public:
-  CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap);
+  CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOverlap overlap,
+            FloatType precision);
   virtual ~CostModel() = default;
   virtual std::string_view name() const = 0;
 
@@ -120,11 +122,20 @@ class CostModel {
   double least_wait_ns(const SegmentCost& segment, int replicas, int level) const;
   const cluster::Topology& topology() const { return topology_; }
   GradientSync sync() const { return sync_; }
+  FloatType precision() const { return precision_; }
+  /// What a sum moves through the links of a level of gradients with so many bytes in float32:
+  /// threads of one process add them as they are.
+  int64_t wire_bytes(int64_t weight_bytes, int level) const {
+    return topology_.path(level).by_reference ? weight_bytes
+                                              : plan::wire_bytes(weight_bytes, precision_);
+  }
   SyncOverlap overlap() const { return overlap_; }
 
  protected:
   /// Time of a byte through the links of a level.
   double ns_per_byte(int level) const { return ns_per_byte_[static_cast<size_t>(level)]; }
+  /// The same for a byte of weights whose gradients travel in the precision of sums.
+  double sum_ns_per_byte(int level) const { return sum_ns_per_byte_[static_cast<size_t>(level)]; }
   double latency_ns(int level) const {
     return static_cast<double>(topology_.path(level).latency_ns);
   }
@@ -149,9 +160,13 @@ class CostModel {
   cluster::Topology topology_;
   GradientSync sync_;
   SyncOverlap overlap_;
+  FloatType precision_;
   /// CPU machines, each counted as often as its NIC is faster than a worker's.
   double servers_ = 0;
   std::vector<double> ns_per_byte_;
+  // Of float32, in the precision of sums.
+  std::vector<double> sum_ns_per_byte_;
+  std::vector<int64_t> sum_bandwidth_bytes_per_s_;
   std::vector<double> own_ns_per_byte_;  ///< of the level's own links; 0 where it joins nothing
   std::vector<int64_t> own_bandwidth_bytes_per_s_;
 };
@@ -163,7 +178,8 @@ class CostModel {
 /// ConfigError listing the names otherwise.
 std::unique_ptr<CostModel> make_cost_model(std::string_view name, const cluster::Cluster& cluster,
                                            GradientSync sync,
-                                           SyncOverlap overlap = SyncOverlap::Hidden);
+                                           SyncOverlap overlap = SyncOverlap::Hidden,
+                                           FloatType precision = FloatType::Float32);
 const std::vector<std::string>& cost_model_names();
 
 }  // namespace penstock::planner

@@ -161,6 +161,40 @@ TEST(CostModel, ComputationHidesSumsBetweenRanks) {
   EXPECT_DOUBLE_EQ(threads->stage_ns(segment, 2, 1, 2), (600 + 1050 + 40) / 2.0);
 }
 
+TEST(CostModel, GradientsIn16BitsTakeHalfOfTheTimeBetweenRanks) {
+  const auto model_of = [](cluster::Cluster cluster, GradientSync sync, FloatType precision,
+                           const char* name = "penstock") {
+    cluster.cpu_machines = {.count = 2, .bandwidth_bytes_per_s = 100'000'000};
+    return make_cost_model(name, cluster, sync, SyncOverlap::Waits, precision);
+  };
+  for (const GradientSync sync : {GradientSync::Ordered, GradientSync::Ring,
+                                  GradientSync::ParameterServer, GradientSync::Summation}) {
+    const auto wide = model_of(two_levels(), sync, FloatType::Float32);
+    for (const FloatType precision : {FloatType::BFloat16, FloatType::Float16}) {
+      const auto half = model_of(two_levels(), sync, precision);
+      const auto bytes_ns = [](const CostModel& model, int level) {
+        return model.sync_ns(80'000, 4, level) -
+               model.sync_latency_ns(level, model.uses_servers(80'000, 4, level));
+      };
+      for (const int level : {1, 2}) EXPECT_EQ(2 * bytes_ns(*half, level), bytes_ns(*wide, level));
+      EXPECT_EQ(half->wire_bytes(80'000, 2), 40'000);
+      // Activations stay what they are.
+      EXPECT_EQ(half->cut_ns(1000, 2), wide->cut_ns(1000, 2));
+    }
+  }
+  // Threads add float32 in shared memory.
+  const cluster::Cluster threads = flat_cluster(4, 1'000'000'000, 50, true);
+  EXPECT_EQ(model_of(threads, GradientSync::Ordered, FloatType::BFloat16)->sync_ns(1000, 2, 1),
+            model_of(threads, GradientSync::Ordered, FloatType::Float32)->sync_ns(1000, 2, 1));
+  for (const char* name : {"sosp2019", "released", "report2018"}) {
+    const SegmentCost segment{.weight_bytes = 1'000'000};
+    EXPECT_DOUBLE_EQ(2 * model_of(two_levels(), GradientSync::Ring, FloatType::Float16, name)
+                             ->stage_ns(segment, 2, 1, 0),
+                     model_of(two_levels(), GradientSync::Ring, FloatType::Float32, name)
+                         ->stage_ns(segment, 2, 1, 0));
+  }
+}
+
 TEST(CostModel, UnknownNamesAreRefused) {
   EXPECT_THROW(make_cost_model("sosp", flat_cluster(1, 1), GradientSync::Ring), ConfigError);
   for (const std::string& name : cost_model_names())
@@ -185,8 +219,9 @@ Drawn draw(Rng& rng) {
                       rng.below(2) == 0 ? 0 : between(rng, 0, 50)};
   segment.overlap_ns =
       rng.below(3) == 0 ? 0 : between(rng, 0, segment.compute_ns + segment.step_ns);
-  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(4)]), segment,
-          rng.below(2) == 0 ? 0 : between(rng, 1, 20)};
+  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(4)],
+                          SyncOverlap::Hidden, plan::kSyncPrecisions[rng.below(3)]),
+          segment, rng.below(2) == 0 ? 0 : between(rng, 1, 20)};
 }
 
 TEST(CostModel, FewestReplicasIsTheFirstCountThatFits) {

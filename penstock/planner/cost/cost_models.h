@@ -10,13 +10,13 @@
 namespace penstock::planner {
 
 std::unique_ptr<CostModel> make_penstock_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap);
+                                               SyncOverlap overlap, FloatType precision);
 std::unique_ptr<CostModel> make_sosp2019_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap);
+                                               SyncOverlap overlap, FloatType precision);
 std::unique_ptr<CostModel> make_released_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap);
+                                               SyncOverlap overlap, FloatType precision);
 std::unique_ptr<CostModel> make_report2018_model(const cluster::Cluster& cluster, GradientSync sync,
-                                                 SyncOverlap overlap);
+                                                 SyncOverlap overlap, FloatType precision);
 
 /// ceil(compute / limit) within [least, most]: a lower bound on the replicas under every model,
 /// lowered by one against rounding.

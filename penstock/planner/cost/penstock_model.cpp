@@ -73,7 +73,7 @@ class Penstock final : public CostModel {
     if (least <= 1 && work_ns <= limit_ns) return 1;
     const double guess =
         replicas_at(work_ns + latency_ns(level),
-                    2 * to_double(segment.weight_bytes) * ns_per_byte(level), limit_ns);
+                    2 * to_double(segment.weight_bytes) * sum_ns_per_byte(level), limit_ns);
     return first_within([&](int m) { return round_ns(segment, m, level); }, limit_ns,
                         std::max(2, least), most, std::ceil(guess));
   }
@@ -108,8 +108,8 @@ class Penstock final : public CostModel {
 }  // namespace
 
 std::unique_ptr<CostModel> make_penstock_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap) {
-  return std::make_unique<Penstock>(cluster, sync, overlap);
+                                               SyncOverlap overlap, FloatType precision) {
+  return std::make_unique<Penstock>(cluster, sync, overlap, precision);
 }
 
 }  // namespace penstock::planner

@@ -17,7 +17,7 @@ class Sosp2019 final : public CostModel {
   double stage_ns(const SegmentCost& segment, int replicas, int level,
                   int64_t /*micro_batches*/) const override {
     const double sync_ns =
-        2.0 * (replicas - 1) * to_double(segment.weight_bytes) * ns_per_byte(level);
+        2.0 * (replicas - 1) * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
     return std::max(to_double(segment.compute_ns), sync_ns) / replicas;
   }
 
@@ -38,7 +38,7 @@ class Sosp2019 final : public CostModel {
 
   SegmentBound least_worker_ns(int replicas, int level, int64_t /*micro_batches*/) const override {
     if (replicas == 1) return {};
-    return {.per_compute_ns = 0, .per_weight_byte = 2.0 * (replicas - 1) * ns_per_byte(level)};
+    return {.per_compute_ns = 0, .per_weight_byte = 2.0 * (replicas - 1) * sum_ns_per_byte(level)};
   }
 };
 
@@ -52,7 +52,7 @@ class FourTransfers : public CostModel {
   // 4(m-1)/m^2 W/B, in one division against rounding.
   double sync_share_ns(const SegmentCost& segment, int replicas, int level) const {
     const double m = replicas;
-    return 4.0 * (m - 1) / (m * m) * (to_double(segment.weight_bytes) * ns_per_byte(level));
+    return 4.0 * (m - 1) / (m * m) * (to_double(segment.weight_bytes) * sum_ns_per_byte(level));
   }
 
   template <class Time>
@@ -76,13 +76,13 @@ class Released final : public FourTransfers {
 
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t /*micro_batches*/) const override {
-    const double transfers_ns = 4 * to_double(segment.weight_bytes) * ns_per_byte(level);
+    const double transfers_ns = 4 * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
     return fewest([&](int m) { return stage_ns(segment, m, level, 0); }, limit_ns, least, most,
                   replicas_at(to_double(segment.compute_ns), transfers_ns, limit_ns));
   }
 
   SegmentBound least_worker_ns(int replicas, int level, int64_t /*micro_batches*/) const override {
-    return {.per_weight_byte = 4.0 * (replicas - 1) / replicas * ns_per_byte(level)};
+    return {.per_weight_byte = 4.0 * (replicas - 1) / replicas * sum_ns_per_byte(level)};
   }
 };
 
@@ -103,7 +103,7 @@ class Report2018 final : public FourTransfers {
 
   int fewest_replicas(const SegmentCost& segment, double limit_ns, int least, int most, int level,
                       int64_t /*micro_batches*/) const override {
-    const double transfers_ns = 4 * to_double(segment.weight_bytes) * ns_per_byte(level);
+    const double transfers_ns = 4 * to_double(segment.weight_bytes) * sum_ns_per_byte(level);
     return fewest([&](int m) { return stage_ns(segment, m, level, 0); }, limit_ns, least, most,
                   std::max(std::ceil(to_double(segment.compute_ns) / limit_ns),
                            replicas_at(0, transfers_ns, limit_ns)));
@@ -112,25 +112,25 @@ class Report2018 final : public FourTransfers {
   SegmentBound least_worker_ns(int replicas, int level, int64_t /*micro_batches*/) const override {
     if (replicas == 1) return {};
     return {.per_compute_ns = 0,
-            .per_weight_byte = 4.0 * (replicas - 1) / replicas * ns_per_byte(level)};
+            .per_weight_byte = 4.0 * (replicas - 1) / replicas * sum_ns_per_byte(level)};
   }
 };
 
 }  // namespace
 
 std::unique_ptr<CostModel> make_sosp2019_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap) {
-  return std::make_unique<Sosp2019>(cluster, sync, overlap);
+                                               SyncOverlap overlap, FloatType precision) {
+  return std::make_unique<Sosp2019>(cluster, sync, overlap, precision);
 }
 
 std::unique_ptr<CostModel> make_released_model(const cluster::Cluster& cluster, GradientSync sync,
-                                               SyncOverlap overlap) {
-  return std::make_unique<Released>(cluster, sync, overlap);
+                                               SyncOverlap overlap, FloatType precision) {
+  return std::make_unique<Released>(cluster, sync, overlap, precision);
 }
 
 std::unique_ptr<CostModel> make_report2018_model(const cluster::Cluster& cluster, GradientSync sync,
-                                                 SyncOverlap overlap) {
-  return std::make_unique<Report2018>(cluster, sync, overlap);
+                                                 SyncOverlap overlap, FloatType precision) {
+  return std::make_unique<Report2018>(cluster, sync, overlap, precision);
 }
 
 }  // namespace penstock::planner

@@ -58,6 +58,7 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
     options.sync = plan::to_string(plan::kGradientSyncs[rng.below(4)]);
+    options.sync_precision = to_string(plan::kSyncPrecisions[rng.below(3)]);
     options.micro_batches = between(rng, 1, 3) * replicas;
     const plan::Plan plan = data_parallel(profile, cluster, replicas, options);
     const plan::Stage& stage = plan.stages.front();
@@ -117,6 +118,23 @@ TEST(Buckets, AreThoseOfTheRuntimeAndShareTheSum) {
   int64_t wire_ns = 0;
   for (const plan::GradientBucket& bucket : stage.buckets) wire_ns += bucket.wire_ns;
   EXPECT_EQ(wire_ns + stage.sync_latency_ns, stage.sync_ns);
+}
+
+TEST(Buckets, HaveHalfOfTheBytesOnTheWireIn16Bits) {
+  const profile::Profile profile = testing_graphs::chain({10, 20}, {1'000'000, 2'000'000}, {1, 1});
+  PlanOptions options;
+  const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000, 7);
+  const plan::Stage wide = data_parallel(profile, cluster, 2, options).stages.front();
+  options.sync_precision = "bfloat16";
+  const plan::Plan plan = data_parallel(profile, cluster, 2, options);
+  EXPECT_EQ(plan.sync_precision, "bfloat16");
+  const plan::Stage& half = plan.stages.front();
+  ASSERT_EQ(half.buckets.size(), wide.buckets.size());
+  for (size_t b = 0; b < wide.buckets.size(); ++b) {
+    EXPECT_EQ(half.buckets[b].weight_bytes, wide.buckets[b].weight_bytes);
+    EXPECT_EQ(2 * half.buckets[b].wire_ns, wide.buckets[b].wire_ns);
+  }
+  EXPECT_EQ(half.memory_bytes, wide.memory_bytes);
 }
 
 TEST(Buckets, AreNoneInsideOneProcess) {

@@ -132,11 +132,14 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   recompute = parse_recompute(options.recompute);
   const bool waits =
       options.global_norm || options.weights == to_string(plan::WeightPolicy::Latest);
-  model = make_cost_model(options.cost_model, cluster, plan::parse_gradient_sync(options.sync),
-                          waits ? SyncOverlap::Waits : SyncOverlap::Hidden);
+  const FloatType precision = plan::parse_sync_precision(options.sync_precision);
+  const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
+  plan::check_sync_precision(sync, precision);
+  model = make_cost_model(options.cost_model, cluster, sync,
+                          waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);
   if (model->hides(model->topology().num_levels()))
     counting_model =
-        make_cost_model(options.cost_model, cluster, model->sync(), SyncOverlap::Waits);
+        make_cost_model(options.cost_model, cluster, sync, SyncOverlap::Waits, precision);
   if (options.mini_batch > 0 &&
       most_micro_batches() < std::max<int64_t>(options.micro_batches, 1)) {
     throw ConfigError(

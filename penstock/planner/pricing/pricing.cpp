@@ -227,6 +227,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.weights = to_string(split.policy);
   plan.cost_model = context.model->name();
   plan.sync = to_string(context.model->sync());
+  plan.sync_precision = to_string(context.model->precision());
   plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
   plan.micro_batches = micro_batches > 0                   ? micro_batches

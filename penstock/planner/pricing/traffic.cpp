@@ -88,7 +88,7 @@ std::optional<double> share_on_cpu_machines(const CostModel& model,
 double sync_bytes(const CostModel& model, const cluster::CpuMachines& machines, const Seats& place,
                   int64_t weight_bytes, int level) {
   if (place.count() < 2) return 0;
-  const auto weights = static_cast<double>(weight_bytes);
+  const auto weights = static_cast<double>(model.wire_bytes(weight_bytes, level));
   const auto replicas = static_cast<double>(place.count());
   const int64_t unit_size = model.topology().unit_size(level - 1);
   const auto remote = share_on_cpu_machines(model, machines, place, weight_bytes);

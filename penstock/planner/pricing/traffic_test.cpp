@@ -34,12 +34,14 @@ cluster::Cluster servers(int per_server, int count) {
   return cluster;
 }
 
-std::vector<double> bytes_of_dp(const cluster::Cluster& cluster, int replicas, GradientSync sync) {
+std::vector<double> bytes_of_dp(const cluster::Cluster& cluster, int replicas, GradientSync sync,
+                                FloatType precision = FloatType::Float32) {
   plan::Plan plan;
   plan.cluster = cluster;
   plan.micro_batches = replicas;
   plan.stages = {{.layers = {"a"}, .replicas = replicas, .weight_bytes = 1200, .first_worker = 0}};
-  std::vector<double> bytes = bytes_per_sample(plan, *make_cost_model("penstock", cluster, sync));
+  std::vector<double> bytes = bytes_per_sample(
+      plan, *make_cost_model("penstock", cluster, sync, SyncOverlap::Hidden, precision));
   for (double& value : bytes) value *= replicas;
   return bytes;
 }
@@ -50,6 +52,15 @@ TEST(BytesPerSample, ARingLeavesEveryServerOnce) {
             (std::vector<double>{6 * 2000, 3 * 2000}));
   EXPECT_EQ(bytes_of_dp(servers(6, 1), 6, GradientSync::Ring), (std::vector<double>{6 * 2000, 0}));
   EXPECT_EQ(bytes_of_dp(servers(2, 3), 2, GradientSync::Ring), (std::vector<double>{2 * 1200, 0}));
+}
+
+TEST(BytesPerSample, GradientsIn16BitsAreHalfOfThem) {
+  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::Ring, FloatType::BFloat16),
+            (std::vector<double>{6 * 1000, 3 * 1000}));
+  cluster::Cluster threads = servers(2, 3);
+  threads.levels.front().by_reference = true;
+  EXPECT_EQ(bytes_of_dp(threads, 6, GradientSync::Ring, FloatType::Float16),
+            (std::vector<double>{6 * 2000, 3 * 1000}));
 }
 
 TEST(BytesPerSample, AParameterServerTalksToEveryone) {

@@ -255,7 +255,7 @@ std::string plan_html(const plan::Plan& plan, const std::vector<plan::WhatIfResu
                                           "worker, gradients by {}, cost model {}",
                                           plan.weights, plural(plan.micro_batches, "micro-batch"),
                                           plural(plan.micro_batch_size, "sample"), plan.depth,
-                                          plan.sync, plan.cost_model));
+                                          view.gradient_method(), plan.cost_model));
   if (view.bottleneck.time_ns > 0)
     page += html_paragraph("accent", "Slowest part: " + view.bottleneck_name());
   page += key_numbers(view);

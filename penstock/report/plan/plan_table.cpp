@@ -138,7 +138,7 @@ std::string heading(const PlanView& view) {
       shortened(plan.weights, 16),
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas > 1; })
-          ? ", gradients by " + shortened(plan.sync, 20)
+          ? ", gradients by " + view.gradient_method()
           : "",
       shortened(plan.cost_model, 20));
 }

@@ -285,6 +285,12 @@ int PlanView::level_between(const WorkerRange& a, const WorkerRange& b) const {
   return topology->level_of({first, std::max(a.end(), b.end()) - first});
 }
 
+std::string PlanView::gradient_method() const {
+  const std::string method = shortened(plan.sync, 20);
+  return plan.sync_precision == "float32" ? method
+                                          : method + " in " + shortened(plan.sync_precision, 20);
+}
+
 std::string PlanView::bottleneck_name() const {
   if (bottleneck.kind == Bottleneck::Kind::None) return "none";
   if (bottleneck.kind == Bottleneck::Kind::Stage) {

@@ -93,6 +93,8 @@ struct PlanView {
   /// "stage 0 (conv1 .. pool5)", "worker 3 (stages 3 and 12)", "the link from stage 0 to stage 1",
   /// "the 3 links that pass from stage 0 to later ones".
   std::string bottleneck_name() const;
+  /// How replicas add gradients: "ordered", "ring in bfloat16".
+  std::string gradient_method() const;
   /// Of a level as Topology counts them (from 1): its name, or "level 2".
   std::string level_name(int level) const;
   /// The units that hold the workers, from the outside in, down to `least_level`: "rack 1 server

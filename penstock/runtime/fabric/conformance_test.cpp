@@ -269,6 +269,43 @@ TEST_P(ConformanceTest, SumsAreThoseOfOneThreadBitForBit) {
   }
 }
 
+/// With 16 bits the groups and the sum are rounded, whatever the fabric moves.
+TEST_P(ConformanceTest, SumsIn16BitsAreRoundedAlike) {
+  constexpr int64_t kGroups = 6;
+  for (const FloatType precision : {FloatType::BFloat16, FloatType::Float16}) {
+    const auto type = precision == FloatType::BFloat16 ? at::kBFloat16 : at::kHalf;
+    const auto partials = [](int64_t replica, int64_t replicas) {
+      Partials partials;
+      for (int64_t g = replica; g < kGroups; g += replicas)
+        partials.push_back({g, {at::arange(1, 70'001) / static_cast<double>(3 * g + 7)}});
+      return partials;
+    };
+    at::Tensor sum = at::zeros({70'000});
+    for (const GroupGradients& group : partials(0, 1))
+      sum = sum + group.sums[0].to(type).to(at::kFloat);
+    const at::Tensor expected = sum.to(type).to(at::kFloat);
+    for (const int replicas : {2, 3}) {
+      const Schedule schedule =
+          lowered(Strategy::DataParallel,
+                  {.replicas = {replicas}, .micro_batches = kGroups, .accumulate = kGroups});
+      RunSetup setup = setup_of(schedule);
+      setup.weights = {{.shapes = {{70'000}}, .layer_ends = {1}}};
+      setup.precision = precision;
+      for (const auto& ranks : placements(replicas)) {
+        const Ended ended = run(ranks, setup, [&](Fabric& fabric, WorkerId worker) {
+          Wait wait = soon();
+          model::Tensors sums;
+          ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value, partials(worker.value, replicas),
+                            sums, wait),
+                    WaitResult::Ready);
+          expect_same(sums, {expected});
+        });
+        EXPECT_THAT(ended.failures, ::testing::Each(""));
+      }
+    }
+  }
+}
+
 at::Tensor tied_gradient(int64_t group, int64_t copy, int64_t round) {
   if ((group + copy + round) % 5 == 0) return {};
   return at::full({5}, std::pow(-3.1, static_cast<double>((group + 2 * copy + round) % 9)));

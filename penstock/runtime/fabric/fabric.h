@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
-#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/message.h"
 #include "penstock/runtime/fabric/mini_batch_stats.h"
 #include "penstock/runtime/fabric/norm_exchange.h"
@@ -53,7 +53,8 @@ struct RunSetup {
   const schedule::Schedule& schedule;  ///< lowered and verified
   std::vector<StageWeights> weights;   ///< per stage
   plan::GradientSync sync = plan::GradientSync::Ordered;
-  int64_t staleness = 0;  ///< rounds; asynchronous
+  FloatType precision = FloatType::Float32;  ///< in which gradients travel between replicas
+  int64_t staleness = 0;                     ///< rounds; asynchronous
   std::vector<TieGroup> ties = {};
   size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers
   MessageLayout layout = {};
@@ -103,7 +104,8 @@ class Fabric {
   // weights. Under the method `ordered` (and every other one but `ring`) over the gradient groups
   // of all replicas, ascending, so that results depend neither on timing nor on the transport nor
   // on the number of replicas; undefined tensors count as zero and stay undefined if undefined
-  // everywhere.
+  // everywhere. With 16 bits every group's gradients are rounded, and the sum once more
+  // (plan/sync_precision.h), also where replicas share memory.
   //
   // Under `asynchronous` what is summed are updates of weights (delayed_sum.h): one group per
   // replica and round; a sum has what the replica lacks, without the parts of replicas that are up

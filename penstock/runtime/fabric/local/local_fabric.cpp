@@ -35,9 +35,10 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
   const schedule::ScheduleShape& shape = setup.schedule.shape;
   for (size_t s = 0; s < setup.weights.size(); ++s) {
     const int replicas = shape.replicas[s];
-    sums.push_back(replicas > 1 ? make_local_sum(setup.sync, replicas,
-                                                 setup.weights[s].shapes.size(), setup.staleness)
-                                : nullptr);
+    sums.push_back(replicas > 1
+                       ? make_local_sum(setup.sync, replicas, setup.weights[s].shapes.size(),
+                                        setup.staleness, setup.precision)
+                       : nullptr);
   }
   if (shape.global_norm) {
     norms = std::make_unique<NormTable>(static_cast<int>(setup.schedule.workers.size()), setup.ties,

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/partials.h"
 #include "penstock/runtime/fabric/wait.h"
 
@@ -35,6 +35,6 @@ class LocalSum {
 };
 
 std::unique_ptr<LocalSum> make_local_sum(plan::GradientSync sync, int replicas, size_t count,
-                                         int64_t staleness);
+                                         int64_t staleness, FloatType precision);
 
 }  // namespace penstock::runtime

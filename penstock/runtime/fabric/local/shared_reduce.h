@@ -16,9 +16,12 @@ namespace penstock::runtime {
 
 class SharedReduce : public LocalSum {
  public:
-  SharedReduce(int replicas, size_t count)
+  /// With a precision of 16 bits nothing is halved here, but the sums are the same as between ranks
+  /// (plan/sync_precision.h).
+  SharedReduce(int replicas, size_t count, FloatType precision = FloatType::Float32)
       : LocalSum(count),
         replicas_(replicas),
+        precision_(precision),
         barrier_(replicas),
         contributions_(static_cast<size_t>(replicas)) {}
 
@@ -29,7 +32,12 @@ class SharedReduce : public LocalSum {
   void close() override { barrier_.close(); }
 
  private:
+  /// The numbers [begin, begin + length) of one weight: sum += part.
+  void add(const at::Tensor& sum, const at::Tensor& part, int64_t begin, int64_t length) const;
+  void round(const at::Tensor& sum, int64_t begin, int64_t length) const;
+
   int replicas_;
+  FloatType precision_;
   Barrier barrier_;
   /// Each replica writes its own: fills it before the first barrier and empties it after the
   /// second. In between all read all.

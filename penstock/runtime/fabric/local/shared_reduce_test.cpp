@@ -70,6 +70,37 @@ TEST(SharedReduceTest, ReplicasAddTheirGroupsInTheOrderOfOne) {
   }
 }
 
+/// The sums that ranks get where gradients travel in 16 bits.
+TEST(SharedReduceTest, RoundsEveryGroupAndTheSum) {
+  const auto partials_of = [](int64_t replica, int64_t replicas) {
+    Partials partials;
+    for (int64_t g = replica; g < 6; g += replicas)
+      partials.push_back({g, {at::arange(1, 38) / (7.0 * static_cast<double>(g + 1))}});
+    return partials;
+  };
+  for (const auto& [precision, type] :
+       {std::pair(FloatType::BFloat16, at::kBFloat16), std::pair(FloatType::Float16, at::kHalf)}) {
+    at::Tensor sum = at::zeros({37});
+    for (const GroupGradients& group : partials_of(0, 1))
+      sum = sum + group.sums[0].to(type).to(at::kFloat);
+    const at::Tensor expected = sum.to(type).to(at::kFloat);
+    EXPECT_FALSE(expected.equal(sum));
+    for (const int replicas : {2, 3, 6}) {
+      SharedReduce reduce(replicas, 1, precision);
+      std::vector<std::thread> threads;
+      for (int r = 0; r < replicas; ++r) {
+        threads.emplace_back([&, r]() {
+          Wait wait = soon();
+          model::Tensors sums;
+          EXPECT_EQ(sum_over(reduce, r, partials_of(r, replicas), sums, wait), WaitResult::Ready);
+          EXPECT_TRUE(sums.at(0).equal(expected));
+        });
+      }
+      for (auto& thread : threads) thread.join();
+    }
+  }
+}
+
 TEST(SharedReduceTest, AMissingReplicaIsATimeout) {
   SharedReduce reduce(2, 1);
   model::Tensors sums;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+#include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
@@ -23,9 +24,9 @@ at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range) {
 }
 
 net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
-                         std::shared_ptr<model::Tensors> parts) {
-  return [ranges = std::move(ranges), places = std::move(places),
-          parts = std::move(parts)](const std::vector<uint64_t>& sizes) {
+                         std::shared_ptr<model::Tensors> parts, FloatType precision) {
+  return [ranges = std::move(ranges), places = std::move(places), parts = std::move(parts),
+          type = scalar_type(precision)](const std::vector<uint64_t>& sizes) {
     if (sizes.size() != ranges.size()) {
       throw TransportError(fmt::format("sent a sum of gradients in {} parts, expected {}",
                                        sizes.size(), ranges.size()));
@@ -34,7 +35,7 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
     for (size_t i = 0; i < sizes.size(); ++i) {
       at::Tensor& part = parts->emplace_back();
       if (sizes[i] != net::kAbsent) {
-        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, at::kFloat);
+        part = places[i].defined() ? places[i] : at::empty({ranges[i].length}, type);
         if (part.nbytes() != sizes[i]) {
           throw TransportError(fmt::format("sent a sum of gradients of {} bytes, expected {}",
                                            sizes[i], part.nbytes()));
@@ -47,10 +48,11 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
 }
 
 BucketResults::BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends,
-                             size_t replicas, const std::vector<Shard>& shards)
+                             size_t replicas, const std::vector<Shard>& shards, FloatType precision)
     : shapes_(std::move(shapes)),
       ends_(std::move(bucket_ends)),
       shards_(shards),
+      precision_(precision),
       shards_of_bucket_(ends_.size()) {
   for (size_t s = 0; s < shards_.size(); ++s) shards_of_bucket_[shards_[s].bucket].push_back(s);
   buckets_.resize(replicas);
@@ -80,8 +82,12 @@ std::optional<uint64_t> BucketResults::begin(int replica, size_t number, model::
 }
 
 net::Place BucketResults::place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts) {
-  return place_of_sums(shards_[shard].ranges,
-                       slices(shard, sums_of(replica, shards_[shard].bucket)), std::move(parts));
+  const std::vector<ShardRange>& ranges = shards_[shard].ranges;
+  // What comes in 16 bits is widened on its way to its place.
+  model::Tensors places = is_short(precision_)
+                              ? model::Tensors(ranges.size())
+                              : slices(shard, sums_of(replica, shards_[shard].bucket));
+  return place_of_sums(ranges, std::move(places), std::move(parts), precision_);
 }
 
 void BucketResults::put(int replica, size_t number, const model::Tensors& parts) {
@@ -97,11 +103,10 @@ void BucketResults::put(int replica, size_t number, const model::Tensors& parts)
       MutexLock lock(mutex_);
       bucket_of(replica, shard.bucket)
           .pieces[range.weight - first]
-          .push_back({range.begin, parts[i]});
+          .push_back({range.begin, widened(parts[i])});
       continue;
     }
-    const at::Tensor place = slice_of(sum, range);
-    if (place.data_ptr() != parts[i].data_ptr()) place.copy_(parts[i]);
+    write(parts[i], slice_of(sum, range));
   }
   MutexLock lock(mutex_);
   Bucket& bucket = bucket_of(replica, shard.bucket);

@@ -14,6 +14,7 @@
 #include "penstock/runtime/fabric/mesh/gradient_shards.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::runtime {
 
@@ -22,9 +23,10 @@ std::vector<int64_t> numbers_of(const std::vector<model::Shape>& shapes);
 /// The numbers of a range, by reference.
 at::Tensor slice_of(const at::Tensor& gradient, const ShardRange& range);
 /// Where a message with these ranges is to go: into `places`, or memory of its own where there is
-/// none. It puts the tensors into `parts`, undefined where one was left out.
+/// none. It puts the tensors, of the type that travels, into `parts`, undefined where one was left
+/// out.
 net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
-                         std::shared_ptr<model::Tensors> parts);
+                         std::shared_ptr<model::Tensors> parts, FloatType precision);
 
 /// Thread-safe.
 class BucketResults {
@@ -32,7 +34,7 @@ class BucketResults {
   /// Weights of these shapes; `bucket_ends`: make_buckets(); `shards`: of make_shards(), which must
   /// outlive it.
   BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends, size_t replicas,
-                const std::vector<Shard>& shards);
+                const std::vector<Shard>& shards, FloatType precision);
 
   size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : ends_[bucket - 1]; }
   const std::vector<size_t>& shards_of(size_t bucket) const { return shards_of_bucket_[bucket]; }
@@ -44,7 +46,8 @@ class BucketResults {
   std::optional<uint64_t> begin(int replica, size_t bucket, model::Tensors sums);
   /// place_of_sums() for a result of the round that comes from another rank.
   net::Place place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts);
-  /// A result that has come: by range; in its place, or to be copied there.
+  /// A result that has come: by range, in float32 or the type that travels; in its place, or to be
+  /// copied there.
   void put(int replica, size_t shard, const model::Tensors& parts);
   /// Fabric::finish_sum().
   WaitResult finish(int replica, size_t bucket, BucketSum& sum, Wait& wait);
@@ -70,6 +73,7 @@ class BucketResults {
   std::vector<model::Shape> shapes_;
   std::vector<size_t> ends_;
   const std::vector<Shard>& shards_;
+  FloatType precision_;
   std::vector<std::vector<size_t>> shards_of_bucket_;
   Mutex mutex_;
   CondVar changed_;

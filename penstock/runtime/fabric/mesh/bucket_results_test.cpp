@@ -12,7 +12,7 @@ namespace {
 TEST(BucketResults, WhatNoShardBringsIsZero) {
   const std::vector<Shard> shards{{.bucket = 0, .owner = 0, .ranges = {{0, 0, 3}}},
                                   {.bucket = 0, .owner = 1, .ranges = {{0, 3, 5}, {1, 0, 2}}}};
-  BucketResults results({{8}, {2}}, {2}, 1, shards);
+  BucketResults results({{8}, {2}}, {2}, 1, shards, FloatType::Float32);
   ASSERT_EQ(results.begin(0, 0, model::Tensors(2)), 0U);
   // Memory that is used again is not zero.
   at::full({8}, 7.F);

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+#include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -123,12 +123,15 @@ void HierarchicalSum::added(size_t shard, uint64_t round, model::Tensors sums) {
     join(own_, shard, std::move(part));
     return;
   }
-  // The sum comes back into the memory of the part: the joiner has that before it answers.
+  // The sum comes back into the memory of the part, which the joiner has before it answers; in 16
+  // bits into memory of its own.
+  if (is_short(setup_.precision)) sums.assign(sums.size(), at::Tensor());
   const auto parts = std::make_shared<model::Tensors>();
   const int joiner = rank_of_joiner(shard);
   const auto transfer =
       setup_.mesh.receive(joiner, joining_tag(Results, own_, shard, round),
-                          place_of_sums(shards_[shard].ranges, std::move(sums), parts));
+                          place_of_sums(shards_[shard].ranges, std::move(sums), parts,
+                                          setup_.precision));
   when_received(*transfer, [this, shard, round, parts] { give_results(shard, round, *parts); });
   send_part(joiner, joining_tag(Adding, own_, shard, round), shard, std::move(part));
 }
@@ -168,7 +171,8 @@ void HierarchicalSum::join_up(size_t shard) {
     joined.missing = num_machines();
     round = joined.round++;
   }
-  const model::Tensors sums = sum_of_shard(shards_[shard], std::move(contributions));
+  const model::Tensors sums =
+      narrowed(sum_of_shard(shards_[shard], std::move(contributions)), setup_.precision);
   for (int machine = 0; machine < num_machines(); ++machine)
     post_part_of(machine, shard, round + 1);
   for (int i = 1; i <= num_machines(); ++i) {

@@ -133,8 +133,8 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     }
     if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
       if (ranks.front() == site_.rank)
-        reduces_.back() =
-            make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness);
+        reduces_.back() = make_local_sum(setup.sync, replicas, weights.shapes.size(),
+                                         setup.staleness, setup.precision);
       continue;
     }
     bucket_ends_.back() = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
@@ -151,7 +151,8 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .rank_of_replica = std::move(ranks),
                       .rank_of_server = site_.server_ranks(),
                       .shapes = weights.shapes,
-                      .bucket_ends = bucket_ends_.back()};
+                      .bucket_ends = bucket_ends_.back(),
+                      .precision = setup.precision};
     if (setup.sync == plan::GradientSync::Hierarchical) {
       sums_.back() = make_hierarchical_sum(std::move(sum), site_);
       next_channel += HierarchicalSum::channels(static_cast<size_t>(replicas));
@@ -177,10 +178,11 @@ void MeshRun::check_same_run(const RunSetup& setup, Wait& wait) {
   // And the run begins, on rank 0's clock, when the last rank has come.
   const int64_t offset = hub_->mesh().clock_offset(0).ns;
   net::WireWriter out;
-  out.text(fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {}",
-                       setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
-                       setup.schedule.shape.micro_batches, actions, setup.credits,
-                       plan::to_string(setup.sync)));
+  out.text(
+      fmt::format("{} stages on {} workers, {} micro-batches, {} actions, {} credits, {} in {}",
+                  setup.schedule.shape.num_stages(), setup.schedule.workers.size(),
+                  setup.schedule.shape.micro_batches, actions, setup.credits,
+                  plan::to_string(setup.sync), to_string(setup.precision)));
   out.put<int64_t>(steady_ns() + offset);
   const std::vector<std::string> texts = hub_->all_gather(out.take(), wait);
   net::WireReader first(texts.front());

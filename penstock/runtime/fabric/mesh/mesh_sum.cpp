@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
+#include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -76,7 +77,7 @@ MeshSum::Contribution MeshSum::part_in(const RawMessage& message, size_t shard) 
   contribution.groups = head.list<int64_t>();
   const std::vector<ShardRange>& ranges = shards_[shard].ranges;
   for (size_t i = 0; i < contribution.groups.size() * ranges.size(); ++i) {
-    const at::Tensor part = message.tensor(i, at::kFloat);
+    const at::Tensor part = message.tensor(i, scalar_type(setup_.precision));
     const int64_t expected = ranges[i % ranges.size()].length;
     if (part.defined() && part.numel() != expected) {
       throw TransportError(
@@ -122,15 +123,9 @@ model::Tensors MeshSum::sum_of_shard(const Shard& shard,
             [](const Place& a, const Place& b) { return a.group < b.group; });
   model::Tensors sums(count);
   for (size_t i = 0; i < count; ++i) {
-    for (const Place& place : order) {
-      const at::Tensor& part = place.contribution->slices[place.first + i];
-      if (!part.defined()) continue;
-      // The first one lends its memory: nobody else needs it any more.
-      if (sums[i].defined())
-        sums[i].add_(part);
-      else
-        sums[i] = part;
-    }
+    // The first one lends its memory: nobody else needs it any more.
+    for (const Place& place : order)
+      add_part(sums[i], place.contribution->slices[place.first + i], setup_.precision);
   }
   return sums;
 }
@@ -151,7 +146,7 @@ void MeshSum::add_up(size_t number) {
 }
 
 void MeshSum::added(size_t shard, uint64_t round, model::Tensors sums) {
-  give_results(shard, round, sums);
+  give_results(shard, round, narrowed(sums, setup_.precision));
 }
 
 void MeshSum::give_results(size_t shard, uint64_t round, const model::Tensors& sums) {
@@ -176,6 +171,7 @@ MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& par
 
 void MeshSum::send_part(int peer, net::Tag tag, size_t shard, Contribution contribution) {
   const int urgency = urgency_of(shard);
+  contribution.slices = narrowed(contribution.slices, setup_.precision);
   const int64_t bytes = bytes_of_all(contribution.slices);
   setup_.window->add(
       urgency, bytes,

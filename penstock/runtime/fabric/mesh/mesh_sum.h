@@ -3,10 +3,13 @@
 // the order of the groups, as one thread would, and sends the result to all. So each sum is the
 // same bit for bit as one thread's, whatever the timing, the shares and the number of servers.
 //
+// With 16 bits the owner rounds its own replica's parts as they arrive from the others, adds in
+// float32, and rounds the result, its own copy, too (plan/sync_precision.h).
+//
 // The methods differ in the shares alone (plan/gradient_sync.h, which has the bytes of each):
 // ordered, parameter-server, summation. Steps: 2. Bytes that a replica sends, with M bytes of
 // gradients of which it owns the share g, n replicas and one group each: (1 - g) M of parts and
-// (n - 1) g M of results.
+// (n - 1) g M of results; half of that in 16 bits.
 #pragma once
 
 #include <functional>

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "penstock/runtime/fabric/mesh/wire_numbers.h"
+
 namespace penstock::runtime {
 
 RingSum::RingSum(StageSumSetup setup)
@@ -22,9 +24,9 @@ void RingSum::post_sum(int replica, size_t shard, uint64_t round) {
   if (is_first(replica, shard) || setup_.is_here(before(replica))) return;
   auto parts = std::make_shared<model::Tensors>();
   const std::vector<ShardRange>& ranges = shards_[shard].ranges;
-  const auto transfer =
-      setup_.mesh.receive(rank_of(before(replica)), tag(Adding, replica, shard, round),
-                          place_of_sums(ranges, model::Tensors(ranges.size()), parts));
+  const auto transfer = setup_.mesh.receive(
+      rank_of(before(replica)), tag(Adding, replica, shard, round),
+      place_of_sums(ranges, model::Tensors(ranges.size()), parts, setup_.precision));
   when_received(*transfer,
                 [this, replica, shard, parts] { take(replica, shard, &Link::sum, *parts); });
 }
@@ -70,6 +72,17 @@ void RingSum::take(int replica, size_t shard, std::optional<model::Tensors> Link
     add_later(shard, [this, replica, shard] { add(replica, shard); });
 }
 
+model::Tensors RingSum::sum_of(std::optional<model::Tensors> so_far, model::Tensors own) const {
+  const bool is_narrow = is_short(setup_.precision);
+  if (!so_far) return narrowed(own, setup_.precision);
+  // Of two in float32, in the memory of the sum so far; of one in 16 bits, in that of the replica's
+  // own gradient. Nobody needs a replica's own one before the result comes to the same place.
+  model::Tensors& sums = is_narrow ? own : *so_far;
+  const model::Tensors& parts = is_narrow ? *so_far : own;
+  for (size_t i = 0; i < sums.size(); ++i) add_part(sums[i], parts[i], setup_.precision);
+  return narrowed(sums, setup_.precision);
+}
+
 void RingSum::add(int replica, size_t shard) {
   const at::NoGradGuard no_grad;
   Link done;
@@ -80,17 +93,7 @@ void RingSum::add(int replica, size_t shard) {
     at.round = done.round + 1;
   }
   post_sum(replica, shard, done.round + 1);
-  // In the memory of the sum so far. Where that is a replica's own gradient, nobody needs it before
-  // the result comes to the same place.
-  for (size_t i = 0; done.sum && i < done.own->size(); ++i) {
-    at::Tensor& sum = (*done.sum)[i];
-    const at::Tensor& own = (*done.own)[i];
-    if (!sum.defined())
-      sum = own;
-    else if (own.defined())
-      sum.add_(own);
-  }
-  const model::Tensors& sum = done.sum ? *done.sum : *done.own;
+  const model::Tensors sum = sum_of(std::move(done.sum), *std::move(done.own));
   if (replica == owner(shard))
     take_result(replica, shard, done.round, sum);
   else if (setup_.is_here(next(replica)))

@@ -3,6 +3,10 @@
 // goes around once more. Which replica's gradients are added first differs from shard to shard: the
 // sums are those of one thread up to rounding only.
 //
+// With 16 bits a replica adds its own gradients in float32 and rounds the sum so far before it
+// passes it on, also to a replica of the same rank; so the result has been rounded n times on its
+// way.
+//
 // Steps: 2 (n - 1). Bytes that each of n replicas sends, with M bytes of gradients: 2 (n-1)/n M,
 // all to one peer (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009). Servers
 // take no part.
@@ -44,6 +48,8 @@ class RingSum : public StageSum {
   void take(int replica, size_t shard, std::optional<model::Tensors> Link::*which,
             model::Tensors parts);
   void add(int replica, size_t shard);
+  /// The sum so far and the replica's own gradients, in the type that travels. Uses both up.
+  model::Tensors sum_of(std::optional<model::Tensors> so_far, model::Tensors own) const;
   void take_result(int replica, size_t shard, uint64_t round, const model::Tensors& parts);
   void send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts);
 

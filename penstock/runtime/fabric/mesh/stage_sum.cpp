@@ -19,7 +19,8 @@ model::Tensors first_gradients(const Partials& partials, size_t count) {
 StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
       shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
-      results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_) {}
+      results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_,
+               setup_.precision) {}
 
 net::Tag StageSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
   return {.run = setup_.run,

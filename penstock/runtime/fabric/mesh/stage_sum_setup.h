@@ -10,6 +10,7 @@
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/mesh/send_window.h"
 #include "penstock/runtime/fabric/mesh/sum_service.h"
+#include "penstock/util/short_floats.h"
 
 namespace penstock::runtime {
 
@@ -21,9 +22,10 @@ struct StageSumSetup {
   uint32_t run = 0;
   uint32_t first_channel = 0;
   std::vector<int> rank_of_replica;
-  std::vector<int> rank_of_server;   ///< those that add gradients only
-  std::vector<model::Shape> shapes;  ///< of the weights
-  std::vector<size_t> bucket_ends;   ///< gradient_shards.h
+  std::vector<int> rank_of_server;           ///< those that add gradients only
+  std::vector<model::Shape> shapes;          ///< of the weights
+  std::vector<size_t> bucket_ends;           ///< gradient_shards.h
+  FloatType precision = FloatType::Float32;  ///< in which gradients travel
 
   bool is_here(int replica) const {
     return rank_of_replica[static_cast<size_t>(replica)] == mesh.rank();

@@ -1,5 +1,7 @@
-// Sums of gradients over ranks by every method, with and without servers: values and bytes.
+// Sums of gradients over ranks by every method, in every precision, with and without servers:
+// values and bytes.
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,10 +35,11 @@ schedule::Schedule data_parallel(int replicas, int64_t groups) {
 const StageWeights kWeights{.shapes = {{900, 200}, {7}, {3, 5}, {11}, {2}},
                             .layer_ends = {1, 3, 4, 5}};
 
-Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t round) {
+Partials partials_of(int64_t replica, int64_t replicas, int64_t groups, int64_t round,
+                     double base = 7.3) {
   Partials partials;
   for (int64_t g = replica; g < groups; g += replicas) {
-    const double value = std::pow(-7.3, static_cast<double>((g * 5 + round) % 11));
+    const double value = std::pow(-base, static_cast<double>((g * 5 + round) % 11));
     model::Tensors sums;
     for (const model::Shape& shape : kWeights.shapes)
       sums.push_back(at::full(shape, value) + at::arange(shape.back()));
@@ -74,31 +77,71 @@ std::vector<std::string> run(const std::vector<std::unique_ptr<World>>& worlds,
   return failures;
 }
 
+struct Way {
+  GradientSync sync;
+  FloatType precision;
+};
+
+class StageSumTest : public ::testing::TestWithParam<Way> {};
+
+at::ScalarType type_of(FloatType precision) {
+  return precision == FloatType::Float32    ? at::kFloat
+         : precision == FloatType::BFloat16 ? at::kBFloat16
+                                            : at::kHalf;
+}
+
+/// Of rounded parts, in float32.
+model::Tensors added_in_order(const Partials& all, FloatType precision) {
+  model::Tensors sums(kWeights.shapes.size());
+  for (const GroupGradients& group : all) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (!group.sums[i].defined()) continue;
+      const at::Tensor part = group.sums[i].to(type_of(precision)).to(at::kFloat);
+      sums[i] = sums[i].defined() ? sums[i] + part : part;
+    }
+  }
+  return sums;
+}
+
+/// What plan/sync_precision.h says, in other words: the groups of all replicas in their order.
+model::Tensors expected_sums(const Partials& all, FloatType precision) {
+  model::Tensors sums = added_in_order(all, precision);
+  for (at::Tensor& sum : sums) {
+    if (sum.defined()) sum = sum.to(type_of(precision)).to(at::kFloat);
+  }
+  return sums;
+}
+
 /// The sums of one thread that adds machine by machine.
 model::Tensors sums_of_machines(const std::vector<int>& machine_of_replica, int64_t groups,
-                                int64_t round) {
+                                int64_t round, FloatType precision, double base) {
   const auto replicas = static_cast<int64_t>(machine_of_replica.size());
   Partials machines(1 + static_cast<size_t>(*std::max_element(machine_of_replica.begin(),
                                                               machine_of_replica.end())));
   for (size_t m = 0; m < machines.size(); ++m) {
     Partials inside;
-    for (const GroupGradients& group : partials_of(0, 1, groups, round)) {
+    for (const GroupGradients& group : partials_of(0, 1, groups, round, base)) {
       if (machine_of_replica[static_cast<size_t>(group.group % replicas)] == static_cast<int>(m))
         inside.push_back(group);
     }
-    machines[m] = {static_cast<int64_t>(m), sum_of(inside, kWeights.shapes.size())};
+    machines[m] = {static_cast<int64_t>(m), added_in_order(inside, precision)};
   }
-  return sum_of(machines, kWeights.shapes.size());
+  return expected_sums(machines, precision);
 }
-
-class StageSumTest : public ::testing::TestWithParam<GradientSync> {};
 
 TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
   constexpr int64_t kGroups = 12;
   constexpr int64_t kRounds = 6;
+  // What float16 can hold.
+  const double base = GetParam().precision == FloatType::Float16 ? 2.1 : 7.3;
+  // A ring rounds once per replica.
+  const double tolerance = is_short(GetParam().precision) ? 0.02 : 1e-4;
   for (const int replicas : {2, 3, 4}) {
     const schedule::Schedule schedule = data_parallel(replicas, kGroups);
-    RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+    RunSetup setup{.schedule = schedule,
+                   .weights = {kWeights},
+                   .sync = GetParam().sync,
+                   .precision = GetParam().precision};
     setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
     for (const int servers : {0, 1, 3}) {
       for (const int per_rank : {1, 2}) {
@@ -111,18 +154,20 @@ TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
           for (int64_t round = 0; round < kRounds; ++round) {
             Wait wait = wait_for(std::chrono::seconds(20));
             model::Tensors sums;
-            ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
-                              partials_of(worker.value, replicas, kGroups, round), sums, wait),
-                      WaitResult::Ready);
+            ASSERT_EQ(
+                sum_all(fabric, StageId{0}, worker.value,
+                        partials_of(worker.value, replicas, kGroups, round, base), sums, wait),
+                WaitResult::Ready);
             const model::Tensors expected =
-                sum_of(partials_of(0, 1, kGroups, round), kWeights.shapes.size());
+                expected_sums(partials_of(0, 1, kGroups, round, base), GetParam().precision);
             for (size_t i = 0; i < expected.size(); ++i) {
               const at::Tensor& sum = expected[i];
               ASSERT_EQ(sums[i].defined(), sum.defined()) << i;
               if (!sum.defined()) continue;
               ASSERT_EQ(sums[i].sizes(), sum.sizes());
-              if (GetParam() == GradientSync::Ring || GetParam() == GradientSync::Hierarchical)
-                EXPECT_TRUE(at::allclose(sums[i], sum, 1e-4, 1e3)) << i;
+              if (GetParam().sync == GradientSync::Ring ||
+                  GetParam().sync == GradientSync::Hierarchical)
+                EXPECT_TRUE(at::allclose(sums[i], sum, tolerance, base == 7.3 ? 1e3 : 1)) << i;
               else
                 EXPECT_TRUE(sums[i].equal(sum)) << i << " round " << round;
             }
@@ -135,9 +180,12 @@ TEST_P(StageSumTest, SumsAreThoseOfOneThread) {
 }
 
 /// Machines of one or several ranks, with one or several replicas each.
-TEST(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
+class HierarchicalSumTest : public ::testing::TestWithParam<FloatType> {};
+
+TEST_P(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
   constexpr int64_t kGroups = 10;
   constexpr int64_t kRounds = 4;
+  const double base = GetParam() == FloatType::Float16 ? 2.1 : 7.3;
   struct Layout {
     std::vector<int> rank_of_worker;
     std::vector<int> host_of_rank;
@@ -151,7 +199,10 @@ TEST(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
     for (const int rank : layout.rank_of_worker)
       machine_of_replica.push_back(layout.host_of_rank[static_cast<size_t>(rank)]);
     const schedule::Schedule schedule = data_parallel(replicas, kGroups);
-    RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GradientSync::Hierarchical};
+    RunSetup setup{.schedule = schedule,
+                   .weights = {kWeights},
+                   .sync = GradientSync::Hierarchical,
+                   .precision = GetParam()};
     setup.mini_batch_samples = [](MiniBatchId) { return kGroups; };
     for (const int servers : {0, 1, 3}) {
       std::vector<int> hosts = layout.host_of_rank;
@@ -162,9 +213,9 @@ TEST(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
           Wait wait = wait_for(std::chrono::seconds(20));
           model::Tensors sums;
           ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
-                            partials_of(worker.value, replicas, kGroups, round), sums, wait),
+                            partials_of(worker.value, replicas, kGroups, round, base), sums, wait),
                     WaitResult::Ready);
-          const model::Tensors expected = sums_of_machines(machine_of_replica, kGroups, round);
+          const model::Tensors expected = sums_of_machines(machine_of_replica, kGroups, round, GetParam(), base);
           for (size_t i = 0; i < expected.size(); ++i) {
             ASSERT_EQ(sums[i].defined(), expected[i].defined()) << i;
             if (!expected[i].defined()) continue;
@@ -181,7 +232,10 @@ TEST(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
 /// before it is needed.
 TEST_P(StageSumTest, NobodyWaitsBeforeTheSumsAreTaken) {
   const schedule::Schedule schedule = data_parallel(2, 2);
-  RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+  RunSetup setup{.schedule = schedule,
+                 .weights = {kWeights},
+                 .sync = GetParam().sync,
+                 .precision = GetParam().precision};
   setup.mini_batch_samples = [](MiniBatchId) { return 2; };
   const auto worlds = make_mesh_ranks({0, 1});
   const auto part = [](Fabric& fabric, int replica, size_t bucket) {
@@ -230,15 +284,18 @@ void wait_for_counts(const std::vector<std::unique_ptr<World>>& worlds) {
 }
 
 /// Bytes of tensors from and to each rank, against the formulas of plan/gradient_sync.h.
-class StageSumBytes : public ::testing::TestWithParam<GradientSync> {};
+class StageSumBytes : public ::testing::TestWithParam<Way> {};
 TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
   constexpr int64_t kNumbers = 2'400'000;
   const StageWeights weights{.shapes = {{kNumbers}, {kNumbers / 4}}, .layer_ends = {1, 2}};
-  const double model = 1.25 * kNumbers * 4;
+  const double model = 1.25 * kNumbers * static_cast<double>(bytes_of(GetParam().precision));
   for (const int replicas : {2, 4}) {
     for (const int servers : {0, 2, 4}) {
       const schedule::Schedule schedule = data_parallel(replicas, replicas);
-      RunSetup setup{.schedule = schedule, .weights = {weights}, .sync = GetParam()};
+      RunSetup setup{.schedule = schedule,
+                     .weights = {weights},
+                     .sync = GetParam().sync,
+                     .precision = GetParam().precision};
       setup.mini_batch_samples = [&](MiniBatchId) { return replicas; };
       std::vector<int> rank_of_worker;
       for (int w = 0; w < replicas; ++w) rank_of_worker.push_back(w);
@@ -251,7 +308,7 @@ TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
                   WaitResult::Ready);
       });
       wait_for_counts(worlds);
-      const plan::SumShares shares = plan::sum_shares(GetParam(), replicas, servers);
+      const plan::SumShares shares = plan::sum_shares(GetParam().sync, replicas, servers);
       const double own = shares.replica;
       const double of_replica = (1 - own) + (replicas - 1) * own;
       for (size_t r = 0; r < worlds.size(); ++r) {
@@ -267,7 +324,7 @@ TEST_P(StageSumBytes, AreThoseOfTheFormulas) {
 }
 
 /// Two ranks per machine, two replicas per rank: what leaves a machine does not depend on that.
-TEST(HierarchicalSumTest, BytesBetweenMachinesAreThoseOfMachines) {
+TEST(HierarchicalSumBytes, BytesBetweenMachinesAreThoseOfMachines) {
   constexpr int64_t kNumbers = 2'400'000;
   const StageWeights weights{.shapes = {{kNumbers}}, .layer_ends = {1}};
   const double model = kNumbers * 4.0;
@@ -303,7 +360,10 @@ TEST(HierarchicalSumTest, BytesBetweenMachinesAreThoseOfMachines) {
 
 TEST_P(StageSumTest, AFailureEndsServersToo) {
   const schedule::Schedule schedule = data_parallel(2, 2);
-  RunSetup setup{.schedule = schedule, .weights = {kWeights}, .sync = GetParam()};
+  RunSetup setup{.schedule = schedule,
+                 .weights = {kWeights},
+                 .sync = GetParam().sync,
+                 .precision = GetParam().precision};
   setup.mini_batch_samples = [](MiniBatchId) { return 2; };
   const auto worlds = make_mesh_ranks({0, 1}, {}, 2);
   const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
@@ -319,19 +379,29 @@ TEST_P(StageSumTest, AFailureEndsServersToo) {
   EXPECT_THAT(failures, Each(::testing::HasSubstr("worker 0 has had enough")));
 }
 
-std::string name_of(const ::testing::TestParamInfo<GradientSync>& info) {
-  std::string name(plan::to_string(info.param));
+std::string name_of(const ::testing::TestParamInfo<Way>& info) {
+  std::string name =
+      fmt::format("{}_{}", plan::to_string(info.param.sync), to_string(info.param.precision));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
+
+std::vector<Way> ways(bool with_asynchronous) {
+  std::vector<Way> ways;
+  for (const GradientSync sync : plan::kGradientSyncs) {
+    const bool is_asynchronous = sync == GradientSync::Asynchronous;
+    if (is_asynchronous && !with_asynchronous) continue;
+    for (const FloatType precision : plan::kSyncPrecisions) {
+      if (!is_asynchronous || !is_short(precision)) ways.push_back({sync, precision});
+    }
+  }
+  return ways;
+}
+
 /// Asynchronous sums are others (delayed_sum_test.cpp).
-INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest,
-                         ::testing::Values(GradientSync::Ordered, GradientSync::Ring,
-                                           GradientSync::ParameterServer, GradientSync::Summation,
-                                           GradientSync::Hierarchical),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(plan::kGradientSyncs),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumTest, ::testing::ValuesIn(ways(false)), name_of);
+INSTANTIATE_TEST_SUITE_P(Types, HierarchicalSumTest, ::testing::ValuesIn(plan::kSyncPrecisions));
+INSTANTIATE_TEST_SUITE_P(Methods, StageSumBytes, ::testing::ValuesIn(ways(true)), name_of);
 
 }  // namespace
 }  // namespace penstock::runtime::testing
