@@ -58,7 +58,7 @@ __attribute__((optimize("no-tree-vectorize"))) void plain_add(FloatType type, fl
 /// Gradients, in a shard as the runtime cuts them (fits the cache) or larger than every cache.
 struct Data {
   explicit Data(int64_t count)
-      : wide(at::randn({count}) * 1e-2),
+      : wide(at::randn({count}).mul(1e-2)),
         sum(at::zeros({count})),
         half(at::empty({count}, at::kHalf)),
         brain(at::empty({count}, at::kBFloat16)),

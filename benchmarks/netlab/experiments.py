@@ -37,6 +37,7 @@ class Method:
     formula: str
     options: tuple[str, ...]  # of penstock train
     takes_servers: bool = False
+    share: float = 1.0  # of the gradients' bytes in float32 that travel
 
     def shapes(self, hosts, servers):
         """(workers, CPU servers) to measure."""
@@ -51,6 +52,7 @@ METHODS = {
     for method in (
         Method("default", "ordered", ()),
         Method("ordered", "ordered", ("--sync", "ordered")),
+        Method("bfloat16", "ordered", ("--sync-precision", "bfloat16"), share=0.5),
         Method("ring", "ring", ("--sync", "ring")),
         Method("parameter-server", "parameter-server", ("--sync", "parameter-server"), True),
         Method("summation", "summation", ("--sync", "summation"), True),
@@ -118,13 +120,16 @@ class Bench:
         return json.loads(done.stdout)
 
     def has_method(self, method):
-        if not method.options:
-            return True
+        return not method.options or any(self.offers(word, method.name)
+                                         for word in method.options if word.startswith("--"))
+
+    def offers(self, option, value=""):
+        """Whether `train --help` knows the option, and names the value beside it."""
         if self.train_help is None:
             self.train_help = subprocess.run([self.args.penstock, "train", "--help"],
                                              capture_output=True, text=True).stdout
-        lines = [line for line in self.train_help.splitlines() if "--sync" in line]
-        return any(method.name in line for line in lines)
+        lines = [line for line in self.train_help.splitlines() if option in line]
+        return any(value in line for line in lines)
 
     def job(self, lab, hosts, command, env=None, seconds=60, launcher="ranks"):
         """Runs a job on the hosts; returns the JSON that rank 0 prints last, and by how much the
@@ -261,7 +266,7 @@ def bytes_on_wires(bench):
                           f"this penstock has no `train {' '.join(method.options)}`")
             continue
         for n, k in method.shapes(bench.args.hosts, bench.args.servers):
-            expected = formulas.synchronisation(method.formula, n, k, weights)
+            expected = formulas.synchronisation(method.formula, n, k, method.share * weights)
             helpers = f", {k} servers" if k else ""
             measure(f"{method.name}, {n} hosts{helpers}", list(range(n + k)), n, k, expected,
                     method.options)
@@ -421,6 +426,58 @@ def strategy_rows(bench, where, rounds, judged):
     bench.details[f"strategies, {where}"] = rounds
 
 
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+def precisions(bench):
+    """Data parallelism with gradients in every precision: what half of the bytes brings."""
+    if not bench.offers("--sync-precision"):
+        bench.skipped("precisions", "all", "this penstock has no `train --sync-precision`")
+        return
+    model, micro_batch, _ = STRATEGY_MODELS[0]
+    for hosts in bench.args.hosts[:1] if bench.args.quick else bench.args.hosts:
+        for rate in bench.args.rates:
+            rounds = []
+            for number in range(1 if bench.args.quick else bench.args.rounds):
+                profile, _ = bench.profile(model, micro_batch, hosts)
+                with Lab([Link(rate)] * hosts) as lab:
+                    rounds.append(precision_round(bench, lab, model, profile, rate, number))
+            precision_rows(bench, f"{model[1]}, {hosts} hosts, {formulas.show_rate(rate)}", rounds)
+
+
+def precision_round(bench, lab, model, profile, rate, number):
+    """name -> predicted and measured samples per second; they take turns, and another one begins
+    each round."""
+    _, latency = measure_link(bench, lab, seconds=0.01)
+    cluster = cluster_file(bench, len(lab.links), rate, latency)
+    found = {}
+    start = number % len(PRECISIONS)
+    for name in PRECISIONS[start:] + PRECISIONS[:start]:
+        path = bench.folder / f"{name}.plan.json"
+        plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster, "--strategy",
+                              "dp", "--all-workers", "--sync-precision", name, "-o", path)
+        measured, _ = planned_run(bench, lab, model, path, 0.3 if bench.args.quick else 3.0)
+        found[name] = {"predicted": plan["throughput_samples_per_s"], "measured": measured}
+        bench.log(f"    {name}: measured {measured:.0f}, predicted "
+                  f"{found[name]['predicted']:.0f} samples/s")
+    return found
+
+
+def precision_rows(bench, where, rounds):
+    for name in PRECISIONS:
+        bench.row("precisions", f"{where}: dp in {name}", "samples/s",
+                  formulas.summary([found[name]["predicted"] for found in rounds])["median"],
+                  [found[name]["measured"] for found in rounds],
+                  ratios=[found[name]["measured"] / found[name]["predicted"] for found in rounds])
+    for name in PRECISIONS[1:]:
+        measured = [found[name]["measured"] / found["float32"]["measured"] for found in rounds]
+        predicted = [found[name]["predicted"] / found["float32"]["predicted"] for found in rounds]
+        bench.row("precisions", f"{where}: {name} / float32", "ratio",
+                  formulas.summary(predicted)["median"], measured,
+                  ratios=[a / b for a, b in zip(measured, predicted)])
+    bench.details[f"precisions, {where}"] = rounds
+
+
 DDP_TARGET = 1.0
 
 
@@ -512,7 +569,8 @@ def penstock_sums(bench, workers, rate, size, times):
 
     def program(method, servers):
         title = f"Penstock {method.name}" + (f" with {servers} servers" if servers else "")
-        expected = formulas.synchronisation(method.formula, workers, servers, weights)
+        expected = formulas.synchronisation(method.formula, workers, servers,
+                                            method.share * weights)
         seconds = expected.seconds(rate / 8)
         command = bench.train(model, workers, times + 1, "--plan",
                               bench.data_parallel(profile, workers), *method.options, warmup=1)
@@ -643,6 +701,6 @@ def faults(bench):
 
 
 ALL = {
-    "links": links, "bytes": bytes_on_wires, "strategies": strategies, "ddp": ddp,
-    "allreduce": allreduce, "faults": faults
+    "links": links, "bytes": bytes_on_wires, "strategies": strategies,
+    "precisions": precisions, "ddp": ddp, "allreduce": allreduce, "faults": faults
 }

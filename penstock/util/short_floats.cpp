@@ -1,6 +1,7 @@
 #include "penstock/util/short_floats.h"
 
 #include <bit>
+#include <cmath>
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define PENSTOCK_HAS_F16C 1
@@ -26,13 +27,12 @@ struct BFloat16 {
   [[gnu::always_inline]] static inline uint16_t narrow(float value) {
     const uint32_t bits = bits_of(value);
     // A carry out of the fraction is right, too: into the exponent, and from there to infinity.
-    const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-    const uint32_t nan = (bits | kQuiet) >> 16;
-    return static_cast<uint16_t>((bits & ~kSign) > kInfinity ? nan : rounded);
+    const uint32_t rounded = bits + 0x7FFF + (bits >> 16 & 1);
+    const uint32_t nan = bits | kQuiet;
+    return static_cast<uint16_t>((std::isnan(value) ? nan : rounded) >> 16);
   }
   [[gnu::always_inline]] static inline float widen(uint16_t value) {
-    const uint32_t bits = uint32_t{value} << 16;
-    return std::bit_cast<float>((bits & ~kSign) > kInfinity ? bits | kQuiet : bits);
+    return std::bit_cast<float>(uint32_t{value} << 16);
   }
 };
 

@@ -8,7 +8,7 @@
 //
 // Rounding is to the nearest, ties to even (IEEE 754). What is too large becomes infinite: from
 // 65,520 on in float16, whose largest number is 65,504; bfloat16 has float32's range. float16 has
-// subnormal numbers down to 2^-24. A NaN stays one, quiet, with its sign.
+// subnormal numbers down to 2^-24. narrow() keeps a NaN, quiet, with its sign.
 #pragma once
 
 #include <cstddef>

@@ -72,6 +72,43 @@ refused "unknown gradient synchronisation 'rings'" train $common --strategy dp -
 refused "the job has 5 ranks, 2 of them servers, the plan 2 workers" \
   launch -n 3 --servers 2 -- train $common --strategy dp --workers 2
 
+# Gradients that travel in 16 bits, between processes or rounded within one: the same bits. The
+# first one differs from float32.
+micro_batches=3
+same_job 3 dp 3
+cp alone.losses wide.losses
+same_job 3 dp 3 --sync-precision bfloat16
+cmp -s alone.losses wide.losses && fail "bfloat16 has the losses of float32"
+servers=2
+same_job 3 dp 3 --sync summation --sync-precision float16
+same_job 3 dp 3 --sync parameter-server --sync-precision bfloat16
+servers=0 micro_batches=4
+same_job 2 dp 4 --sync-precision bfloat16 --clip-norm 0.5
+same_job 2 chimera 4 --sync-precision float16
+run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync-precision float16 \
+  --check-against-serial
+grep -q 'bit for bit equal, and so are all weights' out || fail "dp in float16: $(cat out)"
+run 0 launch -n 2 -- train $common --strategy dp --workers 2 --json
+wide=$(numbers bytes_sent | head -n 1)
+run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync-precision bfloat16 --json
+half=$(numbers bytes_sent | head -n 1)
+[ $((half * 100)) -lt $((wide * 52)) ] && [ $((half * 100)) -gt $((wide * 48)) ] ||
+  fail "bfloat16 sent $half bytes, float32 $wide"
+# A checkpoint goes on in another precision.
+rm -rf together
+run 0 train $common --strategy dp --workers 2 --checkpoint together
+run 0 launch -n 2 -- train $common --strategy dp --workers 2 --checkpoint together --resume \
+  --epochs 2 --sync-precision bfloat16
+grep -q 'that of the checkpoint was made for' err || fail "another precision: $(cat err)"
+refused "unknown precision of gradients 'float8'" \
+  train $common --strategy dp --workers 2 --sync-precision float8
+refused "--sync asynchronous sends changes of weights" \
+  train $common --strategy dp --workers 2 --sync asynchronous --sync-precision bfloat16
+sed 's/"sync_precision": "float32"/"sync_precision": "bf16"/' plan.json >wrong.json
+refused "wrong.json: unknown precision of gradients 'bf16'" train $planned --plan wrong.json
+sed 's/"sync_precision": "float32",*//' plan.json >old.json
+run 0 train $planned --plan old.json --json
+
 # Bytes: one boundary of 64 numbers, forth and back for each of 512 samples, and forth for 64 tests.
 run 0 launch -n 2 -- train $common --strategy gpipe --workers 2 --json
 sent=$(numbers bytes_sent | head -n 1)

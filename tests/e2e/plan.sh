@@ -82,6 +82,19 @@ done
 for method in ring parameter-server summation asynchronous; do
   run 0 $plan --sync $method --strategy dp --json
 done
+links="plan --profile net.graph.txt --workers 2 --bandwidth 100Mbps --strategy dp"
+for precision in float32 bfloat16 float16; do
+  run 0 $links --sync-precision $precision --json -o $precision.json
+  numbers sync_ns | sort -n | tail -n 1 >$precision.ns
+  grep -q "\"sync_precision\": \"$precision\"" $precision.json || fail "the plan lacks $precision"
+  run 0 $links --sync-precision $precision --html $precision.html
+  [ $precision = float32 ] && continue
+  grep -q "gradients by ordered in $precision" out $precision.html ||
+    fail "the plan card lacks $precision: $(cat out)"
+  grep -q "ways to add gradients (--sync) in $precision" out || fail "prices: $(cat out)"
+  [ $((2 * $(cat $precision.ns))) -lt $((11 * $(cat float32.ns) / 10)) ] ||
+    fail "$precision takes $(cat $precision.ns) ns, float32 $(cat float32.ns)"
+done
 for choice in never always auto; do run 0 $plan --recompute $choice --json; done
 [ -n "$(strategies)" ] || fail "the tool lists no strategies"
 for kind in $(strategies); do
@@ -117,6 +130,9 @@ grep -q 'warning: --memory-limit 16 is 16 B' err ||
 refused "unknown strategy 'nope'" $plan --strategy nope
 refused 'expected' $plan --cost-model nope
 refused 'expected' $plan --sync nope
+refused 'one of float32, bfloat16, float16' $plan --sync-precision nope
+refused 'changes of weights' $plan --sync asynchronous --sync-precision bfloat16
+refused 'cannot be combined with --sync-precision' $plan --price plan.json --sync-precision float16
 refused 'expected' $plan --recompute nope
 refused 'expected sgd or adam' $plan --optimizer nope
 refused 'mini-batch' $plan --mini-batch -1
@@ -135,8 +151,8 @@ refused "unknown strategy 'caf??'" $plan --strategy "$(printf 'caf\351\377')"
 refused "unknown strategy 'café'" $plan --strategy "$(printf 'caf\303\251')"
 refused 'caf?' "$(printf 'caf\351')"
 run 0 plan --help
-for option in --cost-model --sync --recompute --optimizer --mini-batch --compare --what-if --price \
-  --svg --html; do
+for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \
+  --compare --what-if --price --svg --html; do
   grep -qF -- "$option" out || fail "the help lacks $option"
 done
 finish
