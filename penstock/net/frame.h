@@ -26,11 +26,13 @@ enum class FrameKind : uint32_t {
   Offer,     ///< the message `tag` lies in the sender's memory: `bytes` of an Offer behind it
   Taken,     ///< the offered message `tag` is not needed any more
   Refused,   ///< the offered message `tag` cannot be read: it is to come in pieces
+  Carries,   ///< the sender has a carrier, and messages may go by it
+  Carried,   ///< the next `bytes` of the message `tag` go by the carrier, in `lane`
 };
 
 struct FrameHeader {
   FrameKind kind = FrameKind::Note;
-  uint32_t unused = 0;
+  uint32_t lane = 0;  ///< of Carried
   Tag tag = {};
   uint64_t bytes = 0;
   int64_t clock = 0;

@@ -53,8 +53,15 @@ class TcpMesh : public Mesh {
                                  std::shared_ptr<const void> keep, int urgency) override;
   std::shared_ptr<Transfer> receive(int peer, Tag tag, Place place) override;
   void close_run(uint32_t run) override;
+  void carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) override;
+  std::string own_address() const override;
   Traffic traffic() const override {
-    return {state_.sent, state_.received, state_.sent_by_memory, state_.received_by_memory};
+    return {state_.sent,
+            state_.received,
+            state_.sent_by_memory,
+            state_.received_by_memory,
+            state_.sent_by_carrier,
+            state_.received_by_carrier};
   }
   ClockOffset clock_offset(int peer) const override {
     return peer == options_.rank ? ClockOffset{} : at(peer).offset();
@@ -159,6 +166,27 @@ void TcpMesh::close_run(uint32_t run) {
   });
 }
 
+void TcpMesh::carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) {
+  asio::post(io_, [this, carrier = std::move(carrier), smallest]() mutable {
+    state_.carrier = std::move(carrier);
+    state_.carrier_bytes = smallest;
+    for (const auto& peer : peers_) {
+      if (peer) peer->carry();
+    }
+  });
+}
+
+std::string TcpMesh::own_address() const {
+  // A rank on the same host may have come over the loopback, where others cannot.
+  std::string address;
+  for (const auto& peer : peers_) {
+    if (!peer) continue;
+    address = peer->local_address().to_string();
+    if (!peer->local_address().is_loopback()) break;
+  }
+  return address;
+}
+
 void TcpMesh::say_goodbye() {
   leaving_ = true;
   for (const auto& peer : peers_) {
@@ -188,6 +216,7 @@ TcpMesh::~TcpMesh() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] { say_goodbye(); });
   thread_.join();
+  if (state_.carrier) state_.carrier->close(/*orderly=*/!state_.is_broken);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/net/carrier.h"
 #include "penstock/net/transfer.h"
 
 namespace penstock::net {
@@ -61,6 +62,8 @@ struct Traffic {
   int64_t received = 0;
   int64_t sent_by_memory = 0;      ///< of these: copied on the host, past the connections
   int64_t received_by_memory = 0;  ///< the same
+  int64_t sent_by_carrier = 0;     ///< of sent and received: moved by the carrier
+  int64_t received_by_carrier = 0;
 };
 
 /// How this machine's clock differs from another one's.
@@ -102,8 +105,16 @@ class Mesh {
   /// Sends a note; notes to one peer arrive in their order. Never blocks.
   virtual void tell(int peer, std::string note) = 0;
 
+  /// From now on the carrier moves the parts of at least `smallest` bytes to and from peers that
+  /// have one, too, past the connections and the memory of the same host. All ranks call it, or
+  /// none; once, after start(). The carrier is closed when the mesh ends: orderly unless a peer was
+  /// lost that had not ended as it should.
+  virtual void carry_by(std::unique_ptr<Carrier> carrier, size_t smallest) = 0;
+
   /// Sends a message. The parts' memory must stay as it is until the transfer has ended; `keep` is
-  /// held until then. Absent parts have a null pointer. Messages of a higher `urgency` go first.
+  /// held until then. By a carrier it is held until the library has let go of the memory: after a
+  /// close that is later, and memory of which `keep` is not an owner must stay, too. Absent parts
+  /// have a null pointer. Messages of a higher `urgency` go first.
   virtual std::shared_ptr<Transfer> send(int peer, Tag tag, std::vector<Bytes> parts,
                                          std::shared_ptr<const void> keep, int urgency = 0) = 0;
   /// Posts the receive of a message. `place` must own the memory that it names (a reference to
@@ -115,6 +126,8 @@ class Mesh {
   virtual void close_run(uint32_t run) = 0;
 
   virtual Traffic traffic() const = 0;
+  /// This rank's address as other ranks reach it; empty when there are none.
+  virtual std::string own_address() const = 0;
   virtual ClockOffset clock_offset(int peer) const = 0;
 };
 

@@ -37,6 +37,7 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
       last_heard_(std::chrono::steady_clock::now()),
       input_(kInputBytes) {
   asio::error_code ignored;
+  local_address_ = socket_.local_endpoint(ignored).address();
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   // What has been written cannot be overtaken: little more than what the network takes at once.
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
@@ -59,6 +60,10 @@ void Peer::lose(const std::string& why) {
   for (auto& [tag, outgoing] : held_) outgoing.transfer->end(Transfer::Result::Closed);
   for (auto& [tag, outgoing] : offered_) withdraw(outgoing);
   for (auto& [tag, incoming] : incoming_) incoming.transfer->end(Transfer::Result::Closed);
+  close_carried(UINT32_MAX);
+  if (carrier_timer_) carrier_timer_->cancel();
+  if (!bye_ && !leaving_) state_.is_broken = true;
+  if (state_.carrier) state_.carrier->lose(rank_);
   if (!is_writing_) ready_.clear();
   held_.clear();
   offered_.clear();
@@ -69,6 +74,7 @@ void Peer::lose(const std::string& why) {
 
 void Peer::drop() {
   leaving_ = true;
+  if (!lost_) state_.is_broken = true;
   lose({});
 }
 
@@ -121,6 +127,10 @@ void Peer::send(Tag tag, std::vector<Bytes> parts, std::shared_ptr<const void> k
 }
 
 void Peer::make_ready(Outgoing outgoing) {
+  if (may_carry(outgoing)) {
+    carry(std::move(outgoing));
+    return;
+  }
   if (may_offer(outgoing)) {
     offer(std::move(outgoing));
     return;
@@ -219,7 +229,7 @@ void Peer::receive(Tag tag, Place place, std::shared_ptr<Transfer> transfer) {
     return;
   }
   Incoming incoming;
-  incoming.place = std::move(place);
+  incoming.place = std::make_shared<const Place>(std::move(place));
   incoming.transfer = std::move(transfer);
   incoming_.insert_or_assign(tag, std::move(incoming));
   put({.kind = FrameKind::Posted, .tag = tag});
@@ -274,7 +284,7 @@ void Peer::read() {
         self->closed_.reset();
         if (self->lost_) return;
         if (error) {
-          self->lose(self->bye_ ? "has ended" : "closed the connection");
+          self->on_connection_end();
           return;
         }
         self->last_heard_ = std::chrono::steady_clock::now();
@@ -358,7 +368,8 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
       const auto found = incoming_.find(header.tag);
       if (found == incoming_.end()
               ? header.tag.run > state_.closed_run
-              : !found->second.begun || found->second.offer || header.bytes > found->second.left)
+              : !found->second.begun || found->second.offer ||
+                    header.bytes > found->second.left - found->second.announced)
         throw TransportError("sent a piece that does not belong to its message");
       piece_tag_ = header.tag;
       piece_left_ = header.bytes;
@@ -398,6 +409,12 @@ void Peer::on_frame(const FrameHeader& header, Bytes behind) {
     case FrameKind::Refused:
       on_answer(header.tag, header.kind == FrameKind::Taken);
       return;
+    case FrameKind::Carries:
+      carries_ = true;
+      return;
+    case FrameKind::Carried:
+      on_carried(header);
+      return;
   }
   throw TransportError("sent a frame of an unknown kind");
 }
@@ -410,7 +427,7 @@ void Peer::begin_message(const Tag& tag, const std::vector<uint64_t>& sizes) {
   }
   Incoming& incoming = found->second;
   if (incoming.begun) throw TransportError("sent a message twice");
-  incoming.parts = incoming.place(sizes);
+  incoming.parts = (*incoming.place)(sizes);
   incoming.begun = true;
   if (incoming.parts.size() != sizes.size())
     throw InternalError("a message has no place for some of its parts");
@@ -442,6 +459,7 @@ void Peer::close_run(uint32_t run) {
     if (found != incoming_.end()) closed_ = found->second;
   }
   close_offers(run);
+  close_carried(run);
   end_all(held_);
   end_all(incoming_);
   std::erase_if(posted_, [run](const Tag& tag) { return tag.run <= run; });

@@ -2,7 +2,9 @@
 // net. All of it runs on the mesh's thread.
 #pragma once
 
+#include <array>
 #include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/net/carrier.h"
 #include "penstock/net/frame.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/same_host.h"
@@ -30,7 +33,12 @@ struct MeshState {
   std::atomic<int64_t> received{0};
   std::atomic<int64_t> sent_by_memory{0};
   std::atomic<int64_t> received_by_memory{0};
+  std::atomic<int64_t> sent_by_carrier{0};
+  std::atomic<int64_t> received_by_carrier{0};
   ReadPermission permission;
+  std::unique_ptr<Carrier> carrier;
+  size_t carrier_bytes = 0;  ///< of the smallest part that it moves
+  bool is_broken = false;    ///< a peer was lost that had not ended as it should
 };
 
 class Peer : public std::enable_shared_from_this<Peer> {
@@ -47,12 +55,15 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void beat(std::chrono::milliseconds silence);
   /// This process has been stopped itself: nobody's silence counts.
   void forgive() { last_heard_ = std::chrono::steady_clock::now(); }
+  /// The mesh has a carrier now: the peer is told.
+  void carry();
   /// Says goodbye and closes when everything has been written.
   void leave();
   /// Closes now, without a word to the handlers.
   void drop();
 
   bool is_open() const { return socket_.is_open(); }
+  asio::ip::address local_address() const { return local_address_; }
   ClockOffset offset() const { return {offset_ns_.load(), offset_error_ns_.load()}; }
 
  private:
@@ -66,16 +77,18 @@ class Peer : public std::enable_shared_from_this<Peer> {
     size_t part = 0;                  ///< the next byte to write: of this part
     size_t offset = 0;                ///< and at this place in it
     uint64_t left = 0;                ///< bytes to write
+    int carried = 0;                  ///< pieces that the carrier has
     std::unique_ptr<Seal> seal = {};  ///< of an offer; the last, so that it ends before `keep`
   };
   struct Incoming {
-    Place place;
+    std::shared_ptr<const Place> place;
     std::shared_ptr<Transfer> transfer;
     bool begun = false;
     std::vector<Memory> parts;
     size_t part = 0;
     size_t offset = 0;
-    uint64_t left = 0;
+    uint64_t left = 0;           ///< bytes that are not there
+    uint64_t announced = 0;      ///< of these: the carrier brings them
     std::optional<Offer> offer;  ///< it is copied from there
   };
   /// Most urgent first, then in the order of send().
@@ -117,6 +130,26 @@ class Peer : public std::enable_shared_from_this<Peer> {
   bool copy_some(Incoming& incoming);
   void close_offers(uint32_t run);
 
+  // By the carrier (peer_carrier.cpp). The sender says which piece goes next and gives it to the
+  // carrier; the receiver, which reads that, asks the carrier for it.
+  bool may_carry(const Outgoing& outgoing) const;
+  void carry(Outgoing outgoing);
+  /// Gives the carrier the next pieces of the lane, the most urgent first.
+  void carry_pieces(size_t lane);
+  void announce(Outgoing& outgoing, size_t lane);
+  void on_carried(const FrameHeader& header);
+  void sent_by_carrier(const Tag& tag, size_t lane, size_t bytes, const std::string& error);
+  void received_by_carrier(const Tag& tag, size_t bytes, const std::string& error);
+  /// The connection says it better, if it breaks, too.
+  void carrier_failed(const std::string& error);
+  void lose_later(const std::string& why);
+  /// Nothing can be read any more.
+  void on_connection_end();
+  void end_if_carried(std::map<Tag, Outgoing>::iterator outgoing);
+  void close_carried(uint32_t run);
+  /// A `done` that calls `then` on the mesh's thread.
+  Carrier::Done on_mesh(std::function<void(const std::string& error)> then);
+
   asio::ip::tcp::socket socket_;
   int rank_;
   MeshState& state_;
@@ -154,6 +187,20 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::map<Tag, Outgoing> offered_;       ///< until the peer answers
   std::map<Order, Tag> to_copy_;          ///< messages in incoming_ that the peer has offered
   bool is_copying_ = false;               ///< the next piece is to be copied soon
+
+  struct Lane {
+    std::map<Order, Tag> waiting;  ///< messages of carried_ with bytes that no carrier has
+    int carried = 0;               ///< pieces that the carrier has
+    uint64_t sent = 0;             ///< pieces, ever
+    uint64_t received = 0;
+  };
+  asio::ip::address local_address_;
+  bool carries_ = false;  ///< the peer
+  std::array<Lane, kCarrierLanes> lanes_;
+  std::map<Tag, Outgoing> carried_;  ///< messages that go by the carrier
+  int coming_ = 0;                   ///< pieces that the carrier is to bring
+  bool has_ended_ = false;           ///< the peer; lost when these are there
+  std::unique_ptr<asio::steady_timer> carrier_timer_;
 };
 
 }  // namespace penstock::net
