@@ -19,6 +19,7 @@
 #include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
+#include "tools/penstock/job_carrier.h"
 
 namespace penstock::tool {
 
@@ -29,18 +30,21 @@ constexpr std::chrono::hours kPlanning{24};
 
 class MeshJob : public Job {
  public:
-  MeshJob(const launch::JobEnvironment& job, std::chrono::milliseconds silence)
+  MeshJob(const launch::JobEnvironment& job, std::chrono::milliseconds silence, FabricChoice fabric)
       : restart_(job.restart),
         servers_(job.servers),
-        hub_(runtime::make_mesh_hub(net::Mesh::connect({.rank = job.rank,
-                                                        .ranks = job.ranks,
-                                                        .address = job.address,
-                                                        .port = static_cast<uint16_t>(job.port),
-                                                        .token = job.token,
-                                                        .version = PENSTOCK_VERSION,
-                                                        .other_hosts = job.local_ranks < job.ranks,
-                                                        .silence = silence,
-                                                        .failure_pipe = job.failure_pipe}))) {
+        hub_(runtime::make_mesh_hub(
+            net::Mesh::connect({.rank = job.rank,
+                                .ranks = job.ranks,
+                                .address = job.address,
+                                .port = static_cast<uint16_t>(job.port),
+                                .token = job.token,
+                                .version = PENSTOCK_VERSION,
+                                .other_hosts = job.local_ranks < job.ranks,
+                                .silence = silence,
+                                .failure_pipe = job.failure_pipe,
+                                .same_host_memory = fabric == FabricChoice::Auto}))) {
+    start_carrier(*hub_, fabric);
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);
@@ -147,8 +151,9 @@ void check_same_options(Job& job, const CLI::App& app) {
   job.check_same("options", options);
 }
 
-std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence) {
+std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence, FabricChoice fabric) {
   const auto job = launch::own_job();
+  check_fabric(fabric, job ? &*job : nullptr);
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(
@@ -156,7 +161,7 @@ std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence) {
         printable(servers));
   }
   if (!job || job->ranks == 1) return nullptr;
-  return std::make_unique<MeshJob>(*job, silence);
+  return std::make_unique<MeshJob>(*job, silence, fabric);
 }
 
 }  // namespace penstock::tool

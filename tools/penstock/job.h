@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/job_links.h"
 
 namespace CLI {
@@ -30,9 +31,10 @@ class Job {
  public:
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
-  /// no sense) and as net::Mesh::connect().
+  /// no sense) and as net::Mesh::connect(), check_fabric() and start_carrier().
   /// A rank that has been silent for longer than `silence` is lost.
-  static std::unique_ptr<Job> join(std::chrono::milliseconds silence = std::chrono::seconds(12));
+  static std::unique_ptr<Job> join(std::chrono::milliseconds silence = std::chrono::seconds(12),
+                                   FabricChoice fabric = FabricChoice::Auto);
 
   virtual ~Job() = default;
   Job() = default;

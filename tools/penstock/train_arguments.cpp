@@ -6,6 +6,7 @@
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
+#include "tools/penstock/fabric_choice.h"
 
 namespace penstock::tool {
 
@@ -61,6 +62,11 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--silence", options.silence_s,
                  "In a job: a rank that has not answered for so many seconds is lost")
       ->capture_default_str();
+  app.add_option("--fabric", options.fabric,
+                 "In a job: what carries large messages between ranks: auto (connections, and the "
+                 "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), "
+                 "nccl; local refuses a job of several ranks")
+      ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted; one that "
                  "holds a checkpoint needs --resume");
@@ -112,6 +118,7 @@ void check(const TrainArguments& options) {
                                                               : plan::GradientSync::Ordered,
                                plan::parse_sync_precision(precision));
   }
+  parse_fabric(options.fabric);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));

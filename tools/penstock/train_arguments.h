@@ -28,6 +28,7 @@ struct TrainArguments : CommonOptions {
   train::TrainOptions train;
   std::string sync;            ///< empty: the plan's
   std::string sync_precision;  ///< empty: the plan's
+  std::string fabric = "auto";
   int64_t workers = 1;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

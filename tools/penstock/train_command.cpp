@@ -447,7 +447,8 @@ int run(TrainArguments& options, const CLI::App& app) {
   check(options);
   train::validate(options.train);
   const std::unique_ptr<Job> job =
-      Job::join(std::chrono::milliseconds(static_cast<int64_t>(options.silence_s * 1000)));
+      Job::join(std::chrono::milliseconds(static_cast<int64_t>(options.silence_s * 1000)),
+                parse_fabric(options.fabric));
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {
     return run(options, app, job.get());

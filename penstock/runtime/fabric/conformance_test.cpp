@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/runtime/fabric/c10d/gloo.h"
 #include "penstock/runtime/fabric/faulty/faulty_world.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/fabric/local/local_world.h"
@@ -46,7 +47,7 @@ Worlds with_faults(Worlds worlds, const Faults& faults) {
 }
 
 std::vector<Rig> rigs() {
-  return {
+  std::vector<Rig> all{
       {"local", [](const std::vector<int>& ranks) { return make_local_ranks(ranks); }},
       {"late",
        [](const std::vector<int>& ranks) {
@@ -72,6 +73,8 @@ std::vector<Rig> rigs() {
                             {.seed = 5, .delay_share = 0.05, .reorder_share = 0.7});
        }},
   };
+  if (has_gloo()) all.push_back({"gloo", make_gloo_ranks});
+  return all;
 }
 
 constexpr std::chrono::seconds kLong{20};

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/runtime/fabric/c10d/gloo.h"
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/fabric/mesh/testing_mesh_ranks.h"
 
@@ -22,10 +23,13 @@ struct RankRig {
   friend std::ostream& operator<<(std::ostream& out, const RankRig& rig) { return out << rig.name; }
 };
 
-/// Ranks that share memory, and ranks that are joined by sockets.
+/// Ranks that share memory, ranks that are joined by sockets, and by Gloo where it is there.
 inline std::vector<RankRig> rank_rigs() {
-  return {{"local", [](const std::vector<int>& ranks) { return make_local_ranks(ranks); }},
-          {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }}};
+  std::vector<RankRig> rigs{
+      {"local", [](const std::vector<int>& ranks) { return make_local_ranks(ranks); }},
+      {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }}};
+  if (has_gloo()) rigs.push_back({"gloo", make_gloo_ranks});
+  return rigs;
 }
 
 /// Sums all buckets of a stage.

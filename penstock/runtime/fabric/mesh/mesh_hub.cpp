@@ -14,6 +14,7 @@ enum class Note : uint8_t {
   Text,   ///< to rank 0: a rank's text of a round
   Texts,  ///< from rank 0: all of them
   Run,    ///< of a run
+  Name,   ///< a text that a rank has published
 };
 
 /// What the mesh says of a rank that has closed its connection as it should.
@@ -57,6 +58,13 @@ void MeshHub::on_note(int peer, const std::string& note) {
         if (run == run_) receiver = receiver_;
       }
       if (receiver) receiver->on_note(peer, std::string(in.rest()));
+      return;
+    }
+    case Note::Name: {
+      std::string name(in.text());
+      MutexLock lock(mutex_);
+      published_[std::move(name)] = in.rest();
+      changed_.notify_all();
       return;
     }
   }
@@ -156,6 +164,33 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
   texts_.erase(round);
   complete_.erase(round);
   return result;
+}
+
+void MeshHub::publish(const std::string& name, const std::string& text) {
+  net::WireWriter out;
+  out.put(Note::Name);
+  out.text(name);
+  const std::string note = out.take() + text;
+  for (int r = 0; r < ranks(); ++r) {
+    if (r != rank()) mesh_->tell(r, note);
+  }
+  MutexLock lock(mutex_);
+  published_[name] = text;
+  changed_.notify_all();
+}
+
+std::string MeshHub::published(const std::string& name, Wait& wait) {
+  const Stopwatch stopwatch(wait);
+  MutexLock lock(mutex_);
+  changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return published_.contains(name) || !lost_.empty();
+  });
+  if (const auto found = published_.find(name); found != published_.end()) return found->second;
+  if (!lost_.empty()) {
+    const auto& [peer, why] = *lost_.begin();
+    throw TransportError(fmt::format("rank {} {}", peer, why));
+  }
+  throw TimeoutError(fmt::format("no rank has said '{}' in time", name));
 }
 
 uint32_t MeshHub::next_run() {

@@ -42,6 +42,12 @@ class MeshHub {
   /// never returned.
   int next_channel();
 
+  /// Makes a text known to all ranks, under a name of which there is one in the job.
+  void publish(const std::string& name, const std::string& text);
+  /// The text of any rank, or this one's. Blocks until it is there; throws TransportError when a
+  /// rank is lost, TimeoutError.
+  std::string published(const std::string& name, Wait& wait);
+
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
   /// Begins it. Notes that came early are handed over.
@@ -76,6 +82,7 @@ class MeshHub {
   /// On rank 0: what has come of a round. Elsewhere only complete rounds.
   std::map<Round, std::map<int, std::string>> texts_ GUARDED_BY(mutex_);
   std::set<Round> complete_ GUARDED_BY(mutex_);
+  std::map<std::string, std::string> published_ GUARDED_BY(mutex_);
   uint32_t run_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<NoteReceiver> receiver_ GUARDED_BY(mutex_);
   std::map<uint32_t, std::vector<std::pair<int, std::string>>> early_ GUARDED_BY(mutex_);

@@ -5,15 +5,19 @@
 #include <fmt/format.h>
 
 #include "penstock/net/wire.h"
+#include "penstock/runtime/fabric/c10d/gloo.h"
 #include "penstock/runtime/fabric/mesh/mesh_fabric.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
+#include "penstock/runtime/fabric/mpi/mpi_carrier.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
 namespace penstock::runtime {
 
 namespace {
+
+constexpr std::chrono::minutes kCarrierPatience{1};
 
 /// Of runs without notes. A lost rank closes their transfers.
 class Quiet : public NoteReceiver {
@@ -100,6 +104,25 @@ model::Tensors MeshWorld::average(int replicas, const std::map<int, model::Tenso
 
 std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh) {
   return std::make_shared<MeshHub>(std::move(mesh));
+}
+
+void carry_by_gloo(MeshHub& hub, size_t smallest) {
+  const GlooSetup setup{
+      .rank = hub.rank(),
+      .ranks = hub.ranks(),
+      .address = hub.mesh().own_address(),
+      .put = [&hub](const std::string& key, const std::string& value) { hub.publish(key, value); },
+      .get =
+          [&hub](const std::string& key) {
+            Wait wait = wait_for(kCarrierPatience);
+            return hub.published(key, wait);
+          }};
+  if (hub.ranks() > 1) hub.mesh().carry_by(make_gloo_carrier(setup), smallest);
+}
+
+void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module, size_t smallest) {
+  if (hub.ranks() > 1)
+    hub.mesh().carry_by(make_mpi_carrier(module, hub.rank(), hub.ranks()), smallest);
 }
 
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,

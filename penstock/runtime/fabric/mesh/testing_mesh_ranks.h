@@ -14,4 +14,7 @@ std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank
                                                     net::MeshOptions options = {}, int servers = 0,
                                                     const std::vector<int>& host_of_rank = {});
 
+/// The same, with Gloo for all parts of messages but empty ones.
+std::vector<std::unique_ptr<World>> make_gloo_ranks(const std::vector<int>& rank_of_worker);
+
 }  // namespace penstock::runtime::testing

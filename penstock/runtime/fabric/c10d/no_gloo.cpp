@@ -1,0 +1,13 @@
+// Takes the place of gloo.cpp where libtorch or the system has no Gloo.
+#include "penstock/runtime/fabric/c10d/gloo.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime {
+
+bool has_gloo() { return false; }
+
+std::unique_ptr<net::Carrier> make_gloo_carrier(const GlooSetup&) {
+  throw ConfigError("this build of penstock has no Gloo: libtorch or libgloo-dev lacks it");
+}
+
+}  // namespace penstock::runtime

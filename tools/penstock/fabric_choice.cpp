@@ -1,0 +1,31 @@
+#include "tools/penstock/fabric_choice.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::tool {
+
+FabricChoice parse_fabric(const std::string& name) {
+  constexpr std::array<std::pair<std::string_view, FabricChoice>, 6> kNames{
+      {{"auto", FabricChoice::Auto},
+       {"local", FabricChoice::Local},
+       {"tcp", FabricChoice::Tcp},
+       {"gloo", FabricChoice::Gloo},
+       {"nccl", FabricChoice::Nccl},
+       {"mpi", FabricChoice::Mpi}}};
+  std::string names;
+  for (const auto& [known, choice] : kNames) {
+    if (name == known) return choice;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
+  }
+  throw ConfigError(
+      fmt::format("unknown fabric '{}' (--fabric), expected one of {}", printable(name), names));
+}
+
+}  // namespace penstock::tool

@@ -1,0 +1,50 @@
+#include "tools/penstock/job_carrier.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <string>
+
+#include "penstock/runtime/fabric/c10d/gloo.h"
+#include "penstock/runtime/fabric/mesh/mesh_world.h"
+#include "penstock/runtime/fabric/mpi/mpi_carrier.h"
+#include "penstock/util/error.h"
+
+namespace penstock::tool {
+
+void check_fabric(FabricChoice fabric, const launch::JobEnvironment* job) {
+  const bool is_rank = job != nullptr && job->ranks > 1;
+  if (fabric == FabricChoice::Nccl) {
+    throw ConfigError(
+        "--fabric nccl: NCCL moves the memory of GPUs, and the workers of this build compute on "
+        "CPUs; take auto, tcp, gloo or mpi");
+  }
+  if (fabric == FabricChoice::Local && is_rank) {
+    throw ConfigError(
+        fmt::format("--fabric local: all workers are threads of one process, and this one is rank "
+                    "{} of a job of {} ({})",
+                    job->rank, job->ranks, job->launcher));
+  }
+  const bool is_carrier = fabric == FabricChoice::Gloo || fabric == FabricChoice::Mpi;
+  const char* const name = fabric == FabricChoice::Gloo ? "gloo" : "mpi";
+  if (fabric == FabricChoice::Gloo && !runtime::has_gloo())
+    throw ConfigError("--fabric gloo: this penstock was built without Gloo");
+  if (!is_carrier) return;
+  if (!is_rank) {
+    std::cerr << fmt::format(
+        "warning: --fabric {} has no effect: this process is not a rank of a job of several\n",
+        name);
+    return;
+  }
+  if (fabric == FabricChoice::Mpi) {
+    const std::string obstacle = runtime::mpi_obstacle(runtime::mpi_module_beside_program());
+    if (!obstacle.empty()) throw ConfigError("--fabric mpi: " + obstacle);
+  }
+}
+
+void start_carrier(runtime::MeshHub& hub, FabricChoice fabric) {
+  if (fabric == FabricChoice::Gloo) runtime::carry_by_gloo(hub);
+  if (fabric == FabricChoice::Mpi) runtime::carry_by_mpi(hub, runtime::mpi_module_beside_program());
+}
+
+}  // namespace penstock::tool
