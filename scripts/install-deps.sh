@@ -44,13 +44,13 @@ torch=(
   "libopenblas-openmp-dev|fast matrix products"
   "libgoogle-perftools-dev|tcmalloc, an allocator that keeps freed pages"
   "dataset-fashion-mnist|the data that the demo trains on"
+  "openmpi-bin|mpirun, which starts the ranks of train --fabric mpi"
+  "libopenmpi-dev|MPI, which carries messages between them"
 )
 bench=(
   "python3|runs the benchmark driver"
   "python3-torch|PyTorch, the program to compare with"
   "iproute2|hosts and links of the network laboratory"
-  "openmpi-bin|mpirun, which starts ranks there"
-  "libopenmpi-dev|mpicc, for the all-reduce to compare with"
 )
 dev=(
   "clang|second compiler and fuzz targets"

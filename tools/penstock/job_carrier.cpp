@@ -14,11 +14,6 @@ namespace penstock::tool {
 
 void check_fabric(FabricChoice fabric, const launch::JobEnvironment* job) {
   const bool is_rank = job != nullptr && job->ranks > 1;
-  if (fabric == FabricChoice::Nccl) {
-    throw ConfigError(
-        "--fabric nccl: NCCL moves the memory of GPUs, and the workers of this build compute on "
-        "CPUs; take auto, tcp, gloo or mpi");
-  }
   if (fabric == FabricChoice::Local && is_rank) {
     throw ConfigError(
         fmt::format("--fabric local: all workers are threads of one process, and this one is rank "

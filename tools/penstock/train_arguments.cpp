@@ -118,7 +118,11 @@ void check(const TrainArguments& options) {
                                                               : plan::GradientSync::Ordered,
                                plan::parse_sync_precision(precision));
   }
-  parse_fabric(options.fabric);
+  if (parse_fabric(options.fabric) == FabricChoice::Nccl) {
+    throw ConfigError(
+        "--fabric nccl: NCCL moves the memory of GPUs, and the workers of this build compute on "
+        "CPUs; take auto, tcp, gloo or mpi");
+  }
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));

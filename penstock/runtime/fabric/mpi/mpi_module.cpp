@@ -265,13 +265,14 @@ class MpiCarrier : public net::Carrier {
       changed_.notify_all();
     }
     int questions = kEagerQuestions + kLastQuestions;  // since something ended
-    while (take(requests, /*may_sleep=*/questions >= kEagerQuestions + kLastQuestions)) {
+    while (take(requests, questions >= kEagerQuestions + kLastQuestions
+                              ? std::chrono::nanoseconds(kIdle)
+                              : std::chrono::nanoseconds(kLastPause))) {
       if (requests.test()) {
         questions = 0;
       } else if (requests.empty()) {
         questions = std::max(questions, kEagerQuestions);
         requests.answer();
-        std::this_thread::sleep_for(kLastPause);
       } else if (questions < kEagerQuestions) {
         std::this_thread::yield();
       } else {
@@ -285,8 +286,9 @@ class MpiCarrier : public net::Carrier {
     requests.end(is_orderly_ && error.empty());
   }
 
-  /// Hands over what is new; waits for something if it may. False when the carrier is closed.
-  bool take(Requests& requests, bool may_sleep) {
+  /// Hands over what is new; when nothing is under way it waits so long for something. False when
+  /// the carrier is closed.
+  bool take(Requests& requests, std::chrono::nanoseconds pause) {
     std::deque<Piece> pieces;
     std::vector<int> lost;
     {
@@ -294,8 +296,7 @@ class MpiCarrier : public net::Carrier {
       const auto is_something = [this]() NO_THREAD_SAFETY_ANALYSIS {
         return is_closed_ || !new_.empty() || !lost_.empty();
       };
-      while (may_sleep && requests.empty() && !is_something())
-        changed_.wait_until(mutex_, Clock::now() + kIdle, is_something);
+      if (requests.empty()) changed_.wait_until(mutex_, Clock::now() + pause, is_something);
       pieces.swap(new_);
       lost.swap(lost_);
       if (is_closed_ && pieces.empty()) return false;
