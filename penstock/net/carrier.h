@@ -45,8 +45,8 @@ class Carrier {
 
   virtual void send(int peer, int lane, Carried<Bytes> piece, Done done) = 0;
   virtual void receive(int peer, int lane, Carried<Memory> piece, Done done) = 0;
-  /// The peer is gone: its pieces end, with an error. A piece that the library cannot give up keeps
-  /// its memory until the process ends.
+  /// The peer is gone without having ended as it should: its pieces end, with an error. A piece
+  /// that the library cannot give up keeps its memory until the process ends.
   virtual void lose(int peer) = 0;
   /// Ends the carrier; blocks for no peer that was lost. No `done` is called afterwards.
   /// `orderly`: no peer was lost, and all ranks do the same.

@@ -257,6 +257,9 @@ TEST_F(MeshCarrier, ARankThatHasEndedIsLostWhenItsLastPiecesAreThere) {
   EXPECT_EQ(received->wait(soon()), Transfer::Result::Done);
   EXPECT_EQ(got->blocks[0], *block);
   end.join();
+  ASSERT_TRUE(becomes([&] { return !lost(1, 0).empty(); }));
+  // What the carrier has not noticed yet is not given up.
+  EXPECT_TRUE(table_->lost().empty());
   nodes_.clear();
   EXPECT_THAT(table_->closed(), ElementsAre(Pair(0, true), Pair(1, true)));
 }

@@ -63,7 +63,9 @@ void Peer::lose(const std::string& why) {
   close_carried(UINT32_MAX);
   if (carrier_timer_) carrier_timer_->cancel();
   if (!bye_ && !leaving_) state_.is_broken = true;
-  if (state_.carrier) state_.carrier->lose(rank_);
+  // Of a rank that ends as it should, what the carrier has ends by itself; the carrier may only not
+  // have noticed yet.
+  if (state_.carrier && !leaving_ && (!bye_ || coming_ > 0)) state_.carrier->lose(rank_);
   if (!is_writing_) ready_.clear();
   held_.clear();
   offered_.clear();
