@@ -16,6 +16,8 @@
 // A peer that closes its connection is lost at once; one that is silent for `silence` (stopped, or
 // cut off) is lost then: every rank sends signs of life.
 //
+// A carrier (carrier.h), if there is one, moves the bytes of large messages instead.
+//
 // Threads: one per mesh, which reads, writes, copies, and calls the handlers. Bytes on the wire:
 // those of the parts, 40 per piece, 8 per part, and 80 per message (its receive, its sizes); of a
 // message that is copied on the host 16 per part and 156 (its receive, its offer, the answer).
