@@ -19,6 +19,9 @@ else
 fi
 [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export MASTER_PORT=$((20000 + $$ % 10000))
+# Open MPI's own: two that start at once fail over its folder in /tmp.
+export TMPDIR=$work
+mkdir other.tmp
 # ranks FABRIC N: the launcher of so many ranks and $servers more that only add gradients.
 servers=0
 ranks() {
@@ -76,8 +79,8 @@ if [ $has_mpi = yes ]; then
   # Ranks of two launchers that do not agree.
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 timeout 60 mpirun -n 1 "$PENSTOCK" train $common \
     --fabric mpi >out.0 2>err.0 &
-  RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 timeout 60 mpirun -n 1 "$PENSTOCK" train $common \
-    --fabric mpi >out.1 2>err.1
+  TMPDIR=$work/other.tmp RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 timeout 60 \
+    mpirun -n 1 "$PENSTOCK" train $common --fabric mpi >out.1 2>err.1
   wait
   grep -q "rank 0 of 1, the job's variables say rank [01] of 2" err.0 err.1 ||
     fail "two launchers: $(cat err.0 err.1)"
