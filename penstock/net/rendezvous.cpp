@@ -212,7 +212,7 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
   run_to_end(io);
   if (!complete) {
     const std::string problem = fmt::format(
-        "{} of {} did not come to {} within {:.0f} s", ranks_in_words(missing), options.ranks,
+        "{} of {} did not come to {} within {:g} s", ranks_in_words(missing), options.ranks,
         text_of(here), std::chrono::duration<double>(options.patience).count());
     for (const auto& visitor : gate.visitors()) {
       if (visitor) visitor->refuse(problem);

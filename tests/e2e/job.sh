@@ -282,3 +282,10 @@ grep -q '^plan: made anew for --strategy gpipe --workers 2 .*--workers 3 ' err |
 penstock profile --model mlp --width 128 --batch-size 8 --samples 1 -o wide.json >/dev/null 2>&1
 refused "the profile wide.json is of another 'mlp': its layer" train $planned --profile wide.json
 finish
+
+# A rank waits for the others as long as it is told.
+port=$((20000 + RANDOM % 20000))
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+  run 3 train $common --patience 0.5
+grep -q 'rank 1 of 2 did not come to .* within 0.5 s' err || fail "patience: $(cat err)"
+refused '--patience must lie between' train $common --patience 0

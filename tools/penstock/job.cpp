@@ -30,7 +30,7 @@ constexpr std::chrono::hours kPlanning{24};
 
 class MeshJob : public Job {
  public:
-  MeshJob(const launch::JobEnvironment& job, std::chrono::milliseconds silence, FabricChoice fabric)
+  MeshJob(const launch::JobEnvironment& job, const JobOptions& options)
       : restart_(job.restart),
         servers_(job.servers),
         hub_(runtime::make_mesh_hub(
@@ -41,10 +41,11 @@ class MeshJob : public Job {
                                 .token = job.token,
                                 .version = PENSTOCK_VERSION,
                                 .other_hosts = job.local_ranks < job.ranks,
-                                .silence = silence,
+                                .patience = options.patience,
+                                .silence = options.silence,
                                 .failure_pipe = job.failure_pipe,
-                                .same_host_memory = fabric == FabricChoice::Auto}))) {
-    start_carrier(*hub_, fabric);
+                                .same_host_memory = options.fabric == FabricChoice::Auto}))) {
+    start_carrier(*hub_, options.fabric);
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     talk_ = runtime::make_mesh_world(hub_, one_each);
@@ -151,9 +152,9 @@ void check_same_options(Job& job, const CLI::App& app) {
   job.check_same("options", options);
 }
 
-std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence, FabricChoice fabric) {
+std::unique_ptr<Job> Job::join(const JobOptions& options) {
   const auto job = launch::own_job();
-  check_fabric(fabric, job ? &*job : nullptr);
+  check_fabric(options.fabric, job ? &*job : nullptr);
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
     std::cerr << fmt::format(
@@ -161,7 +162,7 @@ std::unique_ptr<Job> Job::join(std::chrono::milliseconds silence, FabricChoice f
         printable(servers));
   }
   if (!job || job->ranks == 1) return nullptr;
-  return std::make_unique<MeshJob>(*job, silence, fabric);
+  return std::make_unique<MeshJob>(*job, options);
 }
 
 }  // namespace penstock::tool

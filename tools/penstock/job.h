@@ -26,15 +26,19 @@ class World;
 
 namespace penstock::tool {
 
+struct JobOptions {
+  std::chrono::milliseconds silence{12'000};   ///< a rank that has been silent for longer is lost
+  std::chrono::milliseconds patience{60'000};  ///< how long ranks wait for each other to come
+  FabricChoice fabric = FabricChoice::Auto;
+};
+
 /// Not thread-safe.
 class Job {
  public:
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
   /// no sense) and as net::Mesh::connect(), check_fabric() and start_carrier().
-  /// A rank that has been silent for longer than `silence` is lost.
-  static std::unique_ptr<Job> join(std::chrono::milliseconds silence = std::chrono::seconds(12),
-                                   FabricChoice fabric = FabricChoice::Auto);
+  static std::unique_ptr<Job> join(const JobOptions& options = {});
 
   virtual ~Job() = default;
   Job() = default;

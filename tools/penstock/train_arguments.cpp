@@ -62,6 +62,9 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--silence", options.silence_s,
                  "In a job: a rank that has not answered for so many seconds is lost")
       ->capture_default_str();
+  app.add_option("--patience", options.patience_s,
+                 "In a job: how many seconds ranks wait at the start until all have come")
+      ->capture_default_str();
   app.add_option("--fabric", options.fabric,
                  "In a job: what carries large messages between ranks: auto (connections, and the "
                  "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), "
@@ -127,10 +130,13 @@ void check(const TrainArguments& options) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
   }
-  if (!(options.silence_s >= 0.1 && options.silence_s <= 86'400)) {
-    throw ConfigError(fmt::format("--silence must lie between 0.1 and 86400 seconds, found {}",
-                                  options.silence_s));
-  }
+  const auto check_seconds = [](const char* name, double seconds) {
+    if (seconds >= 0.1 && seconds <= 86'400) return;
+    throw ConfigError(
+        fmt::format("{} must lie between 0.1 and 86400 seconds, found {}", name, seconds));
+  };
+  check_seconds("--silence", options.silence_s);
+  check_seconds("--patience", options.patience_s);
   if (options.plan_path.empty() && strategy && !options.plan.weights.empty() &&
       !supports(*strategy, plan::parse_weight_policy(options.plan.weights))) {
     throw ConfigError(fmt::format("--strategy {} cannot run with --weights {}",

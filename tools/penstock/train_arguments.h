@@ -34,6 +34,7 @@ struct TrainArguments : CommonOptions {
   std::optional<int64_t> slack;
   int64_t deadline_s = 300;
   double silence_s = 12;
+  double patience_s = 60;
   std::string checkpoint;
   std::string trace;
   std::string history;

@@ -443,12 +443,16 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
 }
 
 /// Alone or as a rank of a job. A rank that is not the first leaves long reports to it.
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
 int run(TrainArguments& options, const CLI::App& app) {
   check(options);
   train::validate(options.train);
-  const std::unique_ptr<Job> job =
-      Job::join(std::chrono::milliseconds(static_cast<int64_t>(options.silence_s * 1000)),
-                parse_fabric(options.fabric));
+  const std::unique_ptr<Job> job = Job::join({.silence = milliseconds(options.silence_s),
+                                              .patience = milliseconds(options.patience_s),
+                                              .fabric = parse_fabric(options.fabric)});
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {
     return run(options, app, job.get());

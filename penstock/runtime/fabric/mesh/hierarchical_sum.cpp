@@ -128,10 +128,9 @@ void HierarchicalSum::added(size_t shard, uint64_t round, model::Tensors sums) {
   if (is_short(setup_.precision)) sums.assign(sums.size(), at::Tensor());
   const auto parts = std::make_shared<model::Tensors>();
   const int joiner = rank_of_joiner(shard);
-  const auto transfer =
-      setup_.mesh.receive(joiner, joining_tag(Results, own_, shard, round),
-                          place_of_sums(shards_[shard].ranges, std::move(sums), parts,
-                                          setup_.precision));
+  const auto transfer = setup_.mesh.receive(
+      joiner, joining_tag(Results, own_, shard, round),
+      place_of_sums(shards_[shard].ranges, std::move(sums), parts, setup_.precision));
   when_received(*transfer, [this, shard, round, parts] { give_results(shard, round, *parts); });
   send_part(joiner, joining_tag(Adding, own_, shard, round), shard, std::move(part));
 }

@@ -215,7 +215,8 @@ TEST_P(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
           ASSERT_EQ(sum_all(fabric, StageId{0}, worker.value,
                             partials_of(worker.value, replicas, kGroups, round, base), sums, wait),
                     WaitResult::Ready);
-          const model::Tensors expected = sums_of_machines(machine_of_replica, kGroups, round, GetParam(), base);
+          const model::Tensors expected =
+              sums_of_machines(machine_of_replica, kGroups, round, GetParam(), base);
           for (size_t i = 0; i < expected.size(); ++i) {
             ASSERT_EQ(sums[i].defined(), expected[i].defined()) << i;
             if (!expected[i].defined()) continue;

@@ -19,12 +19,14 @@ std::vector<std::unique_ptr<World>> make_ranks(const std::vector<int>& rank_of_w
   std::vector<std::unique_ptr<World>> worlds(static_cast<size_t>(options.ranks));
   std::vector<std::jthread> ranks;
   for (int r = 0; r < options.ranks; ++r) {
-    ranks.emplace_back([&worlds, &rank_of_worker, &host_of_rank, options, servers, set_up, r]() mutable {
-      options.rank = r;
-      auto hub = make_mesh_hub(net::Mesh::connect(options));
-      set_up(*hub);
-      worlds[static_cast<size_t>(r)] = make_mesh_world(std::move(hub), rank_of_worker, servers, host_of_rank);
-    });
+    ranks.emplace_back(
+        [&worlds, &rank_of_worker, &host_of_rank, options, servers, set_up, r]() mutable {
+          options.rank = r;
+          auto hub = make_mesh_hub(net::Mesh::connect(options));
+          set_up(*hub);
+          worlds[static_cast<size_t>(r)] =
+              make_mesh_world(std::move(hub), rank_of_worker, servers, host_of_rank);
+        });
   }
   ranks.clear();
   return worlds;
