@@ -36,6 +36,13 @@ bool Cluster::uniform() const {
   });
 }
 
+int Cluster::machine_level() const {
+  for (size_t i = 0; i < levels.size(); ++i) {
+    if (levels[i].machine) return static_cast<int>(i) + 1;
+  }
+  return levels.size() > 1 ? 1 : 0;
+}
+
 Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s) {
   Cluster cluster;
   cluster.levels.push_back({"process", workers, copy_bandwidth_bytes_per_s, 0, true});
@@ -57,6 +64,7 @@ void validate(const Cluster& cluster) {
     if (i > 0) detail::validate_order(cluster.groups[i - 1], cluster.groups[i]);
   }
   detail::validate_cpu_machines(cluster.cpu_machines);
+  detail::validate_machines(cluster);
 }
 
 }  // namespace penstock::cluster

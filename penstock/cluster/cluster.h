@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ struct Level {
   /// Point-to-point tensors move by reference (threads of one process): a message costs latency
   /// only; gradient synchronisation still moves bytes at `bandwidth_bytes_per_s`.
   bool by_reference = false;
+  /// A unit is one machine: its workers share a NIC and the memory of a host. At most one level.
+  bool machine = false;
 
   bool operator==(const Level&) const = default;
 };
@@ -54,11 +57,25 @@ struct CpuMachines {
   bool operator==(const CpuMachines&) const = default;
 };
 
+/// The inside of a machine: devices behind PCIe switches, the same number behind each, and the
+/// switches at the host's memory. Bandwidths are per link and direction.
+struct Machine {
+  int switches = 1;
+  int64_t device_bytes_per_s = 1;  ///< of a device to its switch
+  int64_t switch_bytes_per_s = 1;  ///< of a switch to the host's memory
+  int64_t cross_bytes_per_s = 0;   ///< of devices behind different switches; 0 with one switch
+  int64_t nvlink_bytes_per_s = 0;  ///< of a device to the other devices; 0: there is none
+  int network_card = -1;  ///< the switch that the NIC is behind; -1: it has lanes of its own
+
+  bool operator==(const Machine&) const = default;
+};
+
 struct Cluster {
   std::vector<Level> levels;             ///< innermost first, at least one
   Device device = {};                    ///< of every worker that no group names
   std::vector<DeviceGroup> groups = {};  ///< ascending, disjoint
   CpuMachines cpu_machines = {};
+  std::optional<Machine> machine = {};  ///< of every machine; nothing: only its levels are known
 
   /// Product of the counts.
   int num_workers() const;
@@ -66,6 +83,9 @@ struct Cluster {
   const Device& device_of(int worker) const;
   /// Whether all workers have the same speed and memory, whatever the names of their devices.
   bool uniform() const;
+  /// The level a unit of which is one machine, from 1: the one that says so; if none does, the
+  /// innermost of several, and 0, each worker alone, where there is only one.
+  int machine_level() const;
   bool operator==(const Cluster&) const = default;
 };
 
@@ -75,7 +95,8 @@ Cluster local_cluster(int workers, int64_t copy_bandwidth_bytes_per_s);
 
 /// Throws ConfigError for: no level, a count below 1, more than 10,000,000 workers, a bandwidth or
 /// speed that is not positive, negative latency or memory, device groups that overlap, are out of
-/// order or name workers that do not exist, CPU machines without bandwidth.
+/// order or name workers that do not exist, CPU machines without bandwidth, machines at two levels,
+/// a description of machines that does not fit the level of theirs.
 void validate(const Cluster& cluster);
 
 /// Reads the TOML form (docs/formats.md). Device groups may come in any order. The result is

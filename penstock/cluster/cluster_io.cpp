@@ -22,10 +22,12 @@ namespace {
 constexpr TomlBounds kBounds = {
     .what = "a cluster file", .most_bytes = size_t{64} * 1024, .most_nesting = 2'000};
 
-Level read_level(const toml::table& table, std::string_view place, size_t position,
+/// One more level around `cluster`.
+Level read_level(const toml::table& table, std::string_view place, const Cluster& cluster,
                  int64_t& workers) {
+  const size_t position = cluster.levels.size();
   const TomlTable reader(table, place, fmt::format("level[{}]", position));
-  reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference"});
+  reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference", "machine"});
   reader.require("count");
   reader.require("bandwidth");
   Level level;
@@ -35,7 +37,9 @@ Level read_level(const toml::table& table, std::string_view place, size_t positi
   reader.read_quantity("bandwidth", level.bandwidth_bytes_per_s, parse_bandwidth);
   reader.read_quantity("latency", level.latency_ns, parse_duration);
   reader.read("by_reference", level.by_reference);
+  reader.read("machine", level.machine);
   reader.check("count", [&] { workers = detail::count_with(workers, level); });
+  reader.check("machine", [&] { detail::validate_one_machine(cluster, level); });
   return level;
 }
 
@@ -125,12 +129,28 @@ CpuMachines read_cpu_machines(const toml::table& table, std::string_view place) 
   return machines;
 }
 
+Machine read_machine(const TomlTable& reader) {
+  reader.allow_only({"switches", "device_bandwidth", "switch_bandwidth", "cross_bandwidth",
+                     "nvlink", "network_card"});
+  for (const char* key : {"switches", "device_bandwidth", "switch_bandwidth"}) reader.require(key);
+  Machine machine;
+  reader.read_count("switches", machine.switches, 1);
+  if (machine.switches > 1) reader.require("cross_bandwidth");
+  reader.read_quantity("device_bandwidth", machine.device_bytes_per_s, parse_bandwidth);
+  reader.read_quantity("switch_bandwidth", machine.switch_bytes_per_s, parse_bandwidth);
+  reader.read_quantity("cross_bandwidth", machine.cross_bytes_per_s, parse_bandwidth);
+  reader.read_quantity("nvlink", machine.nvlink_bytes_per_s, parse_bandwidth);
+  reader.read_count("network_card", machine.network_card, 0);
+  reader.check("network_card", [&] { detail::validate_machine(machine); });
+  return machine;
+}
+
 Cluster read_cluster(const toml::table& root, std::string_view place) {
-  TomlTable(root, place, "").allow_only({"level", "device", "devices", "cpu_machines"});
+  TomlTable(root, place, "").allow_only({"level", "device", "devices", "cpu_machines", "machine"});
   Cluster cluster;
   int64_t workers = 1;
   for (const toml::table* table : toml_tables_of(root, "level", place)) {
-    cluster.levels.push_back(read_level(*table, place, cluster.levels.size(), workers));
+    cluster.levels.push_back(read_level(*table, place, cluster, workers));
   }
   if (cluster.levels.empty()) throw ParseError(place, 0, "expected at least one [[level]] table");
   if (const toml::table* table = toml_table_of(root, "device", place)) {
@@ -141,6 +161,11 @@ Cluster read_cluster(const toml::table& root, std::string_view place) {
   cluster.groups = read_groups(root, place, cluster);
   if (const toml::table* table = toml_table_of(root, "cpu_machines", place))
     cluster.cpu_machines = read_cpu_machines(*table, place);
+  if (const toml::table* table = toml_table_of(root, "machine", place)) {
+    const TomlTable reader(*table, place, "machine");
+    cluster.machine = read_machine(reader);
+    reader.check("switches", [&] { detail::validate_machines(cluster); });
+  }
   return cluster;
 }
 

@@ -97,6 +97,73 @@ TEST(ParseCluster, ReadsUnequalDevicesInAnyOrderAndCpuMachines) {
   EXPECT_EQ(parse_cluster(kMixedCluster, "c.toml"), expected);
 }
 
+constexpr std::string_view kMachines = R"([[level]]
+count = 4
+bandwidth = "10GB/s"
+
+[[level]]
+count = 2
+bandwidth = "8GB/s"
+machine = true
+
+[[level]]
+count = 3
+bandwidth = "100Gbps"
+
+[machine]
+switches = 2
+device_bandwidth = "13GB/s"
+switch_bandwidth = "12GB/s"
+cross_bandwidth = "80Gbps"
+nvlink = "150GB/s"
+network_card = 1
+)";
+
+TEST(ParseCluster, ReadsWhatIsInsideAMachine) {
+  const Cluster cluster = parse_cluster(kMachines, "c.toml");
+  EXPECT_EQ(cluster.machine_level(), 2);
+  EXPECT_EQ(cluster.machine,
+            (Machine{2, 13'000'000'000, 12'000'000'000, 10'000'000'000, 150'000'000'000, 1}));
+  EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+}
+
+TEST(ParseCluster, NamesTheLineOfWhatCannotBeInsideAMachine) {
+  const auto with = [](std::string_view from, std::string_view to) {
+    std::string text(kMachines);
+    text.replace(text.find(from), from.size(), to);
+    return refusal(text);
+  };
+  EXPECT_THAT(with("count = 3", "machine = true\ncount = 3"),
+              AllOf(StartsWith("c.toml:11: level[2].machine: "), HasSubstr("'level1' inside")));
+  EXPECT_THAT(with("switches = 2", "switches = 0"), StartsWith("c.toml:15: machine.switches: "));
+  EXPECT_THAT(with("switches = 2", "switches = -1"), HasSubstr("found -1"));
+  EXPECT_THAT(with("switches = 2", "switches = 3"),
+              AllOf(StartsWith("c.toml:15: machine.switches: "), HasSubstr("8 devices")));
+  EXPECT_THAT(with("switches = 2", "switches = 9"), HasSubstr("found 9"));
+  EXPECT_THAT(with("switches = 2", "switches = 2000000000"), HasSubstr("found 2000000000"));
+  EXPECT_THAT(with("switches = 2\n", ""), HasSubstr("'switches' is missing"));
+  EXPECT_THAT(with("cross_bandwidth = \"80Gbps\"\n", ""),
+              HasSubstr("'cross_bandwidth' is missing"));
+  EXPECT_THAT(with("\"12GB/s\"", "0"), StartsWith("c.toml:17: machine.switch_bandwidth: "));
+  EXPECT_THAT(with("\"13GB/s\"", "\"-1GB/s\""), HasSubstr("'-1GB/s'"));
+  EXPECT_THAT(with("\"150GB/s\"", "0"), StartsWith("c.toml:19: machine.nvlink: "));
+  EXPECT_THAT(with("network_card = 1", "network_card = 2"),
+              AllOf(StartsWith("c.toml:20: machine.network_card: "), HasSubstr("0 to 1, found 2")));
+  EXPECT_THAT(with("network_card = 1", "network_card = -1"), HasSubstr("found -1"));
+  EXPECT_THAT(with("network_card = 1", "nic = 1"), HasSubstr("'nic'"));
+  EXPECT_THAT(refusal("[[level]]\ncount = 4\nbandwidth = 1\n[machine]\nswitches = 1\n"
+                      "device_bandwidth = 1\nswitch_bandwidth = 1\n"),
+              AllOf(StartsWith("c.toml:5: "), HasSubstr("machine = true")));
+}
+
+TEST(ParseCluster, OneSwitchNeedsNoBandwidthAcross) {
+  const Cluster cluster = parse_cluster(
+      "[[level]]\ncount = 4\nbandwidth = 1\nmachine = true\n[machine]\nswitches = 1\n"
+      "device_bandwidth = 1\nswitch_bandwidth = 2\n",
+      "c.toml");
+  EXPECT_EQ(cluster.machine, (Machine{1, 1, 2}));
+}
+
 TEST(ParseCluster, TakesNoCpuMachinesAsSwitchedOff) {
   const Cluster cluster =
       parse_cluster("cpu_machines = {count = 0}\n[[level]]\ncount = 1\nbandwidth = 1\n", "c.toml");
@@ -258,7 +325,7 @@ TEST(LoadCluster, ReadsEveryExample) {
     EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
     ++files;
   }
-  EXPECT_GE(files, 5);
+  EXPECT_GE(files, 7);
 }
 
 TEST(LoadCluster, ReadsThePapersClusters) {
@@ -308,19 +375,36 @@ rc::Gen<Cluster> any_cluster() {
   const auto without_groups = rc::gen::build<Cluster>(
       rc::gen::set(&Cluster::levels, levels), rc::gen::set(&Cluster::device, device),
       rc::gen::set(&Cluster::cpu_machines, rc::gen::oneOf(rc::gen::just(CpuMachines{}), machines)));
+  const auto inside = rc::gen::build<Machine>(
+      rc::gen::set(&Machine::switches, rc::gen::inRange(1, 3)),
+      rc::gen::set(&Machine::device_bytes_per_s, quantity(1)),
+      rc::gen::set(&Machine::switch_bytes_per_s, quantity(1)),
+      rc::gen::set(&Machine::cross_bytes_per_s, quantity(1)),
+      rc::gen::set(&Machine::nvlink_bytes_per_s, rc::gen::oneOf(rc::gen::just(0L), quantity(1))),
+      rc::gen::set(&Machine::network_card, rc::gen::inRange(-1, 1)));
   // Gap, length, gap, length... for as long as the workers last.
   const auto pieces = rc::gen::container<std::vector<std::tuple<int, int, Device>>>(
       rc::gen::tuple(rc::gen::inRange(0, 4), rc::gen::inRange(1, 5), device));
-  return rc::gen::map(rc::gen::pair(without_groups, pieces),
-                      [](std::pair<Cluster, std::vector<std::tuple<int, int, Device>>> parts) {
-                        int next = 0;
-                        for (const auto& [gap, count, group_device] : parts.second) {
-                          if (next + gap + count > parts.first.num_workers()) break;
-                          parts.first.groups.push_back({next + gap, count, group_device});
-                          next += gap + count;
-                        }
-                        return parts.first;
-                      });
+  const auto described = rc::gen::tuple(rc::gen::inRange<size_t>(0, 7), inside);
+  using Parts =
+      std::tuple<Cluster, std::vector<std::tuple<int, int, Device>>, std::tuple<size_t, Machine>>;
+  return rc::gen::map(rc::gen::tuple(without_groups, pieces, described), [](const Parts& parts) {
+    Cluster cluster = std::get<0>(parts);
+    int next = 0;
+    for (const auto& [gap, count, group_device] : std::get<1>(parts)) {
+      if (next + gap + count > cluster.num_workers()) break;
+      cluster.groups.push_back({next + gap, count, group_device});
+      next += gap + count;
+    }
+    auto [machine_level, machine] = std::get<2>(parts);
+    if (machine_level < cluster.levels.size()) {
+      cluster.levels[machine_level].machine = true;
+      if (cluster.levels[machine_level].count % 2 != 0) machine.switches = 1;
+      cluster.machine = machine;
+      if (machine.switches == 1) cluster.machine->network_card = -1;
+    }
+    return cluster;
+  });
 }
 
 RC_GTEST_PROP(ToToml, ParsesBackToTheSameCluster, ()) {
@@ -331,7 +415,7 @@ RC_GTEST_PROP(ToToml, ParsesBackToTheSameCluster, ()) {
 }
 
 RC_GTEST_PROP(ParseCluster, DamagedTextIsReadOrRefused, (uint64_t seed)) {
-  for (const std::string_view whole : {kTwoServers, kMixedCluster}) {
+  for (const std::string_view whole : {kTwoServers, kMixedCluster, kMachines}) {
     for (const std::string& text : tests::mutants(std::string(whole), seed, 20)) {
       try {
         validate(parse_cluster(text, "c.toml"));

@@ -34,6 +34,48 @@ TEST(Cluster, NumberOfWorkersIsTheProductOfTheCounts) {
   EXPECT_EQ(local_cluster(3, 1).num_workers(), 3);
 }
 
+TEST(Cluster, MachinesAreUnitsOfTheMarkedLevelOrTheInnermostOfSeveral) {
+  Cluster cluster = two_servers();
+  EXPECT_EQ(cluster.machine_level(), 1);
+  cluster.levels[1].machine = true;
+  EXPECT_EQ(cluster.machine_level(), 2);
+  EXPECT_EQ(local_cluster(3, 1).machine_level(), 0);
+  EXPECT_THAT(refusal([](Cluster& c) { c.levels[0].machine = c.levels[1].machine = true; }),
+              HasSubstr("found two: 'server' inside 'rack'"));
+}
+
+TEST(Cluster, DescriptionsOfMachinesMustFitThem) {
+  const Machine machine{2, 1, 1, 1};
+  Cluster cluster = two_servers();
+  cluster.machine = machine;
+  EXPECT_NO_THROW(validate(cluster));
+  EXPECT_THAT(refusal([&](Cluster& c) {
+                c.machine = machine;
+                c.machine->switches = 8;
+              }),
+              HasSubstr("4 devices"));
+  EXPECT_THAT(refusal([&](Cluster& c) {
+                c.machine = machine;
+                c.levels.pop_back();
+              }),
+              HasSubstr("machine = true"));
+  for (const auto field :
+       {&Machine::device_bytes_per_s, &Machine::switch_bytes_per_s, &Machine::cross_bytes_per_s}) {
+    EXPECT_THAT(refusal([&](Cluster& c) {
+                  c.machine = machine;
+                  *c.machine.*field = 0;
+                }),
+                HasSubstr("above zero, found 0"));
+  }
+  for (const int card : {-2, 2}) {
+    EXPECT_THAT(refusal([&](Cluster& c) {
+                  c.machine = machine;
+                  c.machine->network_card = card;
+                }),
+                HasSubstr("switches 0 to 1"));
+  }
+}
+
 TEST(Cluster, NumberOfWorkersDoesNotWrap) {
   Cluster cluster;
   cluster.levels.assign(5, {"x", INT_MAX, 1, 0, false});

@@ -60,6 +60,58 @@ void validate_cpu_machines(const CpuMachines& machines) {
   }
 }
 
+void validate_machine(const Machine& machine) {
+  const auto check = [](std::string_view what, int64_t bytes_per_s, bool may_be_absent) {
+    if (bytes_per_s >= (may_be_absent ? 0 : 1)) return;
+    throw ConfigError(
+        fmt::format("cluster's machine: expected a {} above zero, found {}", what, bytes_per_s));
+  };
+  if (machine.switches < 1 || machine.switches > kMaxWorkers) {
+    throw ConfigError(fmt::format("cluster's machine: expected 1 to {} switches, found {}",
+                                  kMaxWorkers, machine.switches));
+  }
+  check("bandwidth of a device", machine.device_bytes_per_s, false);
+  check("bandwidth of a switch", machine.switch_bytes_per_s, false);
+  check("bandwidth across switches", machine.cross_bytes_per_s, machine.switches == 1);
+  check("bandwidth of NVLink", machine.nvlink_bytes_per_s, true);
+  if (machine.network_card < -1 || machine.network_card >= machine.switches) {
+    throw ConfigError(fmt::format(
+        "cluster's machine: expected a network card behind one of the switches 0 to {}, found {}",
+        machine.switches - 1, machine.network_card));
+  }
+}
+
+void validate_one_machine(const Cluster& inside, const Level& level) {
+  if (!level.machine) return;
+  for (const Level& inner : inside.levels) {
+    if (!inner.machine) continue;
+    throw ConfigError(
+        fmt::format("expected one level of machines at most, found two: '{}' inside '{}'",
+                    inner.name, level.name));
+  }
+}
+
+void validate_machines(const Cluster& cluster) {
+  int64_t devices = 1;  // of a machine
+  Cluster inside;
+  for (const Level& level : cluster.levels) {
+    validate_one_machine(inside, level);
+    inside.levels.push_back(level);
+    if (static_cast<int>(inside.levels.size()) <= cluster.machine_level()) devices *= level.count;
+  }
+  if (!cluster.machine) return;
+  validate_machine(*cluster.machine);
+  if (cluster.machine_level() == 0) {
+    throw ConfigError(
+        "cluster's machine: no level says that its unit is one; add machine = true to the level");
+  }
+  if (devices % cluster.machine->switches != 0) {
+    throw ConfigError(fmt::format(
+        "cluster's machine: expected a number of switches that divides its {} devices, found {}",
+        devices, cluster.machine->switches));
+  }
+}
+
 int64_t count_with(int64_t workers, const Level& level) {
   const int64_t product = workers * level.count;  // at most 10^7 times an int
   if (product <= kMaxWorkers) return product;

@@ -15,6 +15,8 @@ inline constexpr int kMaxWorkers = 10'000'000;
 void validate_level(const Level& level, const std::string& what);
 void validate_device(const Device& device, const std::string& what);
 void validate_cpu_machines(const CpuMachines& machines);
+/// `machine` alone: its links have bandwidths, its NIC is behind one of its switches.
+void validate_machine(const Machine& machine);
 
 /// What messages call a level or a group: position, and name in quotes.
 std::string name_of(const Level& level, size_t position);
@@ -28,5 +30,12 @@ int64_t count_with(int64_t workers, const Level& level);
 void validate_group(const DeviceGroup& group, int64_t workers);
 /// `group` comes after `previous` and shares no worker with it.
 void validate_order(const DeviceGroup& previous, const DeviceGroup& group);
+
+/// A unit of `level`, which comes around those of the cluster, and of one of these are not both
+/// machines.
+void validate_one_machine(const Cluster& inside, const Level& level);
+/// At most one level's unit is a machine, and the machines' description fits it. The counts of the
+/// levels are valid.
+void validate_machines(const Cluster& cluster);
 
 }  // namespace penstock::cluster::detail

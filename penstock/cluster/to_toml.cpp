@@ -29,6 +29,19 @@ std::string group_text(const DeviceGroup& group) {
                             group.device.speed);
 }
 
+std::string machine_text(const Machine& machine) {
+  std::string text = fmt::format("\n[machine]\nswitches = {}\n", machine.switches);
+  const auto add = [&](std::string_view key, int64_t bytes_per_s) {
+    if (bytes_per_s > 0) text += fmt::format("{} = {}\n", key, bandwidth_text(bytes_per_s));
+  };
+  add("device_bandwidth", machine.device_bytes_per_s);
+  add("switch_bandwidth", machine.switch_bytes_per_s);
+  add("cross_bandwidth", machine.cross_bytes_per_s);
+  add("nvlink", machine.nvlink_bytes_per_s);
+  if (machine.network_card >= 0) text += fmt::format("network_card = {}\n", machine.network_card);
+  return text;
+}
+
 }  // namespace
 
 std::string to_toml(const Cluster& cluster) {
@@ -39,6 +52,7 @@ std::string to_toml(const Cluster& cluster) {
                         bandwidth_text(level.bandwidth_bytes_per_s),
                         toml_quantity(level.latency_ns, {"ns", "us", "ms", "s"}));
     if (level.by_reference) text += "by_reference = true\n";
+    if (level.machine) text += "machine = true\n";
     text += '\n';
   }
   text += fmt::format("[device]\nname = {}\n", toml_string(cluster.device.name));
@@ -51,6 +65,7 @@ std::string to_toml(const Cluster& cluster) {
     text += fmt::format("\n[cpu_machines]\ncount = {}\nbandwidth = {}\n", machines.count,
                         bandwidth_text(machines.bandwidth_bytes_per_s));
   }
+  if (cluster.machine) text += machine_text(*cluster.machine);
   return text;
 }
 

@@ -80,20 +80,33 @@ Json write_group(const cluster::DeviceGroup& group) {
 }
 
 Json write_level(const cluster::Level& level) {
-  return {{"name", level.name},
-          {"count", level.count},
-          {"bandwidth_bytes_per_s", level.bandwidth_bytes_per_s},
-          {"latency_ns", level.latency_ns},
-          {"by_reference", level.by_reference}};
+  Json json{{"name", level.name},
+            {"count", level.count},
+            {"bandwidth_bytes_per_s", level.bandwidth_bytes_per_s},
+            {"latency_ns", level.latency_ns},
+            {"by_reference", level.by_reference}};
+  if (level.machine) json["machine"] = true;
+  return json;
+}
+
+Json write_machine(const cluster::Machine& machine) {
+  return {{"switches", machine.switches},
+          {"device_bytes_per_s", machine.device_bytes_per_s},
+          {"switch_bytes_per_s", machine.switch_bytes_per_s},
+          {"cross_bytes_per_s", machine.cross_bytes_per_s},
+          {"nvlink_bytes_per_s", machine.nvlink_bytes_per_s},
+          {"network_card", machine.network_card}};
 }
 
 Json write_cluster(const cluster::Cluster& cluster) {
-  return {{"levels", write_list(cluster.levels, write_level)},
-          {"device", write_device(cluster.device)},
-          {"device_groups", write_list(cluster.groups, write_group)},
-          {"cpu_machines",
-           {{"count", cluster.cpu_machines.count},
-            {"bandwidth_bytes_per_s", cluster.cpu_machines.bandwidth_bytes_per_s}}}};
+  Json json{{"levels", write_list(cluster.levels, write_level)},
+            {"device", write_device(cluster.device)},
+            {"device_groups", write_list(cluster.groups, write_group)},
+            {"cpu_machines",
+             {{"count", cluster.cpu_machines.count},
+              {"bandwidth_bytes_per_s", cluster.cpu_machines.bandwidth_bytes_per_s}}}};
+  if (cluster.machine) json["machine"] = write_machine(*cluster.machine);
+  return json;
 }
 
 double number_or(const JsonReader& reader, std::string_view key, double otherwise) {
@@ -186,7 +199,19 @@ cluster::Level read_level(const JsonReader& reader) {
   level.bandwidth_bytes_per_s = reader.at("bandwidth_bytes_per_s").integer(1);
   level.latency_ns = reader.integer_or("latency_ns", 0, 0);
   level.by_reference = boolean_or(reader, "by_reference", false);
+  level.machine = boolean_or(reader, "machine", false);
   return level;
+}
+
+cluster::Machine read_machine(const JsonReader& reader) {
+  cluster::Machine machine;
+  machine.switches = static_cast<int>(reader.at("switches").integer(1, INT_MAX));
+  machine.device_bytes_per_s = reader.at("device_bytes_per_s").integer(1);
+  machine.switch_bytes_per_s = reader.at("switch_bytes_per_s").integer(1);
+  machine.cross_bytes_per_s = reader.integer_or("cross_bytes_per_s", 0, 0);
+  machine.nvlink_bytes_per_s = reader.integer_or("nvlink_bytes_per_s", 0, 0);
+  machine.network_card = static_cast<int>(reader.at("network_card").integer(-1, INT_MAX));
+  return machine;
 }
 
 void read_device(const JsonReader& reader, cluster::Device& device) {
@@ -216,6 +241,7 @@ cluster::Cluster read_cluster(const JsonReader& reader) {
     cluster.cpu_machines.count = static_cast<int>(machines->at("count").integer(0, INT_MAX));
     cluster.cpu_machines.bandwidth_bytes_per_s = machines->at("bandwidth_bytes_per_s").integer(0);
   }
+  if (const auto machine = reader.find("machine")) cluster.machine = read_machine(*machine);
   return cluster;
 }
 

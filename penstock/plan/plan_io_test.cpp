@@ -29,6 +29,8 @@ Plan sample_plan() {
   plan.cluster.device = {"v100", 16'000'000'000, 1.1};
   plan.cluster.groups = {{6, 2, {"old", 8'000'000'000, 0.5}}};
   plan.cluster.cpu_machines = {3, 1'250'000'000};
+  plan.cluster.levels[0].machine = true;
+  plan.cluster.machine = {2, 13'000'000'000, 12'000'000'000, 10'000'000'000, 150'000'000'000, 1};
   plan.sync = "summation";
   plan.sync_precision = "bfloat16";
   plan.optimizer_state_per_weight = 2.0;

@@ -39,6 +39,7 @@ TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
   EXPECT_EQ(cluster.levels[2].count, 2);
   EXPECT_EQ(cluster.levels[2].bandwidth_bytes_per_s, 20);
   EXPECT_EQ(cluster.levels[2].latency_ns, 300);
+  EXPECT_EQ(cluster.machine_level(), 2);  // a host, not a process of it
   EXPECT_EQ(cluster.cpu_machines.count, 3);
   EXPECT_EQ(cluster.cpu_machines.bandwidth_bytes_per_s, 20);
 }
@@ -52,6 +53,12 @@ TEST(JobLinksTest, LevelsThatJoinNothingAreLeftOut) {
   const cluster::Cluster hosts = cluster_of(summary({{0, {}, link}, {1, {}, link}}, 0), 2, 1);
   ASSERT_EQ(hosts.levels.size(), 1U);
   EXPECT_EQ(hosts.levels[0].name, "network");
+  EXPECT_EQ(hosts.machine_level(), 0);
+  EXPECT_EQ(host.machine_level(), 1);
+  const cluster::Cluster threads = cluster_of(summary({{0, {}, link}, {1, {}, link}}, 0), 4, 1);
+  ASSERT_EQ(threads.levels.size(), 2U);
+  EXPECT_EQ(threads.machine_level(), 1);
+  EXPECT_EQ(cluster_of(summary({{0}}, 0), 4, 1).machine_level(), 0);
 }
 
 TEST(JobLinksTest, UnevenJobsAreAsFastAsTheirSlowestLink) {
