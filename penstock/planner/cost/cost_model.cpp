@@ -153,7 +153,7 @@ SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/,
 }
 
 int CostModel::reference_level(int level) const {
-  while (level > 0 && !topology_.path(level).by_reference) --level;
+  while (level > 0 && !one_process(level)) --level;
   return level;
 }
 

@@ -114,7 +114,7 @@ class CostModel {
   /// Whether sums over workers that share a unit of `level` travel while they compute: those
   /// between ranks do, threads of one process wait for each other.
   bool hides(int level) const {
-    return level > 0 && overlap_ == SyncOverlap::Hidden && !topology_.path(level).by_reference;
+    return level > 0 && overlap_ == SyncOverlap::Hidden && !one_process(level);
   }
   /// What a replica waits for one synchronisation, at least: the sum, less the computation and
   /// steps that can hide it. (plan/sum_wait.h has the exact time, which depends on the order of the
@@ -150,6 +150,12 @@ class CostModel {
   int reference_level(int level) const;
 
  private:
+  // Whether workers of a unit are threads of one process. Levels that join nothing are no process:
+  // nothing passes them.
+  bool one_process(int level) const {
+    return topology_.path(level).by_reference && topology_.unit_size(level) > 1;
+  }
+
   // All of these divided by `divisor`, with as few roundings as possible.
   double peers_ns_per_byte(double replicas, int level, double divisor) const;
   SumTime service_ns_per_byte(double replicas, double divisor) const;

@@ -195,6 +195,18 @@ TEST(CostModel, GradientsIn16BitsTakeHalfOfTheTimeBetweenRanks) {
   }
 }
 
+TEST(CostModel, ALevelThatJoinsNothingIsNoProcess) {
+  cluster::Cluster cluster = flat_cluster(4, 1'000'000'000, 50);
+  const auto served = [&] {
+    cluster.cpu_machines = {.count = 1, .bandwidth_bytes_per_s = 1'000'000'000};
+    return make_cost_model("penstock", cluster, GradientSync::ParameterServer);
+  };
+  const SegmentCost segment{.compute_ns = 600, .weight_bytes = 1000, .overlap_ns = 600};
+  const double expected = served()->least_wait_ns(segment, 4, 1);
+  cluster.levels.insert(cluster.levels.begin(), {.name = "alone", .count = 1});
+  EXPECT_DOUBLE_EQ(served()->least_wait_ns(segment, 4, 2), expected);
+}
+
 TEST(CostModel, UnknownNamesAreRefused) {
   EXPECT_THROW(make_cost_model("sosp", flat_cluster(1, 1), GradientSync::Ring), ConfigError);
   for (const std::string& name : cost_model_names())
