@@ -245,6 +245,10 @@ PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cl
   if (best.plan && best.plan->sync == to_string(plan::GradientSync::Ring))
     best.plan->notes.push_back(
         "Gradients are added around a ring: results differ by rounding from those of one thread.");
+  if (best.plan && best.plan->sync == to_string(plan::GradientSync::Hierarchical))
+    best.plan->notes.push_back(
+        "Gradients are added inside each machine first: results differ by rounding from those of "
+        "one thread.");
   return best;
 }
 

@@ -31,6 +31,7 @@ cluster::Cluster random_cluster(Rng& rng, int most_workers) {
          .bandwidth_bytes_per_s = between(rng, 1, 10) * 100'000'000,
          .latency_ns = between(rng, 0, 20)});
   }
+  testing_graphs::add_machines(rng, cluster);
   const int workers = cluster.num_workers();
   if (rng.below(4) == 0) {
     const int first = static_cast<int>(between(rng, 0, workers - 1));
@@ -50,6 +51,7 @@ PlanOptions random_options(Rng& rng) {
   options.strategy = plan::parse_strategy_choice(strategies[rng.below(strategies.size())]);
   options.cost_model = cost_model_names()[rng.below(4)];
   options.recompute = recompute[rng.below(3)];
+  if (rng.below(2) == 0) options.sync = "hierarchical";
   if (rng.below(4) == 0 && options.strategy != plan::Strategy::TwoBuffered)
     options.micro_batches = between(rng, 1, 10);
   if (rng.below(3) == 0) options.optimizer_state_per_weight = 2;

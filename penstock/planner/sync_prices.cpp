@@ -3,16 +3,45 @@
 #include <algorithm>
 
 #include "penstock/plan/sum_wait.h"
+#include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
 
 namespace penstock::planner {
 
-std::vector<plan::GradientSync> distinct_syncs(const cluster::Cluster& cluster) {
-  using plan::GradientSync;
-  if (cluster.cpu_machines.count == 0) return {GradientSync::Ordered, GradientSync::Ring};
-  return {GradientSync::Ordered, GradientSync::Ring, GradientSync::ParameterServer,
-          GradientSync::Summation};
+using plan::GradientSync;
+
+std::vector<GradientSync> distinct_syncs(const cluster::Cluster& cluster) {
+  std::vector<GradientSync> syncs{GradientSync::Ordered, GradientSync::Ring};
+  if (cluster.cpu_machines.count > 0) {
+    syncs.push_back(GradientSync::ParameterServer);
+    syncs.push_back(GradientSync::Summation);
+  }
+  const cluster::Topology topology(cluster);
+  const int machine_size = topology.unit_size(cluster.machine_level());
+  // All in one machine add as with `ordered`, unless its links are known.
+  const bool differs = machine_size < topology.num_workers() || cluster.machine;
+  if (machine_size > 1 && differs) syncs.push_back(GradientSync::Hierarchical);
+  return syncs;
 }
+
+namespace {
+
+// How the replicas of a stage add inside a machine.
+std::optional<plan::MachineSum> inside(const CostModel& model, const plan::Plan& plan,
+                                       size_t stage) {
+  const std::vector<std::vector<int>> workers = plan::workers_by_stage(plan);
+  const plan::Stage& replicated = plan.stages[stage];
+  int level = 0;
+  if (workers.empty()) {
+    level = model.topology().level_of({replicated.first_worker, replicated.replicas});
+  } else {
+    const auto [least, most] = std::minmax_element(workers[stage].begin(), workers[stage].end());
+    level = model.topology().level_between(*least, *most);
+  }
+  return model.machine_sum(replicated.weight_bytes, replicated.replicas, level);
+}
+
+}  // namespace
 
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
                                    const plan::Plan& plan, bool global_norm) {
@@ -21,13 +50,16 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return !stage.buckets.empty(); });
   if (!between_ranks) return prices;
-  for (const plan::GradientSync sync : distinct_syncs(cluster)) {
+  for (const GradientSync sync : distinct_syncs(cluster)) {
     plan::Plan other = plan;
     other.sync = to_string(sync);
     other = reprice(other, profile, cluster, "penstock", global_norm);
     SyncPrice price{.sync = sync, .throughput_samples_per_s = other.throughput_samples_per_s};
-    for (const plan::Stage& stage : other.stages) {
+    const auto model = make_cost_model("penstock", cluster, sync);
+    for (size_t s = 0; s < other.stages.size(); ++s) {
+      const plan::Stage& stage = other.stages[s];
       if (stage.replicas == 1) continue;
+      if (stage.sync_ns > price.sync_ns) price.inside = inside(*model, other, s);
       price.sync_ns = std::max(price.sync_ns, stage.sync_ns);
       price.wait_ns = std::max(price.wait_ns, sum_wait_ns(other, stage, global_norm));
     }

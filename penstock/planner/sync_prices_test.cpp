@@ -10,6 +10,7 @@
 namespace penstock::planner {
 namespace {
 
+using plan::GradientSync;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing_graphs::chain;
@@ -36,19 +37,28 @@ plan::Plan data_parallel(const cluster::Cluster& cluster, const std::string& syn
 
 TEST(SyncPrices, AutoTakesAnotherMethodOnlyWhereItIsFaster) {
   EXPECT_EQ(data_parallel(flat_cluster(4, 1'000'000'000), "auto").sync, "ordered");
-  // Two replicas in each of two servers: ordered sends 2 W out of a server, a ring 1.5 W.
-  const plan::Plan ring = data_parallel(two_servers(), "auto");
-  EXPECT_EQ(ring.sync, "ring");
-  EXPECT_THAT(ring.notes, Contains(HasSubstr("around a ring")));
+  // Two replicas in each of two servers: out of a server ordered sends 2 W, a ring 1.5 W, and
+  // hierarchical W.
+  const plan::Plan hierarchical = data_parallel(two_servers(), "auto");
+  EXPECT_EQ(hierarchical.sync, "hierarchical");
+  EXPECT_THAT(hierarchical.notes, Contains(HasSubstr("inside each machine first")));
+  const plan::Plan ring = data_parallel(two_servers(), "ring");
+  EXPECT_GT(hierarchical.throughput_samples_per_s, ring.throughput_samples_per_s);
   EXPECT_GT(ring.throughput_samples_per_s,
             data_parallel(two_servers(), "ordered").throughput_samples_per_s);
+  // Where machines hold one worker each it is no method of its own, and a ring is fastest.
+  cluster::Cluster alone = two_servers();
+  alone.levels.insert(alone.levels.begin(), {.name = "machine", .machine = true});
+  const plan::Plan around = data_parallel(alone, "auto");
+  EXPECT_EQ(around.sync, "ring");
+  EXPECT_THAT(around.notes, Contains(HasSubstr("around a ring")));
 }
 
 TEST(SyncPrices, PriceEveryMethodAsItsOwnPlan) {
   const cluster::Cluster cluster = two_servers();
   const plan::Plan plan = data_parallel(cluster, "ordered");
   const std::vector<SyncPrice> prices = sync_prices(heavy(), cluster, plan, false);
-  ASSERT_EQ(prices.size(), 2U);
+  ASSERT_EQ(prices.size(), 3U);
   for (const SyncPrice& price : prices) {
     const plan::Plan other = data_parallel(cluster, std::string(to_string(price.sync)));
     EXPECT_DOUBLE_EQ(price.throughput_samples_per_s, other.throughput_samples_per_s);
@@ -74,6 +84,27 @@ TEST(SyncPrices, ArePricesInThePrecisionOfThePlan) {
   EXPECT_THROW(data_parallel(cluster, "ordered", "float64"), ConfigError);
   EXPECT_THROW(data_parallel(cluster, "asynchronous", "float16"), ConfigError);
   EXPECT_EQ(data_parallel(cluster, "auto", "float16").sync_precision, "float16");
+}
+
+TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {
+  cluster::Cluster cluster = two_servers();
+  EXPECT_EQ(distinct_syncs(cluster).back(), GradientSync::Hierarchical);
+  const plan::Plan plan = data_parallel(cluster, "ordered");
+  EXPECT_FALSE(sync_prices(heavy(), cluster, plan, false).back().inside);
+  cluster.machine = {.switches = 2,
+                     .device_bytes_per_s = 10'000'000'000,
+                     .switch_bytes_per_s = 10'000'000'000,
+                     .cross_bytes_per_s = 1'000'000'000};
+  const std::vector<SyncPrice> prices = sync_prices(heavy(), cluster, plan, false);
+  ASSERT_TRUE(prices.back().inside);
+  EXPECT_EQ(prices.back().inside->way, plan::MachineWay::CpuAssisted);
+  EXPECT_FALSE(prices.front().inside);
+  // All of one machine: worth a price of its own where its links are known.
+  cluster::Cluster one = flat_cluster(4, 1'000'000'000);
+  one.levels[0].machine = true;
+  EXPECT_EQ(distinct_syncs(one).size(), 2U);
+  one.machine = cluster.machine;
+  EXPECT_EQ(distinct_syncs(one).size(), 3U);
 }
 
 TEST(SyncPrices, ServersAddTheirMethodsAndThreadsHaveNone) {

@@ -79,7 +79,7 @@ for model in penstock sosp2019 released report2018; do
   [ "$(numbers bottleneck_ns)" -ge "$best" ] ||
     fail "the plan of $model takes $(numbers bottleneck_ns) ns under sosp2019, its own best $best"
 done
-for method in ring parameter-server summation asynchronous; do
+for method in ring parameter-server summation asynchronous hierarchical; do
   run 0 $plan --sync $method --strategy dp --json
 done
 links="plan --profile net.graph.txt --workers 2 --bandwidth 100Mbps --strategy dp"
@@ -95,6 +95,27 @@ for precision in float32 bfloat16 float16; do
   [ $((2 * $(cat $precision.ns))) -lt $((11 * $(cat float32.ns) / 10)) ] ||
     fail "$precision takes $(cat $precision.ns) ns, float32 $(cat float32.ns)"
 done
+# Machines that are described inside: the table says how their devices add.
+cp cluster.toml pcie.toml
+cat >>pcie.toml <<'END'
+[machine]
+switches = 2
+device_bandwidth = "13GB/s"
+switch_bandwidth = "13GB/s"
+cross_bandwidth = "10GB/s"
+END
+inside="plan --profile net.graph.txt --cluster pcie.toml --strategy dp"
+run 0 $inside --sync auto
+grep -q 'hierarchical \*' out || fail "machines are not added inside first: $(cat out)"
+grep -q 'hierarchical inside a machine: under each PCIe switch, then by the CPU' out ||
+  fail "the way inside a machine is not named: $(cat out)"
+run 0 $inside --sync hierarchical --json -o inside.json
+grep -q '"inside_machine":{[^}]*"way":"cpu-assisted"' out || fail "no way in JSON: $(cat out)"
+run 0 plan --profile net.graph.txt --price inside.json --json
+grep -q '"switches":2' out || fail "the plan's own cluster has no inside: $(cat out)"
+run 0 simulate --plan inside.json --json
+sed -i 's/switches = 2/switches = 3/' pcie.toml
+refused 'divides its 4 devices, found 3' $inside
 for choice in never always auto; do run 0 $plan --recompute $choice --json; done
 [ -n "$(strategies)" ] || fail "the tool lists no strategies"
 for kind in $(strategies); do

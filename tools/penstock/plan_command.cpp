@@ -144,8 +144,29 @@ Json sync_json(const std::vector<planner::SyncPrice>& prices) {
                     {"throughput_samples_per_s", price.throughput_samples_per_s},
                     {"sync_ns", price.sync_ns},
                     {"wait_ns", price.wait_ns}});
+    if (!price.inside) continue;
+    Json& inside = list.back()["inside_machine"];
+    inside["way"] = to_string(price.inside->way);
+    inside["ns_per_byte"] = price.inside->ns();
+    inside["network_card_share"] = price.inside->card_share;
+    if (price.inside->root >= 0) inside["root"] = price.inside->root;
   }
   return list;
+}
+
+std::string inside_text(const plan::MachineSum& inside) {
+  switch (inside.way) {
+    case plan::MachineWay::Ring:
+      return "around a ring of its devices";
+    case plan::MachineWay::CpuAssisted:
+      return "under each PCIe switch, then by the CPU";
+    case plan::MachineWay::Nvlink:
+      return "over NVLink, each device its part";
+    case plan::MachineWay::NvlinkRoot:
+      return fmt::format("over NVLink to device {}, which alone exchanges with the host",
+                         inside.root);
+  }
+  return "";
 }
 
 std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std::string& chosen) {
@@ -157,7 +178,13 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
                fmt::format("{:.1f}", price.throughput_samples_per_s),
                format_duration(price.sync_ns), format_duration(price.wait_ns)});
   }
-  return table.to_string(2);
+  std::string text = table.to_string(2);
+  for (const planner::SyncPrice& price : prices) {
+    if (price.inside)
+      text += fmt::format("  {} inside a machine: {}\n", to_string(price.sync),
+                          inside_text(*price.inside));
+  }
+  return text;
 }
 
 std::string tables(const Options& options, const plan::Plan& plan,

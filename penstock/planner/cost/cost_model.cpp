@@ -59,41 +59,106 @@ CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOve
     ns_per_byte_.push_back(ns_of(topology_.path(level).bandwidth_bytes_per_s));
     sum_ns_per_byte_.push_back(ns_of(sum_bandwidth_bytes_per_s_[static_cast<size_t>(level)]));
   }
+  if (sync == GradientSync::Hierarchical)
+    machine_size_ = topology_.unit_size(cluster.machine_level());
+  if (machine_size_ > 1) {
+    machine_level_ = cluster.machine_level();
+    machine_ = cluster.machine;
+  }
+  if (machine_) {
+    for (int64_t* rate : {&machine_->device_bytes_per_s, &machine_->switch_bytes_per_s,
+                          &machine_->cross_bytes_per_s, &machine_->nvlink_bytes_per_s})
+      *rate = plan::gradient_rate(*rate, precision_);
+  }
+  network_ns_per_byte_ = sum_ns_per_byte_.back();
+  network_bytes_per_s_ = topology_.path(topology_.num_levels()).bandwidth_bytes_per_s;
+  if (machine_size_ > 1 && machine_size_ < topology_.num_workers()) {
+    network_bytes_per_s_ = INT64_MAX;
+    network_ns_per_byte_ = 0;
+    for (size_t l = static_cast<size_t>(machine_level_); l < cluster.levels.size(); ++l) {
+      if (cluster.levels[l].count == 1) continue;
+      network_bytes_per_s_ =
+          std::min(network_bytes_per_s_, cluster.levels[l].bandwidth_bytes_per_s);
+      network_ns_per_byte_ = std::max(network_ns_per_byte_, own_ns_per_byte_[l + 1]);
+    }
+  }
   servers_ = cluster.cpu_machines.count *
              static_cast<double>(cluster.cpu_machines.bandwidth_bytes_per_s) /
-             static_cast<double>(topology_.path(topology_.num_levels()).bandwidth_bytes_per_s);
+             static_cast<double>(network_bytes_per_s_);
 }
 
-double CostModel::peers_ns_per_byte(double replicas, int level, double divisor) const {
-  // One division each, so that rounding cannot make it rise where the exact value falls.
+CostModel::Members CostModel::members(int replicas, Machines machines, double divisor) const {
   const double m = replicas;
-  if (sync_ == GradientSync::Ring) return sum_ns_per_byte(level) * (2.0 * (m - 1) / (m * divisor));
+  const double size = machine_size_;
+  double on = std::max(m, 2 * size);
+  if (machines == Machines::RoundedUp) on = size * std::max(2.0, std::ceil(m / size));
+  if (machines == Machines::RoundedDown) on = size * std::max(2.0, std::floor(m / size));
+  return {.replicas = replicas, .on = on, .divisor = divisor};
+}
+
+double CostModel::links_ns_per_byte(double on, int below, int level, double divisor) const {
+  const double size = topology_.unit_size(below);
   double slowest = 0;
-  for (int l = 1; l <= level; ++l) {
+  for (int l = below + 1; l <= level; ++l) {
+    // One division each, so that rounding cannot make it rise where the exact value falls.
     const double unit = topology_.unit_size(l - 1);
-    double factor = 2.0 * unit * (m - unit) / (m * divisor);
-    if (m <= 2 * unit) {
+    double factor = 2.0 * (unit / size) * (on - unit) / (on * divisor);
+    if (on <= 2 * unit) {
       // Per replica it must not rise with their number: so odd numbers count as even ones there.
-      factor = divisor > 1 ? m / (2 * divisor) : 2 * std::floor(m / 2) * std::ceil(m / 2) / m;
+      const double n = on / size;
+      factor =
+          divisor > 1 ? on / (2 * size * divisor) : 2 * std::floor(n / 2) * std::ceil(n / 2) / n;
     }
     slowest = std::max(slowest, own_ns_per_byte_[static_cast<size_t>(l)] * factor);
   }
   return slowest;
 }
 
+plan::MachineSum CostModel::inside_sum(int replicas, int level, double network) const {
+  const int unit = topology_.unit_size(level);
+  const int under_switch = machine_size_ / machine_->switches;
+  return plan::best_machine_sum(*machine_, {.devices = machine_size_,
+                                            .replicas = std::min(replicas, unit),
+                                            .one_switch = under_switch % unit == 0,
+                                            .network = network});
+}
+
+double CostModel::inside_ns_per_byte(const Members& members, int level, double network) const {
+  if (machine_size_ == 1) return 0;
+  if (machine_) return inside_sum(members.replicas, level, network).ns() / members.divisor;
+  return links_ns_per_byte(std::min(members.replicas, machine_size_), 0, level, members.divisor);
+}
+
+double CostModel::peers_factor(const Members& members, int level) const {
+  if (level <= machine_level_) return 0;
+  const double n = count(members);
+  return 2 * (n - 1) / n;
+}
+
+double CostModel::peers_ns_per_byte(const Members& members, int level) const {
+  if (sync_ == GradientSync::Ring) {
+    const double m = members.replicas;
+    return sum_ns_per_byte(level) * (2.0 * (m - 1) / (m * members.divisor));
+  }
+  return std::max(
+      links_ns_per_byte(members.on, machine_level_, level, members.divisor),
+      inside_ns_per_byte(members, std::min(level, machine_level_), peers_factor(members, level)));
+}
+
 bool CostModel::all_reduces() const {
   return sync_ == GradientSync::Ordered || sync_ == GradientSync::Ring || !(servers_ > 0);
 }
 
-double CostModel::service_factor(double replicas) const {
-  const double n = replicas;
+double CostModel::service_factor(double count) const {
+  const double n = count;
   if (all_on_servers(sync_)) return std::max(1.0, n / servers_);
   return servers_ >= n ? 1.0 : 2.0 * n * (n - 1) / (n * n + servers_ * (n - 2));
 }
 
-SumTime CostModel::service_ns_per_byte(double replicas, double divisor) const {
-  const double n = replicas;
-  const double top_ns = sum_ns_per_byte(topology_.num_levels());
+SumTime CostModel::service_ns_per_byte(const Members& members) const {
+  const double n = count(members);
+  const double divisor = members.divisor;
+  const double top_ns = network_ns_per_byte_;
   const bool servers_add_all = all_on_servers(sync_) || servers_ >= n;
   // The part that each replica adds.
   const double own = servers_add_all ? 0 : (n - servers_) / (n * n + servers_ * (n - 2));
@@ -103,11 +168,14 @@ SumTime CostModel::service_ns_per_byte(double replicas, double divisor) const {
   time.server_ns =
       top_ns * (all_on_servers(sync_) && n > servers_ && divisor > 1 ? 1.0 / servers_
                                                                      : service_factor(n) / divisor);
-  for (int l = 1; l <= topology_.num_levels(); ++l) {
-    // Out of a unit with r replicas pass r (2 (n-r) own + 1 - n own).
-    double r = std::min<double>(topology_.unit_size(l - 1), n);
+  time.wire_ns = inside_ns_per_byte(members, machine_level_, service_factor(n));
+  for (int l = machine_level_ + 1; l <= topology_.num_levels(); ++l) {
+    // Out of a unit with r members pass r (2 (n-r) own + 1 - n own).
+    const double unit = topology_.unit_size(l - 1);
+    double r = std::min(unit / machine_size_, n);
     if (own > 0) r = std::min(r, n / 2 + (1 - n * own) / (4 * own));
-    const double factor = servers_add_all ? r / divisor : r * (1 + (n - 2 * r) * own) / divisor;
+    const double factor = servers_add_all ? std::min(unit, members.on) / (machine_size_ * divisor)
+                                          : r * (1 + (n - 2 * r) * own) / divisor;
     time.wire_ns = std::max(time.wire_ns, own_ns_per_byte_[static_cast<size_t>(l)] * factor);
   }
   return time;
@@ -116,18 +184,20 @@ SumTime CostModel::service_ns_per_byte(double replicas, double divisor) const {
 bool CostModel::uses_servers(int64_t weight_bytes, int replicas, int level) const {
   if (all_reduces() || replicas <= 1) return false;
   if (all_on_servers(sync_)) return true;
-  const SumTime service = service_ns_per_byte(replicas, 1);
+  const Members those = counted(replicas, 1);
+  const SumTime service = service_ns_per_byte(those);
   const auto bytes = static_cast<double>(weight_bytes);
   const double service_ns =
       latency_ns(topology_.num_levels()) + bytes * std::max(service.wire_ns, service.server_ns);
-  return service_ns < latency_ns(level) + bytes * peers_ns_per_byte(replicas, level, 1);
+  return service_ns < latency_ns(level) + bytes * peers_ns_per_byte(those, level);
 }
 
 double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const {
+  const Members those = counted(replicas, divisor);
   const double peers_ns =
-      latency_ns(level) / divisor + weight_bytes * peers_ns_per_byte(replicas, level, divisor);
+      latency_ns(level) / divisor + weight_bytes * peers_ns_per_byte(those, level);
   if (all_reduces()) return peers_ns;
-  const SumTime service = service_ns_per_byte(replicas, divisor);
+  const SumTime service = service_ns_per_byte(those);
   const double service_ns = latency_ns(topology_.num_levels()) / divisor +
                             weight_bytes * std::max(service.wire_ns, service.server_ns);
   if (all_on_servers(sync_)) return service_ns;
@@ -136,10 +206,11 @@ double CostModel::sync_time_ns(double weight_bytes, int replicas, int level, dou
 
 SegmentBound CostModel::least_sync_ns(int replicas, int level) const {
   if (replicas <= 1) return {};
-  const SegmentBound peers{.per_weight_byte = peers_ns_per_byte(replicas, level, 1),
+  const Members fewest = members(replicas, Machines::RoundedDown);
+  const SegmentBound peers{.per_weight_byte = peers_ns_per_byte(fewest, level),
                            .fixed_ns = latency_ns(level)};
   if (all_reduces()) return peers;
-  const SumTime time = service_ns_per_byte(replicas, 1);
+  const SumTime time = service_ns_per_byte(fewest);
   const SegmentBound service{.per_weight_byte = std::max(time.wire_ns, time.server_ns),
                              .fixed_ns = latency_ns(topology_.num_levels())};
   if (all_on_servers(sync_)) return service;
@@ -170,26 +241,49 @@ double CostModel::least_wait_ns(const SegmentCost& segment, int replicas, int le
 
 int64_t CostModel::wire_ns(int64_t weight_bytes, int replicas, int level, bool servers) const {
   if (replicas <= 1) return 0;
-  if (servers)
-    return rounded_up(static_cast<double>(weight_bytes) * service_ns_per_byte(replicas, 1).wire_ns);
+  const Members those = counted(replicas, 1);
+  const auto bytes = static_cast<double>(weight_bytes);
   const int64_t m = replicas;
   if (sync_ == GradientSync::Ring)
     return exact_ns(weight_bytes, 2 * (m - 1), m,
                     sum_bandwidth_bytes_per_s_[static_cast<size_t>(level)]);
+  const auto units = static_cast<int64_t>(count(those));
+  const int64_t between_ns = servers ? rounded_up(bytes * service_ns_per_byte(those).wire_ns)
+                                     : links_wire_ns(weight_bytes, units, machine_level_, level);
+  if (machine_size_ == 1) return between_ns;
+  if (machine_ && servers) return between_ns;
+  const int inner = std::min(level, machine_level_);
+  const int64_t inside_ns =
+      machine_ ? rounded_up(bytes * inside_ns_per_byte(those, inner, peers_factor(those, level)))
+               : links_wire_ns(weight_bytes, std::min(replicas, machine_size_), 0, inner);
+  return std::max(inside_ns, between_ns);
+}
+
+int64_t CostModel::links_wire_ns(int64_t weight_bytes, int64_t units, int below, int level) const {
   int64_t slowest_ns = 0;
-  for (int l = 1; l <= level; ++l) {
+  for (int l = below + 1; l <= level; ++l) {
     const int64_t bandwidth = own_bandwidth_bytes_per_s_[static_cast<size_t>(l)];
     if (bandwidth == 0) continue;
-    const int64_t unit = topology_.unit_size(l - 1);
-    const bool few = m <= 2 * unit;
-    const int64_t pairs = few ? m / 2 * ((m + 1) / 2) : unit * (m - unit);
-    slowest_ns = std::max(slowest_ns, exact_ns(weight_bytes, 2 * pairs, m, bandwidth));
+    const int64_t unit = topology_.unit_size(l - 1) / topology_.unit_size(below);
+    const bool few = units <= 2 * unit;
+    const int64_t pairs = few ? units / 2 * ((units + 1) / 2) : unit * (units - unit);
+    slowest_ns = std::max(slowest_ns, exact_ns(weight_bytes, 2 * pairs, units, bandwidth));
   }
   return slowest_ns;
 }
 
 int64_t CostModel::server_ns(int64_t weight_bytes, int replicas) const {
-  return rounded_up(static_cast<double>(weight_bytes) * service_ns_per_byte(replicas, 1).server_ns);
+  return rounded_up(static_cast<double>(weight_bytes) *
+                    service_ns_per_byte(counted(replicas, 1)).server_ns);
+}
+
+std::optional<plan::MachineSum> CostModel::machine_sum(int64_t weight_bytes, int replicas,
+                                                       int level) const {
+  if (!machine_ || replicas <= 1) return std::nullopt;
+  const Members those = counted(replicas, 1);
+  const double network = uses_servers(weight_bytes, replicas, level) ? service_factor(count(those))
+                                                                     : peers_factor(those, level);
+  return inside_sum(replicas, std::min(level, machine_level_), network);
 }
 
 int64_t CostModel::sync_latency_ns(int level, bool servers) const {

@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "penstock/cluster/topology.h"
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/machine_sum.h"
 #include "penstock/plan/sync_precision.h"
 
 namespace penstock::planner {
@@ -49,6 +51,13 @@ int64_t on_device_ns(int64_t ns, double speed);
 /// costs that level's bandwidth and latency, however close the replicas are; without them
 /// `parameter-server` and `summation` cost what `ordered` does. Summation does, too, where that is
 /// faster, as between replicas of one server.
+///
+/// `hierarchical`: m replicas stand on n = max(2, m/U) machines of U workers (cluster.h), rounded
+/// up, or on one where `level` is no higher than the machines'. Between machines they cost what
+/// `summation` costs n replicas, over the levels above the machines'; inside, with r = min(m, U),
+/// what `ordered` costs r replicas over the levels up to the machines', or what the fastest way
+/// takes where the cluster describes its machines (plan/machine_sum.h). The larger of both counts:
+/// one bucket is added inside while the one before travels.
 using plan::GradientSync;
 
 /// How long a byte of gradients occupies the slowest NIC or link of the replicas, and of the
@@ -120,6 +129,13 @@ class CostModel {
   /// steps that can hide it. (plan/sum_wait.h has the exact time, which depends on the order of the
   /// layers.)
   double least_wait_ns(const SegmentCost& segment, int replicas, int level) const;
+  /// `hierarchical`: how replicas are added inside a machine; nothing where the cluster does not
+  /// describe its machines, or each of them is one worker.
+  std::optional<plan::MachineSum> machine_sum(int64_t weight_bytes, int replicas, int level) const;
+  /// Workers that `hierarchical` adds first; 1 for all other methods.
+  int machine_size() const { return machine_size_; }
+  /// The slowest link on the way to the servers of what sends to them: a worker, or a machine.
+  int64_t network_bytes_per_s() const { return network_bytes_per_s_; }
   const cluster::Topology& topology() const { return topology_; }
   GradientSync sync() const { return sync_; }
   FloatType precision() const { return precision_; }
@@ -156,10 +172,35 @@ class CostModel {
     return topology_.path(level).by_reference && topology_.unit_size(level) > 1;
   }
 
-  // All of these divided by `divisor`, with as few roundings as possible.
-  double peers_ns_per_byte(double replicas, int level, double divisor) const;
-  SumTime service_ns_per_byte(double replicas, double divisor) const;
-  double service_factor(double replicas) const;
+  enum class Machines : uint8_t { RoundedDown, Exact, RoundedUp };
+  // Who adds gradients: replicas, or machines of them. What follows is divided by `divisor`, with
+  // as few roundings as possible.
+  struct Members {
+    int replicas = 2;
+    /// On as many workers as the machines have that count, which are at least two: n U.
+    double on = 2;
+    double divisor = 1;
+  };
+  Members members(int replicas, Machines machines, double divisor = 1) const;
+  double count(const Members& members) const { return members.on / machine_size_; }
+  // For times that are divided by the replicas the number of machines is no whole one, so that none
+  // rises with the replicas; others count machines that are not full as full.
+  Members counted(int replicas, double divisor) const {
+    return members(replicas, divisor > 1 ? Machines::Exact : Machines::RoundedUp, divisor);
+  }
+
+  double peers_ns_per_byte(const Members& members, int level) const;
+  SumTime service_ns_per_byte(const Members& members) const;
+  double service_factor(double count) const;
+  // Of the links from above level `below` to `level`, when units of `below` send to each other as
+  // `ordered` does. `on`: workers of these units.
+  double links_ns_per_byte(double on, int below, int level, double divisor) const;
+  int64_t links_wire_ns(int64_t weight_bytes, int64_t units, int below, int level) const;
+  // Inside a unit of `level` of a machine, whose NIC sends `network` bytes per byte.
+  double inside_ns_per_byte(const Members& members, int level, double network) const;
+  plan::MachineSum inside_sum(int replicas, int level, double network) const;
+  // What the NIC of a machine sends between peers.
+  double peers_factor(const Members& members, int level) const;
   /// Whether no part goes through servers here.
   bool all_reduces() const;
 
@@ -169,6 +210,12 @@ class CostModel {
   FloatType precision_;
   /// CPU machines, each counted as often as its NIC is faster than a worker's.
   double servers_ = 0;
+  // Of `hierarchical`; a worker is a machine under all other methods.
+  int machine_level_ = 0;
+  int machine_size_ = 1;
+  int64_t network_bytes_per_s_ = 1;
+  double network_ns_per_byte_ = 0;  ///< in the precision of sums
+  std::optional<cluster::Machine> machine_;  ///< bandwidths in the precision of sums
   std::vector<double> ns_per_byte_;
   // Of float32, in the precision of sums.
   std::vector<double> sum_ns_per_byte_;

@@ -221,8 +221,10 @@ struct Drawn {
 
 Drawn draw(Rng& rng) {
   cluster::Cluster cluster = random_cluster(rng, 1'000'000);
-  const GradientSync syncs[] = {GradientSync::Ring, GradientSync::ParameterServer,
-                                GradientSync::Summation, GradientSync::Ordered};
+  testing_graphs::add_machines(rng, cluster);
+  const GradientSync syncs[] = {GradientSync::Ring,         GradientSync::ParameterServer,
+                                GradientSync::Summation,    GradientSync::Ordered,
+                                GradientSync::Hierarchical, GradientSync::Hierarchical};
   if (rng.below(2) == 0) {
     cluster.cpu_machines = {.count = static_cast<int>(between(rng, 1, 6)),
                             .bandwidth_bytes_per_s = between(rng, 1, 20) * 100'000'000};
@@ -231,7 +233,7 @@ Drawn draw(Rng& rng) {
                       rng.below(2) == 0 ? 0 : between(rng, 0, 50)};
   segment.overlap_ns =
       rng.below(3) == 0 ? 0 : between(rng, 0, segment.compute_ns + segment.step_ns);
-  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(4)],
+  return {make_cost_model(cost_model_names()[rng.below(4)], cluster, syncs[rng.below(6)],
                           SyncOverlap::Hidden, plan::kSyncPrecisions[rng.below(3)]),
           segment, rng.below(2) == 0 ? 0 : between(rng, 1, 20)};
 }
@@ -311,8 +313,8 @@ TEST(CostModel, AbsurdSizesStayFinite) {
   for (const int servers : {0, 1, 10'000'000}) {
     cluster.cpu_machines = {.count = servers,
                             .bandwidth_bytes_per_s = servers == 1 ? 1 : INT64_MAX};
-    for (const GradientSync sync :
-         {GradientSync::Ring, GradientSync::ParameterServer, GradientSync::Summation}) {
+    for (const GradientSync sync : {GradientSync::Ring, GradientSync::ParameterServer,
+                                    GradientSync::Summation, GradientSync::Hierarchical}) {
       for (const std::string& name : cost_model_names()) {
         const auto model = make_cost_model(name, cluster, sync);
         for (const int64_t micro_batches : {int64_t{0}, int64_t{1}, INT64_MAX}) {

@@ -55,11 +55,13 @@ Case random_case(uint64_t seed, const Shape& shape) {
     }
   }
   const GradientSync syncs[] = {GradientSync::Ring, GradientSync::Ring,
-                                GradientSync::ParameterServer, GradientSync::Summation};
+                                GradientSync::ParameterServer, GradientSync::Summation,
+                                GradientSync::Hierarchical};
+  testing_graphs::add_machines(rng, result.cluster);
   if (rng.below(3) == 0)
     result.cluster.cpu_machines = {.count = 2, .bandwidth_bytes_per_s = 1'000'000'000};
   result.model =
-      make_cost_model(cost_model_names()[rng.below(4)], result.cluster, syncs[rng.below(4)]);
+      make_cost_model(cost_model_names()[rng.below(4)], result.cluster, syncs[rng.below(5)]);
   result.straight = shape.straight;
   result.at_least_two_stages = rng.below(4) == 0;
   result.use_all_workers = shape.all_workers;

@@ -55,9 +55,19 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     if (rng.below(2) == 0)
       cluster.cpu_machines = {.count = static_cast<int>(between(rng, 1, 8)),
                               .bandwidth_bytes_per_s = between(rng, 1, 40) * 50'000'000};
+    if (replicas % 2 == 0 && rng.below(2) == 0) {
+      cluster.levels[0].count = replicas / 2;
+      cluster.levels.push_back({.name = "rack",
+                                .count = 2,
+                                .bandwidth_bytes_per_s = between(rng, 1, 40) * 50'000'000,
+                                .latency_ns = between(rng, 0, 100'000)});
+      testing_graphs::add_machines(rng, cluster);
+    }
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
-    options.sync = plan::to_string(plan::kGradientSyncs[rng.below(4)]);
+    const std::vector<std::string> syncs{"ordered", "ring", "parameter-server", "summation",
+                                         "hierarchical"};
+    options.sync = syncs[rng.below(syncs.size())];
     options.sync_precision = to_string(plan::kSyncPrecisions[rng.below(3)]);
     options.micro_batches = between(rng, 1, 3) * replicas;
     const plan::Plan plan = data_parallel(profile, cluster, replicas, options);
@@ -71,7 +81,7 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     const Context context(profile, cluster, options);
     const double least_ns = context.model->least_wait_ns(
         {.weight_bytes = stage.weight_bytes, .overlap_ns = stage.compute_ns() + stage.step_ns},
-        replicas, 1);
+        replicas, context.topology().level_of({0, replicas}));
     ASSERT_LE(least_ns, static_cast<double>(wait_ns) + 1) << "seed " << seed;
     ASSERT_LE(wait_ns, std::max<int64_t>(stage.sync_ns, 0)) << "seed " << seed;
     if (stage.sync_ns > 0) (wait_ns < stage.sync_ns ? hidden : exposed) += 1;

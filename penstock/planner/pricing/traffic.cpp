@@ -69,19 +69,52 @@ struct Seats {
 };
 
 // The part of the weights that a synchronisation keeps on the cluster's CPU machines, as the cost
-// model shares them out (cost_model.h); the rest is spread over the replicas. Nothing means a ring.
+// model shares them out (cost_model.h); the rest is spread over the members of the sum: replicas,
+// or machines of them. Nothing means a ring.
 std::optional<double> share_on_cpu_machines(const CostModel& model,
                                             const cluster::CpuMachines& machines,
-                                            const Seats& place, int64_t weight_bytes) {
+                                            const Seats& place, int members, int64_t weight_bytes) {
   if (model.sync() == GradientSync::Ring) return std::nullopt;
   if (!model.uses_servers(weight_bytes, place.count(), place.level(model.topology()))) return 0;
   if (all_on_servers(model.sync())) return 1.0;
-  const cluster::Path& far = model.topology().path(model.topology().num_levels());
-  const auto n = static_cast<double>(place.count());
+  const auto n = static_cast<double>(members);
   const double k = machines.count * static_cast<double>(machines.bandwidth_bytes_per_s) /
-                   static_cast<double>(far.bandwidth_bytes_per_s);
+                   static_cast<double>(model.network_bytes_per_s());
   const double all = n * n + k * (n - 2);
   return k >= n ? 1 : 2 * k * (n - 1) / all;
+}
+
+// The machines of `size` workers that a stage has workers on; `list` keeps them where it is used.
+Seats machines_of(const Seats& place, int size, std::vector<int>& list) {
+  if (place.list == nullptr) {
+    const int first = place.range.first / size;
+    return {{first, (place.range.end() - 1) / size - first + 1}};
+  }
+  for (const int worker : *place.list) list.push_back(worker / size);
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+  return {{}, &list};
+}
+
+// Ordered pairs of replicas of one machine in different units, each pair counted as the part of the
+// weights that one of them keeps: what `ordered` sends inside machines of `size` workers, over 2 W.
+double shares_inside(const Seats& place, int size, int64_t unit_size) {
+  if (place.list != nullptr) {
+    std::map<int, std::vector<int>> machines;
+    for (const int worker : *place.list) machines[worker / size].push_back(worker);
+    double shares = 0;
+    for (const auto& [machine, workers] : machines)
+      shares += spread_of(workers, unit_size).pairs / static_cast<double>(workers.size());
+    return shares;
+  }
+  const auto shares_of = [&](int first, int count) {
+    return count == 0 ? 0 : spread_of(WorkerRange{first, count}, unit_size).pairs / count;
+  };
+  const WorkerRange& range = place.range;
+  const int head = std::min((size - range.first % size) % size, range.count);
+  const int whole = (range.count - head) / size;
+  const int tail = range.count - head - whole * size;
+  return shares_of(range.first, head) + whole * shares_of(0, size) + shares_of(0, tail);
 }
 
 // Bytes that one synchronisation of a stage moves through the links of `level`, in all.
@@ -91,16 +124,22 @@ double sync_bytes(const CostModel& model, const cluster::CpuMachines& machines, 
   const auto weights = static_cast<double>(model.wire_bytes(weight_bytes, level));
   const auto replicas = static_cast<double>(place.count());
   const int64_t unit_size = model.topology().unit_size(level - 1);
-  const auto remote = share_on_cpu_machines(model, machines, place, weight_bytes);
+  const int size = model.machine_size();
+  if (unit_size < size) return shares_inside(place, size, unit_size) * 2 * weights;
+  std::vector<int> list;
+  const Seats members = machines_of(place, size, list);
+  if (members.count() < 2) return 0;
+  const auto remote = share_on_cpu_machines(model, machines, place, members.count(), weight_bytes);
   if (!remote) {
     // One hop leaves each unit, the last one back to the first.
     const int64_t units = place.spread(unit_size).units;
     return units < 2 ? 0 : static_cast<double>(units) * 2 * (replicas - 1) / replicas * weights;
   }
-  // Every replica pushes and pulls: all that the CPU machines keep, and of the rest what each other
-  // replica keeps.
-  return 2 * replicas * *remote * weights +
-         place.spread(unit_size).pairs * 2 * (1 - *remote) * weights / replicas;
+  // Every member pushes and pulls: all that the CPU machines keep, and of the rest what each other
+  // member keeps.
+  const auto n = static_cast<double>(members.count());
+  return 2 * n * *remote * weights +
+         members.spread(unit_size / size).pairs * 2 * (1 - *remote) * weights / n;
 }
 
 // The same for replica k of one stage and replica k of the other, where workers hold several

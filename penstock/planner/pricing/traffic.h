@@ -23,8 +23,10 @@ Traffic traffic_of(const Context& context, const std::vector<StageId>& stage_of_
 
 /// Bytes per sample through each level of the cluster, innermost first: activations and gradients
 /// between stages, each message at every level that it passes on its way, and gradient
-/// synchronisation. Levels with a count of 1 are not passed. By reference counts what is handed
-/// over. The plan needs stages with places, links, micro-batches and their size. O((links + stages)
+/// synchronisation; with `hierarchical`, inside machines, what `ordered` sends there, however the
+/// cluster describes them. Levels with a count of 1 are not passed. By reference counts what is
+/// handed over. The plan needs stages with places, links, micro-batches and their size. O((links +
+/// stages)
 /// * levels).
 std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& model);
 

@@ -85,6 +85,32 @@ TEST(BytesPerSample, SummationServicesShareTheWeightsSoThatAllFinishTogether) {
   EXPECT_NEAR(bytes_of_dp(cluster, 6, GradientSync::Summation)[1], bytes, 1e-6);
 }
 
+TEST(BytesPerSample, MachinesSendWhatTheyAddedInside) {
+  // In each of three servers both replicas exchange W/2 twice; each pair of servers W/3 twice.
+  EXPECT_EQ(bytes_of_dp(servers(2, 3), 6, GradientSync::Hierarchical),
+            (std::vector<double>{6 * 1200, 6 * 800}));
+  // Two servers and a half: the last replica has nothing to add inside.
+  EXPECT_EQ(bytes_of_dp(servers(2, 3), 5, GradientSync::Hierarchical),
+            (std::vector<double>{4 * 1200, 6 * 800}));
+  EXPECT_EQ(bytes_of_dp(servers(2, 3), 2, GradientSync::Hierarchical),
+            (std::vector<double>{2 * 1200, 0}));
+  cluster::Cluster cluster = servers(2, 3);
+  cluster.cpu_machines = {.count = 3, .bandwidth_bytes_per_s = 1'000'000'000};
+  EXPECT_EQ(bytes_of_dp(cluster, 6, GradientSync::Hierarchical),
+            (std::vector<double>{6 * 1200, 6 * 1200}));
+}
+
+TEST(BytesPerSample, WorkersOfSeveralStagesAreListedByMachine) {
+  plan::Plan plan;
+  plan.cluster = servers(2, 2);
+  plan.stages = {{.layers = {"a"}, .replicas = 3, .weight_bytes = 1200, .first_worker = -1}};
+  plan.worker_of_replica = {0, 3, 2};
+  plan.micro_batches = 1;
+  EXPECT_EQ(bytes_per_sample(
+                plan, *make_cost_model("penstock", plan.cluster, GradientSync::Hierarchical)),
+            (std::vector<double>{2 * 1200, 2 * 1200}));
+}
+
 TEST(BytesPerSample, MessagesCountAtEveryLevelTheyPass) {
   const cluster::Cluster cluster = servers(2, 2);
   plan::Plan plan;

@@ -99,6 +99,25 @@ inline cluster::Cluster random_cluster(Rng& rng, int most_workers) {
   return cluster;
 }
 
+/// Makes a unit of some level a machine, half of the time with a random inside.
+inline void add_machines(Rng& rng, cluster::Cluster& cluster) {
+  const auto level = rng.below(cluster.levels.size() + 1);
+  if (level > 0) cluster.levels[level - 1].machine = true;
+  if (cluster.machine_level() == 0 || rng.below(2) == 0) return;
+  int devices = 1;
+  for (int l = 0; l < cluster.machine_level(); ++l)
+    devices *= cluster.levels[static_cast<size_t>(l)].count;
+  auto switches = static_cast<int>(between(rng, 1, devices));
+  while (devices % switches != 0) --switches;
+  const auto bandwidth = [&] { return between(rng, 1, 20) * 500'000'000; };
+  cluster.machine = {.switches = switches,
+                     .device_bytes_per_s = bandwidth(),
+                     .switch_bytes_per_s = bandwidth(),
+                     .cross_bytes_per_s = bandwidth(),
+                     .nvlink_bytes_per_s = rng.below(2) == 0 ? 0 : 4 * bandwidth(),
+                     .network_card = static_cast<int>(between(rng, -1, switches - 1))};
+}
+
 /// A chain of layers with the given forward times (backward twice that), weights and output sizes.
 inline profile::Profile chain(const std::vector<int64_t>& forward_ns,
                               const std::vector<int64_t>& weight_bytes,
