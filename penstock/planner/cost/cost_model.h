@@ -214,7 +214,7 @@ class CostModel {
   int machine_level_ = 0;
   int machine_size_ = 1;
   int64_t network_bytes_per_s_ = 1;
-  double network_ns_per_byte_ = 0;  ///< in the precision of sums
+  double network_ns_per_byte_ = 0;           ///< in the precision of sums
   std::optional<cluster::Machine> machine_;  ///< bandwidths in the precision of sums
   std::vector<double> ns_per_byte_;
   // Of float32, in the precision of sums.
