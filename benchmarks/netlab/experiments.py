@@ -478,6 +478,50 @@ def precision_rows(bench, where, rounds):
     bench.details[f"precisions, {where}"] = rounds
 
 
+def take_turns(bench, hosts, rate, model, batch, steps, variants):
+    """name -> samples per second of data parallelism, round by round; `variants`: name -> options.
+    `hosts`: where each rank is."""
+    found = {name: [] for name in variants}
+    with Lab([Link(rate)] * (max(hosts) + 1)) as lab:
+        for _ in range(1 if bench.args.quick else bench.args.rounds):
+            for name, options in variants.items():
+                command = bench.train(model, batch, steps, "--strategy", "dp", "--workers",
+                                      len(hosts), *options, warmup=2)
+                report, _ = bench.job(lab, hosts, command, seconds=120)
+                found[name].append(report["throughput_samples_per_s"])
+    return found
+
+
+# Options, samples per step. Computation and communication take about as long at 200 Mbps with the
+# first one; the second one computes longer.
+OVERLAP_MODELS = [(("--model", "mlp", "--width", 1024), 4096),
+                  (("--model", "mlp", "--width", 1024, "--depth", 8), 8192)]
+OVERLAP_TARGET = 1.2
+
+
+def overlap(bench):
+    """What it brings that gradients travel while the workers compute: without clipping, against
+    `--clip-norm inf`, which only records the norm, and has to wait for all gradients."""
+    for model, batch in OVERLAP_MODELS[:1] if bench.args.quick else OVERLAP_MODELS:
+        found = take_turns(bench, [0, 1], 200e6, model, batch, 4 if bench.args.quick else 7,
+                           {"overlap": (), "waits": ("--clip-norm", "inf")})
+        ratios = [a / b for a, b in zip(found["overlap"], found["waits"])]
+        bench.row("overlap", f"{' '.join(str(word) for word in model[1:])}, {batch} samples: "
+                  "overlap / without", "ratio", None, ratios, low=OVERLAP_TARGET)
+
+
+def machines(bench):
+    """Two hosts with two ranks each: adding inside the host first, against the other methods."""
+    model = ("--model", "mlp", "--width", 256 if bench.args.quick else 1024)
+    names = ("ordered", "ring", "hierarchical")
+    found = take_turns(bench, [0, 0, 1, 1], 100e6, model, 64, 4 if bench.args.quick else 10,
+                       {name: ("--sync", name) for name in names})
+    for name in names[1:]:
+        ratios = [a / b for a, b in zip(found[name], found["ordered"])]
+        bench.row("machines", f"2 hosts with 2 ranks each, 100Mbps: {name} / ordered", "ratio",
+                  None, ratios)
+
+
 DDP_TARGET = 1.0
 
 
@@ -702,5 +746,6 @@ def faults(bench):
 
 ALL = {
     "links": links, "bytes": bytes_on_wires, "strategies": strategies,
-    "precisions": precisions, "ddp": ddp, "allreduce": allreduce, "faults": faults
+    "precisions": precisions, "overlap": overlap, "machines": machines, "ddp": ddp,
+    "allreduce": allreduce, "faults": faults
 }
