@@ -1,4 +1,4 @@
-// The ranks of a mesh as threads of one process, for tests.
+// The ranks of a mesh as threads of one process, for tests, and as the processes of mpirun.
 #pragma once
 
 #include <memory>
@@ -16,5 +16,13 @@ std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank
 
 /// The same, with Gloo for all parts of messages but empty ones.
 std::vector<std::unique_ptr<World>> make_gloo_ranks(const std::vector<int>& rank_of_worker);
+
+/// Whether mpirun started this process as one of several ranks, and there is a module of MPI.
+bool is_mpi_rank();
+
+/// This process's world alone, with MPI for all parts of messages but empty ones. All processes
+/// make the same worlds in the same order; those that have no worker are servers. MPI begins with
+/// the first call and ends after the last test.
+std::vector<std::unique_ptr<World>> make_mpi_ranks(const std::vector<int>& rank_of_worker);
 
 }  // namespace penstock::runtime::testing
