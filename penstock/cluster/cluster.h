@@ -27,6 +27,9 @@ struct Level {
   bool by_reference = false;
   /// A unit is one machine: its workers share a NIC and the memory of a host. At most one level.
   bool machine = false;
+  /// What sums of gradients take from a worker's computing: processor time for every 10^9 bytes
+  /// that it sends, to move them, as many that come in, and to add. 0 where other cores do that.
+  int64_t processor_ns_per_gb = 0;
 
   bool operator==(const Level&) const = default;
 };

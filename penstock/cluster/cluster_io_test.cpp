@@ -48,6 +48,18 @@ TEST(ParseCluster, ReadsLevelsAndDevice) {
   EXPECT_EQ(parse_cluster(kTwoServers, "c.toml"), expected);
 }
 
+TEST(ParseCluster, ReadsTheProcessorTimeOfSums) {
+  const auto with = [](const std::string& line) {
+    return "[[level]]\ncount = 2\nbandwidth = 1000\n" + line + "\n";
+  };
+  const Cluster cluster = parse_cluster(with("processor_time_per_gb = \"850ms\""), "c.toml");
+  EXPECT_EQ(cluster.levels[0].processor_ns_per_gb, 850'000'000);
+  EXPECT_THAT(to_toml(cluster), HasSubstr("processor_time_per_gb = \"850ms\"\n"));
+  EXPECT_EQ(parse_cluster(with(""), "c.toml").levels[0].processor_ns_per_gb, 0);
+  EXPECT_THAT(refusal(with("processor_time_per_gb = -1")),
+              AllOf(StartsWith("c.toml:4: "), HasSubstr("processor_time_per_gb")));
+}
+
 TEST(ParseCluster, FillsInWhatMayBeLeftOut) {
   Cluster expected;
   expected.levels = {{"level0", 2, 1'000, 0, false}};
@@ -360,7 +372,9 @@ rc::Gen<Cluster> any_cluster() {
   const auto level = rc::gen::build<Level>(
       rc::gen::set(&Level::name, name), rc::gen::set(&Level::count, rc::gen::inRange(1, 10)),
       rc::gen::set(&Level::bandwidth_bytes_per_s, quantity(1)),
-      rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference));
+      rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference),
+      rc::gen::set(&Level::processor_ns_per_gb,
+                   rc::gen::oneOf(rc::gen::just(int64_t{0}), quantity(1))));
   const auto speed = rc::gen::map(rc::gen::inRange<int64_t>(1, 1'000'000'000),
                                   [](int64_t n) { return static_cast<double>(n) / 3e4; });
   const auto device = rc::gen::build<Device>(rc::gen::set(&Device::name, name),

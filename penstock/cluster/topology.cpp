@@ -18,6 +18,8 @@ Topology::Topology(const Cluster& cluster)
           std::min(path.bandwidth_bytes_per_s, level.bandwidth_bytes_per_s);
       path.latency_ns = saturating_add(path.latency_ns, level.latency_ns);
       path.by_reference = path.by_reference && level.by_reference;
+      if (!level.by_reference)
+        path.processor_ns_per_gb = std::max(path.processor_ns_per_gb, level.processor_ns_per_gb);
       joins_any = true;
     }
     unit_size_.push_back(unit_size_.back() * level.count);

@@ -65,6 +65,21 @@ TEST(Topology, ByReferenceEndsAtTheFirstLevelThatCopies) {
   EXPECT_EQ(topology.path(3).bandwidth_bytes_per_s, 7);
 }
 
+TEST(Topology, TheHighestProcessorTimeOnTheWayCounts) {
+  Cluster cluster;
+  cluster.levels = {{"process", 2, 9, 0, true, false, 50},
+                    {"alone", 1, 9, 0, false, false, 40},
+                    {"machine", 2, 7, 0, false, false, 20},
+                    {"rack", 2, 7, 0, false, false, 10},
+                    {"hall", 2, 7, 0, false, false, 30}};
+  const Topology topology(cluster);
+  // Threads of one process move no gradients, and nothing passes a level of one unit.
+  for (const int level : {1, 2}) EXPECT_EQ(topology.path(level).processor_ns_per_gb, 0);
+  EXPECT_EQ(topology.path(3).processor_ns_per_gb, 20);
+  EXPECT_EQ(topology.path(4).processor_ns_per_gb, 20);
+  EXPECT_EQ(topology.path(5).processor_ns_per_gb, 30);
+}
+
 TEST(Topology, LatenciesSaturate) {
   Cluster cluster;
   cluster.levels.assign(3, {"far", 2, 1, INT64_MAX / 2, false});
