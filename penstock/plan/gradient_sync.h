@@ -91,6 +91,8 @@ struct GradientBucket {
   int64_t step_ns = 0;             ///< its part of the optimiser step
   int64_t wire_ns = 0;             ///< how long its sum occupies a replica's NIC
   int64_t server_ns = 0;           ///< and a server's
+  /// What moving and adding it takes from the computing of each replica, where its cores do that.
+  int64_t processor_ns = 0;
   bool operator==(const GradientBucket&) const = default;
 };
 

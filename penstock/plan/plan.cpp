@@ -64,6 +64,7 @@ void validate_buckets(const std::string& where, const Stage& stage) {
     refuse_negative(place, "step_ns", bucket.step_ns);
     refuse_negative(place, "wire_ns", bucket.wire_ns);
     refuse_negative(place, "server_ns", bucket.server_ns);
+    refuse_negative(place, "processor_ns", bucket.processor_ns);
     const auto refuse_outside = [&](std::string_view key, int64_t found, int64_t least,
                                     int64_t most) {
       if (found >= least && found <= most) return;

@@ -19,10 +19,13 @@ constexpr int64_t kMaxLevels = 1'000;
 constexpr int64_t kMaxGroups = 1'000'000;
 
 Json write_bucket(const GradientBucket& bucket) {
-  return {{"weight_bytes", bucket.weight_bytes}, {"forward_ns", bucket.forward_ns},
-          {"backward_ns", bucket.backward_ns},   {"backward_weight_ns", bucket.backward_weight_ns},
-          {"step_ns", bucket.step_ns},           {"wire_ns", bucket.wire_ns},
-          {"server_ns", bucket.server_ns}};
+  Json json{
+      {"weight_bytes", bucket.weight_bytes}, {"forward_ns", bucket.forward_ns},
+      {"backward_ns", bucket.backward_ns},   {"backward_weight_ns", bucket.backward_weight_ns},
+      {"step_ns", bucket.step_ns},           {"wire_ns", bucket.wire_ns},
+      {"server_ns", bucket.server_ns}};
+  if (bucket.processor_ns > 0) json["processor_ns"] = bucket.processor_ns;
+  return json;
 }
 
 template <class Item, class Write>
@@ -86,6 +89,7 @@ Json write_level(const cluster::Level& level) {
             {"latency_ns", level.latency_ns},
             {"by_reference", level.by_reference}};
   if (level.machine) json["machine"] = true;
+  if (level.processor_ns_per_gb > 0) json["processor_ns_per_gb"] = level.processor_ns_per_gb;
   return json;
 }
 
@@ -134,7 +138,8 @@ GradientBucket read_bucket(const JsonReader& reader) {
           .backward_weight_ns = reader.at("backward_weight_ns").integer(0),
           .step_ns = reader.at("step_ns").integer(0),
           .wire_ns = reader.at("wire_ns").integer(0),
-          .server_ns = reader.at("server_ns").integer(0)};
+          .server_ns = reader.at("server_ns").integer(0),
+          .processor_ns = reader.integer_or("processor_ns", 0, 0)};
 }
 
 Stage read_stage(const JsonReader& reader) {
@@ -200,6 +205,7 @@ cluster::Level read_level(const JsonReader& reader) {
   level.latency_ns = reader.integer_or("latency_ns", 0, 0);
   level.by_reference = boolean_or(reader, "by_reference", false);
   level.machine = boolean_or(reader, "machine", false);
+  level.processor_ns_per_gb = reader.integer_or("processor_ns_per_gb", 0, 0);
   return level;
 }
 

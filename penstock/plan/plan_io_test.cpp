@@ -30,6 +30,7 @@ Plan sample_plan() {
   plan.cluster.groups = {{6, 2, {"old", 8'000'000'000, 0.5}}};
   plan.cluster.cpu_machines = {3, 1'250'000'000};
   plan.cluster.levels[0].machine = true;
+  plan.cluster.levels[1].processor_ns_per_gb = 850'000'000;
   plan.cluster.machine = {2, 13'000'000'000, 12'000'000'000, 10'000'000'000, 150'000'000'000, 1};
   plan.sync = "summation";
   plan.sync_precision = "bfloat16";
@@ -89,7 +90,8 @@ TEST(PlanIo, BucketsAreReadBackAndChecked) {
                     .backward_ns = 1,
                     .step_ns = 3,
                     .wire_ns = 2,
-                    .server_ns = 4}};
+                    .server_ns = 4,
+                    .processor_ns = 6}};
   stage.sync_latency_ns = 9;
   stage.waits_for_sums = true;
   EXPECT_EQ(parse_plan(to_json(plan), "p.json"), plan);
