@@ -55,7 +55,8 @@ void check_buckets(const StageCost& stage, size_t number) {
                        bucket.backward_ns >= 0 && bucket.backward_ns <= stage.backward_ns &&
                        bucket.backward_weight_ns >= 0 &&
                        bucket.backward_weight_ns <= stage.backward_weight_ns &&
-                       bucket.step_ns >= 0 && bucket.wire_ns >= 0 && bucket.server_ns >= 0;
+                       bucket.step_ns >= 0 && bucket.wire_ns >= 0 && bucket.server_ns >= 0 &&
+                       bucket.processor_ns >= 0;
     if (known) continue;
     throw ConfigError(fmt::format(
         "the costs of stage {} have a bucket of gradients that does not fit into its passes",

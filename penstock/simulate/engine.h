@@ -200,31 +200,35 @@ class Engine {
     return true;
   }
 
+  static Moment moment_of(const Worker& worker) {
+    return {.now_ns = worker.now_ns, .idle_ns = worker.now_ns - worker.busy_ns};
+  }
+
   bool work_beside_sums(Worker& worker, int32_t id, int64_t work_ns) {
     const schedule::Action action = worker.action;
     const bool is_step = action.op == schedule::Op::Step;
     if (is_step && sums_.step(action, id, work_ns)) work_ns = 0;
     // A checkpoint needs all of the new weights.
     const bool goes_on = is_step && saves(worker, id)
-                             ? sums_.take_all(action.stage, id, worker.now_ns)
-                             : sums_.take(action, id, worker.now_ns, work_ns);
+                             ? sums_.take_all(action.stage, id, moment_of(worker))
+                             : sums_.take(action, id, moment_of(worker), work_ns);
     if (!goes_on) return false;
     const TakenSums taken = sums_.taken(action.stage, id);
     if (is_step) {
-      step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.stepping_ns));
+      step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
       return true;
     }
-    finish(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.stepping_ns));
+    finish(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
     if (schedule::makes_weight_gradients(action.op))
-      sums_.made(action, id, worker.now_ns - work_ns, work_ns, events_);
+      sums_.made(action, id, moment_of(worker), work_ns, events_);
     return true;
   }
 
   bool sync(Worker& worker, int32_t id) {
     const StageId stage = worker.action.stage;
-    if (!sums_.sync(worker.action, id, worker.now_ns, events_)) return false;
+    if (!sums_.sync(worker.action, id, moment_of(worker), events_)) return false;
     const TakenSums taken = sums_.taken(stage, id);
-    finish(worker, id, taken.waiting_ns, taken.stepping_ns);
+    finish(worker, id, taken.waiting_ns, taken.working_ns);
     return true;
   }
 
@@ -233,11 +237,11 @@ class Engine {
     if (!lanes_.any()) return;
     for (const auto& held : source_.table().held_by(WorkerId{id})) {
       if (!lanes_.carries(held.stage)) continue;
-      if (!sums_.take_all(held.stage, id, worker.now_ns)) return;
+      if (!sums_.take_all(held.stage, id, moment_of(worker))) return;
       const TakenSums taken = sums_.taken(held.stage, id);
       worker.now_ns =
-          saturating_add(worker.now_ns, saturating_add(taken.waiting_ns, taken.stepping_ns));
-      worker.busy_ns = saturating_add(worker.busy_ns, taken.stepping_ns);
+          saturating_add(worker.now_ns, saturating_add(taken.waiting_ns, taken.working_ns));
+      worker.busy_ns = saturating_add(worker.busy_ns, taken.working_ns);
     }
   }
 

@@ -54,53 +54,60 @@ bool ReplicaSums::is_last_pass(const Action& action, int32_t worker) const {
   return (found == passes.end() ? 0 : found->second) + 1 == below(end) - below(begin);
 }
 
-bool ReplicaSums::take_next(StageId stage, int32_t worker, int64_t needed_ns) {
+bool ReplicaSums::take_next(StageId stage, int32_t worker, const Moment& needed) {
   Replica& own = replica(stage, worker);
   const int64_t arrival_ns = lanes_.arrival_ns(stage, own.mini_batch, own.next, worker);
   if (arrival_ns == SumLanes::kUnknown) return false;
-  needed_ns =
-      saturating_add(needed_ns, saturating_add(own.taken.waiting_ns, own.taken.stepping_ns));
+  const int64_t processor_ns = buckets(stage)[own.next].processor_ns;
+  const int64_t paid_ns = std::min(processor_ns, needed.idle_ns - own.spent_idle_ns);
+  own.spent_idle_ns += paid_ns;
+  own.taken.working_ns = saturating_add(own.taken.working_ns, processor_ns - paid_ns);
+  const int64_t needed_ns =
+      saturating_add(needed.now_ns, saturating_add(own.taken.waiting_ns, own.taken.working_ns));
   own.taken.waiting_ns =
       saturating_add(own.taken.waiting_ns, std::max<int64_t>(arrival_ns - needed_ns, 0));
   if (own.steps) {
     const int64_t step_ns =
         scaled(own.step_ns, buckets(stage)[own.next].step_ns, costs_.stages[stage.index()].step_ns);
-    own.taken.stepping_ns = saturating_add(own.taken.stepping_ns, step_ns);
+    own.taken.working_ns = saturating_add(own.taken.working_ns, step_ns);
   }
   if (++own.next == buckets(stage).size()) lanes_.taken(stage, own.mini_batch);
   return true;
 }
 
-bool ReplicaSums::take_all(StageId stage, int32_t worker, int64_t now_ns) {
+bool ReplicaSums::take_all(StageId stage, int32_t worker, const Moment& now) {
   const Replica& own = replica(stage, worker);
   while (own.next < buckets(stage).size()) {
-    if (!take_next(stage, worker, now_ns)) return false;
+    if (!take_next(stage, worker, now)) return false;
   }
   return true;
 }
 
-bool ReplicaSums::take(const Action& action, int32_t worker, int64_t now_ns, int64_t work_ns) {
+bool ReplicaSums::take(const Action& action, int32_t worker, const Moment& now, int64_t work_ns) {
   const StageId stage = action.stage;
   if (schedule::makes_weight_gradients(action.op))
-    return !is_last_pass(action, worker) || take_all(stage, worker, now_ns);
+    return !is_last_pass(action, worker) || take_all(stage, worker, now);
   const Replica& own = replica(stage, worker);
   if (action.op != Op::Forward || action.version.value != own.latest) return true;
   const int64_t forward_ns = costs_.stages[stage.index()].forward_ns;
   while (own.next < buckets(stage).size()) {
     const int64_t at_ns = scaled(work_ns, buckets(stage)[own.next].forward_ns, forward_ns);
-    if (!take_next(stage, worker, saturating_add(now_ns, at_ns))) return false;
+    const Moment needed{.now_ns = saturating_add(now.now_ns, at_ns), .idle_ns = now.idle_ns};
+    if (!take_next(stage, worker, needed)) return false;
   }
   return true;
 }
 
-bool ReplicaSums::sync(const Action& action, int32_t worker, int64_t now_ns, EventQueue& events) {
+bool ReplicaSums::sync(const Action& action, int32_t worker, const Moment& now,
+                       EventQueue& events) {
   const StageId stage = action.stage;
   Replica& own = replica(stage, worker);
   if (own.mini_batch != action.mini_batch) {
-    if (!take_all(stage, worker, now_ns)) return false;
+    if (!take_all(stage, worker, now)) return false;
     const int64_t at_ns =
-        saturating_add(now_ns, saturating_add(own.taken.waiting_ns, own.taken.stepping_ns));
+        saturating_add(now.now_ns, saturating_add(own.taken.waiting_ns, own.taken.working_ns));
     if (own.given != action.mini_batch) {
+      own.spent_idle_ns = now.idle_ns;
       for (size_t b = 0; b < buckets(stage).size(); ++b)
         lanes_.give(stage, action.mini_batch, b, at_ns, events);
     }
@@ -108,14 +115,14 @@ bool ReplicaSums::sync(const Action& action, int32_t worker, int64_t now_ns, Eve
     own.next = 0;
     own.steps = !waits(stage);
   }
-  return own.steps || take_all(stage, worker, now_ns);
+  return own.steps || take_all(stage, worker, now);
 }
 
 TakenSums ReplicaSums::taken(StageId stage, int32_t worker) {
   return std::exchange(replica(stage, worker).taken, {});
 }
 
-void ReplicaSums::made(const Action& action, int32_t worker, int64_t start_ns, int64_t work_ns,
+void ReplicaSums::made(const Action& action, int32_t worker, const Moment& now, int64_t work_ns,
                        EventQueue& events) {
   const StageId stage = action.stage;
   Replica& own = replica(stage, worker);
@@ -125,13 +132,14 @@ void ReplicaSums::made(const Action& action, int32_t worker, int64_t start_ns, i
   }
   own.passes.erase(action.mini_batch.value);
   own.given = action.mini_batch;
+  own.spent_idle_ns = now.idle_ns;
   const StageCost& cost = costs_.stages[stage.index()];
   const bool whole = action.op == Op::Backward;
   for (size_t b = 0; b < cost.buckets.size(); ++b) {
     const int64_t at_ns =
         whole ? scaled(work_ns, cost.buckets[b].backward_ns, cost.backward_ns)
               : scaled(work_ns, cost.buckets[b].backward_weight_ns, cost.backward_weight_ns);
-    lanes_.give(stage, action.mini_batch, b, saturating_add(start_ns, at_ns), events);
+    lanes_.give(stage, action.mini_batch, b, saturating_add(now.now_ns - work_ns, at_ns), events);
   }
 }
 

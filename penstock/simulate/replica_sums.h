@@ -6,6 +6,10 @@
 // the bucket's first layer. What it leaves is taken before the last B of the next mini-batch and at
 // the end of the list. Where everything is needed at once (norms, the policy `latest`, weights that
 // a stage uses twice), SYNC takes all sums.
+//
+// Each sum takes processor time from its replicas (GradientBucket::processor_ns). A replica pays
+// with time in which it waits, for others since it gave the gradients away or for this sum, and
+// else with its computing: then it comes to what needs the sum so much later.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +27,13 @@ namespace penstock::simulate::detail {
 /// What an action of a worker takes in addition.
 struct TakenSums {
   int64_t waiting_ns = 0;
-  int64_t stepping_ns = 0;
+  int64_t working_ns = 0;  ///< steps, and the processor time of sums
+};
+
+/// Where a worker is.
+struct Moment {
+  int64_t now_ns = 0;
+  int64_t idle_ns = 0;  ///< for how long it has waited so far
 };
 
 class ReplicaSums {
@@ -34,19 +44,19 @@ class ReplicaSums {
 
   bool carries(StageId stage) const { return lanes_.carries(stage); }
 
-  /// Takes what the action needs, if it begins at `now_ns` and computes for `work_ns`. False while
-  /// the worker has to wait for a sum: call again with the same arguments.
-  bool take(const schedule::Action& action, int32_t worker, int64_t now_ns, int64_t work_ns);
+  /// Takes what the action needs, if it begins now and computes for `work_ns`. False while the
+  /// worker has to wait for a sum: call again with the same arguments.
+  bool take(const schedule::Action& action, int32_t worker, const Moment& now, int64_t work_ns);
   /// Takes all sums of the stage that are due.
-  bool take_all(StageId stage, int32_t worker, int64_t now_ns);
+  bool take_all(StageId stage, int32_t worker, const Moment& now);
   /// Gives what is left of the mini-batch of a SYNC and, where SYNC waits, takes all sums.
-  bool sync(const schedule::Action& action, int32_t worker, int64_t now_ns, EventQueue& events);
+  bool sync(const schedule::Action& action, int32_t worker, const Moment& now, EventQueue& events);
   /// What the calls above took since the last call of this.
   TakenSums taken(StageId stage, int32_t worker);
 
-  /// B or W has begun at `start_ns` and computed for `work_ns`: gives the buckets away if it was
-  /// the last one of the mini-batch.
-  void made(const schedule::Action& action, int32_t worker, int64_t start_ns, int64_t work_ns,
+  /// B or W has computed for `work_ns` until now: gives the buckets away if it was the last one of
+  /// the mini-batch.
+  void made(const schedule::Action& action, int32_t worker, const Moment& now, int64_t work_ns,
             EventQueue& events);
   /// STEP, which would take `step_ns`. True when it leaves that to the next forward pass. Several
   /// calls for the same action do what one does.
@@ -64,6 +74,9 @@ class ReplicaSums {
     int64_t latest = 0;          ///< version of the weights
     int64_t step_ns = 0;
     bool steps = false;  ///< taking a sum steps its weights
+    /// How much of its idle time is no longer there to pay with: all until the gradients were given
+    /// away, and what has paid since.
+    int64_t spent_idle_ns = 0;
     TakenSums taken;
     std::map<int64_t, int64_t> passes;  ///< by mini-batch: those that have made gradients
   };
@@ -75,7 +88,7 @@ class ReplicaSums {
   }
   bool waits(StageId stage) const;
   bool is_last_pass(const schedule::Action& action, int32_t worker) const;
-  bool take_next(StageId stage, int32_t worker, int64_t needed_ns);
+  bool take_next(StageId stage, int32_t worker, const Moment& needed);
 
   const Costs& costs_;
   const schedule::ScheduleShape& shape_;

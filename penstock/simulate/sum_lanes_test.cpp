@@ -98,6 +98,47 @@ TEST(SumLanes, ASumBeginsWhenItsLastReplicaHasMadeIt) {
   EXPECT_EQ(text_of(result.timeline.sums[0]), "0.1 30-42\n0.0 60-65\n");
 }
 
+TEST(SumLanes, SumsTakeProcessorTimeThatWaitsForThemPay) {
+  Costs costs = two_buckets(5, 12);
+  costs.stages[0].buckets[0].processor_ns = 3;
+  costs.stages[0].buckets[1].processor_ns = 7;
+  const Result result = simulate(data_parallel(two_replicas(2)), costs);
+  const auto& forward = result.timeline.workers[0][5];
+  ASSERT_EQ(forward.action.op, Op::Forward);
+  // The first sum comes at 36: of 6 ns the worker moves and adds for 3. The other one has come
+  // before; its 7 ns make the pass longer.
+  EXPECT_EQ(forward.start_ns, 30);
+  EXPECT_EQ(forward.waiting_ns, 3);
+  EXPECT_EQ(forward.end_ns, 30 + 10 + 3 + 3 + 7 + 2 + 2);
+  // At the end 77 + 6 + 2 + 7 + 2.
+  EXPECT_EQ(result.makespan_ns, 94);
+}
+
+TEST(SumLanes, IdleTimePaysForThem) {
+  const auto second_pass = [](int64_t processor_ns) {
+    Costs costs = two_buckets(5, 12);
+    costs.stages[0].buckets[0].processor_ns = processor_ns;
+    costs.stages.insert(costs.stages.begin(),
+                        {.forward_ns = kForwardNs, .backward_ns = kBackwardNs, .weight_bytes = 1});
+    costs.links = {{StageId{0}, StageId{1}, 0}};
+    const ScheduleShape shape{.replicas = {1, 2}, .micro_batches = 4, .accumulate = 2};
+    const Result result =
+        simulate(schedule::lower(schedule::generate(Strategy::OneFOneBFlush, shape),
+                                 schedule::chain_links(2)),
+                 costs);
+    std::vector<schedule::TimelineEvent> passes;
+    for (const auto& event : result.timeline.workers[1]) {
+      if (event.action.op == Op::Forward) passes.push_back(event);
+    }
+    return passes.at(1);
+  };
+  // The replica gives its gradients away at 40, and waits until 90 for its next micro-batch.
+  EXPECT_EQ(second_pass(0).start_ns, 90);
+  EXPECT_EQ(second_pass(0).end_ns, 90 + 10 + 4);
+  EXPECT_EQ(second_pass(50).end_ns, 90 + 10 + 4);
+  EXPECT_EQ(second_pass(57).end_ns, 90 + 10 + 4 + 7);
+}
+
 TEST(SumLanes, SyncWaitsWhereEverythingIsNeededAtOnce) {
   const auto sync_of = [](const ScheduleShape& shape, const Costs& costs) {
     const Result result = simulate(data_parallel(shape), costs);
