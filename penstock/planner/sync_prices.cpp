@@ -62,6 +62,7 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
       if (stage.sync_ns > price.sync_ns) price.inside = inside(*model, other, s);
       price.sync_ns = std::max(price.sync_ns, stage.sync_ns);
       price.wait_ns = std::max(price.wait_ns, sum_wait_ns(other, stage, global_norm));
+      price.processor_ns = std::max(price.processor_ns, sum_processor_ns(stage));
     }
     prices.push_back(price);
   }

@@ -21,6 +21,7 @@ struct SyncPrice {
   double throughput_samples_per_s = 0;  ///< simulated
   int64_t sync_ns = 0;                  ///< the whole sum
   int64_t wait_ns = 0;                  ///< what computation does not hide of it (plan/sum_wait.h)
+  int64_t processor_ns = 0;             ///< what it takes from the computing of a replica
   /// `hierarchical`: how the devices of a machine add, where the cluster describes its machines.
   std::optional<plan::MachineSum> inside = {};
 };

@@ -169,7 +169,8 @@ class Changes {
       const int64_t rounds =
           ceil_div(std::max<int64_t>(plan_.micro_batches, 1), std::max(stage.replicas, 1));
       return static_cast<double>(rounds) * static_cast<double>(stage.work_ns()) +
-             static_cast<double>(sum_wait_ns(plan_, stage)) + static_cast<double>(stage.step_ns);
+             static_cast<double>(sum_wait_ns(plan_, stage)) +
+             static_cast<double>(sum_processor_ns(stage)) + static_cast<double>(stage.step_ns);
     };
     const auto slowest = std::max_element(
         plan_.stages.begin(), plan_.stages.end(),

@@ -58,6 +58,11 @@ CostModel::CostModel(const cluster::Cluster& cluster, GradientSync sync, SyncOve
   for (int level = 0; level <= topology_.num_levels(); ++level) {
     ns_per_byte_.push_back(ns_of(topology_.path(level).bandwidth_bytes_per_s));
     sum_ns_per_byte_.push_back(ns_of(sum_bandwidth_bytes_per_s_[static_cast<size_t>(level)]));
+    constexpr int64_t kBytes = 1'000'000'000;
+    const auto sent = static_cast<double>(wire_bytes(kBytes, level)) / kBytes;
+    const cluster::Path& path = topology_.path(level);
+    processor_ns_per_byte_.push_back(
+        path.by_reference ? 0 : static_cast<double>(path.processor_ns_per_gb) / kBytes * sent);
   }
   if (sync == GradientSync::Hierarchical)
     machine_size_ = topology_.unit_size(cluster.machine_level());
@@ -228,15 +233,53 @@ int CostModel::reference_level(int level) const {
   return level;
 }
 
-double CostModel::least_wait_ns(const SegmentCost& segment, int replicas, int level) const {
+double CostModel::processor_ns_per_byte(int replicas, int level, bool servers,
+                                        double divisor) const {
+  const auto cost_at = [&](int at) { return processor_ns_per_byte_[static_cast<size_t>(at)]; };
+  const double outer_ns = cost_at(servers ? topology_.num_levels() : level);
+  if (outer_ns == 0) return 0;
+  const double m = replicas;
+  if (machine_size_ == 1) {
+    if (!servers) return outer_ns * (2.0 * (m - 1) / (m * divisor));
+    return outer_ns * ((all_on_servers(sync_) ? 1 : service_factor(m)) / divisor);
+  }
+  // As members(), so that it falls with the replicas where it is divided by them.
+  const double size = machine_size_;
+  const double r = std::min(m, size);
+  const double n = std::max(2.0, m / size);
+  const double inside_ns =
+      cost_at(std::min(level, machine_level_)) * (2.0 * (r - 1) / (r * divisor));
+  if (!servers && level <= machine_level_) return inside_ns;
+  const double sent = servers ? service_factor(n) : 2.0 * (n - 1) / n;
+  return inside_ns + outer_ns * (sent / (size * divisor));
+}
+
+double CostModel::processor_time_ns(double weight_bytes, int replicas, int level,
+                                    double divisor) const {
   if (replicas <= 1) return 0;
-  const auto sync_at = [&](int at) {
-    return sync_time_ns(static_cast<double>(segment.weight_bytes), replicas, at, 1);
-  };
-  if (!hides(level)) return sync_at(level);
+  const double peers_ns = processor_ns_per_byte(replicas, level, false, divisor);
+  if (all_reduces()) return weight_bytes * peers_ns;
+  const double service_ns = processor_ns_per_byte(replicas, level, true, divisor);
+  if (all_on_servers(sync_)) return weight_bytes * service_ns;
+  return weight_bytes * std::min(peers_ns, service_ns);
+}
+
+int64_t CostModel::processor_ns(int64_t weight_bytes, int replicas, int level, bool servers) const {
+  if (replicas <= 1) return 0;
+  return rounded_up(static_cast<double>(weight_bytes) *
+                    processor_ns_per_byte(replicas, level, servers, 1));
+}
+
+double CostModel::least_sum_ns(const SegmentCost& segment, int replicas, int level) const {
+  if (replicas <= 1) return 0;
+  const auto bytes = static_cast<double>(segment.weight_bytes);
+  const auto sync_at = [&](int at) { return sync_time_ns(bytes, replicas, at, 1); };
+  const double processor_ns = processor_time_ns(bytes, replicas, level, 1);
+  if (!hides(level)) return std::max(processor_ns, sync_at(level));
   const int inner = reference_level(level);
   const double inner_ns = inner > 0 ? sync_at(inner) : 0;
-  return std::max(inner_ns, sync_at(level) - static_cast<double>(segment.overlap_ns));
+  return std::max(
+      {inner_ns, processor_ns, sync_at(level) - static_cast<double>(segment.overlap_ns)});
 }
 
 int64_t CostModel::wire_ns(int64_t weight_bytes, int replicas, int level, bool servers) const {

@@ -125,10 +125,15 @@ class CostModel {
   bool hides(int level) const {
     return level > 0 && overlap_ == SyncOverlap::Hidden && !one_process(level);
   }
-  /// What a replica waits for one synchronisation, at least: the sum, less the computation and
-  /// steps that can hide it. (plan/sum_wait.h has the exact time, which depends on the order of the
-  /// layers.)
-  double least_wait_ns(const SegmentCost& segment, int replicas, int level) const;
+  /// What one synchronisation of so many bytes takes from a replica's computing (cluster::Level::
+  /// processor_ns_per_gb), where its sums travel bucket by bucket: rounded up, saturating. It
+  /// counts the bytes that a replica sends (plan/gradient_sync.h), all at the highest cost on their
+  /// way; `hierarchical` those inside a machine and the machine's share of those between machines.
+  int64_t processor_ns(int64_t weight_bytes, int replicas, int level, bool servers) const;
+  /// By how much one synchronisation makes a step longer, at least: by the replica's processor
+  /// time, and by the sum, less the computation and steps that can hide it. (plan/sum_wait.h has
+  /// the exact time, which depends on the order of the layers.)
+  double least_sum_ns(const SegmentCost& segment, int replicas, int level) const;
   /// `hierarchical`: how replicas are added inside a machine; nothing where the cluster does not
   /// describe its machines, or each of them is one worker.
   std::optional<plan::MachineSum> machine_sum(int64_t weight_bytes, int replicas, int level) const;
@@ -159,6 +164,9 @@ class CostModel {
   /// `divisor`: the number of replicas or 1. Divided by the replicas it never rises with them,
   /// rounding included; undivided it never falls.
   double sync_time_ns(double weight_bytes, int replicas, int level, double divisor) const;
+  /// The processor time of a replica for that, in the same way; that of the way that takes less
+  /// where replicas or servers may add.
+  double processor_time_ns(double weight_bytes, int replicas, int level, double divisor) const;
   /// The part per weight byte and the fixed part of a lower bound on sync_time_ns(..., 1) for at
   /// least these replicas and this level.
   SegmentBound least_sync_ns(int replicas, int level) const;
@@ -201,6 +209,8 @@ class CostModel {
   plan::MachineSum inside_sum(int replicas, int level, double network) const;
   // What the NIC of a machine sends between peers.
   double peers_factor(const Members& members, int level) const;
+  // Of a replica, per byte of weights.
+  double processor_ns_per_byte(int replicas, int level, bool servers, double divisor) const;
   /// Whether no part goes through servers here.
   bool all_reduces() const;
 
@@ -222,6 +232,7 @@ class CostModel {
   std::vector<int64_t> sum_bandwidth_bytes_per_s_;
   std::vector<double> own_ns_per_byte_;  ///< of the level's own links; 0 where it joins nothing
   std::vector<int64_t> own_bandwidth_bytes_per_s_;
+  std::vector<double> processor_ns_per_byte_;  ///< sent within a level, in the precision of sums
 };
 
 /// "penstock": what the runtime does. "sosp2019": SOSP 2019, section 3.1, as printed. "released":

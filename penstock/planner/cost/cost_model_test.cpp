@@ -161,6 +161,34 @@ TEST(CostModel, ComputationHidesSumsBetweenRanks) {
   EXPECT_DOUBLE_EQ(threads->stage_ns(segment, 2, 1, 2), (600 + 1050 + 40) / 2.0);
 }
 
+TEST(CostModel, ProcessorTimeOfSumsIsNotHidden) {
+  cluster::Cluster cluster = flat_cluster(4, 1'000'000'000, 50);
+  cluster.levels[0].processor_ns_per_gb = 300'000'000;
+  const auto model = make_cost_model("penstock", cluster, GradientSync::Ring);
+  // Of 1000 bytes 300 ns, where 600 of 1050 are hidden.
+  SegmentCost segment{.compute_ns = 600, .step_ns = 40, .weight_bytes = 1000, .overlap_ns = 640};
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 2), (600 + 40 + 410) / 2.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 0), (600 + 40 + 410) / 2.0);
+  segment.weight_bytes = 500;  // nothing is left of the sum
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 2), (600 + 40 + 150) / 2.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 2, 1, 0), (600 + 40 + 150) / 2.0);
+  EXPECT_DOUBLE_EQ(model->stage_ns(segment, 1, 0, 2), 640 - 40 / 2.0);
+  EXPECT_EQ(model->processor_ns(500, 2, 1, false), 150);
+  // Half of the bytes, half of the time.
+  const auto half = make_cost_model("penstock", cluster, GradientSync::Ring, SyncOverlap::Hidden,
+                                    FloatType::BFloat16);
+  EXPECT_EQ(half->processor_ns(500, 2, 1, false), 75);
+  // Where SYNC waits, the longer one of both counts.
+  const auto waiting = make_cost_model("penstock", cluster, GradientSync::Ring, SyncOverlap::Waits);
+  EXPECT_DOUBLE_EQ(waiting->stage_ns(segment, 2, 1, 2), (600 + 40 + 550) / 2.0);
+  cluster.levels[0].processor_ns_per_gb = 3'000'000'000;
+  const auto slow = make_cost_model("penstock", cluster, GradientSync::Ring, SyncOverlap::Waits);
+  EXPECT_DOUBLE_EQ(slow->stage_ns(segment, 2, 1, 2), (600 + 40 + 1500) / 2.0);
+  // The published models know nothing of it.
+  EXPECT_DOUBLE_EQ(
+      make_cost_model("sosp2019", cluster, GradientSync::Ring)->stage_ns(kSegment, 2, 1, 0), 300);
+}
+
 TEST(CostModel, GradientsIn16BitsTakeHalfOfTheTimeBetweenRanks) {
   const auto model_of = [](cluster::Cluster cluster, GradientSync sync, FloatType precision,
                            const char* name = "penstock") {
@@ -202,9 +230,9 @@ TEST(CostModel, ALevelThatJoinsNothingIsNoProcess) {
     return make_cost_model("penstock", cluster, GradientSync::ParameterServer);
   };
   const SegmentCost segment{.compute_ns = 600, .weight_bytes = 1000, .overlap_ns = 600};
-  const double expected = served()->least_wait_ns(segment, 4, 1);
+  const double expected = served()->least_sum_ns(segment, 4, 1);
   cluster.levels.insert(cluster.levels.begin(), {.name = "alone", .count = 1});
-  EXPECT_DOUBLE_EQ(served()->least_wait_ns(segment, 4, 2), expected);
+  EXPECT_DOUBLE_EQ(served()->least_sum_ns(segment, 4, 2), expected);
 }
 
 TEST(CostModel, UnknownNamesAreRefused) {

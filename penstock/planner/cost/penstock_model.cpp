@@ -52,18 +52,18 @@ class Penstock final : public CostModel {
   double round_ns(const SegmentCost& segment, int replicas, int level) const {
     const double work_ns = to_double(segment.compute_ns) + to_double(segment.step_ns);
     if (replicas == 1) return work_ns;
-    const auto waits_ns = [&](int at) {
-      return sync_time_ns(to_double(segment.weight_bytes), replicas, at, replicas);
-    };
-    if (!hides(level)) return work_ns / replicas + waits_ns(level);
+    const double bytes = to_double(segment.weight_bytes);
+    const auto waits_ns = [&](int at) { return sync_time_ns(bytes, replicas, at, replicas); };
+    const double processor_ns = processor_time_ns(bytes, replicas, level, replicas);
+    if (!hides(level)) return work_ns / replicas + std::max(processor_ns, waits_ns(level));
     const double rest_ns = work_ns - to_double(segment.overlap_ns);
     const int inner = reference_level(level);
-    return std::max(work_ns / replicas + (inner > 0 ? waits_ns(inner) : 0),
+    return std::max(work_ns / replicas + std::max(processor_ns, inner > 0 ? waits_ns(inner) : 0),
                     rest_ns / replicas + waits_ns(level));
   }
 
   double once_per_step_ns(const SegmentCost& segment, int replicas, int level) const {
-    return least_wait_ns(segment, replicas, level) + to_double(segment.step_ns);
+    return least_sum_ns(segment, replicas, level) + to_double(segment.step_ns);
   }
 
   // One replica, which pays no synchronisation, stands apart; from two on the time falls.

@@ -40,7 +40,7 @@ double step_ns(const Context& context, const LayerRuns& runs, int cut, const std
   const double cut_ns =
       context.model->cut_ns(runs.cut_bytes(cut), context.topology().level_between(0, replicas));
   const auto front_ns = static_cast<int64_t>(scaled(0, cut, front));
-  const double wait_ns = context.model->least_wait_ns(
+  const double wait_ns = context.model->least_sum_ns(
       {.weight_bytes = runs.weight_bytes(0, cut), .overlap_ns = front_ns + runs.step_ns(0, cut)},
       replicas, context.topology().level_of(front));
   return scaled(0, cut, front) + wait_ns + static_cast<double>(runs.step_ns(0, cut)) + cut_ns +

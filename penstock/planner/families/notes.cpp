@@ -55,11 +55,12 @@ std::string slowest_part(const Context& context, const Plan& plan) {
                      layer_range(stage.layers), format_duration(plan.bottleneck_ns));
 }
 
-// The share of a replicated stage's time in which it waits for sums of gradients.
+// The share of a replicated stage's time that sums of gradients take, waiting and processor time.
 double sync_share(const Plan& plan, const Stage& stage) {
   const double computing = static_cast<double>(ceil_div(plan.micro_batches, stage.replicas)) *
                            static_cast<double>(stage.work_ns());
-  const auto waiting = static_cast<double>(sum_wait_ns(plan, stage));
+  const auto waiting =
+      static_cast<double>(saturating_add(sum_wait_ns(plan, stage), sum_processor_ns(stage)));
   const double all = computing + waiting + static_cast<double>(stage.step_ns);
   return all > 0 ? waiting / all : 0;
 }

@@ -38,6 +38,7 @@ void add_buckets(const Context& context, std::vector<LayerId> layers, int level,
   int64_t stepped_ns = 0;
   int64_t wire_ns = 0;
   int64_t server_ns = 0;
+  int64_t processor_ns = 0;
   size_t next = 0;
   for (const size_t end : plan::bucket_ends(weight_bytes)) {
     plan::GradientBucket bucket;
@@ -65,8 +66,12 @@ void add_buckets(const Context& context, std::vector<LayerId> layers, int level,
     const int64_t server_now_ns = servers ? model.server_ns(done.weight_bytes, stage.replicas) : 0;
     bucket.wire_ns = wire_now_ns - wire_ns;
     bucket.server_ns = server_now_ns - server_ns;
+    const int64_t processor_now_ns =
+        model.processor_ns(done.weight_bytes, stage.replicas, level, servers);
+    bucket.processor_ns = processor_now_ns - processor_ns;
     wire_ns = wire_now_ns;
     server_ns = server_now_ns;
+    processor_ns = processor_now_ns;
     stage.buckets.push_back(bucket);
   }
   stage.sync_latency_ns = model.sync_latency_ns(level, servers);

@@ -12,6 +12,7 @@
 namespace penstock::planner {
 namespace {
 
+using plan::sum_processor_ns;
 using plan::sum_wait_ns;
 using plan::SumsAreTaken;
 using testing_graphs::between;
@@ -46,7 +47,8 @@ int64_t simulated_ns(const plan::Plan& plan, int64_t steps) {
 TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
   int hidden = 0;
   int exposed = 0;
-  for (uint64_t seed = 0; seed < 600; ++seed) {
+  int charged = 0;
+  for (uint64_t seed = 0; seed < 1200; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_chain(rng);
     const auto replicas = static_cast<int>(between(rng, 2, 6));
@@ -63,6 +65,7 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
                                 .latency_ns = between(rng, 0, 100'000)});
       testing_graphs::add_machines(rng, cluster);
     }
+    testing_graphs::add_processor_times(rng, cluster);
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
     const std::vector<std::string> syncs{"ordered", "ring", "parameter-server", "summation",
@@ -74,20 +77,23 @@ TEST(SumWaitProperty, DataParallelStepsTakeExactlyTheFormulasTime) {
     const plan::Stage& stage = plan.stages.front();
     const int64_t step_ns = simulated_ns(plan, 6) - simulated_ns(plan, 5);
     const int64_t wait_ns = sum_wait_ns(stage, SumsAreTaken::ByLayers);
+    const int64_t processor_ns = sum_processor_ns(stage);
     const int64_t work_ns =
         ceil_div(plan.micro_batches, replicas) * stage.compute_ns() + stage.step_ns;
-    ASSERT_EQ(step_ns, work_ns + wait_ns) << "seed " << seed << ' ' << plan.sync;
+    ASSERT_EQ(step_ns, work_ns + wait_ns + processor_ns) << "seed " << seed << ' ' << plan.sync;
     // The search's bound is below, and above max(computation, communication).
     const Context context(profile, cluster, options);
-    const double least_ns = context.model->least_wait_ns(
+    const double least_ns = context.model->least_sum_ns(
         {.weight_bytes = stage.weight_bytes, .overlap_ns = stage.compute_ns() + stage.step_ns},
         replicas, context.topology().level_of({0, replicas}));
-    ASSERT_LE(least_ns, static_cast<double>(wait_ns) + 1) << "seed " << seed;
+    ASSERT_LE(least_ns, static_cast<double>(wait_ns + processor_ns) + 1) << "seed " << seed;
     ASSERT_LE(wait_ns, std::max<int64_t>(stage.sync_ns, 0)) << "seed " << seed;
     if (stage.sync_ns > 0) (wait_ns < stage.sync_ns ? hidden : exposed) += 1;
+    charged += processor_ns > 0 ? 1 : 0;
   }
   EXPECT_GT(hidden, 100);
   EXPECT_GT(exposed, 50);
+  EXPECT_GT(charged, 100);
 }
 
 TEST(SumWaitProperty, ANormLetsTheBackwardPassHideSumsAlone) {
@@ -97,7 +103,9 @@ TEST(SumWaitProperty, ANormLetsTheBackwardPassHideSumsAlone) {
     PlanOptions options;
     options.strategy = plan::Strategy::DataParallel;
     options.micro_batches = 2;
-    const plan::Plan plan = data_parallel(profile, flat_cluster(2, 500'000'000), 2, options);
+    cluster::Cluster cluster = flat_cluster(2, 500'000'000);
+    testing_graphs::add_processor_times(rng, cluster);
+    const plan::Plan plan = data_parallel(profile, cluster, 2, options);
     const plan::Stage& stage = plan.stages.front();
     const auto steps = [&](int64_t count) {
       schedule::ScheduleShape shape{
@@ -106,8 +114,9 @@ TEST(SumWaitProperty, ANormLetsTheBackwardPassHideSumsAlone) {
           .simulate(simulate::costs_of(plan), {})
           .schedule_ns;
     };
-    ASSERT_EQ(steps(5) - steps(4),
-              stage.compute_ns() + stage.step_ns + sum_wait_ns(stage, SumsAreTaken::InSync))
+    ASSERT_EQ(steps(5) - steps(4), stage.compute_ns() + stage.step_ns +
+                                       sum_wait_ns(stage, SumsAreTaken::InSync) +
+                                       sum_processor_ns(stage))
         << "seed " << seed;
   }
 }
@@ -145,6 +154,44 @@ TEST(Buckets, HaveHalfOfTheBytesOnTheWireIn16Bits) {
     EXPECT_EQ(2 * half.buckets[b].wire_ns, wide.buckets[b].wire_ns);
   }
   EXPECT_EQ(half.memory_bytes, wide.memory_bytes);
+}
+
+/// The processor time of two layers' sums, 3 MB together, for the options given.
+int64_t processor_ns(const cluster::Cluster& cluster, int replicas, const PlanOptions& options) {
+  const profile::Profile profile = testing_graphs::chain({10, 20}, {1'000'000, 2'000'000}, {1, 1});
+  return sum_processor_ns(data_parallel(profile, cluster, replicas, options).stages.front());
+}
+
+TEST(Buckets, TakeProcessorTimeForWhatAReplicaSends) {
+  cluster::Cluster cluster = flat_cluster(4, 1'000'000'000, 7);
+  cluster.levels[0].processor_ns_per_gb = 2'000'000'000;   // 2 ns per byte
+  EXPECT_EQ(processor_ns(cluster, 2, {}), 2 * 3'000'000);  // 2 (n-1)/n M
+  EXPECT_EQ(processor_ns(cluster, 4, {}), 2 * 3'000'000 * 3 / 2);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "ring"}), 2 * 3'000'000 * 3 / 2);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync_precision = "bfloat16"}), 3'000'000 * 3 / 2);
+  cluster.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "parameter-server"}), 2 * 3'000'000);  // M
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "summation"}), 2 * 3'000'000);
+  // Under a level that joins nothing, and one whose links are slower.
+  cluster.levels.insert(cluster.levels.begin(), {.name = "alone", .count = 1});
+  cluster.levels.push_back({.name = "rack",
+                            .count = 2,
+                            .bandwidth_bytes_per_s = 100'000'000,
+                            .processor_ns_per_gb = 500'000'000});
+  EXPECT_EQ(processor_ns(cluster, 8, {}), 2 * 3'000'000 * 7 / 4);  // the highest on the way
+}
+
+TEST(Buckets, HierarchicalSharesWhatAMachineSends) {
+  cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
+  cluster.levels[0].processor_ns_per_gb = 1'000'000'000;
+  cluster.levels[0].machine = true;
+  cluster.levels.push_back({.name = "network",
+                            .count = 2,
+                            .bandwidth_bytes_per_s = 100'000'000,
+                            .processor_ns_per_gb = 4'000'000'000});
+  // 2 (4-1)/4 M inside, and a quarter of the machine's 2 (2-1)/2 M.
+  EXPECT_EQ(processor_ns(cluster, 8, {.sync = "hierarchical"}), 4'500'000 + 4 * 750'000);
+  EXPECT_EQ(processor_ns(cluster, 4, {.sync = "hierarchical"}), 4'500'000);
 }
 
 TEST(Buckets, AreNoneInsideOneProcess) {

@@ -80,6 +80,16 @@ inline cluster::Cluster flat_cluster(int workers, int64_t bandwidth, int64_t lat
                       .by_reference = by_reference}}};
 }
 
+/// Half of the time sums take processor time at some levels, about as much as the time on the wire
+/// at most.
+inline void add_processor_times(Rng& rng, cluster::Cluster& cluster) {
+  if (rng.below(2) == 0) return;
+  for (cluster::Level& level : cluster.levels) {
+    const int64_t wire_ns = 1'000'000'000'000'000'000 / level.bandwidth_bytes_per_s;
+    level.processor_ns_per_gb = between(rng, 0, 2) * between(rng, 0, wire_ns) / 2;
+  }
+}
+
 /// One to three levels of one to four units, at most `most_workers` workers, faster inside than
 /// outside as a rule.
 inline cluster::Cluster random_cluster(Rng& rng, int most_workers) {
@@ -96,6 +106,7 @@ inline cluster::Cluster random_cluster(Rng& rng, int most_workers) {
                               .latency_ns = between(rng, 0, 3),
                               .by_reference = rng.below(4) == 0});
   }
+  add_processor_times(rng, cluster);
   return cluster;
 }
 
