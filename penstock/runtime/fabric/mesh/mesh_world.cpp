@@ -134,6 +134,15 @@ net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
   return rate;
 }
 
+net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
+                                        const net::ExchangeLossOptions& options) {
+  const uint32_t run = hub.next_run();
+  hub.begin_run(run, std::make_shared<Quiet>());
+  const net::ExchangeLoss loss = net::measure_exchange_loss(hub.mesh(), run, peers, options);
+  hub.end_run(run);
+  return loss;
+}
+
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
                                        std::vector<int> rank_of_worker, int servers,
                                        std::vector<int> host_of_rank) {

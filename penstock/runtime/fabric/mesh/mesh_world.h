@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/net/exchange_loss.h"
 #include "penstock/net/link_rate.h"
 #include "penstock/net/mesh.h"
 #include "penstock/runtime/fabric/world.h"
@@ -39,6 +40,9 @@ void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module,
 /// net::measure_link() over the hub's mesh, between runs. Collective.
 net::LinkRate measure_link(MeshHub& hub, const net::LinkPeers& peers,
                            std::chrono::milliseconds budget);
+/// net::measure_exchange_loss() in the same way.
+net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peers,
+                                        const net::ExchangeLossOptions& options);
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
 /// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no

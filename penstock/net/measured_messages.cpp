@@ -1,0 +1,38 @@
+#include "penstock/net/measured_messages.h"
+
+#include <chrono>
+
+#include "penstock/util/error.h"
+
+namespace penstock::net {
+
+std::shared_ptr<Transfer> MeasuredMessages::send(Number number, const std::shared_ptr<Block>& block,
+                                                 size_t bytes) {
+  return mesh_.send(*peers_.to, tag(number), {{block->data(), bytes}}, block);
+}
+
+MeasuredMessages::Incoming MeasuredMessages::receive(Number number,
+                                                     const std::shared_ptr<Block>& block) {
+  Incoming incoming{.transfer = nullptr, .size = std::make_shared<uint64_t>(0)};
+  incoming.transfer = mesh_.receive(
+      *peers_.from, tag(number), [block, size = incoming.size](const std::vector<uint64_t>& sizes) {
+        if (sizes.size() != 1 || sizes.front() > block->size())
+          throw TransportError("sent a message of another size while links are measured");
+        *size = sizes.front();
+        return std::vector<Memory>{{block->data(), sizes.front()}};
+      });
+  return incoming;
+}
+
+void MeasuredMessages::wait(Transfer& transfer) {
+  switch (transfer.wait(std::chrono::steady_clock::now() + std::chrono::minutes(1))) {
+    case Transfer::Result::Done:
+      return;
+    case Transfer::Result::TimedOut:
+      throw TimeoutError("measuring the links between ranks: no message has come for a minute");
+    case Transfer::Result::Closed:
+      throw TransportError("measuring the links between ranks: a rank is lost");
+  }
+}
+
+}  // namespace penstock::net
