@@ -15,6 +15,7 @@
 #include "penstock/net/host_id.h"
 #include "penstock/net/mesh.h"
 #include "penstock/net/wire.h"
+#include "penstock/probe/kernels.h"
 #include "penstock/runtime/fabric/mesh/mesh_world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/util/error.h"
@@ -27,6 +28,11 @@ namespace {
 
 /// Rank 0 may profile a large model meanwhile; a rank that is gone is noticed at once.
 constexpr std::chrono::hours kPlanning{24};
+
+/// What a worker computes while sums are measured.
+std::function<void()> some_work() {
+  return [kernel = probe::MatrixKernel()]() mutable { kernel.run(); };
+}
 
 class MeshJob : public Job {
  public:
@@ -80,7 +86,7 @@ class MeshJob : public Job {
     return numbered(together([] { return net::host_id(); }));
   }
 
-  JobLinks measure_links(std::chrono::milliseconds budget) override;
+  JobLinks measure_links(std::chrono::milliseconds budget, int threads) override;
 
   runtime::World& world(int workers, bool may_idle) override {
     const int training = ranks() - servers_;
@@ -110,23 +116,38 @@ class MeshJob : public Job {
   std::unique_ptr<runtime::World> world_;
 };
 
-JobLinks MeshJob::measure_links(std::chrono::milliseconds budget) {
+JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int threads) {
   std::vector<int> training = hosts();
   training.resize(training.size() - static_cast<size_t>(servers_));
-  const auto measure = [&](const auto& ring_of) {
+  const bool trains = rank() < std::ssize(training);
+  const auto peers_in = [&](const auto& ring_of) {
     LinkRing ring;
-    if (rank() < std::ssize(training)) ring = ring_of(training, rank());
+    if (trains) ring = ring_of(training, rank());
     net::LinkPeers peers;
     if (ring.to >= 0) peers.to = ring.to;
     if (ring.from >= 0) peers.from = ring.from;
-    const net::LinkRate rate = runtime::measure_link(*hub_, peers, budget);
+    return peers;
+  };
+  const auto measure = [&](const auto& ring_of) {
+    const net::LinkRate rate = runtime::measure_link(*hub_, peers_in(ring_of), budget);
     return MeasuredLink{.bytes_per_s = rate.bytes_per_s, .latency_ns = rate.latency_ns};
+  };
+  const auto measure_loss = [&](const auto& ring_of) {
+    return runtime::measure_exchange_loss(*hub_, peers_in(ring_of),
+                                          {.threads = trains ? threads : 0, .work = some_work});
   };
   const MeasuredLink in_host = measure(ring_in_host);
   const MeasuredLink between = measure(ring_between_hosts);
+  const auto num_hosts = 1 + *std::max_element(training.begin(), training.end());
+  net::ExchangeLoss in_host_loss;
+  net::ExchangeLoss between_loss;
+  if (std::ssize(training) > num_hosts) in_host_loss = measure_loss(ring_in_host);
+  if (num_hosts > 1) between_loss = measure_loss(ring_across_hosts);
   net::WireWriter out;
   out.put(in_host);
   out.put(between);
+  out.put(in_host_loss);
+  out.put(between_loss);
   const std::string own = out.take();
   const std::vector<std::string> texts = together([&] { return own; });
   std::vector<RankLinks> all;
@@ -136,6 +157,8 @@ JobLinks MeshJob::measure_links(std::chrono::milliseconds budget) {
     links.host = training[r];
     links.in_host = in.get<MeasuredLink>();
     links.between = in.get<MeasuredLink>();
+    links.in_host_loss = in.get<net::ExchangeLoss>();
+    links.between_loss = in.get<net::ExchangeLoss>();
   }
   return summary(all, servers_);
 }

@@ -61,8 +61,9 @@ class Job {
   virtual void check_same(const std::string& what, const std::string& text) = 0;
   /// Of every rank, the number of its host: from 0, in the order of the ranks.
   virtual std::vector<int> hosts() = 0;
-  /// Measures the links between the ranks: for about `budget` each within hosts and between them.
-  virtual JobLinks measure_links(std::chrono::milliseconds budget) = 0;
+  /// Measures the links between the ranks: for about `budget` each within hosts and between them,
+  /// and for 0.2 s each what sums take from `threads` threads that compute on every rank.
+  virtual JobLinks measure_links(std::chrono::milliseconds budget, int threads) = 0;
   /// How many of the ranks, the last ones, only add gradients.
   virtual int servers() const = 0;
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are

@@ -23,14 +23,16 @@ LinkRing ring(const std::vector<int>& members, int rank) {
 MeasuredLink slower(const MeasuredLink& a, const MeasuredLink& b) {
   if (a.bytes_per_s == 0) return b;
   if (b.bytes_per_s == 0) return a;
-  return {std::min(a.bytes_per_s, b.bytes_per_s), std::max(a.latency_ns, b.latency_ns)};
+  return {std::min(a.bytes_per_s, b.bytes_per_s), std::max(a.latency_ns, b.latency_ns),
+          std::max(a.processor_ns_per_gb, b.processor_ns_per_gb)};
 }
 
 cluster::Level level(const char* name, int count, const MeasuredLink& link) {
   return {.name = name,
           .count = count,
           .bandwidth_bytes_per_s = std::max<int64_t>(link.bytes_per_s, 1),
-          .latency_ns = link.latency_ns};
+          .latency_ns = link.latency_ns,
+          .processor_ns_per_gb = link.processor_ns_per_gb};
 }
 
 /// Whether more than measurements of equal hosts do.
@@ -87,10 +89,24 @@ LinkRing ring_between_hosts(const std::vector<int>& hosts, int rank) {
   return ring(members, rank);
 }
 
+LinkRing ring_across_hosts(const std::vector<int>& hosts, int rank) {
+  std::vector<int> members;
+  const auto number = [&](int r) {
+    const auto at = hosts.begin() + r;
+    return std::count(hosts.begin(), at, *at);
+  };
+  for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
+    if (number(r) == number(rank)) members.push_back(r);
+  }
+  return ring(members, rank);
+}
+
 JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
   JobLinks links{.ranks = static_cast<int>(ranks.size()), .servers = servers};
   std::map<int, int> count;
   links.host_of_rank.clear();
+  net::ExchangeLoss in_host;
+  net::ExchangeLoss between;
   int changes = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     ++count[ranks[r].host];
@@ -98,7 +114,11 @@ JobLinks summary(const std::vector<RankLinks>& ranks, int servers) {
     changes += r > 0 && ranks[r].host != ranks[r - 1].host ? 1 : 0;
     links.in_host = slower(links.in_host, ranks[r].in_host);
     links.between = slower(links.between, ranks[r].between);
+    in_host.slowest(ranks[r].in_host_loss);
+    between.slowest(ranks[r].between_loss);
   }
+  links.in_host.processor_ns_per_gb = in_host.ns_per_gb();
+  links.between.processor_ns_per_gb = between.ns_per_gb();
   links.hosts = static_cast<int>(count.size());
   links.regular = changes + 1 == links.hosts;
   for (const auto& [host, number] : count) {
@@ -116,6 +136,9 @@ std::string links_text(const JobLinks& links) {
     if (link.bytes_per_s > 0) {
       text += fmt::format("; {} {} and {}", where, format_bandwidth(link.bytes_per_s),
                           format_duration(link.latency_ns));
+      if (link.processor_ns_per_gb > 0)
+        text += fmt::format(", sums take {} of processor time per GB",
+                            format_duration(link.processor_ns_per_gb));
     }
   };
   add("between ranks of a host", links.in_host);

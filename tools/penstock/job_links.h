@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/cluster/cluster.h"
+#include "penstock/net/exchange_loss.h"
 
 namespace penstock::tool {
 
@@ -14,6 +15,8 @@ namespace penstock::tool {
 struct MeasuredLink {
   int64_t bytes_per_s = 0;
   int64_t latency_ns = 0;
+  /// As cluster::Level's, of the rank that loses most.
+  int64_t processor_ns_per_gb = 0;
   bool operator==(const MeasuredLink&) const = default;
 };
 
@@ -22,6 +25,8 @@ struct RankLinks {
   int host = 0;
   MeasuredLink in_host = {};  ///< to the next rank of its host
   MeasuredLink between = {};  ///< to the next host; only its host's first rank has one
+  net::ExchangeLoss in_host_loss = {};
+  net::ExchangeLoss between_loss = {};  ///< of every rank, with one of the next host
 };
 
 struct JobLinks {
@@ -46,6 +51,9 @@ struct LinkRing {
 };
 LinkRing ring_in_host(const std::vector<int>& hosts, int rank);
 LinkRing ring_between_hosts(const std::vector<int>& hosts, int rank);
+/// For exchanges between hosts, as all ranks make them when they train: of the ranks that have as
+/// many of their host before them.
+LinkRing ring_across_hosts(const std::vector<int>& hosts, int rank);
 
 /// `ranks`: those that train, in order.
 JobLinks summary(const std::vector<RankLinks>& ranks, int servers);

@@ -22,6 +22,36 @@ TEST(JobLinksTest, RanksMeasureInRings) {
   EXPECT_EQ(ring_between_hosts({0, 0}, 0).to, -1);
 }
 
+TEST(JobLinksTest, AllRanksExchangeAcrossHosts) {
+  EXPECT_EQ(ring_across_hosts(kTwoByTwo, 0).to, 2);
+  EXPECT_EQ(ring_across_hosts(kTwoByTwo, 1).to, 3);
+  EXPECT_EQ(ring_across_hosts(kTwoByTwo, 3).from, 1);
+  EXPECT_EQ(ring_across_hosts({0, 1, 2}, 2).to, 0);
+  EXPECT_EQ(ring_across_hosts({0, 0, 1}, 1).to, -1);
+  EXPECT_EQ(ring_across_hosts({0, 1, 0, 1}, 2).to, 3);
+}
+
+TEST(JobLinksTest, TheRankThatLosesMostSaysWhatSumsTake) {
+  const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
+  const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
+  const auto loss = [](double ns) {
+    net::ExchangeLoss loss;
+    loss.samples.fill(ns);
+    return loss;
+  };
+  const JobLinks links = summary({{0, fast, slow, loss(3), loss(8e9)},
+                                  {0, fast, {}, loss(2), loss(1)},
+                                  {1, fast, slow, loss(-1), loss(-4)},
+                                  {1, fast, {}, loss(0), loss(2)}},
+                                 0);
+  const cluster::Cluster cluster = cluster_of(links, 8, 9000);
+  EXPECT_EQ(cluster.levels[0].processor_ns_per_gb, 0);
+  EXPECT_EQ(cluster.levels[1].processor_ns_per_gb, 3);
+  EXPECT_EQ(cluster.levels[2].processor_ns_per_gb, 8'000'000'000);
+  EXPECT_NE(links_text(links).find("sums take 8.00 s of processor time per GB"), std::string::npos)
+      << links_text(links);
+}
+
 TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
   const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
   const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};

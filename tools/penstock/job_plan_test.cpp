@@ -30,7 +30,7 @@ class TableJob : public Job {
   int restart() const override { return 0; }
   int servers() const override { return servers_; }
   std::vector<int> hosts() override { return hosts_; }
-  JobLinks measure_links(std::chrono::milliseconds) override { return {}; }
+  JobLinks measure_links(std::chrono::milliseconds, int) override { return {}; }
   void check_same(const std::string&, const std::string&) override {}
   runtime::World& world(int, bool) override { throw InternalError("no world here"); }
 

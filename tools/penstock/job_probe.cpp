@@ -54,7 +54,9 @@ std::vector<double> speeds_of(const JobProbe& job, const std::vector<HostProbe>&
 
 Json json_of(const MeasuredLink& link) {
   if (link.bytes_per_s == 0) return {};
-  return {{"bytes_per_s", link.bytes_per_s}, {"latency_ns", link.latency_ns}};
+  return {{"bytes_per_s", link.bytes_per_s},
+          {"latency_ns", link.latency_ns},
+          {"processor_ns_per_gb", link.processor_ns_per_gb}};
 }
 
 }  // namespace

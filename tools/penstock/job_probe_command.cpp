@@ -51,7 +51,8 @@ JobProbe probe_job(Job& job, ProbeArguments& options) {
     };
   }
   JobProbe result{
-      .links = job.measure_links(std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds))),
+      .links = job.measure_links(std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds)),
+                                 options.probe.workers),
       .ranks = {},
       .workers_per_rank = options.probe.workers};
   const bool trains = job.rank() < result.links.ranks;

@@ -143,7 +143,8 @@ Json sync_json(const std::vector<planner::SyncPrice>& prices) {
     list.push_back({{"sync", to_string(price.sync)},
                     {"throughput_samples_per_s", price.throughput_samples_per_s},
                     {"sync_ns", price.sync_ns},
-                    {"wait_ns", price.wait_ns}});
+                    {"wait_ns", price.wait_ns},
+                    {"processor_ns", price.processor_ns}});
     if (!price.inside) continue;
     Json& inside = list.back()["inside_machine"];
     inside["way"] = to_string(price.inside->way);
@@ -170,13 +171,20 @@ std::string inside_text(const plan::MachineSum& inside) {
 }
 
 std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std::string& chosen) {
-  report::TextTable table(
-      {{"method", report::Align::Left}, {"samples/s"}, {"sum"}, {"not hidden"}});
+  const bool takes_time =
+      std::any_of(prices.begin(), prices.end(),
+                  [](const planner::SyncPrice& price) { return price.processor_ns > 0; });
+  std::vector<report::Column> columns{
+      {"method", report::Align::Left}, {"samples/s"}, {"sum"}, {"not hidden"}};
+  if (takes_time) columns.push_back({"processor time"});
+  report::TextTable table(std::move(columns));
   for (const planner::SyncPrice& price : prices) {
     const std::string name(to_string(price.sync));
-    table.add({name + (name == chosen ? " *" : ""),
-               fmt::format("{:.1f}", price.throughput_samples_per_s),
-               format_duration(price.sync_ns), format_duration(price.wait_ns)});
+    std::vector<std::string> cells{name + (name == chosen ? " *" : ""),
+                                   fmt::format("{:.1f}", price.throughput_samples_per_s),
+                                   format_duration(price.sync_ns), format_duration(price.wait_ns)};
+    if (takes_time) cells.push_back(format_duration(price.processor_ns));
+    table.add(std::move(cells));
   }
   std::string text = table.to_string(2);
   for (const planner::SyncPrice& price : prices) {

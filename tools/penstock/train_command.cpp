@@ -203,10 +203,12 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   int local_ranks = 1;
   const auto speeds = std::make_shared<std::vector<double>>();
   if (options.plan_path.empty()) {
-    const JobLinks links = job->measure_links(kLinkTime);
+    const int training = job->ranks() - job->servers();
+    request.local_workers = std::max(1, static_cast<int>(options.workers) / training);
+    const JobLinks links =
+        job->measure_links(kLinkTime, request.local_workers * request.threads_per_worker);
     if (is_first) std::cerr << links_text(links) << '\n';
     local_ranks = links.ranks_per_host;
-    request.local_workers = std::max(1, static_cast<int>(options.workers) / links.ranks);
     request.cluster = [links, speeds](int workers, int64_t copy_bandwidth_bytes_per_s) {
       return cluster_of(links, workers, copy_bandwidth_bytes_per_s, *speeds);
     };

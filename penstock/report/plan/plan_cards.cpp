@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "penstock/plan/sum_wait.h"
 #include "penstock/report/plan/plan_picture.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/printable.h"
@@ -111,8 +112,11 @@ std::string tooltip(const PlanView& view, size_t s) {
       "stage {}: forward {}, backward {}, {}synchronisation {}, step {}, weights {}; ", s,
       format_duration(stage.forward_ns), format_duration(stage.backward_ns),
       stage.recompute ? fmt::format("recomputation {}, ", format_duration(stage.forward_ns)) : "",
-      format_duration(stage.sync_ns), format_duration(stage.step_ns),
-      format_bytes(stage.weight_bytes));
+      plan::sum_processor_ns(stage) > 0
+          ? fmt::format("{} and {} of processor time", format_duration(stage.sync_ns),
+                        format_duration(plan::sum_processor_ns(stage)))
+          : format_duration(stage.sync_ns),
+      format_duration(stage.step_ns), format_bytes(stage.weight_bytes));
   for (size_t k = 0; k < std::min(stage.layers.size(), kMostNames); ++k) {
     text += fmt::format("{}{}", k == 0 ? "" : ", ", shortened(stage.layers[k], 60));
   }

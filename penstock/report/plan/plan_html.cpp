@@ -114,11 +114,13 @@ std::string stages_section(const PlanView& view) {
                            stage.recompute ? "recomputes" : "")},
               hot ? "hot" : "");
   }
+  const std::string taken = view.processor_text();
   return "<h2>Stages</h2>\n" +
          html_paragraph("muted",
                         "Forward and backward of one micro-batch on one worker; replicas take "
                         "turns and share each step's synchronisation.") +
-         table.to_string() + more_rows(view.stages.size());
+         table.to_string() + more_rows(view.stages.size()) +
+         (taken.empty() ? "" : html_paragraph("muted", taken));
 }
 
 std::string workers_section(const PlanView& view) {

@@ -177,6 +177,7 @@ std::string totals(const PlanView& view) {
                         bytes_text(plan.bytes_per_sample[level]));
   }
   if (levels > 0) text += '\n';
+  if (const std::string taken = view.processor_text(); !taken.empty()) text += taken + '\n';
   if (plan.optimality_gap > 0) {
     text += fmt::format(
         "optimality gap: the slowest part may be up to {} above that of the best plan\n",

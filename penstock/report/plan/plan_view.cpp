@@ -11,6 +11,7 @@
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
+#include "penstock/util/units.h"
 
 namespace penstock::report {
 
@@ -159,7 +160,9 @@ void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> pl
   view.forward_ns = rounds * static_cast<double>(stage.forward_ns) / per_step;
   const double again_ns = stage.recompute ? static_cast<double>(stage.forward_ns) : 0;
   view.backward_ns = rounds * (static_cast<double>(stage.backward_ns) + again_ns) / per_step;
-  view.sync_ns = static_cast<double>(plan::sum_wait_ns(plan, stage)) / per_step;
+  view.sync_ns = static_cast<double>(saturating_add(plan::sum_wait_ns(plan, stage),
+                                                    plan::sum_processor_ns(stage))) /
+                 per_step;
   view.step_ns = static_cast<double>(stage.step_ns) / per_step;
   view.place = place;
   view.workers = place ? numbers(place->first, place->end() - 1) : "-";
@@ -171,6 +174,26 @@ void PlanView::add_stage(const plan::Stage& stage, std::optional<WorkerRange> pl
     least_memory_limit_bytes = view.memory_limit_bytes;
   }
   stages.push_back(std::move(view));
+}
+
+std::string PlanView::processor_text() const {
+  std::string levels;
+  for (size_t l = 0; l < plan.cluster.levels.size(); ++l) {
+    const int64_t ns_per_gb = plan.cluster.levels[l].processor_ns_per_gb;
+    if (ns_per_gb == 0) continue;
+    levels += fmt::format("{}{} {} per GB", levels.empty() ? "" : ", ",
+                          level_name(static_cast<int>(l) + 1), format_duration(ns_per_gb));
+  }
+  if (levels.empty()) return "";
+  size_t most = 0;
+  for (size_t s = 1; s < plan.stages.size(); ++s) {
+    if (plan::sum_processor_ns(plan.stages[s]) > plan::sum_processor_ns(plan.stages[most]))
+      most = s;
+  }
+  const int64_t most_ns = plan.stages.empty() ? 0 : plan::sum_processor_ns(plan.stages[most]);
+  if (most_ns == 0) return "";
+  return fmt::format("sums take processor time: {}, up to {} per step (stage {})", levels,
+                     format_duration(most_ns), most);
 }
 
 void PlanView::add_link(const plan::Link& link) {

@@ -23,7 +23,9 @@ namespace penstock::report {
 struct StageView {
   double forward_ns = 0;
   double backward_ns = 0;  ///< with the second forward of a stage that recomputes
-  double sync_ns = 0;      ///< waiting for sums, without what computation hides (plan/sum_wait.h)
+  /// What sums make it longer by: waiting, without what computation hides, and the processor time
+  /// of moving and adding (plan/sum_wait.h).
+  double sync_ns = 0;
   double step_ns = 0;
   std::optional<cluster::WorkerRange> place;  ///< nothing where workers hold several stages
   std::string workers;                        ///< "0-14", "3", "0, 8", "-"
@@ -95,6 +97,9 @@ struct PlanView {
   std::string bottleneck_name() const;
   /// How replicas add gradients: "ordered", "ring in bfloat16".
   std::string gradient_method() const;
+  /// What their sums take from computing: "sums take processor time: network 8 s per GB, up to 26
+  /// ms per step (stage 0)"; empty where they take nothing.
+  std::string processor_text() const;
   /// Of a level as Topology counts them (from 1): its name, or "level 2".
   std::string level_name(int level) const;
   /// The units that hold the workers, from the outside in, down to `least_level`: "rack 1 server
