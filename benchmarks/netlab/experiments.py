@@ -299,14 +299,22 @@ GAIN_ERROR = 0.15
 TIE = 0.97  # the planner's choice may be this much slower than another one
 
 
-def cluster_file(bench, hosts, rate, latency_s, speed=1.0):
-    """`speed` is that of all hosts, relative to the profile."""
+def processor_ns_per_gb(bench, lab):
+    """What sums take from the computing of the hosts, as a job measures it before it plans."""
+    hosts = list(range(len(lab.links)))
+    report, _ = bench.job(lab, hosts, [bench.args.penstock, "probe", "--json", "--seconds", 0.9])
+    return (report["link_between_hosts"] or {}).get("processor_ns_per_gb", 0)
+
+
+def cluster_file(bench, hosts, rate, latency_s, processor_ns, speed=1.0):
+    """`processor_ns` per GB of sums; `speed` is that of all hosts, relative to the profile."""
     path = bench.folder / "cluster.toml"
     path.write_text(f"""[[level]]
 name = "network"
 count = {hosts}
 bandwidth = "{rate / 1e6:g}Mbps"
 latency = "{max(1, round(latency_s * 1e6))}us"
+processor_time_per_gb = "{processor_ns / 1e6:.0f}ms"
 
 [device]
 speed = {speed:.4f}
@@ -369,7 +377,9 @@ def strategy_round(bench, lab, model, profile, rate, number, seconds):
     measured in this run, so that what is left of an error is the network's and the schedule's."""
     hosts = len(lab.links)
     _, latency = measure_link(bench, lab, seconds=0.01)
-    cluster = cluster_file(bench, hosts, rate, latency)
+    processor_ns = processor_ns_per_gb(bench, lab)
+    bench.log(f"    sums take {processor_ns / 1e9:.2f} s of processor time per GB")
+    cluster = cluster_file(bench, hosts, rate, latency, processor_ns)
     found, paths = {}, {}
     for name, options in STRATEGIES.items():
         paths[name] = bench.folder / f"{name}.plan.json"
@@ -388,7 +398,7 @@ def strategy_round(bench, lab, model, profile, rate, number, seconds):
     for name in names[start:] + names[:start]:
         entry = found[name]
         entry["measured"], computation = planned_run(bench, lab, model, paths[name], seconds)
-        cluster = cluster_file(bench, hosts, rate, latency, 1 / computation)
+        cluster = cluster_file(bench, hosts, rate, latency, processor_ns, 1 / computation)
         entry["computation_over_profile"] = computation
         entry["repriced"] = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
                                            "--price", paths[name])["throughput_samples_per_s"]
