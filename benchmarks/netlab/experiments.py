@@ -299,22 +299,23 @@ GAIN_ERROR = 0.15
 TIE = 0.97  # the planner's choice may be this much slower than another one
 
 
-def processor_ns_per_gb(bench, lab):
-    """What sums take from the computing of the hosts, as a job measures it before it plans."""
-    hosts = list(range(len(lab.links)))
-    report, _ = bench.job(lab, hosts, [bench.args.penstock, "probe", "--json", "--seconds", 0.9])
-    return (report["link_between_hosts"] or {}).get("processor_ns_per_gb", 0)
+def job_link(bench, lab):
+    """The links between the hosts as a job measures them before it plans: all of them at the same
+    time, in both directions, and what sums take from computing."""
+    report, _ = bench.job(lab, list(range(len(lab.links))),
+                          [bench.args.penstock, "probe", "--json", "--seconds", 0.9])
+    return report["link_between_hosts"]
 
 
-def cluster_file(bench, hosts, rate, latency_s, processor_ns, speed=1.0):
-    """`processor_ns` per GB of sums; `speed` is that of all hosts, relative to the profile."""
+def cluster_file(bench, hosts, link, speed=1.0):
+    """`link` as job_link() says; `speed` is that of all hosts, relative to the profile."""
     path = bench.folder / "cluster.toml"
     path.write_text(f"""[[level]]
 name = "network"
 count = {hosts}
-bandwidth = "{rate / 1e6:g}Mbps"
-latency = "{max(1, round(latency_s * 1e6))}us"
-processor_time_per_gb = "{processor_ns / 1e6:.0f}ms"
+bandwidth = "{link['bytes_per_s'] / 1e6:.1f}MB/s"
+latency = "{max(1, round(link['latency_ns'] / 1e3))}us"
+processor_time_per_gb = "{link.get('processor_ns_per_gb', 0) / 1e6:.0f}ms"
 
 [device]
 speed = {speed:.4f}
@@ -363,23 +364,22 @@ def strategies(bench):
                 profile, _ = bench.profile(model, micro_batch, hosts)
                 for rate in bench.args.rates:
                     with Lab([Link(rate)] * hosts) as lab:
-                        results[rate].append(strategy_round(bench, lab, model, profile, rate,
-                                                            number, seconds))
+                        results[rate].append(strategy_round(bench, lab, model, profile, number,
+                                                            seconds))
             for rate, rows in results.items():
                 # Where hosts share cores, times of computation depend on who computes when.
                 strategy_rows(bench, f"{model[1]}, {hosts} hosts, {formulas.show_rate(rate)}", rows,
                               judged=hosts <= os.cpu_count())
 
 
-def strategy_round(bench, lab, model, profile, rate, number, seconds):
+def strategy_round(bench, lab, model, profile, number, seconds):
     """name -> what was planned, predicted and measured; strategies take turns, and another one
     begins each round. `repriced` is the prediction for the same plan with the computation as it was
     measured in this run, so that what is left of an error is the network's and the schedule's."""
     hosts = len(lab.links)
-    _, latency = measure_link(bench, lab, seconds=0.01)
-    processor_ns = processor_ns_per_gb(bench, lab)
-    bench.log(f"    sums take {processor_ns / 1e9:.2f} s of processor time per GB")
-    cluster = cluster_file(bench, hosts, rate, latency, processor_ns)
+    link = job_link(bench, lab)
+    bench.log(f"    {link}")
+    cluster = cluster_file(bench, hosts, link)
     found, paths = {}, {}
     for name, options in STRATEGIES.items():
         paths[name] = bench.folder / f"{name}.plan.json"
@@ -398,7 +398,7 @@ def strategy_round(bench, lab, model, profile, rate, number, seconds):
     for name in names[start:] + names[:start]:
         entry = found[name]
         entry["measured"], computation = planned_run(bench, lab, model, paths[name], seconds)
-        cluster = cluster_file(bench, hosts, rate, latency, processor_ns, 1 / computation)
+        cluster = cluster_file(bench, hosts, link, 1 / computation)
         entry["computation_over_profile"] = computation
         entry["repriced"] = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
                                            "--price", paths[name])["throughput_samples_per_s"]
@@ -451,15 +451,14 @@ def precisions(bench):
             for number in range(1 if bench.args.quick else bench.args.rounds):
                 profile, _ = bench.profile(model, micro_batch, hosts)
                 with Lab([Link(rate)] * hosts) as lab:
-                    rounds.append(precision_round(bench, lab, model, profile, rate, number))
+                    rounds.append(precision_round(bench, lab, model, profile, number))
             precision_rows(bench, f"{model[1]}, {hosts} hosts, {formulas.show_rate(rate)}", rounds)
 
 
-def precision_round(bench, lab, model, profile, rate, number):
+def precision_round(bench, lab, model, profile, number):
     """name -> predicted and measured samples per second; they take turns, and another one begins
     each round."""
-    _, latency = measure_link(bench, lab, seconds=0.01)
-    cluster = cluster_file(bench, len(lab.links), rate, latency)
+    cluster = cluster_file(bench, len(lab.links), job_link(bench, lab))
     found = {}
     start = number % len(PRECISIONS)
     for name in PRECISIONS[start:] + PRECISIONS[:start]:
