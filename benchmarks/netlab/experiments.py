@@ -402,6 +402,10 @@ def strategy_round(bench, lab, model, profile, number, seconds):
         entry["computation_over_profile"] = computation
         entry["repriced"] = bench.penstock("plan", "--profile", profile, "--cluster", cluster,
                                            "--price", paths[name])["throughput_samples_per_s"]
+        cluster = cluster_file(bench, hosts, {**link, "processor_ns_per_gb": 0})
+        entry["sums_take_nothing"] = bench.penstock(
+            "plan", "--profile", profile, "--cluster", cluster, "--price",
+            paths[name])["throughput_samples_per_s"]
         bench.log(f"    {name}: {entry['plan']}, measured {entry['measured']:.0f}, predicted "
                   f"{entry['predicted']:.0f} samples/s, with computation x {computation:.2f} "
                   f"{entry['repriced']:.0f}")
@@ -417,6 +421,11 @@ def strategy_rows(bench, where, rounds, judged):
                   formulas.summary([found[name]["predicted"] for found in rounds])["median"],
                   [found[name]["measured"] for found in rounds],
                   ratios=[found[name]["measured"] / found[name]["predicted"] for found in rounds])
+    free = [found["dp"]["sums_take_nothing"] for found in rounds]
+    measured = [found["dp"]["measured"] for found in rounds]
+    bench.row("strategies", f"{where}: dp, if sums took nothing from computing", "samples/s",
+              formulas.summary(free)["median"], measured,
+              ratios=[a / b for a, b in zip(measured, free)])
     bench.row("strategies", f"{where}: all, predicted with the computation measured", "ratio", None,
               [found[name]["measured"] / found[name]["repriced"]
                for found in rounds for name in STRATEGIES], low, high)
