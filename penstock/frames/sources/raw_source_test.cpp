@@ -1,0 +1,174 @@
+#include "penstock/frames/sources/raw_source.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "penstock/frames/testing_frames.h"
+
+namespace penstock::frames {
+namespace {
+
+using testing::HasSubstr;
+
+/// A pipe into a source of 2x1 grey frames.
+class Pipe {
+ public:
+  Pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    read_end_ = ends[0];
+    write_end_ = ends[1];
+  }
+  ~Pipe() { close(); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  RawInput input() const {
+    return {.fd = read_end_,
+            .owns_fd = true,
+            .name = "a pipe",
+            .size = {2, 1, kGrey},
+            .format = PixelFormat::Gray};
+  }
+  void write(const std::string& bytes) const {
+    EXPECT_EQ(::write(write_end_, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  void close() {
+    if (write_end_ >= 0) ::close(write_end_);
+    write_end_ = -1;
+  }
+
+ private:
+  int read_end_ = -1;  ///< the source closes it
+  int write_end_ = -1;
+};
+
+std::string text_of(const Frame& frame) { return {frame.pixels.begin(), frame.pixels.end()}; }
+
+TEST(RawSource, ReadsFrameByFrame) {
+  Pipe pipe;
+  RawSource source(pipe.input());
+  pipe.write("aabbcc");
+  pipe.close();
+  Frame frame;
+  std::string all;
+  while (source.next(frame, soon()) == Next::Ready) {
+    EXPECT_EQ(frame.number, static_cast<int64_t>(all.size()) / 2);
+    all += text_of(frame);
+  }
+  EXPECT_EQ(all, "aabbcc");
+  EXPECT_EQ(source.remarks(), "");
+  EXPECT_TRUE(source.is_live());
+  EXPECT_EQ(source.describe(), "a pipe, 2x1 grey, raw gray");
+}
+
+TEST(RawSource, AStallKeepsThePartThatHasCome) {
+  Pipe pipe;
+  RawSource source(pipe.input());
+  Frame frame;
+  const int64_t begin_ns = steady_ns();
+  EXPECT_EQ(source.next(frame, in_ms(30)), Next::Stalled);
+  EXPECT_GE(steady_ns() - begin_ns, 29'000'000);
+  pipe.write("x");
+  EXPECT_EQ(source.next(frame, in_ms(5)), Next::Stalled);
+  pipe.write("yz");
+  EXPECT_EQ(source.next(frame, in_ms(-5)), Next::Ready);
+  EXPECT_EQ(text_of(frame), "xy");
+  EXPECT_EQ(source.next(frame, in_ms(5)), Next::Stalled);
+}
+
+TEST(RawSource, BytesThatAreNoWholeFrameAreReported) {
+  Pipe pipe;
+  RawSource source(pipe.input());
+  pipe.write("aab");
+  pipe.close();
+  Frame frame;
+  EXPECT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+  EXPECT_EQ(source.remarks(), "a pipe ended inside frame 1: 1 bytes were left, a frame has 2");
+}
+
+TEST(RawSource, NeverReadsBeyondTheFrame) {
+  const TestFolder folder;
+  folder.write("raw", "aabbcc");
+  const int fd = ::open((folder / "raw").c_str(), O_RDONLY | O_CLOEXEC);
+  RawSource source({.fd = fd,
+                    .owns_fd = true,
+                    .name = "raw",
+                    .size = {2, 1, kRgb},
+                    .format = PixelFormat::Gray});
+  Frame frame;
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(text_of(frame), "aaaaaa");
+  EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 2);
+  EXPECT_FALSE(source.is_live());
+}
+
+TEST(RawSource, AFileRepeatsIfAsked) {
+  const TestFolder folder;
+  folder.write("raw", "aabb");
+  folder.write("short", "a");
+  const auto open_file = [&](const char* name) {
+    return RawInput{.fd = ::open((folder / name).c_str(), O_RDONLY | O_CLOEXEC),
+                    .owns_fd = true,
+                    .name = name,
+                    .size = {2, 1, kGrey},
+                    .format = PixelFormat::Gray,
+                    .repeats = true};
+  };
+  RawSource source(open_file("raw"));
+  Frame frame;
+  std::string all;
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+    all += text_of(frame);
+  }
+  EXPECT_EQ(all, "aabbaabbaa");
+  RawSource endless(open_file("short"));
+  EXPECT_EQ(endless.next(frame, soon()), Next::Ended);
+  EXPECT_THAT(endless.remarks(), HasSubstr("1 bytes were left"));
+}
+
+TEST(RawSource, RefusesWhatItCannotRead) {
+  const auto refusal = [](const RawInput& input) {
+    return message_of<ConfigError>([&] { RawSource source(input); });
+  };
+  const RawInput input{.fd = 0, .name = "input", .size = {2, 2, kRgb}};
+  RawInput changed = input;
+  changed.fd = -1;
+  EXPECT_THAT(refusal(changed), HasSubstr("cannot read input: Bad file descriptor"));
+  changed = input;
+  changed.size = {0, 2, kRgb};
+  EXPECT_THAT(refusal(changed), HasSubstr("found 0x2"));
+  changed.size = {16384, 16384, kRgb};
+  EXPECT_THAT(refusal(changed), HasSubstr("takes 805 MB"));
+  changed = input;
+  changed.fd = ::open("/", O_RDONLY | O_CLOEXEC);
+  changed.owns_fd = true;
+  EXPECT_THAT(refusal(changed), HasSubstr("it is a folder"));
+  Pipe pipe;
+  changed = pipe.input();
+  changed.repeats = true;
+  EXPECT_THAT(refusal(changed), HasSubstr("a pipe cannot be repeated"));
+}
+
+TEST(RawSource, AReadThatFailsIsAnError) {
+  const TestFolder folder;
+  folder.write("raw", "aabb");
+  const int fd = ::open((folder / "raw").c_str(), O_WRONLY | O_CLOEXEC);
+  RawSource source({.fd = fd,
+                    .owns_fd = true,
+                    .name = "the file",
+                    .size = {2, 1, kGrey},
+                    .format = PixelFormat::Gray});
+  Frame frame;
+  EXPECT_THAT(message_of<RuntimeError>([&] { source.next(frame, soon()); }),
+              HasSubstr("reading the file failed at frame 0: Bad file descriptor"));
+}
+
+}  // namespace
+}  // namespace penstock::frames
