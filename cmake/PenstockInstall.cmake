@@ -62,8 +62,10 @@ install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT t
 if(TARGET penstock-train)
   install(TARGETS penstock-train
           RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock COMPONENT tool)
-  if(TARGET penstock_mpi)
-    install(TARGETS penstock_mpi
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock COMPONENT tool)
-  endif()
+  foreach(module penstock_mpi penstock_opencv)
+    if(TARGET ${module})
+      install(TARGETS ${module}
+              LIBRARY DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/penstock COMPONENT tool)
+    endif()
+  endforeach()
 endif()

@@ -8,6 +8,8 @@
 #pragma once
 
 #include "penstock/cluster/cluster.h"
+#include "penstock/frames/frame_queue.h"
+#include "penstock/frames/open_source.h"
 #include "penstock/graph/model_graph.h"
 #include "penstock/launch/job_environment.h"
 #include "penstock/plan/plan.h"

@@ -46,6 +46,10 @@ torch=(
   "dataset-fashion-mnist|the data that the demo trains on"
   "openmpi-bin|mpirun, which starts the ranks of train --fabric mpi"
   "libopenmpi-dev|MPI, which carries messages between them"
+  "libopencv-imgcodecs-dev|folders of images as streams"
+  "libopencv-videoio-dev|cameras"
+  "libavformat-dev|video files and streams"
+  "libswscale-dev|their pixel formats"
 )
 bench=(
   "python3|runs the benchmark driver"

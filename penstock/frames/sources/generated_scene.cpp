@@ -57,10 +57,10 @@ bool is_inside(int64_t u, int64_t v, int64_t e) {
 /// Where an object is drawn, and the tables that it needs.
 struct Canvas {
   FrameSize size;
-  uint8_t* pixels;
-  uint8_t* owners;  ///< or null
-  const uint16_t* light_x;
-  const uint16_t* light_y;
+  uint8_t* pixels = nullptr;
+  uint8_t* owners = nullptr;  ///< may stay so
+  const uint16_t* light_x = nullptr;
+  const uint16_t* light_y = nullptr;
 };
 
 struct Pose {

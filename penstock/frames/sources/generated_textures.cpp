@@ -87,7 +87,7 @@ int64_t integer_sine(int64_t angle) {
   const int64_t turn = angle & 65535;
   const int64_t x = turn & (kHalf - 1);
   const int64_t product = x * (kHalf - x);
-  const int64_t sine = 16384 * 16 * product / (5 * kHalf * kHalf - 4 * product);
+  const int64_t sine = (product << 18) / (5 * kHalf * kHalf - 4 * product);
   return turn < kHalf ? sine : -sine;
 }
 

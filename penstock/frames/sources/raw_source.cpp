@@ -61,7 +61,7 @@ void RawSource::fail(const char* action, int error) const {
 }
 
 bool RawSource::wait_for_bytes(Deadline deadline) const {
-  constexpr int64_t kMaxMilliseconds = 1000 * 3600;
+  constexpr int64_t kMaxMilliseconds = 3'600'000;
   while (true) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -16,9 +16,9 @@ namespace penstock::frames {
 
 struct RawInput {
   int fd = -1;
-  bool owns_fd = false;  ///< true: it is closed at the end
-  std::string name;      ///< for messages
-  FrameSize size;        ///< `channels` is what the frames shall have
+  bool owns_fd = false;   ///< true: it is closed at the end
+  std::string name = {};  ///< for messages
+  FrameSize size = {};    ///< `channels` is what the frames shall have
   PixelFormat format = PixelFormat::Rgb24;
   bool repeats = false;  ///< a regular file begins again at its end
 };

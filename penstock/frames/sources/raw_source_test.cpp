@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "penstock/frames/frame_queue.h"
 #include "penstock/frames/testing_frames.h"
 
 namespace penstock::frames {
@@ -90,6 +91,16 @@ TEST(RawSource, BytesThatAreNoWholeFrameAreReported) {
   EXPECT_EQ(source.next(frame, soon()), Next::Ended);
   EXPECT_EQ(source.next(frame, soon()), Next::Ended);
   EXPECT_EQ(source.remarks(), "a pipe ended inside frame 1: 1 bytes were left, a frame has 2");
+}
+
+TEST(RawSource, ASilentPipeDoesNotHoldUpTheEnd) {
+  const Pipe pipe;
+  auto queue = std::make_unique<FrameQueue>(std::make_unique<RawSource>(pipe.input()));
+  Frame frame;
+  EXPECT_EQ(queue->take(frame, in_ms(20)), Next::Stalled);
+  const int64_t begin_ns = steady_ns();
+  queue.reset();
+  EXPECT_LT(steady_ns() - begin_ns, 1'000'000'000);
 }
 
 TEST(RawSource, NeverReadsBeyondTheFrame) {

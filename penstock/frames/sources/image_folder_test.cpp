@@ -1,0 +1,216 @@
+#include "penstock/frames/sources/image_folder.h"
+
+#include <gmock/gmock.h>
+
+#include "penstock/frames/opencv/testing_opencv.h"
+#include "penstock/frames/testing_frames.h"
+#include "penstock/util/files.h"
+#include "penstock/util/log.h"
+
+namespace penstock::frames {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A grey image of one value in the simplest format.
+std::string pgm(int width, int height, char value) {
+  return fmt::format("P5\n{} {}\n255\n", width, height) +
+         std::string(static_cast<size_t>(width) * static_cast<size_t>(height), value);
+}
+
+ImageFolderOptions options_for(const TestFolder& folder) {
+  return {.folder = folder.path(), .opencv_module = kTestModule};
+}
+
+/// The first value of each frame.
+std::vector<int> values_of(FrameSource& source, int most = 100) {
+  std::vector<int> values;
+  Frame frame;
+  while (static_cast<int>(values.size()) < most && source.next(frame, soon()) == Next::Ready) {
+    EXPECT_EQ(frame.size, source.size());
+    EXPECT_EQ(static_cast<int64_t>(frame.pixels.size()), frame_bytes(source.size()));
+    EXPECT_EQ(frame.number, static_cast<int64_t>(values.size()));
+    values.push_back(frame.pixels[0]);
+  }
+  return values;
+}
+
+/// Keeps the warnings of a test.
+class Warnings {
+ public:
+  Warnings() {
+    set_log_sink([this](LogLevel, std::string_view text) { text_ += std::string(text) + "\n"; });
+  }
+  ~Warnings() { set_log_sink(nullptr); }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+TEST(ImageFolder, ImagesComeInTheOrderInWhichPeopleCount) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("frame10.pgm", pgm(4, 2, 10));
+  folder.write("frame2.pgm", pgm(4, 2, 2));
+  folder.write("frame1.PGM", pgm(4, 2, 1));
+  folder.write("notes.txt", "not an image");
+  folder.write(".hidden.pgm", "broken");
+  std::filesystem::create_directory(folder / "folder.png");
+  ImageFolder source(options_for(folder));
+  EXPECT_EQ(source.size(), (FrameSize{4, 2, kRgb}));
+  EXPECT_EQ(source.describe(), fmt::format("3 images of {}, 4x2 RGB", folder.path().string()));
+  EXPECT_EQ(values_of(source), (std::vector<int>{1, 2, 10}));
+  EXPECT_EQ(source.remarks(), "");
+}
+
+TEST(ImageFolder, ColoursAndFormats) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("image", folder / "1.png", 6, 5, 200, 100, 50);
+  write_media("image", folder / "2.jpg", 6, 5, 200, 100, 50);
+  write_media("image", folder / "3.bmp", 6, 5, 200, 100, 50);
+  ImageFolder source(options_for(folder));
+  Frame frame;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+    EXPECT_NEAR(frame.pixels[0], 200, 3);
+    EXPECT_NEAR(frame.pixels[1], 100, 3);
+    EXPECT_NEAR(frame.pixels[2], 50, 3);
+  }
+  ImageFolderOptions grey = options_for(folder);
+  grey.channels = kGrey;
+  ImageFolder greys(grey);
+  for (const int value : values_of(greys)) EXPECT_NEAR(value, 124, 3);
+}
+
+TEST(ImageFolder, TheFirstImageGivesTheSizeUnlessItIsGiven) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("1.pgm", pgm(8, 6, 1));
+  folder.write("2.pgm", pgm(3, 9, 2));
+  ImageFolder source(options_for(folder));
+  EXPECT_EQ(source.size(), (FrameSize{8, 6, kRgb}));
+  EXPECT_EQ(values_of(source), (std::vector<int>{1, 2}));
+  ImageFolderOptions given = options_for(folder);
+  given.width = 5;
+  given.height = 7;
+  ImageFolder resized(given);
+  EXPECT_EQ(resized.size(), (FrameSize{5, 7, kRgb}));
+  EXPECT_EQ(values_of(resized), (std::vector<int>{1, 2}));
+}
+
+TEST(ImageFolder, ABrokenImageIsSkippedAndNamedOnce) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("1.pgm", pgm(2, 2, 1));
+  folder.write("2.png", "\x89PNG\r\n\x1a\n broken");
+  folder.write("3.jpg", "");
+  folder.write("4.pgm", pgm(2, 2, 4));
+  const Warnings warnings;
+  ImageFolderOptions options = options_for(folder);
+  options.repeats = true;
+  ImageFolder source(options);
+  EXPECT_EQ(values_of(source, 5), (std::vector<int>{1, 4, 1, 4, 1}));
+  EXPECT_EQ(source.remarks(),
+            "2 of 4 images could not be decoded and were skipped, the first one is '2.png'");
+  EXPECT_THAT(warnings.text(), AllOf(HasSubstr("2.png: the image cannot be decoded"),
+                                     HasSubstr("3.jpg: the image cannot be decoded and is skipped: "
+                                               "it is empty")));
+  EXPECT_EQ(std::count(warnings.text().begin(), warnings.text().end(), '\n'), 2);
+}
+
+TEST(ImageFolder, ABrokenImageIsFatalIfAsked) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("1.pgm", pgm(2, 2, 1));
+  folder.write("2.png", "broken");
+  ImageFolderOptions options = options_for(folder);
+  options.skips_broken = false;
+  ImageFolder source(options);
+  Frame frame;
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_THAT(message_of<ParseError>([&] { source.next(frame, soon()); }),
+              HasSubstr("2.png: the image cannot be decoded: it is no image"));
+}
+
+TEST(ImageFolder, TooManyBrokenImagesInARowAreFatal) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("0.pgm", pgm(2, 2, 1));
+  for (int i = 1; i <= 5; ++i) folder.write(fmt::format("{}.png", i), "broken");
+  const Warnings warnings;
+  ImageFolderOptions options = options_for(folder);
+  options.max_broken_in_row = 4;
+  ImageFolder source(options);
+  Frame frame;
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_THAT(message_of<ParseError>([&] { source.next(frame, soon()); }),
+              AllOf(HasSubstr("4.png"), HasSubstr("4 in a row could not")));
+}
+
+TEST(ImageFolder, RefusesFoldersWithoutImages) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("notes.txt", "");
+  EXPECT_THAT(message_of<ConfigError>([&] { ImageFolder source(options_for(folder)); }),
+              AllOf(HasSubstr("holds no images: found 1 other entries"), HasSubstr(".jpg")));
+  folder.write("1.png", "broken");
+  const Warnings warnings;
+  EXPECT_THAT(message_of<ParseError>([&] { ImageFolder source(options_for(folder)); }),
+              HasSubstr("none of 1 images can be decoded"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ImageFolder source({.folder = folder / "nothing", .opencv_module = kTestModule});
+              }),
+              HasSubstr("nothing': No such file"));
+  ImageFolderOptions huge = options_for(folder);
+  huge.width = huge.height = 1 << 20;
+  EXPECT_THAT(message_of<ConfigError>([&] { ImageFolder source(huge); }),
+              HasSubstr("found 1048576x1048576"));
+}
+
+TEST(ImageFolder, AnImageThatClaimsAHugeSizeIsRefusedBeforeMemoryIsTaken) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("1.pgm", "P5\n100000 100000\n255\nabc");
+  folder.write("2.pgm", pgm(2, 2, 2));
+  const Warnings warnings;
+  ImageFolder source(options_for(folder));
+  EXPECT_EQ(values_of(source), (std::vector<int>{2}));
+}
+
+TEST(ImageFolder, NothingIsPrintedAboutDamagedImages) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("image", folder / "1.png", 64, 64, 200, 100, 50);
+  write_media("image", folder / "2.jpg", 64, 64, 200, 100, 50);
+  for (const char* name : {"1.png", "2.jpg"}) {
+    const std::string whole = read_file(folder / name);
+    for (const size_t bytes : {whole.size() / 4, whole.size() / 2, whole.size() - 20})
+      folder.write(fmt::format("{}-{}{}", name, bytes, std::string(name).substr(1)),
+                   whole.substr(0, bytes));
+    std::string damaged = whole;
+    for (size_t i = whole.size() / 2; i < whole.size() / 2 + 8; ++i) damaged[i] = '\x55';
+    folder.write(fmt::format("{}-damaged{}", name, std::string(name).substr(1)), damaged);
+  }
+  const Warnings warnings;
+  testing::internal::CaptureStderr();
+  ImageFolder source(options_for(folder));
+  const size_t frames = values_of(source).size();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_GE(frames, 2u);
+}
+
+TEST(ImageFolder, WithoutOpencvTheMessageNamesThePackages) {
+  if (has_opencv()) GTEST_SKIP() << "this build has OpenCV";
+  const TestFolder folder;
+  folder.write("1.pgm", pgm(2, 2, 1));
+  EXPECT_THAT(message_of<ConfigError>([&] { ImageFolder source(options_for(folder)); }),
+              HasSubstr("libopencv-imgcodecs-dev"));
+}
+
+}  // namespace
+}  // namespace penstock::frames
