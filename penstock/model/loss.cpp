@@ -1,8 +1,12 @@
 #include "penstock/model/loss.h"
 
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/nll_loss.h>
+#include <ATen/ops/nll_loss2d.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
@@ -40,6 +44,29 @@ void check_arguments(const at::Tensor& logits, const at::Tensor& targets,
   }
 }
 
+void check_mini_batch(const char* loss, int64_t samples) {
+  if (samples >= 1) return;
+  throw ConfigError(fmt::format("{}: samples in the mini-batch must be at least 1, found {}", loss,
+                                samples));
+}
+
+void check_pixels(const at::Tensor& logits, const at::Tensor& targets) {
+  if (logits.dim() != 4 || logits.numel() == 0) {
+    throw ConfigError(
+        fmt::format("cross-entropy per pixel: expected logits of shape [batch, classes, height, "
+                    "width], found {}",
+                    sizes_text(logits)));
+  }
+  if (targets.dim() != 3 || targets.scalar_type() != at::kLong ||
+      targets.size(0) != logits.size(0) || targets.size(1) != logits.size(2) ||
+      targets.size(2) != logits.size(3)) {
+    throw ConfigError(fmt::format(
+        "cross-entropy per pixel: expected int64 targets of shape [{}, {}, {}], found {} of {}",
+        logits.size(0), logits.size(2), logits.size(3), c10::toString(targets.scalar_type()),
+        sizes_text(targets)));
+  }
+}
+
 }  // namespace
 
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
@@ -51,6 +78,45 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
   result.scaled_loss = per_sample.sum() / static_cast<double>(mini_batch_samples);
   result.loss_sum = per_sample.detach().sum(at::kDouble).item<double>();
   result.correct = logits.detach().argmax(1).eq(targets).sum().item<int64_t>();
+  return result;
+}
+
+LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                               int64_t mini_batch_samples) {
+  check_pixels(logits, targets);
+  check_mini_batch("cross-entropy per pixel", mini_batch_samples);
+  const at::Tensor has_target = targets.ne(kNoTarget);
+  const auto count = has_target.sum().item<int64_t>();
+  const int64_t highest = targets.max().item<int64_t>();
+  const int64_t lowest = targets.masked_fill(has_target.logical_not(), 0).min().item<int64_t>();
+  if (highest >= logits.size(1) || lowest < 0) {
+    throw ConfigError(
+        fmt::format("cross-entropy per pixel: a target is {}, but there are {} classes (0 to {})",
+                    lowest < 0 ? lowest : highest, logits.size(1), logits.size(1) - 1));
+  }
+  const at::Tensor sum = at::nll_loss2d(at::log_softmax(logits, 1), targets, /*weight=*/{},
+                                        /*reduction: sum=*/2, kNoTarget);
+  const auto pixels = static_cast<double>(std::max<int64_t>(count, 1));
+  const auto samples = static_cast<double>(logits.size(0));
+  LossResult result;
+  result.scaled_loss = sum * (samples / pixels / static_cast<double>(mini_batch_samples));
+  result.loss_sum = sum.detach().item<double>() * samples / pixels;
+  result.correct = logits.detach().argmax(1).eq(targets).sum().item<int64_t>();
+  return result;
+}
+
+LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& targets,
+                              int64_t mini_batch_samples) {
+  if (output.sizes() != targets.sizes() || output.dim() < 1 || output.numel() == 0) {
+    throw ConfigError(fmt::format("mean squared error: expected targets of shape {}, found {}",
+                                  sizes_text(output), sizes_text(targets)));
+  }
+  check_mini_batch("mean squared error", mini_batch_samples);
+  const auto samples = static_cast<double>(output.size(0));
+  const at::Tensor mean = at::mse_loss(output, targets);
+  LossResult result;
+  result.scaled_loss = mean * (samples / static_cast<double>(mini_batch_samples));
+  result.loss_sum = mean.detach().item<double>() * samples;
   return result;
 }
 

@@ -12,11 +12,13 @@ namespace {
 
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxDepth = 10'000;
+constexpr int64_t kMaxKernel = 255;
 
 struct Architecture {
   ZooEntry entry;
   Model (*make)(const ModelSpec&);
   bool has_width_and_depth = false;
+  bool is_dense = false;  ///< has a kernel, and a form with an output per pixel
 };
 
 const std::vector<Architecture>& architectures() {
@@ -40,6 +42,13 @@ const std::vector<Architecture>& architectures() {
        detail::make_resnet18},
       {{"resnet50", "ResNet-50 for ImageNet, bottleneck blocks", {3, 224, 224}, 1000},
        detail::make_resnet50},
+      {{"partime",
+        "convolutions of one width without downscaling, for streams (width 16, depth 10, kernel 5)",
+        {3, 32, 32},
+        10},
+       detail::make_partime,
+       true,
+       true},
   };
   return all;
 }
@@ -61,11 +70,31 @@ int64_t chosen(int64_t value, int64_t standard, int64_t limit, const char* optio
   return value;
 }
 
+void check_picture(const ModelSpec& spec) {
+  if (spec.input_shape.size() == 3) return;
+  throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
+                                detail::shape_text(spec.input_shape)));
+}
+
 ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
   ModelSpec full = spec;
   if (full.input_shape.empty()) full.input_shape = architecture.entry.input_shape;
   detail::checked_elements(full.input_shape, "input_shape");
   full.classes = chosen(spec.classes, architecture.entry.classes, kMaxWidth, "classes");
+  if (architecture.is_dense) {
+    full.width = chosen(spec.width, 16, kMaxWidth, "width");
+    full.depth = chosen(spec.depth, 10, kMaxDepth, "depth");
+    full.kernel = chosen(spec.kernel, 5, kMaxKernel, "kernel");
+    if (full.kernel % 2 == 0) {
+      throw ConfigError(
+          fmt::format("kernel must be odd, so that pictures keep their size, found {}",
+                      full.kernel));
+    }
+    check_picture(full);
+    return full;
+  }
+  if (spec.kernel != 0) throw ConfigError("it has no kernel option");
+  if (spec.per_pixel) throw ConfigError("it has no form with an output for each pixel");
   if (architecture.has_width_and_depth) {
     full.width = chosen(spec.width, 1024, kMaxWidth, "width");
     full.depth = chosen(spec.depth, 3, kMaxDepth, "depth");
@@ -73,10 +102,7 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
   }
   if (spec.width != 0 || spec.depth != 0)
     throw ConfigError(fmt::format("it has no {} option", spec.width != 0 ? "width" : "depth"));
-  if (full.input_shape.size() != 3) {
-    throw ConfigError(fmt::format("input_shape must be [channels, height, width], found {}",
-                                  detail::shape_text(full.input_shape)));
-  }
+  check_picture(full);
   return full;
 }
 
@@ -84,6 +110,7 @@ std::string describe(const ModelSpec& spec) {
   std::string text =
       fmt::format("input_shape {}, classes {}", detail::shape_text(spec.input_shape), spec.classes);
   if (spec.width != 0) text += fmt::format(", width {}, depth {}", spec.width, spec.depth);
+  if (spec.kernel != 0) text += fmt::format(", kernel {}", spec.kernel);
   return text;
 }
 

@@ -17,6 +17,8 @@ constexpr std::array kTwoBuffered = {WeightPolicy::TwoBuffered};
 constexpr std::array kNoFlush = {WeightPolicy::Stash, WeightPolicy::VerticalSync,
                                  WeightPolicy::Latest};
 
+constexpr std::array kOnline = {WeightPolicy::Current, WeightPolicy::Latest, WeightPolicy::Stash};
+
 using Place = PipelinePlace;
 
 /// No more than there is to run.
@@ -219,6 +221,18 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .most_kept = [](const Place& place) { return place.workers; },
      .auto_may_choose = true,
      .split_by_simulation = true},
+
+    {.strategy = Strategy::Online,
+     .name = "online",
+     .summary = "every stage on another frame, forward and backward per tick (PARTIME, ICMLA 2022)",
+     .policies = kOnline,
+     .slack = 1,
+     .in_flight = InFlight::Warmup,
+     .most_kept = [](const Place& place) -> int64_t {
+       return place.newest_only ? 1 : saturating_add(place.depth, place.behind);
+     },
+     .one_worker_per_stage = true,
+     .weakness = "gradients are up to 2(S-1) frames old: for streams, whose frames change slowly"},
 
     {.strategy = Strategy::ForwardOnly,
      .name = "forward-only",

@@ -38,6 +38,7 @@ enum class Strategy : uint8_t {
   VMin,
   DualPipeV,
   Chimera,
+  Online,
   ForwardOnly,
 };
 inline constexpr size_t kNumStrategies = static_cast<size_t>(Strategy::ForwardOnly) + 1;
@@ -76,6 +77,8 @@ struct PipelinePlace {
   int64_t chunks = 1;         ///< stages of the worker
   int64_t micro_batches = 0;  ///< that it runs per optimiser step; 0: not known yet
   int64_t slack = 0;
+  /// The weight policy keeps the newest micro-batch alone (WeightPolicy::Current).
+  bool newest_only = false;
 };
 
 struct StrategyTraits {
@@ -92,7 +95,8 @@ struct StrategyTraits {
   Extent extent = Extent::Pipeline;
   Placement placement = Placement::OneStage;
   int chunks = 1;            ///< stages per worker when nothing is said
-  bool takes_slack = false;  ///< ScheduleShape::slack may be above 0
+  bool takes_slack = false;  ///< the user chooses ScheduleShape::slack
+  int64_t slack = 0;         ///< ScheduleShape::slack of all others
   InFlight in_flight = InFlight::NoRule;
   /// The most micro-batches that a worker keeps from forward to B or W, summed over its stages; an
   /// upper bound where replicas are unequal. The closed form of the generator's header.

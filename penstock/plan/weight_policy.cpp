@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/util/error.h"
 
 namespace penstock::plan {
@@ -18,8 +20,16 @@ std::string_view to_string(WeightPolicy policy) {
       return "2bw";
     case WeightPolicy::Latest:
       return "latest";
+    case WeightPolicy::Current:
+      return "current";
   }
   return "?";
+}
+
+bool backward_reads_newest(std::string_view name) {
+  return std::any_of(kWeightPolicies.begin(), kWeightPolicies.end(), [&](WeightPolicy policy) {
+    return backward_reads_newest(policy) && to_string(policy) == name;
+  });
 }
 
 WeightPolicy parse_weight_policy(std::string_view name) {
@@ -27,7 +37,8 @@ WeightPolicy parse_weight_policy(std::string_view name) {
     if (to_string(policy) == name) return policy;
   }
   throw ConfigError(
-      fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw or latest",
+      fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw, latest or "
+                  "current",
                   name.substr(0, 40)));
 }
 

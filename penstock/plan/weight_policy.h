@@ -23,15 +23,27 @@ enum class WeightPolicy : uint8_t {
   /// The latest in forward and again in backward: gradients mix versions; naive, for comparison. 1
   /// version.
   Latest,
+  /// The latest in forward; backward goes through the newest micro-batch that the stage has seen,
+  /// whatever micro-batch the gradient comes from. Nothing is stashed; for slowly changing streams
+  /// (PARTIME, ICMLA 2022). 1 version.
+  Current,
 };
 
 inline constexpr std::array kWeightPolicies = {WeightPolicy::Flush, WeightPolicy::Stash,
                                                WeightPolicy::VerticalSync,
-                                               WeightPolicy::TwoBuffered, WeightPolicy::Latest};
+                                               WeightPolicy::TwoBuffered, WeightPolicy::Latest,
+                                               WeightPolicy::Current};
 
-/// "flush", "stash", "vertical-sync", "2bw", "latest".
+/// "flush", "stash", "vertical-sync", "2bw", "latest", "current".
 std::string_view to_string(WeightPolicy policy);
 /// Throws ConfigError listing the names when `name` is none of them.
 WeightPolicy parse_weight_policy(std::string_view name);
+
+/// Whether backward passes read the newest weights, not those of their forward passes.
+constexpr bool backward_reads_newest(WeightPolicy policy) {
+  return policy == WeightPolicy::Latest || policy == WeightPolicy::Current;
+}
+/// The same by name; false for names of no policy.
+bool backward_reads_newest(std::string_view name);
 
 }  // namespace penstock::plan

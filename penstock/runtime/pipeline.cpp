@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -218,11 +219,44 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
 
 RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
                         const RunOptions& options) {
+  return run(schedule, nullptr, source, nullptr, options);
+}
+
+RunResult Pipeline::run_endless(const schedule::EndlessSchedule& schedule, BatchSource& source,
+                                const RunOptions& options) {
+  const schedule::ScheduleShape& shape = schedule.lists.shape();
+  if (world_->site().num_ranks() > 1)
+    throw ConfigError("an endless run takes one process, found several ranks");
+  if (shape.accumulate != 1 || shape.num_workers() != shape.num_stages()) {
+    throw ConfigError(fmt::format(
+        "an endless run takes one micro-batch per step and one worker per stage, found {} and {} "
+        "workers for {} stages",
+        shape.accumulate, shape.num_workers(), shape.num_stages()));
+  }
+  for (const auto& module : stages_->modules) {
+    const bool reads_input = std::any_of(module->inputs().begin(), module->inputs().end(),
+                                         [](const auto& ref) { return ref.is_model_input(); });
+    if (reads_input == module->source_stages().empty()) continue;
+    throw ConfigError(fmt::format(
+        "an endless run needs one first stage that reads the frames; stage {} {}",
+        module->stage().value,
+        reads_input ? "reads them and another stage's outputs" : "has no inputs"));
+  }
+  return run(schedule.sample, &schedule.lists, source, &source, options);
+}
+
+RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* endless,
+                        const BatchSource& source, BatchSource* stream,
+                        const RunOptions& options) {
   check(schedule, options);
   Wait opening = wait_for(options_.deadline);
-  const RunSetup setup = setup_of(schedule, source, options);
+  RunSetup setup = setup_of(schedule, source, options);
+  setup.endless = endless != nullptr;
   const std::unique_ptr<Fabric> fabric = world_->open(setup, opening);
   RunContext context(schedule, source, options, *fabric);
+  context.loss = options_.loss;
+  context.endless = endless;
+  context.stream = stream;
   context.gradient_groups = gradient_groups_;
   context.steps_before = steps_;
   context.precision = options_.precision;
@@ -244,7 +278,7 @@ RunResult Pipeline::run(const Schedule& schedule, const BatchSource& source,
   Wait closing = workers.empty() ? wait_for(kServing) : wait_for(options_.deadline);
   RunOutcome outcome = fabric->finish(closing);
   // A mini-batch is an optimiser step at every stage.
-  if (context.training) steps_ += static_cast<int64_t>(outcome.mini_batches.size());
+  if (context.training) steps_ += outcome.num_mini_batches;
 
   RunResult result;
   result.wall_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count();
@@ -312,6 +346,27 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
         layer.buffers.push_back(buffers[b]);
     }
+  }
+  return layers;
+}
+
+std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
+  const at::NoGradGuard no_grad;
+  const auto& own = stages_->replicas[stage.index()];
+  PENSTOCK_CHECK(own.size() == 1, stage, own.size());
+  const StageModule& module = *own.front()->module;
+  const WeightStore& store = own.front()->weights;
+  std::map<LayerId, LayerSnapshot> layers;
+  for (size_t i = 0; i < module.layers().size(); ++i) {
+    LayerSnapshot& layer = layers[module.layers()[i]];
+    layer.optimizer_state.resize(store.state().size());
+    for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
+      layer.weights.push_back(store.newest()[w].detach().clone());
+      for (size_t s = 0; s < store.state().size(); ++s)
+        layer.optimizer_state[s].push_back(store.state()[s][w].clone());
+    }
+    for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
+      layer.buffers.push_back(own.front()->buffers[b].clone());
   }
   return layers;
 }

@@ -11,14 +11,17 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "penstock/model/loss.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/run_options.h"
+#include "penstock/schedule/endless_schedule.h"
 #include "penstock/schedule/schedule.h"
 
 namespace penstock::runtime {
@@ -50,6 +53,8 @@ struct PipelineOptions {
   std::vector<bool> rounded_layers = {};
   /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
   int64_t staleness = 0;
+  /// Of the model's output; called on the threads of the workers that make it.
+  model::Loss loss = model::cross_entropy;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
 };
@@ -99,6 +104,18 @@ class Pipeline {
   RunResult run(const schedule::Schedule& schedule, const BatchSource& source,
                 const RunOptions& options);
 
+  /// Runs until the source ends or options.stop is set, one micro-batch after another; those that
+  /// are under way then are finished. For strategies that take one micro-batch per step, one worker
+  /// per stage and one rank; the schedule must have been verified (verify::verify_endless()). Keeps
+  /// no statistics: see options.on_mini_batch and options.on_action. Otherwise as run().
+  RunResult run_endless(const schedule::EndlessSchedule& schedule, BatchSource& source,
+                        const RunOptions& options);
+
+  /// A copy of the weights and optimiser state of a stage that this rank holds. During a run: only
+  /// from the thread of the stage's worker (RunOptions::on_action), and without replicas. The
+  /// layers' numbers are those of the result's keys.
+  std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
+
   /// Optimiser steps taken so far, the same on every rank.
   int64_t steps() const { return steps_; }
 
@@ -124,6 +141,9 @@ class Pipeline {
   void check(const schedule::Schedule& schedule, const RunOptions& options) const;
   RunSetup setup_of(const schedule::Schedule& schedule, const BatchSource& source,
                     const RunOptions& options) const;
+  /// `endless`: null for a finite run of `schedule`.
+  RunResult run(const schedule::Schedule& schedule, const schedule::LazySchedule* endless,
+                const BatchSource& source, BatchSource* stream, const RunOptions& options);
   std::vector<TensorLayout> layout_of(const Message& message, int64_t samples) const;
   /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
   model::Tensors mean_buffers(size_t stage) const;

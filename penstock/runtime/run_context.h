@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/run_options.h"
+#include "penstock/schedule/lazy_schedule.h"
 #include "penstock/schedule/worker_table.h"
 
 namespace penstock::runtime {
@@ -22,7 +24,12 @@ struct RunContext {
   const BatchSource& source;
   const RunOptions& options;
   Fabric& fabric;
+  /// Its lists are run instead of those of `schedule`, which is its sample. Null: a finite run.
+  const schedule::LazySchedule* endless = nullptr;
+  /// Endless runs: `source`, whose micro-batches come one after another.
+  BatchSource* stream = nullptr;
   bool training = true;
+  model::Loss loss = model::cross_entropy;  ///< PipelineOptions
   int64_t gradient_groups = 1;
   int64_t steps_before = 0;                  ///< optimiser steps before the run
   FloatType precision = FloatType::Float32;  ///< PipelineOptions

@@ -34,7 +34,7 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
   // Other policies do not promise equal bits: use the minimum number of groups.
   return {.groups = shape.policy == schedule::WeightPolicy::Flush ? run.gradient_groups : replicas,
           .accumulate = shape.accumulate,
-          .micro_batches = shape.micro_batches,
+          .micro_batches = run.endless != nullptr ? INT64_MAX : shape.micro_batches,
           .replica = replica.replica,
           .replicas = replicas,
           .precision = run.precision,
@@ -59,6 +59,8 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
     bucket_of_.resize(bucket_ends_[bucket], bucket);
   }
   if (!is_replicated()) gradients_.emplace_back(count, grouping);
+  if (run.training && run.schedule.shape.policy == schedule::WeightPolicy::Current)
+    newest_.emplace();
   started_.resize(bucket_ends_.size(), false);
   given_.resize(bucket_ends_.size());
   next_bucket_ = bucket_ends_.size();
@@ -73,7 +75,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
 bool StageRun::sums_late() const {
   const schedule::ScheduleShape& shape = run_.schedule.shape;
   return run_.fabric.adds_in_background(replica_.module->stage()) && !shape.global_norm &&
-         shape.policy != schedule::WeightPolicy::Latest && replica_.ties->inside.empty();
+         !plan::backward_reads_newest(shape.policy) && replica_.ties->inside.empty();
 }
 
 int64_t StageRun::num_micro_batches(MiniBatchId mini_batch) const {
@@ -159,15 +161,15 @@ model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
                                         context, before_layer);
   record.inputs.clear();
   if (!makes_output()) return {};
-  return record.tape->loss(record.outputs, run_.source.targets(action.micro_batch),
+  return record.tape->loss(run_.loss, record.outputs, run_.source.targets(action.micro_batch),
                            run_.source.mini_batch_samples(action.mini_batch));
 }
 
 model::LossResult StageRun::loss_without_tape(const Action& action, const InFlight& record) const {
   const at::NoGradGuard no_grad;
-  return model::cross_entropy(record.outputs[module().model_outputs().front()],
-                              run_.source.targets(action.micro_batch),
-                              run_.source.mini_batch_samples(action.mini_batch));
+  return run_.loss(record.outputs[module().model_outputs().front()],
+                   run_.source.targets(action.micro_batch),
+                   run_.source.mini_batch_samples(action.mini_batch));
 }
 
 void StageRun::forward(const Action& action) {
@@ -180,7 +182,15 @@ void StageRun::forward(const Action& action) {
     // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
     // replaced, not overwritten.
     const at::NoGradGuard no_grad;
-    if (recomputes_) record.buffers = replica_.buffers;
+    if (newest_) {
+      newest_->micro_batch = action.micro_batch;
+      newest_->mini_batch = action.mini_batch;
+      newest_->inputs = record.inputs;
+      newest_->buffers = replica_.buffers;
+      newest_->tape.reset();
+    } else if (recomputes_) {
+      record.buffers = replica_.buffers;
+    }
     for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
   }
   const BeforeLayer step_layer = [this](size_t layer) {
@@ -190,6 +200,7 @@ void StageRun::forward(const Action& action) {
       next_bucket_ < bucket_ends_.size() && action.version == replica_.weights.latest();
   if (run_.training && !recomputes_) {
     loss = record_tape(action, record, replica_.buffers, steps ? step_layer : BeforeLayer());
+    if (newest_) newest_->tape = std::exchange(record.tape, std::nullopt);
   } else {
     const at::NoGradGuard no_grad;
     const model::ForwardContext context{.training = run_.training,
@@ -204,6 +215,7 @@ void StageRun::forward(const Action& action) {
                         .correct = loss.correct,
                         .samples = run_.source.samples(action.micro_batch)});
   if (num_targets_ == 0) record.outputs.clear();
+  if (newest_) record.inputs.clear();
   if (!run_.training) {
     record.inputs.clear();
     record.done = true;
@@ -211,7 +223,23 @@ void StageRun::forward(const Action& action) {
   }
 }
 
+void StageRun::record_newest() {
+  InFlight again(module());
+  again.inputs = newest_->inputs;
+  model::Tensors buffers = newest_->buffers;
+  for (at::Tensor& buffer : buffers) buffer = buffer.clone();
+  const Action forward{.op = schedule::Op::Forward,
+                       .stage = stage(),
+                       .micro_batch = newest_->micro_batch,
+                       .mini_batch = newest_->mini_batch,
+                       .peer = stage(),
+                       .version = replica_.weights.latest()};
+  record_tape(forward, again, buffers, {});
+  newest_->tape = std::move(again.tape);
+}
+
 void StageRun::recompute(const Action& action) {
+  if (newest_) return record_newest();
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage",
                  stage(), "micro-batch", action.micro_batch);
@@ -225,12 +253,13 @@ void StageRun::recompute(const Action& action) {
 
 void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
+  if (newest_ && !newest_->tape) record_newest();
+  std::optional<StageTape>& tape = tape_of(record);
+  PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run B of micro-batch", action.micro_batch);
-  collect(action, [&](const StageTape::Made& made) {
-    return record.tape->backward(record.gradients, made);
-  });
-  record.tape.reset();
+  collect(action,
+          [&](const StageTape::Made& made) { return tape->backward(record.gradients, made); });
+  tape.reset();
   record.done = true;
   drop_if_done(action.micro_batch);
 }

@@ -102,12 +102,27 @@ class StageRun {
     bool done = false;  ///< nothing more will be computed
   };
 
+  /// Under WeightPolicy::Current: the micro-batch that backward passes go through.
+  struct Newest {
+    MicroBatchId micro_batch;
+    MiniBatchId mini_batch;
+    model::Tensors inputs;
+    model::Tensors buffers;  ///< as they were before F
+    /// From F, or R, to B. The stream's last micro-batch may see several B; each but the first runs F
+    /// again.
+    std::optional<StageTape> tape;
+  };
+
   InFlight& in_flight(MicroBatchId micro_batch);
   void drop_if_done(MicroBatchId micro_batch);
   void load_batch(MicroBatchId micro_batch, InFlight& record) const;
   /// The stage's outputs (and loss) of a micro-batch on a tape.
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
                                 model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
+  /// Runs F of the newest micro-batch again, on the newest weights.
+  void record_newest();
+  /// The tape that B of the micro-batch goes through.
+  std::optional<StageTape>& tape_of(InFlight& record) { return newest_ ? newest_->tape : record.tape; }
   model::LossResult loss_without_tape(const schedule::Action& action, const InFlight& record) const;
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
@@ -150,6 +165,7 @@ class StageRun {
   size_t next_bucket_ = 0;                 ///< of the step that is due; behind the last: none is
   std::optional<model::Tensors> ready_;    ///< gradients between SYNC or NORM and STEP
   std::unordered_map<MicroBatchId, InFlight> in_flight_;
+  std::optional<Newest> newest_;  ///< under WeightPolicy::Current, while training
   std::vector<schedule::SumEvent> sum_events_;
   int64_t peak_versions_ = 1;
 };

@@ -96,12 +96,12 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
   return module_->outputs_of(values);
 }
 
-model::LossResult StageTape::loss(TensorSpan outputs, const at::Tensor& targets,
-                                  int64_t mini_batch_samples) {
+model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
+                                  const at::Tensor& targets, int64_t mini_batch_samples) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor logits =
       loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
-  model::LossResult result = model::cross_entropy(logits, targets, mini_batch_samples);
+  model::LossResult result = loss(logits, targets, mini_batch_samples);
   loss_tape_.leave({&result.scaled_loss, 1});
   loss_gradient_ = at::ones_like(result.scaled_loss.detach());
   result.scaled_loss.reset();

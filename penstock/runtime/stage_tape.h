@@ -36,7 +36,8 @@ class StageTape {
                   const model::ForwardContext& context, const BeforeLayer& before_layer = {});
   /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
   /// the backward pass.
-  model::LossResult loss(TensorSpan outputs, const at::Tensor& targets, int64_t mini_batch_samples);
+  model::LossResult loss(const model::Loss& loss, TensorSpan outputs, const at::Tensor& targets,
+                         int64_t mini_batch_samples);
 
   /// Called whenever the gradients of some weights are complete: their places in `gradients`, the
   /// stage's flat list, out of which they may be taken.

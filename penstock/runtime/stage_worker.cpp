@@ -31,7 +31,12 @@ int64_t ns_between(Clock::time_point from, Clock::time_point to) {
 
 StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, const RunContext& run,
                          const WorkerOptions& options)
-    : worker_(worker), run_(run), fabric_(run.fabric), options_(options) {
+    : worker_(worker),
+      run_(run),
+      fabric_(run.fabric),
+      options_(options),
+      max_events_(
+          static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))) {
   for (Replica* replica : held) {
     stages_.push_back(std::make_unique<StageRun>(
         *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); }));
@@ -80,27 +85,83 @@ void StageWorker::run_actions() {
   // line
   at::get_num_threads();
   at::set_num_threads(options_.threads);
-  const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
-  const auto max_events =
-      static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
-  events_.reserve(std::min(actions.size(), max_events));
-  for (const Action& action : actions) {
-    if (!enter(action.mini_batch)) continue;
-    current_ = &action;
-    waiting_ns_ = 0;
-    const Clock::time_point start = Clock::now();
-    fabric_.board().set(worker_, StatusBoard::State::Computing, action);
-    execute(action);
-    total_waiting_ns_ += waiting_ns_;
-    if (events_.size() < max_events) {
-      events_.push_back({action, ns_between(Clock::time_point{}, start),
-                         ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
+  if (run_.endless != nullptr) {
+    run_endless();
+  } else {
+    const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
+    events_.reserve(std::min(actions.size(), max_events_));
+    for (const Action& action : actions) {
+      if (enter(action.mini_batch)) run_action(action);
     }
   }
   waiting_ns_ = 0;
   for (const auto& held : stages_) held->complete();
   for (const auto& held : stages_) held->catch_up();
   total_waiting_ns_ += waiting_ns_;
+}
+
+void StageWorker::run_action(const Action& action) {
+  current_ = &action;
+  waiting_ns_ = 0;
+  const Clock::time_point start = Clock::now();
+  fabric_.board().set(worker_, StatusBoard::State::Computing, action);
+  execute(action);
+  total_waiting_ns_ += waiting_ns_;
+  if (events_.size() >= max_events_ && !run_.options.on_action) return;
+  const schedule::TimelineEvent event{action, ns_between(Clock::time_point{}, start),
+                                      ns_between(Clock::time_point{}, Clock::now()), waiting_ns_};
+  if (events_.size() < max_events_) events_.push_back(event);
+  if (run_.options.on_action) run_.options.on_action(worker_, event);
+}
+
+void StageWorker::run_endless() {
+  schedule::LazySchedule::Cursor cursor = run_.endless->cursor(worker_);
+  Action action;
+  current_ = &action;
+  while (run_.endless->next(cursor, action)) {
+    if (takes_part(action)) {
+      run_action(action);
+    } else if (makes_weight_gradients(action.op)) {
+      return;  // they come in the order of the micro-batches
+    }
+  }
+}
+
+bool StageWorker::takes_part(const Action& action) {
+  const int64_t number = action.mini_batch.value;
+  // The message that says so has to be taken from every source.
+  if (number >= end_) return number == end_ && action.op == Op::RecvForward;
+  if (number <= last_entered_ || !stages_.front()->module().source_stages().empty()) return true;
+  if (!next_is_there(action.micro_batch)) {
+    end_before(action.micro_batch);
+    return false;
+  }
+  last_entered_ = number;
+  return true;
+}
+
+bool StageWorker::next_is_there(MicroBatchId micro_batch) {
+  fabric_.board().set(worker_, StatusBoard::State::Waiting, *current_);
+  for (;;) {
+    if (fabric_.failed()) throw Aborted{};
+    if (run_.options.stop != nullptr && run_.options.stop->load(std::memory_order_relaxed))
+      return false;
+    const BatchSource::Next next = run_.stream->next(micro_batch);
+    if (next == BatchSource::Next::Ended) return false;
+    if (next == BatchSource::Next::Ready)
+      return fabric_.begin(worker_, MiniBatchId{micro_batch.value});
+  }
+}
+
+void StageWorker::end_before(MicroBatchId micro_batch) {
+  if (end_ <= micro_batch.value) return;
+  end_ = micro_batch.value;
+  const StageModule& module = stages_.front()->module();
+  for (const StageId to : module.target_stages()) {
+    const Message message{false, module.stage(), to, micro_batch};
+    model::Tensors none(module.outputs_to(to).size());
+    wait([&](Wait& limits) { return fabric_.send(message, std::move(none), limits); });
+  }
 }
 
 std::exception_ptr StageWorker::failure_in(const Action* action) {
@@ -223,6 +284,8 @@ void StageWorker::receive(const Action& action) {
   const Message message{is_backward, action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
+  if (run_.endless != nullptr && !is_backward && !tensors.front().defined())
+    return end_before(action.micro_batch);
   if (is_backward)
     stage(action.stage).take_gradients(action.micro_batch, action.peer, std::move(tensors));
   else

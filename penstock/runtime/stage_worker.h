@@ -42,6 +42,14 @@ class StageWorker {
 
  private:
   void run_actions();
+  void run_action(const schedule::Action& action);
+  // Endless runs. The first stage learns from the source that the stream has ended, and tells the
+  // stages behind it by a message without tensors in the place of the first frame that never comes.
+  void run_endless();
+  /// Whether the action belongs to a micro-batch that exists.
+  bool takes_part(const schedule::Action& action);
+  bool next_is_there(MicroBatchId micro_batch);
+  void end_before(MicroBatchId micro_batch);
   /// What the exception that is being handled means, met in that action (null: before the first).
   std::exception_ptr failure_in(const schedule::Action* action);
   bool enter(MiniBatchId mini_batch);
@@ -62,8 +70,10 @@ class StageWorker {
   const RunContext& run_;
   Fabric& fabric_;
   WorkerOptions options_;
+  size_t max_events_;
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   int64_t last_entered_ = -1;
+  int64_t end_ = INT64_MAX;  ///< endless runs: the number of micro-batches, once it is known
   const schedule::Action* current_ = nullptr;
   std::vector<schedule::TimelineEvent> events_;
   int64_t waiting_ns_ = 0;  ///< in the current action

@@ -117,8 +117,15 @@ int64_t default_accumulate(Strategy strategy, const ScheduleShape& shape) {
   return *accumulate;
 }
 
+ScheduleShape with_own_slack(Strategy strategy, ScheduleShape shape) {
+  const StrategyTraits& row = traits(strategy);
+  if (!row.takes_slack && shape.slack == 0) shape.slack = row.slack;
+  return shape;
+}
+
 ScheduleShape with_placement(Strategy strategy, ScheduleShape shape, int chunks) {
   const StrategyTraits& row = traits(strategy);
+  shape = with_own_slack(strategy, std::move(shape));
   if (shape.replicas.empty()) throw ConfigError("a schedule needs at least 1 stage, found none");
   const int stages = shape.num_stages();
   if (row.takes_chunks() ? chunks < 1 : chunks != row.chunks) {
@@ -166,7 +173,7 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
     throw ConfigError(fmt::format("schedule {} runs 1 stage on many workers, found {} stages",
                                   row.name, shape.num_stages()));
   }
-  if (shape.slack != 0 && !row.takes_slack) {
+  if (shape.slack != 0 && shape.slack != row.slack && !row.takes_slack) {
     const auto takers =
         plan::strategies_where([](const StrategyTraits& other) { return other.takes_slack; });
     throw ConfigError(fmt::format("only schedule {} has slack, found {} for {}",
@@ -177,9 +184,10 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
 
 Schedule generate(Strategy strategy, const ScheduleShape& shape) {
   check_runs(strategy, shape);
+  const ScheduleShape own = with_own_slack(strategy, shape);
   return {.kind = std::string(to_string(strategy)),
-          .shape = shape,
-          .workers = kGenerators[static_cast<size_t>(strategy)](shape)};
+          .shape = own,
+          .workers = kGenerators[static_cast<size_t>(strategy)](own)};
 }
 
 }  // namespace penstock::schedule

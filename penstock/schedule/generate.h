@@ -28,6 +28,9 @@ ScheduleShape with_placement(Strategy strategy, ScheduleShape shape, int chunks)
 /// The same with the strategy's default number of stages per worker.
 ScheduleShape with_placement(Strategy strategy, ScheduleShape shape);
 
+/// The shape with the strategy's own slack, where it has one.
+ScheduleShape with_own_slack(Strategy strategy, ScheduleShape shape);
+
 /// Throws ConfigError when the shape is invalid (validate()) or the strategy cannot run it: it has
 /// no schedule of its own, dp with 2 stages, serial with 2 workers, an unsupported policy, slack
 /// without eager-1f1b, a worker_of_replica that differs from with_placement()'s by more than the

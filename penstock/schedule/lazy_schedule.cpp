@@ -45,12 +45,12 @@ bool LazySchedule::can_make(Strategy strategy, const ScheduleShape& shape) {
 LazySchedule::LazySchedule(Strategy strategy, const ScheduleShape& shape,
                            const std::vector<StageLink>& links)
     : strategy_(strategy),
-      shape_((check_makes(strategy, shape), shape)),
+      shape_((check_makes(strategy, shape), with_own_slack(strategy, shape))),
       table_(shape),
       neighbours_(neighbours_of(links, shape.num_stages())),
       by_mini_batch_(traits(strategy).flushes() && traits(strategy).trains),
       num_steps_(traits(strategy).trains ? shape.num_mini_batches() : 0) {
-  const std::vector<int64_t> depths = depths_of(strategy, shape);
+  const std::vector<int64_t> depths = depths_of(strategy, shape_);
   // 1F1B runs the forward of b just before the backward of b - (depth - 1) * replicas, so that many
   // micro-batches lie between the steps that have been made and the mini-batch of b.
   const auto in_flight = [&](size_t s) { return saturating_mul(depths[s] - 1, shape.replicas[s]); };
@@ -72,7 +72,7 @@ LazySchedule::LazySchedule(Strategy strategy, const ScheduleShape& shape,
       pattern.delays = {in_flight(s), in_flight(s)};
     } else if (shape.policy == WeightPolicy::VerticalSync) {
       pattern.delays = {in_flight(0), in_flight(0)};
-    } else if (shape.policy == WeightPolicy::Latest) {
+    } else if (plan::backward_reads_newest(shape.policy)) {
       pattern.delays = {in_flight(s), 0};
     }
     patterns_.push_back(pattern);

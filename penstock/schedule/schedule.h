@@ -36,8 +36,9 @@ struct ScheduleShape {
   /// replicas of several stages (flush only), not two of the same. Empty: workers are numbered in
   /// this order, one replica each. placement.h makes the common placements.
   std::vector<int> worker_of_replica = {};
-  /// eager-1f1b: how many micro-batches more than in 1F1B a stage keeps in flight for each later
-  /// stage.
+  /// How many micro-batches more than in 1F1B a stage keeps in flight for each later stage: chosen
+  /// for eager-1f1b, of the strategy's own for the others (StrategyTraits::slack), which generate()
+  /// and with_placement() fill in.
   int64_t slack = 0;
   /// Per stage: whether it keeps only the inputs of a micro-batch, so that R comes before its B or
   /// I. Empty: no stage does.

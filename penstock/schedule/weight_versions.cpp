@@ -21,6 +21,7 @@ WeightVersion VersionAssigner::version_of(const Action& action) {
     case WeightPolicy::TwoBuffered:
       return WeightVersion{std::max<int64_t>(action.mini_batch.value - 1, 0)};
     case WeightPolicy::Latest:
+    case WeightPolicy::Current:
       return WeightVersion{steps_before_};
     case WeightPolicy::Stash:
     case WeightPolicy::VerticalSync:

@@ -51,12 +51,14 @@ class Engine {
     timeline_.source = "predicted";
     for (size_t s = 0; s < costs.stages.size(); ++s) {
       stages_.emplace_back(costs.stages[s],
-                           source.shape().recomputes(StageId{static_cast<int32_t>(s)}));
+                           source.shape().recomputes(StageId{static_cast<int32_t>(s)}),
+                           source.shape().policy == schedule::WeightPolicy::Current);
     }
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {
-        workers_[w].memory.add_stage(costs.stages[held.stage.index()], held.trains,
+        workers_[w].memory.add_stage(costs.stages[held.stage.index()],
+                                     stages_[held.stage.index()], held.trains,
                                      costs.optimizer_state_per_weight);
       }
     }

@@ -13,11 +13,18 @@ namespace penstock::simulate::detail {
 
 /// What the actions of one stage allocate and release.
 struct StageMemory {
-  StageMemory(const StageCost& stage, bool recomputes)
-      : kept_bytes(recomputes ? stage.input_bytes : stage.stash_bytes),
+  /// `newest_only`: the stage keeps the newest micro-batch, all the time (WeightPolicy::Current).
+  StageMemory(const StageCost& stage, bool recomputes, bool newest_only)
+      : always_bytes(newest_only ? of_one(stage, recomputes) : 0),
+        kept_bytes(newest_only ? 0 : of_one(stage, recomputes)),
         remade_bytes(recomputes ? stage.stash_bytes : 0),
         weight_bytes(stage.weight_bytes) {}
 
+  static int64_t of_one(const StageCost& stage, bool recomputes) {
+    return recomputes ? stage.input_bytes : stage.stash_bytes;
+  }
+
+  int64_t always_bytes;  ///< where the worker trains
   int64_t kept_bytes;    ///< from F on
   int64_t remade_bytes;  ///< from R on
   int64_t weight_bytes;
@@ -31,10 +38,12 @@ class MemoryMeter {
  public:
   /// Before the worker's first action, once for each stage that it holds. `trains`: the worker has
   /// a B or W of the stage.
-  void add_stage(const StageCost& stage, bool trains, double optimizer_state_per_weight) {
+  void add_stage(const StageCost& stage, const StageMemory& memory, bool trains,
+                 double optimizer_state_per_weight) {
     trains_ = trains_ || trains;
     now_ = saturating_add(now_, stage.weight_bytes);
     if (trains) {
+      now_ = saturating_add(now_, memory.always_bytes);
       now_ = saturating_add(now_, saturating_mul(stage.gradient_sets, stage.weight_bytes));
       now_ = saturating_add(
           now_, rounded_down(static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight));

@@ -40,7 +40,7 @@ size_t ReplicaSums::index_of(StageId stage, int32_t worker) const {
 
 bool ReplicaSums::waits(StageId stage) const {
   return costs_.stages[stage.index()].waits_for_sums || shape_.global_norm ||
-         shape_.policy == schedule::WeightPolicy::Latest;
+         plan::backward_reads_newest(shape_.policy);
 }
 
 bool ReplicaSums::is_last_pass(const Action& action, int32_t worker) const {

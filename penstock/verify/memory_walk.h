@@ -78,6 +78,7 @@ class MemoryWalk {
     switch (action.op) {
       case Op::Forward:
         if (facts_.forward_only) return false;
+        if (keeps_newest() && stage.kept > 0) return false;
         keep(stage, 1, action.stage);
         return true;
       case Op::Recompute:
@@ -87,7 +88,7 @@ class MemoryWalk {
         return true;
       case Op::Backward:
       case Op::BackwardWeight:
-        if (stage.kept > 0) keep(stage, -1, action.stage);
+        if (stage.kept > 0 && !keeps_newest()) keep(stage, -1, action.stage);
         if (stage.remade > 0) remake(stage, -1, action.stage);
         return false;
       case Op::Step:
@@ -101,6 +102,11 @@ class MemoryWalk {
       default:
         return false;
     }
+  }
+
+  /// One micro-batch per stage, from its first F on.
+  bool keeps_newest() const {
+    return facts_.schedule.shape.policy == plan::WeightPolicy::Current;
   }
 
   void keep(Stage& stage, int64_t by, StageId id) {

@@ -262,6 +262,7 @@ class ReferenceWorker {
       case schedule::WeightPolicy::TwoBuffered:
         return t == 0 ? 0 : t - 1;
       case schedule::WeightPolicy::Latest:
+      case schedule::WeightPolicy::Current:
         return steps_[a.stage.value];
       case schedule::WeightPolicy::Stash:
         return a.op == Op::Forward ? steps_[a.stage.value] : forward_version_[a.micro_batch.value];

@@ -55,7 +55,7 @@ inline std::vector<std::pair<Strategy, WeightPolicy>> kinds_and_policies() {
   for (const Strategy kind : plan::scheduled_strategies()) {
     for (const WeightPolicy policy :
          {WeightPolicy::Flush, WeightPolicy::Stash, WeightPolicy::VerticalSync,
-          WeightPolicy::TwoBuffered, WeightPolicy::Latest}) {
+          WeightPolicy::TwoBuffered, WeightPolicy::Latest, WeightPolicy::Current}) {
       if (plan::supports(kind, policy)) result.emplace_back(kind, policy);
     }
   }

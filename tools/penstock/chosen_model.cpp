@@ -33,7 +33,8 @@ model::Model chosen_model(const ModelOptions& options) {
   model::ModelSpec spec{.name = options.name,
                         .classes = options.classes,
                         .width = options.width,
-                        .depth = options.depth};
+                        .depth = options.depth,
+                        .kernel = options.kernel};
   if (!options.input.empty()) spec.input_shape = parse_shape(options.input);
   return model::make_model(spec);
 }

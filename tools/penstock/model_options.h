@@ -14,6 +14,7 @@ struct ModelOptions {
   std::string name;
   int64_t width = 0;  ///< 0: the model's own, here and below
   int64_t depth = 0;
+  int64_t kernel = 0;
   int64_t classes = 0;
   std::string input;  ///< "1x32x32"
 };

@@ -11,6 +11,7 @@ namespace penstock::model::detail {
 Model make_mlp(const ModelSpec& spec);
 Model make_tied_mlp(const ModelSpec& spec);
 Model make_lenet5(const ModelSpec& spec);
+Model make_partime(const ModelSpec& spec);
 Model make_vgg_small(const ModelSpec& spec);
 Model make_alexnet(const ModelSpec& spec);
 Model make_vgg16(const ModelSpec& spec);

@@ -1,4 +1,4 @@
-// Networks for small images: mlp, tied_mlp, lenet5, vgg_small.
+// Networks for small images: mlp, tied_mlp, lenet5, vgg_small, partime.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -97,6 +97,27 @@ Model make_vgg_small(const ModelSpec& spec) {
       net.linear(x, {.features = 256, .name = "fc1", .weight_init = he_fan_in(x.shape[0])}),
       "relu_fc1");
   return net.build(net.linear(x, {.features = spec.classes, .name = "fc2"}));
+}
+
+/// The convolutional networks of PARTIME's measurements (Meloni et al., ICMLA 2022): `depth`
+/// convolutions of `width` features that keep the picture's size, the last one with an output per
+/// class. Differs: rectifiers with He's initialisation between them, so that deep ones learn.
+Model make_partime(const ModelSpec& spec) {
+  ModelBuilder net(spec.name);
+  Value x = net.input(spec.input_shape);
+  for (int64_t i = 1; i <= spec.depth; ++i) {
+    const bool is_last = i == spec.depth && spec.per_pixel;
+    const int64_t fan_in = x.shape[0] * spec.kernel * spec.kernel;
+    x = net.conv2d(x, {.channels = is_last ? spec.classes : spec.width,
+                       .kernel = spec.kernel,
+                       .padding = spec.kernel / 2,
+                       .name = fmt::format("conv{}", i),
+                       .weight_init = he_fan_in(fan_in)});
+    if (!is_last) x = net.relu(x, fmt::format("relu{}", i));
+  }
+  if (spec.per_pixel) return net.build(x);
+  x = net.flatten(net.adaptive_avg_pool2d(x, 1, "pool"), "flatten");
+  return net.build(net.linear(x, {.features = spec.classes, .name = "classify"}));
 }
 
 }  // namespace penstock::model::detail

@@ -18,7 +18,8 @@ int64_t MemoryModel::in_flight(const plan::StrategyTraits& row, int replicas,
                         .depth = depth,
                         .behind = workers_from_here - replicas,
                         .micro_batches = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 0,
-                        .slack = slack});
+                        .slack = slack,
+                        .newest_only = policy == WeightPolicy::Current});
 }
 
 int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {
@@ -33,6 +34,7 @@ int64_t MemoryModel::versions_for(int replicas, int64_t in_flight) const {
   switch (policy) {
     case WeightPolicy::Flush:
     case WeightPolicy::Latest:
+    case WeightPolicy::Current:
       return 1;
     case WeightPolicy::TwoBuffered:
       return 2;

@@ -65,12 +65,15 @@ struct RunSetup {
   /// Set to true, on whichever rank, it ends the run early. May be null.
   const std::atomic<bool>* stop = nullptr;
   int64_t credits = 4;  ///< messages per channel that are sent before a send may wait
+  /// The schedule goes on for ever: `schedule` is its sample, and no statistics are kept.
+  bool endless = false;
 };
 
 /// How a run ended; the same on every rank.
 struct RunOutcome {
-  /// Those that were run, in order. All workers have finished the same ones.
+  /// Those that were run, in order. All workers have finished the same ones. Of an endless run: none.
   std::vector<MiniBatchStats> mini_batches;
+  int64_t num_mini_batches = 0;
 };
 
 /// The sum of a bucket over the replicas of its stage.
@@ -139,6 +142,8 @@ class Fabric {
   virtual void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
                       const MiniBatchStats& part) = 0;
 
+  /// Whether the run has failed, on whichever rank: for waits outside the fabric.
+  virtual bool failed() const = 0;
   /// Keeps the first failure and closes the fabric on every rank. Never throws.
   virtual void fail(std::exception_ptr failure) noexcept = 0;
 

@@ -46,6 +46,7 @@ class ForwardingFabric : public Fabric {
               const MiniBatchStats& part) override {
     inner_->report(mini_batch, micro_batch, part);
   }
+  bool failed() const override { return inner_->failed(); }
   void fail(std::exception_ptr failure) noexcept override { inner_->fail(std::move(failure)); }
   StatusBoard& board() override { return inner_->board(); }
   std::string who_waits() override { return inner_->who_waits(); }

@@ -87,6 +87,7 @@ class VersionWalk {
       case WeightPolicy::TwoBuffered:
         return std::max<int64_t>(action.mini_batch.value - 1, 0);
       case WeightPolicy::Latest:
+      case WeightPolicy::Current:
         return steps;
       case WeightPolicy::Stash:
       case WeightPolicy::VerticalSync:

@@ -25,7 +25,8 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
       exchange(setups.front()->schedule, setups.front()->credits),
       board(worker_labels(setups.front()->schedule.shape)),
       gate(stops_of(setups)),
-      losses(setups.front()->schedule.shape.num_mini_batches(), setups.front()->mini_batch_samples,
+      losses(setups.front()->endless ? 0 : setups.front()->schedule.shape.num_mini_batches(),
+             setups.front()->mini_batch_samples,
              [this, go_on = setups.front()->on_mini_batch](MiniBatchId mini_batch,
                                                            const MiniBatchStats& stats) {
                if (go_on && !go_on(mini_batch, stats)) gate.stop();
@@ -60,6 +61,11 @@ void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
     if (sum) sum->close();
   }
   if (norms) norms->close();
+}
+
+bool LocalRun::failed() const {
+  MutexLock lock(mutex_);
+  return failure_.has_value();
 }
 
 void LocalRun::raise_failure(int rank) {
@@ -99,7 +105,8 @@ RunOutcome LocalFabric::finish(Wait& wait) {
     throw TimeoutError(
         fmt::format("another rank has not finished its run; the workers are:{}", who_waits()));
   }
-  return {.mini_batches = run_->losses.take(run_->gate.last_started() + 1)};
+  const int64_t count = run_->gate.last_started() + 1;
+  return {.mini_batches = run_->losses.take(count), .num_mini_batches = count};
 }
 
 }  // namespace penstock::runtime

@@ -27,6 +27,7 @@ class LocalRun {
   explicit LocalRun(const std::vector<const RunSetup*>& setups);
 
   void fail(int rank, std::exception_ptr exception) noexcept;
+  bool failed() const;
   /// Throws the first failure, if there is one: the exception itself on the rank where it happened,
   /// an equal one elsewhere, so that no two threads share an exception object.
   void raise_failure(int rank);
@@ -43,7 +44,7 @@ class LocalRun {
   Barrier end;  ///< of the ranks
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::exception_ptr exception_ GUARDED_BY(mutex_);
   int rank_ GUARDED_BY(mutex_) = 0;  ///< where it happened
   std::optional<Failure> failure_ GUARDED_BY(mutex_);
@@ -77,6 +78,7 @@ class LocalFabric : public Fabric {
               const MiniBatchStats& part) override {
     run_->losses.add(mini_batch, micro_batch, part);
   }
+  bool failed() const override { return run_->failed(); }
   void fail(std::exception_ptr failure) noexcept override { run_->fail(rank_, std::move(failure)); }
   StatusBoard& board() override { return run_->board; }
   std::string who_waits() override { return run_->board.report(); }

@@ -17,7 +17,7 @@ namespace penstock::runtime {
 class LossCollector {
  public:
   using Done = std::function<void(MiniBatchId, const MiniBatchStats&)>;
-  /// `done` is called, one call at a time, when all samples of a mini-batch are there.
+  /// `mini_batches`: so many are kept for take(), the first ones. `done` is called, one call at a time, when all samples of a mini-batch are there.
   LossCollector(int64_t mini_batches, std::function<int64_t(MiniBatchId)> samples_of, Done done);
 
   void add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
@@ -30,7 +30,8 @@ class LossCollector {
     std::map<MicroBatchId, MiniBatchStats> parts;
     int64_t samples = 0;
   };
-  void add_up(MiniBatchId mini_batch, const Open& open) REQUIRES(mutex_);
+  static MiniBatchStats sum_of(const Open& open);
+  void keep(MiniBatchId mini_batch, const MiniBatchStats& sum) REQUIRES(mutex_);
 
   std::function<int64_t(MiniBatchId)> samples_of_;
   Done done_;

@@ -301,6 +301,11 @@ void MeshRun::report(MiniBatchId mini_batch, MicroBatchId micro_batch, const Min
 
 // ---- failures
 
+bool MeshRun::failed() const {
+  MutexLock lock(mutex_);
+  return failure_.has_value();
+}
+
 bool MeshRun::close(Failure failure, std::exception_ptr exception) {
   const std::string workers = own_workers();
   {
@@ -497,7 +502,8 @@ RunOutcome MeshRun::finish(Wait& wait) {
     if (exception_ && failure_->text == outcome_->failure->text) std::rethrow_exception(exception_);
     raise(*outcome_->failure);
   }
-  return {.mini_batches = outcome_->mini_batches};
+  return {.mini_batches = outcome_->mini_batches,
+          .num_mini_batches = static_cast<int64_t>(outcome_->mini_batches.size())};
 }
 
 // ---- notes

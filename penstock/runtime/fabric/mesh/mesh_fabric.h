@@ -44,6 +44,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   bool begin(WorkerId worker, MiniBatchId mini_batch) override;
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
               const MiniBatchStats& part) override;
+  bool failed() const override;
   void fail(std::exception_ptr exception) noexcept override;
   StatusBoard& board() override { return board_; }
   std::string who_waits() override;
@@ -90,7 +91,7 @@ class MeshRun : public Fabric, public NoteReceiver {
   std::shared_ptr<SendWindow> window_;              ///< the same
   std::unique_ptr<MeshNorm> norm_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool is_open_ GUARDED_BY(mutex_) = false;  ///< channels_ and so on are there
   std::optional<Failure> failure_ GUARDED_BY(mutex_);

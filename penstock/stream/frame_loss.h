@@ -1,0 +1,55 @@
+// The loss of a task, and what people want to see of it: the model's output as a picture, and how
+// many labels it gets right.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/model/loss.h"
+#include "penstock/stream/task.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::stream {
+
+/// How well the newest labelled frames were classified before the model learned from them.
+struct Hits {
+  int64_t hits = 0;
+  int64_t labels = 0;  ///< pixels, or frames
+};
+
+/// Thread-safe; loss() is called by the worker of the last stage.
+class FrameLoss {
+ public:
+  FrameLoss(Task task, const FrameKind& kind) : task_(task), kind_(kind) {}
+
+  /// runtime::PipelineOptions::loss. `output` as the task's model makes it, `targets` those of
+  /// FrameFeed.
+  model::LossResult operator()(const at::Tensor& output, const at::Tensor& targets,
+                               int64_t mini_batch_samples);
+
+  /// Since the last call.
+  Hits take_hits();
+  /// The newest output as a picture, [height, width, channels]: the rebuilt or predicted frame, or
+  /// the class of each pixel as a brightness (1 channel). Empty where there is none: before the
+  /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked for.
+  struct Picture {
+    std::vector<uint8_t> pixels;
+    int64_t height = 0;
+    int64_t width = 0;
+    int channels = 0;
+  };
+  Picture newest() const;
+
+ private:
+  void show(const at::Tensor& output);
+
+  const Task task_;
+  const FrameKind kind_;
+  mutable Mutex mutex_;
+  Hits hits_ GUARDED_BY(mutex_);
+  mutable bool is_watched_ GUARDED_BY(mutex_) = false;
+  int64_t shown_ns_ GUARDED_BY(mutex_) = 0;
+  Picture newest_ GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock::stream

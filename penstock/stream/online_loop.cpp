@@ -1,0 +1,281 @@
+#include "penstock/stream/online_loop.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "penstock/model/optimizer.h"
+#include "penstock/schedule/endless_schedule.h"
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+#include "penstock/util/steady_ns.h"
+#include "penstock/verify/verify_endless.h"
+
+namespace penstock::stream {
+
+namespace {
+
+using plan::Strategy;
+
+/// How long the watching thread sleeps between looks at what it has been asked for.
+constexpr std::chrono::milliseconds kSlice{10};
+
+void check_plan(const plan::Plan& plan) {
+  if (plan.strategy != Strategy::Online && plan.strategy != Strategy::Serial) {
+    throw ConfigError(fmt::format("a stream runs under strategy online or serial, found {}",
+                                  to_string(plan.strategy)));
+  }
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.stages[s].replicas == 1) continue;
+    throw ConfigError(fmt::format("a stream takes one worker per stage, found {} of stage {}",
+                                  plan.stages[s].replicas, s));
+  }
+}
+
+void check_output(const model::Model& model, Task task, const FrameKind& kind,
+                  frames::FrameSize size) {
+  const graph::ValueRef output = model.graph().outputs().front();
+  const model::Shape& shape =
+      model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
+  model::Shape expected = {outputs_of(task, kind)};
+  if (is_per_pixel(task)) expected.insert(expected.end(), {size.height, size.width});
+  const auto text = [](const model::Shape& s) { return fmt::format("[{}]", fmt::join(s, ", ")); };
+  if (shape != expected) {
+    throw ConfigError(fmt::format("task {} needs a model whose output is {} for each frame, that of "
+                                  "'{}' is {}",
+                                  to_string(task), text(expected), model.name(), text(shape)));
+  }
+  const model::Shape frame = {size.channels, size.height, size.width};
+  if (model.input_shapes().front() != frame) {
+    throw ConfigError(fmt::format("the frames are {}, the model '{}' reads {}", text(frame),
+                                  model.name(), text(model.input_shapes().front())));
+  }
+}
+
+/// The most frames that are under way at once in a pipeline of so many stages.
+int64_t under_way(const plan::Plan& plan) { return 2 * std::ssize(plan.stages) + 1; }
+
+plan::WeightPolicy policy_of(const plan::Plan& plan) {
+  // One stage has no delay: all policies are the same.
+  return plan.strategy == Strategy::Serial || plan.weights.empty()
+             ? plan::default_policy(Strategy::Online)
+             : plan::parse_weight_policy(plan.weights);
+}
+
+}  // namespace
+
+/// Copies of the stages' weights, each made by its worker right after the same step.
+class OnlineLoop::Save {
+ public:
+  Save(int64_t after, int64_t steps_before, const plan::Plan& plan, size_t layers)
+      : after_(after), missing_(plan.stages.size()) {
+    state_.steps = steps_before + after + 1;
+    state_.plan = plan;
+    state_.layers.resize(layers);
+  }
+  /// The micro-batch after whose step the copies are made.
+  int64_t after() const { return after_; }
+
+  void add(std::map<LayerId, runtime::LayerSnapshot> layers) {
+    MutexLock lock(mutex_);
+    for (auto& [id, layer] : layers) state_.layers[id.index()] = std::move(layer);
+    --missing_;
+  }
+  bool is_complete() const {
+    MutexLock lock(mutex_);
+    return missing_ == 0;
+  }
+  StreamState take() {
+    MutexLock lock(mutex_);
+    return std::move(state_);
+  }
+
+ private:
+  const int64_t after_;
+  mutable Mutex mutex_;
+  size_t missing_ GUARDED_BY(mutex_);
+  StreamState state_ GUARDED_BY(mutex_);
+};
+
+OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, StreamOptions options)
+    : model_(model),
+      queue_(queue),
+      options_(std::move(options)),
+      optimizer_(model::make_optimizer(options_.optimizer)),
+      loss_(std::make_shared<FrameLoss>(
+          options_.task,
+          FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()})),
+      feed_(queue, {.task = options_.task,
+                    .frames_under_way = under_way(options_.plan),
+                    .max_frames = options_.max_frames,
+                    .longest_stall = options_.longest_stall,
+                    .seed = options_.seed}),
+      meter_(options_.deadline_ns) {
+  check_plan(options_.plan);
+  plan::stage_of_layer(options_.plan, model.graph());
+  check_output(model, options_.task,
+               {.channels = queue.size().channels, .classes = queue.num_classes()}, queue.size());
+  MutexLock lock(mutex_);
+  plan_ = options_.plan;
+  if (options_.state) state_ = *std::move(options_.state);
+}
+
+OnlineLoop::~OnlineLoop() = default;
+
+plan::Plan OnlineLoop::plan() const {
+  MutexLock lock(mutex_);
+  return plan_;
+}
+
+void OnlineLoop::save_soon() { save_wanted_ = true; }
+
+bool OnlineLoop::run_plan() {
+  const plan::Plan plan = this->plan();
+  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(plan, model_.graph());
+  const std::vector<int> replicas(plan.stages.size(), 1);
+  runtime::Pipeline pipeline(
+      model_, stage_of_layer, replicas, *optimizer_,
+      {.seed = options_.seed,
+       .threads_per_worker = options_.threads_per_worker,
+       // A frame may be as late as the source may stall.
+       .deadline = options_.longest_stall + std::chrono::minutes(5),
+       .loss = [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
+                              int64_t samples) { return (*loss)(output, targets, samples); }});
+  if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
+  const schedule::EndlessSchedule schedule = schedule::make_endless(
+      Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());
+  const int64_t credits = std::max<int64_t>(1, verify::min_credits(schedule.sample));
+  const auto violations = verify::verify_endless(schedule, {.credits = credits});
+  PENSTOCK_CHECK(violations.empty(), violations.front().message);
+  feed_.restart(under_way(plan));
+  meter_.begin(plan.stages.size());
+  stop_run_ = false;
+  {
+    MutexLock lock(mutex_);
+    is_running_ = true;
+    steps_before_ = pipeline.steps();
+  }
+  const auto on_action = [&](WorkerId worker, const schedule::TimelineEvent& event) {
+    meter_.on_action(worker, event);
+    if (event.action.op != schedule::Op::Step) return;
+    std::shared_ptr<Save> save;
+    {
+      MutexLock lock(mutex_);
+      save = save_;
+    }
+    if (save && event.action.mini_batch.value == save->after())
+      save->add(pipeline.copy_of_stage(event.action.stage));
+  };
+  const auto on_output = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
+    const int64_t latency_ns = steady_ns() - feed_.captured_ns(MicroBatchId{frame.value});
+    meter_.on_output(latency_ns, stats.loss_sum, loss_->take_hits());
+    return true;
+  };
+  const auto forget = [&] {
+    MutexLock lock(mutex_);
+    is_running_ = false;
+    save_.reset();  // the state of the end is newer
+  };
+  try {
+    pipeline.run_endless(schedule, feed_,
+                         {.learning_rate = [rate = options_.learning_rate](
+                                               int64_t) { return rate; },
+                          .stop = &stop_run_,
+                          .on_mini_batch = on_output,
+                          .credits = credits,
+                          .max_timeline_events = 0,
+                          .on_action = on_action,
+                          .on_stuck = options_.on_stuck});
+  } catch (...) {
+    forget();
+    throw;
+  }
+  forget();
+  state_.layers = pipeline.snapshot();
+  state_.steps = pipeline.steps();
+  MutexLock lock(mutex_);
+  state_.plan = plan_;
+  if (failure_ || !next_plan_ || feed_.ended()) return false;
+  plan_ = *std::exchange(next_plan_, std::nullopt);
+  ++replans_;
+  return true;
+}
+
+StreamLook OnlineLoop::look(bool is_last) {
+  return {.part = meter_.take_part(),
+          .whole = meter_.whole(),
+          .queue = queue_.counters(),
+          .stages = meter_.take_stages(),
+          .is_last = is_last};
+}
+
+void OnlineLoop::watch() {
+  if (options_.stop != nullptr && options_.stop->load()) stop_run_ = true;
+  std::shared_ptr<Save> complete;
+  {
+    MutexLock lock(mutex_);
+    if (save_ && save_->is_complete()) complete = std::exchange(save_, nullptr);
+    if (!save_ && is_running_ && save_wanted_.exchange(false)) {
+      // No stage has made the step of a frame that has not been taken.
+      save_ = std::make_shared<Save>(feed_.given_in_run(), steps_before_, plan_,
+                                     static_cast<size_t>(model_.graph().num_layers()));
+    }
+  }
+  if (complete && options_.on_state) options_.on_state(complete->take());
+}
+
+StreamSummary OnlineLoop::run() {
+  std::atomic<bool> is_over{false};
+  std::jthread watcher([&] {
+    auto next_look = std::chrono::steady_clock::now() + options_.between_looks;
+    while (!is_over) {
+      std::this_thread::sleep_for(kSlice);
+      try {
+        watch();
+        if (std::chrono::steady_clock::now() < next_look) continue;
+        next_look = std::chrono::steady_clock::now() + options_.between_looks;
+        const StreamLook now = look(false);
+        if (options_.on_look) options_.on_look(now);
+        if (!options_.replan || stop_run_) continue;
+        if (auto plan = options_.replan(now, this->plan())) {
+          check_plan(*plan);
+          MutexLock lock(mutex_);
+          next_plan_ = std::move(plan);
+          stop_run_ = true;
+        }
+      } catch (...) {
+        MutexLock lock(mutex_);
+        failure_ = std::current_exception();
+        stop_run_ = true;
+        return;
+      }
+    }
+  });
+  const auto end_watching = [&] {
+    is_over = true;
+    watcher.join();
+  };
+  try {
+    while (run_plan()) continue;
+  } catch (...) {
+    end_watching();
+    throw;
+  }
+  end_watching();
+  {
+    MutexLock lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  StreamSummary summary{.numbers = meter_.whole(),
+                        .queue = queue_.counters(),
+                        .end = feed_.ended().value_or(FeedEnd{"stopped", false}),
+                        .replans = replans_,
+                        .state = std::move(state_)};
+  if (options_.on_look) options_.on_look(look(true));
+  return summary;
+}
+
+}  // namespace penstock::stream
