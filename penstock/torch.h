@@ -12,6 +12,7 @@
 #include "penstock/model/profiler.h"
 #include "penstock/model/zoo.h"
 #include "penstock/penstock.h"
+#include "penstock/stream/online_loop.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/serial_check.h"

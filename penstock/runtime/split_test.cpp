@@ -80,7 +80,7 @@ struct Bench {
     StageTape tape(*module, ends);
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
-    if (!module->model_outputs().empty()) tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
+    if (!module->model_outputs().empty()) tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
     ValueGradients values(*module);
     for (const StageId target : module->target_stages()) {
       model::Tensors parts;
@@ -272,7 +272,7 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
+  tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
   EXPECT_TRUE(layer->holds_product());
   ValueGradients values(*bench.module);
   tape.backward_inputs(values);
@@ -363,7 +363,7 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(outputs, at::arange(4, at::kLong) % 3, 8);
+  tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
   ValueGradients values(*bench.module);
   std::vector<std::vector<size_t>> made;
   const model::Tensors gradients = tape.backward(

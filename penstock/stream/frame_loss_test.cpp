@@ -1,0 +1,115 @@
+#include "penstock/stream/frame_loss.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "penstock/stream/frame_tensors.h"
+#include "penstock/util/error.h"
+
+namespace penstock::stream {
+namespace {
+
+TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
+  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 2});
+  at::Tensor output = at::zeros({1, 3, 2, 2});
+  output[0][1][0][0] = 4.0F;  // class 1
+  output.requires_grad_(true);
+  at::Tensor targets = at::full({1, 2, 2}, model::kNoTarget, at::kLong);
+  targets[0][0][0] = 1;
+  targets[0][1][1] = 0;
+  const model::LossResult result = loss(output, targets, 1);
+  const double expected = (std::log1p(std::exp(-4.0)) + std::log(2.0)) / 2;
+  EXPECT_NEAR(result.loss_sum, expected, 1e-6);
+  result.scaled_loss.backward();
+  EXPECT_EQ(output.grad()[0][0][0][1].item<float>(), 0) << "no label, no gradient";
+  EXPECT_NEAR(output.grad()[0][0][1][1].item<float>(), -0.25, 1e-6);
+  const Hits hits = loss.take_hits();
+  EXPECT_EQ(hits.labels, 2);
+  EXPECT_EQ(hits.hits, 2);
+  EXPECT_EQ(loss.take_hits().labels, 0);
+}
+
+TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
+  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 2});
+  const at::Tensor output = at::zeros({1, 3, 2, 2}).requires_grad_(true);
+  const model::LossResult result = loss(output, at::full({1, 1, 2, 2}, 0.5), 1);
+  EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
+  result.scaled_loss.backward();
+  EXPECT_EQ(output.grad().slice(1, 0, 2).abs().max().item<float>(), 0);
+  EXPECT_NEAR(output.grad()[0][2][0][0].item<float>(), -0.25, 1e-6);
+}
+
+TEST(FrameLoss, WithoutATargetNothingIsLearned) {
+  FrameLoss loss(Task::Label, {.channels = 1, .classes = 3});
+  const at::Tensor output = at::ones({1, 3}).requires_grad_(true);
+  const model::LossResult result = loss(output, {}, 1);
+  EXPECT_EQ(result.loss_sum, 0);
+  result.scaled_loss.backward();
+  EXPECT_EQ(output.grad().abs().max().item<float>(), 0);
+}
+
+TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {
+  FrameLoss loss(Task::Reconstruct, {.channels = 3});
+  const model::LossResult result =
+      loss(at::full({1, 3, 4, 4}, 0.25), at::full({1, 3, 4, 4}, -0.25), 1);
+  EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
+}
+
+TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
+  FrameLoss loss(Task::Reconstruct, {.channels = 1});
+  const at::Tensor frame = at::full({1, 1, 2, 3}, 0.5);
+  loss(frame, frame, 1);
+  EXPECT_TRUE(loss.newest().pixels.empty());
+  loss(frame, frame, 1);
+  const FrameLoss::Picture picture = loss.newest();
+  EXPECT_EQ(picture.height, 2);
+  EXPECT_EQ(picture.width, 3);
+  EXPECT_EQ(picture.pixels, std::vector<uint8_t>(6, 255));
+}
+
+TEST(FrameTensors, KeepBrightnessAndOrderOfChannels) {
+  frames::Frame frame;
+  frame.size = {2, 1, frames::kRgb};
+  frame.pixels = {0, 128, 255, 10, 20, 30};
+  at::Tensor tensor;
+  to_tensor(frame, tensor);
+  EXPECT_EQ(tensor.sizes(), at::IntArrayRef({1, 3, 1, 2}));
+  EXPECT_FLOAT_EQ(tensor[0][0][0][0].item<float>(), -0.5F);
+  EXPECT_FLOAT_EQ(tensor[0][2][0][0].item<float>(), 0.5F);
+  EXPECT_EQ(to_pixels(tensor, 0, 3), frame.pixels);
+}
+
+TEST(FrameTensors, DoNotOverwriteWhatSomebodyHolds) {
+  frames::Frame frame;
+  frame.size = {1, 1, frames::kGrey};
+  frame.pixels = {255};
+  at::Tensor tensor;
+  to_tensor(frame, tensor);
+  const void* const first = tensor.data_ptr();
+  frame.pixels = {0};
+  to_tensor(frame, tensor);
+  EXPECT_EQ(tensor.data_ptr(), first) << "memory goes round";
+  const at::Tensor held = tensor;
+  frame.pixels = {255};
+  to_tensor(frame, tensor);
+  EXPECT_FLOAT_EQ(held.item<float>(), -0.5F);
+}
+
+TEST(FrameTensors, RefuseClassesThatDoNotExist) {
+  frames::Frame frame;
+  frame.size = {1, 1, frames::kGrey};
+  frame.number = 12;
+  frame.pixel_labels = {7};
+  try {
+    pixel_targets(frame, 4);
+    FAIL();
+  } catch (const RuntimeError& error) {
+    EXPECT_STREQ(error.what(), "frame 12 has a pixel of class 7, but there are 4 classes");
+  }
+}
+
+}  // namespace
+}  // namespace penstock::stream

@@ -1,0 +1,173 @@
+#include "penstock/stream/online_loop.h"
+
+#include <gtest/gtest.h>
+
+#include "penstock/frames/testing_frames.h"
+#include "penstock/stream/testing_stream.h"
+
+namespace penstock::stream::testing {
+namespace {
+
+StreamSummary learn(Task task, int stages, int64_t frames,
+                    const std::function<void(StreamOptions&)>& change = {},
+                    const std::string& weights = "") {
+  const model::Model model = model_for(task);
+  const auto queue = generated(frames);
+  StreamOptions options{
+      .task = task, .plan = plan_of(model, stages, weights), .learning_rate = 0.05};
+  if (change) change(options);
+  OnlineLoop loop(model, *queue, std::move(options));
+  return loop.run();
+}
+
+TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
+  for (const Task task : kTasks) {
+    for (const int stages : {1, 2, 4}) {
+      SCOPED_TRACE(std::string(to_string(task)) + ", stages " + std::to_string(stages));
+      const StreamSummary summary = learn(task, stages, 40);
+      const int64_t frames = task == Task::Predict ? 39 : 40;
+      EXPECT_EQ(summary.numbers.processed, frames);
+      EXPECT_EQ(summary.state.steps, frames);
+      EXPECT_EQ(summary.queue.dropped, 0);
+      EXPECT_FALSE(summary.end.is_error) << summary.end.reason;
+      EXPECT_EQ(summary.numbers.hits.labels > 0, needs_labels(task));
+    }
+  }
+}
+
+TEST(OnlineLoop, LossFallsOnAMovingScene) {
+  for (const int stages : {1, 4}) {
+    std::vector<double> losses;
+    learn(Task::Pixels, stages, 600, [&](StreamOptions& options) {
+      options.between_looks = std::chrono::milliseconds(20);
+      options.on_look = [&](const StreamLook& look) {
+        if (look.part.processed > 0) losses.push_back(look.part.loss);
+      };
+    });
+    ASSERT_GE(losses.size(), 2U);
+    EXPECT_LT(losses.back(), 0.9 * losses.front()) << stages;
+  }
+}
+
+TEST(OnlineLoop, RepeatsBitForBitWhateverTheTimes) {
+  for (const std::string weights : {"current", "latest", "stash"}) {
+    const StreamSummary a = learn(Task::Reconstruct, 3, 30, {}, weights);
+    const StreamSummary b = learn(Task::Reconstruct, 3, 30, {}, weights);
+    EXPECT_EQ(difference(a.state, b.state), 0) << weights;
+  }
+}
+
+TEST(OnlineLoop, GoesOnFromAStateAsIfItHadNotEnded) {
+  // One stage has no frames under way when it ends, so nothing differs.
+  const StreamSummary whole = learn(Task::Reconstruct, 1, 30);
+  const model::Model model = model_for(Task::Reconstruct);
+  const auto queue = generated(30);
+  OnlineLoop first(model, *queue,
+                   {.plan = plan_of(model, 1), .learning_rate = 0.05, .max_frames = 11});
+  StreamSummary half = first.run();
+  EXPECT_EQ(half.state.steps, 11);
+  OnlineLoop second(model, *queue, {.plan = plan_of(model, 1),
+                                    .learning_rate = 0.05,
+                                    .state = std::move(half.state)});
+  const StreamSummary rest = second.run();
+  EXPECT_EQ(rest.state.steps, 30);
+  EXPECT_EQ(difference(whole.state, rest.state), 0);
+}
+
+TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
+  // The copies are those of a stream that ends after as many frames; under `current` the last frames
+  // see other gradients at a stream's end, so the policy is one that does not.
+  std::optional<StreamState> saved;
+  OnlineLoop* running = nullptr;
+  const model::Model model = model_for(Task::Reconstruct);
+  const auto queue = generated(400);
+  OnlineLoop loop(model, *queue,
+                  {.plan = plan_of(model, 3, "stash"),
+                   .learning_rate = 0.05,
+                   .between_looks = std::chrono::milliseconds(10),
+                   .on_look =
+                       [&](const StreamLook& look) {
+                         if (look.whole.processed > 20 && !saved) running->save_soon();
+                       },
+                   .on_state = [&](const StreamState& state) { saved = state; }});
+  running = &loop;
+  const StreamSummary summary = loop.run();
+  EXPECT_EQ(summary.numbers.processed, 400);
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_GT(saved->steps, 20);
+  ASSERT_LT(saved->steps, 400);
+  const StreamSummary replay = learn(
+      Task::Reconstruct, 3, 400,
+      [&](StreamOptions& options) { options.max_frames = saved->steps; }, "stash");
+  EXPECT_EQ(difference(replay.state, *saved), 0);
+}
+
+TEST(OnlineLoop, ChangesThePlanWithoutLosingWeightsOrFrames) {
+  int64_t asked = 0;
+  const StreamSummary summary = learn(Task::Reconstruct, 2, 500, [&](StreamOptions& options) {
+    options.between_looks = std::chrono::milliseconds(20);
+    options.replan = [&](const StreamLook&,
+                         const plan::Plan& now) -> std::optional<plan::Plan> {
+      if (++asked > 2) return std::nullopt;
+      return plan_of(model_for(Task::Reconstruct), now.stages.size() == 2 ? 3 : 4);
+    };
+  });
+  EXPECT_EQ(summary.replans, 2);
+  EXPECT_EQ(summary.numbers.processed, 500);
+  EXPECT_EQ(summary.state.steps, 500);
+  EXPECT_EQ(summary.state.plan.stages.size(), 4U);
+}
+
+TEST(OnlineLoop, EndsWithTheReasonOfABrokenSourceAndKeepsTheWeights) {
+  const model::Model model = model::make_model({.name = "partime",
+                                                .input_shape = {1, 1, 1},
+                                                .classes = 1,
+                                                .width = 2,
+                                                .depth = 3,
+                                                .kernel = 1,
+                                                .per_pixel = true});
+  frames::FrameQueue queue(
+      std::make_unique<frames::ScriptedSource>(
+          frames::ScriptedSource::Script{.frames = 7, .error = "the cable is out"}),
+      {.waits_when_full = true});
+  OnlineLoop loop(model, queue, {.plan = plan_of(model, 2)});
+  const StreamSummary summary = loop.run();
+  EXPECT_TRUE(summary.end.is_error);
+  EXPECT_NE(summary.end.reason.find("the cable is out"), std::string::npos);
+  EXPECT_EQ(summary.state.steps, 7);
+}
+
+TEST(OnlineLoop, StopsWhenItIsTold) {
+  std::atomic<bool> stop{false};
+  const StreamSummary summary = learn(Task::Reconstruct, 2, 0, [&](StreamOptions& options) {
+    options.stop = &stop;
+    options.between_looks = std::chrono::milliseconds(10);
+    options.on_look = [&](const StreamLook& look) {
+      if (look.whole.processed > 10) stop = true;
+    };
+  });
+  EXPECT_GT(summary.numbers.processed, 10);
+  EXPECT_EQ(summary.end.reason, "stopped");
+}
+
+TEST(OnlineLoop, AFailureOfTheWatchingThreadEndsTheStream) {
+  EXPECT_THROW(learn(Task::Reconstruct, 2, 0,
+                     [](StreamOptions& options) {
+                       options.between_looks = std::chrono::milliseconds(5);
+                       options.on_look = [](const StreamLook&) { throw RuntimeError("full disk"); };
+                     }),
+               RuntimeError);
+}
+
+TEST(OnlineLoop, RefusesModelsThatDoNotFitTheTask) {
+  const model::Model model = model_for(Task::Reconstruct);
+  const auto queue = generated(10);
+  EXPECT_THROW(OnlineLoop(model, *queue, {.task = Task::Pixels, .plan = plan_of(model, 2)}),
+               ConfigError);
+  plan::Plan flushing = plan_of(model, 2);
+  flushing.strategy = plan::Strategy::GPipe;
+  EXPECT_THROW(OnlineLoop(model, *queue, {.plan = flushing}), ConfigError);
+}
+
+}  // namespace
+}  // namespace penstock::stream::testing
