@@ -250,7 +250,7 @@ TEST(Online, OfAConstantInputLearnsWhatSequentialTrainingLearns) {
   const ConstantBatch batch;
   const auto outputs = [&](const Case& setup) {
     model::Tensors weights;
-    for (const LayerSnapshot& layer : train_on_constant(setup, 600, 0.1))
+    for (const LayerSnapshot& layer : train_on_constant(setup, 4000, 0.03))
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
     model::Tensors buffers;
     const at::NoGradGuard no_grad;

@@ -12,6 +12,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
+#include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/rank_results.h"
@@ -123,7 +124,6 @@ class Run {
   runtime::Ranks ranks() const { return {.world = options_.world, .deadline = options_.deadline}; }
   /// All ranks must go on from the same checkpoint.
   void check_same_position(const Checkpoint& checkpoint) const;
-  runtime::LayerSnapshot snapshot_of(const LayerState& state) const;
   void run_epoch();
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
@@ -186,7 +186,8 @@ void Run::resume() {
   }
   check_same_position(checkpoint);
   std::vector<runtime::LayerSnapshot> layers;
-  for (const LayerState& state : checkpoint.layers) layers.push_back(snapshot_of(state));
+  for (const LayerState& state : checkpoint.layers)
+    layers.push_back(to_snapshot(state, *optimizer_, options_.optimizer.name));
   pipeline_.load(layers, checkpoint.step);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
@@ -212,30 +213,6 @@ void Run::check_same_position(const Checkpoint& checkpoint) const {
   }
 }
 
-runtime::LayerSnapshot Run::snapshot_of(const LayerState& state) const {
-  runtime::LayerSnapshot layer{
-      .here = state.here, .weights = state.weights, .buffers = state.buffers};
-  const std::vector<std::string> names = optimizer_->state_names();
-  if (!state.weights.empty() && state.optimizer.size() != names.size()) {
-    throw ConfigError(
-        fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
-                    "keeps {}: resume with the same settings",
-                    state.optimizer.size(), options_.optimizer.name, names.size()));
-  }
-  for (const std::string& name : names) {
-    const auto found = state.optimizer.find(name);
-    if (found == state.optimizer.end() && !state.weights.empty()) {
-      throw ConfigError(
-          fmt::format("the checkpoint has no optimiser state '{}': resume with the optimiser that "
-                      "it was made with",
-                      name));
-    }
-    layer.optimizer_state.push_back(found == state.optimizer.end() ? model::Tensors{}
-                                                                   : found->second);
-  }
-  return layer;
-}
-
 void Run::count_steps() {
   const int64_t left = std::max<int64_t>(
       0, saturating_mul(options_.epochs - epoch_, mini_batches_per_epoch_) - next_mini_batch_);
@@ -258,15 +235,8 @@ void Run::save() {
        .plan_request = options_.plan_request},
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
-  const auto names = optimizer_->state_names();
-  for (runtime::LayerSnapshot& layer : pipeline_.snapshot()) {
-    LayerState& state =
-        checkpoint.layers.emplace_back(LayerState{.here = layer.here,
-                                                  .weights = std::move(layer.weights),
-                                                  .buffers = std::move(layer.buffers)});
-    for (size_t s = 0; layer.here && s < names.size(); ++s)
-      state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
-  }
+  for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
+    checkpoint.layers.push_back(to_state(std::move(layer), *optimizer_));
   finish_saving();
   writer_->save(checkpoint);
 }

@@ -69,10 +69,12 @@ int64_t most_in_a_mini_batch(const ScheduleShape& shape, int replica, int replic
 int64_t documented_stash(Strategy kind, const ScheduleShape& shape, StageId stage, int replica) {
   const int replicas = shape.replicas[stage.index()];
   const int64_t count = count_of(shape, replica, replicas);
+  if (shape.policy == WeightPolicy::Current) return std::min<int64_t>(1, count);
   switch (kind) {
     case Strategy::GPipe:
       return most_in_a_mini_batch(shape, replica, replicas);
     case Strategy::OneFOneB:
+    case Strategy::Online:
     case Strategy::TwoBuffered:
       return std::min(schedule::warmup_depths(shape)[stage.index()], count);
     case Strategy::OneFOneBFlush:

@@ -52,6 +52,7 @@ int words_before_command(int argc, char** argv);
 Command models_command(CLI::App& parent, char** argv);
 Command profile_command(CLI::App& parent, char** argv);
 Command train_command(CLI::App& parent, char** argv);
+Command stream_command(CLI::App& parent, char** argv);
 
 /// The answer no to valid input, where a command needs a yes to go on: exit code 1.
 class NoAnswer : public Error {

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
             probe_command(app, argv),  plan_command(app),
             schedule_command(app),     verify_command(app),
             simulate_command(app),     train_command(app, argv),
-            report_command(app),       launch_command(app, launched, refuses)};
+            stream_command(app, argv), report_command(app),
+            launch_command(app, launched, refuses)};
   });
 }

@@ -7,10 +7,10 @@
 
 namespace penstock::tool {
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
+void add_model_options(CLI::App& app, ModelOptions& options, bool required) {
   app.add_option("--model", options.name,
                  fmt::format("One of: {}", fmt::join(model::kZooNames, ", ")))
-      ->required();
+      ->required(required);
   app.add_option("--width", options.width, "mlp, tied_mlp: width of the hidden layers; partime: features")
       ->check(whole_number(1));
   app.add_option("--depth", options.depth, "mlp, tied_mlp: number of hidden layers; partime: convolutions")

@@ -19,7 +19,7 @@ struct ModelOptions {
   std::string input;  ///< "1x32x32"
 };
 
-void add_model_options(CLI::App& app, ModelOptions& options);
+void add_model_options(CLI::App& app, ModelOptions& options, bool required = true);
 /// Adds `penstock models`, which lists what may stand there.
 CLI::App* add_models(CLI::App& parent, CommonOptions& options);
 

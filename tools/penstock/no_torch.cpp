@@ -31,6 +31,9 @@ Command models_command(CLI::App& parent, char**) {
 Command profile_command(CLI::App& parent, char**) {
   return unavailable(parent, "profile", "Measure every layer of a model: forward, backward, bytes");
 }
+Command stream_command(CLI::App& parent, char**) {
+  return unavailable(parent, "stream", "Learn online from a live stream of frames");
+}
 Command train_command(CLI::App& parent, char**) {
   return unavailable(parent, "train", "Train a model through a pipeline");
 }

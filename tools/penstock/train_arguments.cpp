@@ -207,7 +207,7 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "(default: chosen)")
       ->excludes(plan);
   app->add_option("--weights", options.plan.weights,
-                  "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+                  "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
   app->add_option(
       "--sync", options.sync,
       "How replicas on several ranks sum their gradients: ordered, ring, "

@@ -18,6 +18,7 @@
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/profile_arguments.h"
+#include "tools/penstock/stream_arguments.h"
 #include "tools/penstock/train_arguments.h"
 
 namespace penstock::tool {
@@ -112,6 +113,10 @@ Command profile_command(CLI::App& parent, char** argv) {
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train,
                                    [](const TrainArguments& arguments) { check(arguments); });
+}
+Command stream_command(CLI::App& parent, char** argv) {
+  return elsewhere<StreamArguments>(parent, argv, add_stream,
+                                    [](const StreamArguments& arguments) { check(arguments); });
 }
 
 }  // namespace penstock::tool

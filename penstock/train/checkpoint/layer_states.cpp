@@ -1,0 +1,46 @@
+#include "penstock/train/checkpoint/layer_states.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+
+runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimizer& optimizer,
+                                   const std::string& name) {
+  runtime::LayerSnapshot layer{
+      .here = state.here, .weights = state.weights, .buffers = state.buffers};
+  const std::vector<std::string> names = optimizer.state_names();
+  if (!state.weights.empty() && state.optimizer.size() != names.size()) {
+    throw ConfigError(
+        fmt::format("the checkpoint holds {} optimiser state(s) per weight, '{}' as it is set here "
+                    "keeps {}: resume with the same settings",
+                    state.optimizer.size(), name, names.size()));
+  }
+  for (const std::string& kept : names) {
+    const auto found = state.optimizer.find(kept);
+    if (found == state.optimizer.end() && !state.weights.empty()) {
+      throw ConfigError(
+          fmt::format("the checkpoint has no optimiser state '{}': resume with the optimiser that "
+                      "it was made with",
+                      kept));
+    }
+    layer.optimizer_state.push_back(found == state.optimizer.end() ? model::Tensors{}
+                                                                   : found->second);
+  }
+  return layer;
+}
+
+LayerState to_state(runtime::LayerSnapshot layer, const model::Optimizer& optimizer) {
+  LayerState state{.here = layer.here,
+                   .weights = std::move(layer.weights),
+                   .buffers = std::move(layer.buffers)};
+  const std::vector<std::string> names = optimizer.state_names();
+  for (size_t s = 0; layer.here && s < names.size(); ++s)
+    state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);
+  return state;
+}
+
+}  // namespace penstock::train

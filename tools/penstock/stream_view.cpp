@@ -1,0 +1,155 @@
+#include "tools/penstock/stream_view.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "penstock/report/text/text.h"
+#include "penstock/util/json.h"
+#include "penstock/util/units.h"
+
+namespace penstock::tool {
+
+namespace {
+
+constexpr std::chrono::milliseconds kTerminal{200};
+constexpr std::chrono::milliseconds kElsewhere{5000};
+
+double accuracy(const stream::Hits& hits) {
+  return hits.labels > 0 ? static_cast<double>(hits.hits) / static_cast<double>(hits.labels) : 0;
+}
+
+std::string time(double ns) { return format_duration(static_cast<int64_t>(ns)); }
+
+std::string stage_line(size_t stage, const stream::StageTimes& times) {
+  constexpr int kWidth = 20;
+  const auto filled = static_cast<size_t>(times.busy * kWidth + 0.5);
+  return fmt::format("  stage {:<3} [{}{}] {:3.0f} % busy   forward {:>9}   backward {:>9}", stage,
+                     std::string(filled, '#'), std::string(kWidth - filled, '.'),
+                     100 * times.busy, time(times.forward_ns), time(times.backward_ns));
+}
+
+}  // namespace
+
+std::string line_of(const stream::StreamLook& look, bool has_deadline) {
+  const stream::StreamNumbers& part = look.part.processed > 0 ? look.part : look.whole;
+  std::string text = fmt::format(
+      "{:>7.1f} s  in {}  out {}  dropped {}  {:.1f} frames/s  latency {} (99 %: {})",
+      static_cast<double>(look.whole.elapsed_ns) / 1e9, look.queue.frames_in, look.whole.processed,
+      look.queue.dropped, part.fps, format_duration(part.latency_p50_ns),
+      format_duration(part.latency_p99_ns));
+  if (has_deadline) text += fmt::format("  late {}", look.whole.deadline_misses);
+  text += fmt::format("  loss {:.4f}", part.loss);
+  if (part.hits.labels > 0) text += fmt::format("  right {:.1f} %", 100 * accuracy(part.hits));
+  return text;
+}
+
+StreamView::StreamView(bool has_deadline)
+    : has_deadline_(has_deadline),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      last_(std::chrono::steady_clock::now()) {}
+
+void StreamView::show(const stream::StreamLook& look) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!look.is_last && shown_ && now - last_ < (terminal_ ? kTerminal : kElsewhere)) return;
+  if (look.whole.processed == 0) return;
+  last_ = now;
+  shown_ = true;
+  draw(look);
+}
+
+void StreamView::draw(const stream::StreamLook& look) {
+  const std::string line = line_of(look, has_deadline_);
+  if (!terminal_) {
+    std::cerr << line << std::endl;
+    return;
+  }
+  std::string text;
+  if (drawn_lines_ > 0) text += fmt::format("\x1b[{}A", drawn_lines_);
+  text += "\x1b[2K" + line + "\n";
+  int lines = 1;
+  for (size_t s = 0; s < look.stages.size(); ++s, ++lines)
+    text += "\x1b[2K" + stage_line(s, look.stages[s]) + "\n";
+  text += "\x1b[0J";
+  drawn_lines_ = lines;
+  std::cerr << text << std::flush;
+}
+
+void StreamView::finish() { drawn_lines_ = 0; }
+
+std::string stream_text(const StreamReport& report) {
+  const stream::StreamSummary& s = report.summary;
+  const stream::StreamNumbers& n = s.numbers;
+  std::string text =
+      fmt::format("{} of {}: {}\n", to_string(report.task), report.source, s.end.reason);
+  text += fmt::format("  frames         {} in, {} processed, {} dropped{}\n", s.queue.frames_in,
+                      n.processed, s.queue.dropped,
+                      s.queue.frames_in > 0
+                          ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(s.queue.dropped) /
+                                                           static_cast<double>(s.queue.frames_in))
+                          : "");
+  text += fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
+                      format_duration(n.elapsed_ns), report.predicted_fps,
+                      report.wanted_fps > 0 ? fmt::format(", {:.2f} wanted", report.wanted_fps) : "");
+  text += fmt::format("  latency        {} median, {} for 99 %, {} at most\n",
+                      format_duration(n.latency_p50_ns), format_duration(n.latency_p99_ns),
+                      format_duration(n.latency_max_ns));
+  if (report.deadline_ns > 0) {
+    text += fmt::format("  deadline       {}: missed by {}\n", format_duration(report.deadline_ns),
+                        report::plural(n.deadline_misses, "frame"));
+  }
+  text += fmt::format("  loss           {:.5f} (mean over all frames)\n", n.loss);
+  if (n.hits.labels > 0)
+    text += fmt::format("  right          {:.2f} % of the labels, before learning from them\n",
+                        100 * accuracy(n.hits));
+  text += fmt::format("  stages         {}{}\n", s.state.plan.stages.size(),
+                      s.replans > 0
+                          ? fmt::format(", planned again {}", report::plural(s.replans, "time"))
+                          : "");
+  return text;
+}
+
+std::string stream_json(const StreamReport& report) {
+  const stream::StreamSummary& s = report.summary;
+  const stream::StreamNumbers& n = s.numbers;
+  Json stages = Json::array();
+  for (size_t i = 0; i < report.stages.size(); ++i) {
+    const stream::StageTimes& stage = report.stages[i];
+    Json entry{{"layers", i < s.state.plan.stages.size() ? Json(s.state.plan.stages[i].layers)
+                                                         : Json(nullptr)},
+               {"forward_ns", stage.forward_ns},
+               {"backward_ns", stage.backward_ns},
+               {"step_ns", stage.step_ns},
+               {"hand_over_ns", stage.hand_over_ns},
+               {"busy", stage.busy}};
+    stages.push_back(std::move(entry));
+  }
+  const Json document{
+      {"source", report.source},
+      {"task", to_string(report.task)},
+      {"strategy", to_string(s.state.plan.strategy)},
+      {"weights", s.state.plan.weights},
+      {"frames_in", s.queue.frames_in},
+      {"processed", n.processed},
+      {"dropped", s.queue.dropped},
+      {"fps", n.fps},
+      {"wanted_fps", report.wanted_fps > 0 ? Json(report.wanted_fps) : Json(nullptr)},
+      {"predicted_fps", report.predicted_fps},
+      {"latency_p50_ns", n.latency_p50_ns},
+      {"latency_p99_ns", n.latency_p99_ns},
+      {"latency_max_ns", n.latency_max_ns},
+      {"deadline_ns", report.deadline_ns > 0 ? Json(report.deadline_ns) : Json(nullptr)},
+      {"deadline_misses", n.deadline_misses},
+      {"loss", n.processed > 0 ? Json(n.loss) : Json(nullptr)},
+      {"accuracy", n.hits.labels > 0 ? Json(accuracy(n.hits)) : Json(nullptr)},
+      {"elapsed_ns", n.elapsed_ns},
+      {"longest_stall_ns", s.queue.longest_stall_ns},
+      {"replans", s.replans},
+      {"steps", s.state.steps},
+      {"end", s.end.reason},
+      {"stages", stages}};
+  return document.dump() + "\n";
+}
+
+}  // namespace penstock::tool
