@@ -44,7 +44,8 @@ void add_source_options(CLI::App& app, StreamArguments& options) {
       ->check(whole_number(1, frames::kMaxQueueCapacity))
       ->capture_default_str();
   app.add_flag("--keep-all", options.keep_all,
-               "Drop nothing: the source waits for the pipeline; for files, not for cameras");
+               "Drop nothing: the source waits for the pipeline (always so without --source-fps for "
+               "files, folders and the generated scene)");
 }
 
 void add_learning_options(CLI::App& app, StreamArguments& options) {

@@ -47,23 +47,23 @@ extern "C" void on_stop_signal(int) {
 
 extern "C" void on_save_signal(int) { g_save.store(true); }
 
-stream::Task task_of(const StreamArguments& options, const frames::FrameQueue& queue) {
+stream::Task task_of(const StreamArguments& options, const frames::FrameSource& source) {
   if (!options.task.empty()) return parse_option("--task", options.task, stream::parse_task);
-  return queue.num_classes() > 0 ? stream::Task::Pixels : stream::Task::Reconstruct;
+  return source.num_classes() > 0 ? stream::Task::Pixels : stream::Task::Reconstruct;
 }
 
 /// Made for the source's frames.
 model::Model model_of(const StreamArguments& options, stream::Task task,
-                      const frames::FrameQueue& queue) {
-  if (needs_labels(task) && queue.num_classes() == 0) {
+                      const frames::FrameSource& source) {
+  if (needs_labels(task) && source.num_classes() == 0) {
     throw ConfigError(fmt::format("--task {} learns from labels, and {} has none", to_string(task),
-                                  queue.description()));
+                                  source.describe()));
   }
-  const frames::FrameSize size = queue.size();
+  const frames::FrameSize size = source.size();
   return model::make_model(
       {.name = options.model.name,
        .input_shape = {size.channels, size.height, size.width},
-       .classes = outputs_of(task, {.channels = size.channels, .classes = queue.num_classes()}),
+       .classes = outputs_of(task, {.channels = size.channels, .classes = source.num_classes()}),
        .width = options.model.width,
        .depth = options.model.depth,
        .kernel = options.model.kernel,
@@ -145,10 +145,10 @@ class Weights {
 };
 
 /// The latency that a frame should keep: one tick for every stage and every frame that may wait.
-int64_t deadline_of(const StreamArguments& options, const frames::FrameQueue& queue,
+int64_t deadline_of(const StreamArguments& options, const frames::FrameSource& source,
                     const plan::Plan& plan) {
   if (options.deadline_ms > 0) return rounded_down(options.deadline_ms * 1e6);
-  const double rate = queue.frames_per_second();
+  const double rate = source.frames_per_second();
   if (rate <= 0) return 0;
   const auto frames = static_cast<double>(std::ssize(plan.stages) + options.queue);
   return rounded_down(frames * 1e9 / rate);
@@ -227,11 +227,12 @@ std::string replan_text(const plan::Plan& before, const plan::Plan& after, doubl
 
 int run(const StreamArguments& options) {
   check(options);
-  frames::FrameQueue queue(frames::open_source(options.source, source_options(options)),
-                           {.capacity = static_cast<int>(options.queue),
-                            .waits_when_full = options.keep_all});
-  const stream::Task task = task_of(options, queue);
-  const model::Model model = model_of(options, task, queue);
+  std::unique_ptr<frames::FrameSource> source =
+      frames::open_source(options.source, source_options(options));
+  // Nothing comes too late where nothing comes by itself.
+  const bool waits = options.keep_all || (!source->is_live() && options.source_fps <= 0);
+  const stream::Task task = task_of(options, *source);
+  const model::Model model = model_of(options, task, *source);
   const Weights weights(options, model);
   std::optional<stream::StreamState> state = weights.load();
 
@@ -255,7 +256,9 @@ int run(const StreamArguments& options) {
   }
   std::cerr << report::plan_table(plan) << '\n';
   const double predicted_fps = plan.throughput_samples_per_s;
-  const int64_t deadline_ns = deadline_of(options, queue, plan);
+  const int64_t deadline_ns = deadline_of(options, *source, plan);
+  frames::FrameQueue queue(std::move(source), {.capacity = static_cast<int>(options.queue),
+                                               .waits_when_full = waits});
 
   Watcher watcher(options, deadline_ns);
   stream::OnlineLoop* running = nullptr;

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# penstock stream: every task and policy learns; frames are dropped and counted, never waited for;
+# the frame rate decides the number of stages; weights are saved while it runs and resumed; broken,
+# stalled and hostile input ends with a message.
+source "$(dirname "$0")/lib.sh" "$1"
+
+small=(--size 24x16 --depth 4 --width 6 --kernel 3)
+stream() { run 0 stream --json "${small[@]}" "$@"; }
+# value KEY: a scalar of the JSON object.
+value() { sed -n "s/.*\"$1\":\(\"[^\"]*\"\|[^,}]*\).*/\1/p" out; }
+# is KEY TEXT
+is() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), expected $2"; }
+# holds EXPRESSION: of awk, with $1.. the further arguments
+holds() {
+  local expression=$1
+  shift
+  echo "$*" | awk "{ exit !($expression) }" || fail "not true: $expression for $*"
+}
+
+# Every task, one stage and several, and every policy.
+for task in reconstruct predict pixels label; do
+  for workers in 1 3; do
+    stream --task "$task" --frames 40 --workers "$workers"
+    json_keys frames_in processed dropped fps latency_p50_ns latency_p99_ns deadline_misses loss
+    is processed 40
+    is dropped 0
+    is task "\"$task\""
+  done
+done
+for weights in current latest stash; do
+  stream --frames 60 --workers 3 --weights "$weights"
+  is weights "\"$weights\""
+  cp out first
+  stream --frames 60 --workers 3 --weights "$weights"
+  [ "$(value loss)" = "$(sed -n 's/.*"loss":\([^,]*\).*/\1/p' first)" ] ||
+    fail "$weights: two runs of the same frames differ in their loss"
+done
+
+# Learning from labels: right more often than by chance, and more often later.
+stream --frames 400 --workers 2 --seed 5
+holds '$1 > 0.6' "$(value accuracy)"
+
+# A source that is faster than the model: frames are dropped, latency stays bounded.
+run 0 stream --json --size 64x48 --depth 8 --width 16 --source-fps 2000 --seconds 3 --workers 2
+holds '$1 > 0 && $2 + $3 <= $4 && $2 + $3 + 3 >= $4' \
+  "$(value dropped)" "$(value processed)" "$(value dropped)" "$(value frames_in)"
+holds '$1 < 3e9' "$(value latency_p99_ns)"
+# One that is slower: nothing is dropped.
+stream --source-fps 20 --frames 20 --workers 2 --queue 4
+is dropped 0
+holds '$1 > 15 && $1 < 25' "$(value fps)"
+
+# The frame rate decides how many stages there are; what cannot be reached is said.
+run 0 stream "${small[@]}" --fps 1 --frames 5 --workers 4
+grep -q '1 stage is enough: .* 1.0 wanted' err || fail "one stage was not enough: $(head -3 err)"
+run 0 stream "${small[@]}" --fps 50000 --frames 5 --workers 2
+grep -q 'cannot be reached with 2 workers: .* too slow' err || fail "$(head -3 err)"
+grep -Eq 'would reach it|no number of workers would' err || fail "no advice: $(head -3 err)"
+
+# Raw frames on standard input, and what is left of the last one.
+head -c $((24 * 16 * 3 * 5 + 10)) /dev/urandom >frames.raw
+penstock stream --json --source - --pixel rgb24 "${small[@]}" --lr 0.001 <frames.raw >out 2>err ||
+  fail "raw frames: $(tail -2 err)"
+is processed 5
+grep -q '"end":".*10' out || fail "the 10 bytes at the end are not reported: $(cat out)"
+penstock stream --json --source frames.raw --pixel gray --size 24x16 --depth 3 --width 4 --frames 8 \
+  --lr 0.001 >out 2>err </dev/null || fail "raw file: $(tail -2 err)"
+is processed 8
+
+# A source that stalls is given up, after what came has been learned from; the weights are kept.
+mkfifo pipe
+(head -c $((24 * 16 * 3 * 4)) /dev/urandom; exec sleep 20) >pipe &
+feeder=$!
+timeout 50 "$PENSTOCK" stream --json --source - --pixel rgb24 "${small[@]}" --stall 0.5 --queue 8 \
+  --checkpoint stalled --lr 0.001 <pipe >out 2>err
+code=$?
+kill $feeder 2>/dev/null
+[ $code -eq 3 ] || fail "a stalled source: exit code $code, expected 3: $(tail -2 err)"
+grep -q 'no frame came for' err || fail "a stalled source: $(tail -2 err)"
+is processed 4
+[ -e stalled/latest ] || fail "a stalled source: the weights are not saved"
+
+# Weights are saved while it runs, at the end, and resumed.
+stream --frames 30 --checkpoint weights --workers 2
+refused "add --resume" stream "${small[@]}" --frames 5 --checkpoint weights
+stream --frames 12 --checkpoint weights --workers 3 --resume
+grep -q 'resumed after 30 frames' err || fail "$(head -2 err)"
+is steps 42
+stream --seconds 4 --source-fps 50 --checkpoint often --save-every 0.5 --workers 2
+[ "$(grep -c '^weights: ' err)" -ge 3 ] || fail "saved only $(grep -c '^weights: ' err) times"
+refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --kernel 3 \
+  --checkpoint weights --resume
+
+# Signals: USR1 saves, INT ends it with a summary.
+timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >out 2>err &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+  grep -q ' out ' err && break
+  sleep 0.05
+done
+child=$(pgrep -P $pid | head -1)
+kill -USR1 "${child:-$pid}"
+for ((i = 0; i < 200; i++)); do
+  grep -q '^weights: ' err && break
+  sleep 0.05
+done
+grep -q '^weights: ' err || fail "SIGUSR1 saved nothing: $(tail -2 err)"
+kill -INT "${child:-$pid}"
+wait_within 20 $pid
+[ "$code" -eq 0 ] || fail "SIGINT: exit code $code: $(tail -2 err)"
+is end '"stopped"'
+
+# Wrong and hostile input.
+refused "camera" stream --source camera:99 --size 32x24
+refused "raw frames need a size" stream --source - --pixel rgb24
+refused "--size" stream --size 32xx24
+refused "--pixel" stream --source - --size 8x8 --pixel rgb99
+refused "expected reconstruct, predict, pixels or label" stream --task dance
+refused "learns from labels" stream --task pixels --source frames.raw --pixel rgb24 --size 24x16
+refused "labels" stream --task label --label-every 0
+refused "online or serial" stream --strategy gpipe
+refused "current, latest or stash" stream --weights 2bw
+refused "unknown model" stream --model unknown
+refused "8" stream --size 4x4
+refused "kernel must be odd" stream --kernel 4 --frames 1
+refused "--keep-all" stream --source camera:0 --keep-all
+refused "needs --checkpoint" stream --save-every 1
+refused "--fps" stream --fps -3
+refused "there is no such file" stream --source nowhere/at/all.mp4
+printf 'P6 broken' >broken.png
+mkdir images && cp broken.png images/
+refused "broken.png" stream --source images --size 16x16
+run 0 profile --model mlp --width 8 --depth 1 --samples 1 -o mlp.json --batch-size 1
+refused "profile" stream "${small[@]}" --profile mlp.json
+finish
