@@ -46,8 +46,8 @@ void check_arguments(const at::Tensor& logits, const at::Tensor& targets,
 
 void check_mini_batch(const char* loss, int64_t samples) {
   if (samples >= 1) return;
-  throw ConfigError(fmt::format("{}: samples in the mini-batch must be at least 1, found {}", loss,
-                                samples));
+  throw ConfigError(
+      fmt::format("{}: samples in the mini-batch must be at least 1, found {}", loss, samples));
 }
 
 void check_pixels(const at::Tensor& logits, const at::Tensor& targets) {

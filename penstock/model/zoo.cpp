@@ -86,9 +86,8 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
     full.depth = chosen(spec.depth, 10, kMaxDepth, "depth");
     full.kernel = chosen(spec.kernel, 5, kMaxKernel, "kernel");
     if (full.kernel % 2 == 0) {
-      throw ConfigError(
-          fmt::format("kernel must be odd, so that pictures keep their size, found {}",
-                      full.kernel));
+      throw ConfigError(fmt::format(
+          "kernel must be odd, so that pictures keep their size, found {}", full.kernel));
     }
     check_picture(full);
     return full;

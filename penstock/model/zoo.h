@@ -20,7 +20,7 @@ struct ModelSpec {
   int64_t width = 0;
   /// mlp: hidden layers, tied_mlp: layers of the encoder; 0: 3. partime: convolutions, 0: 10.
   int64_t depth = 0;
-  int64_t kernel = 0;      ///< partime: side of the convolutions' kernels, odd; 0: 5
+  int64_t kernel = 0;  ///< partime: side of the convolutions' kernels, odd; 0: 5
   /// partime: `classes` numbers for each pixel, [classes, height, width], instead of for the image.
   bool per_pixel = false;
 };

@@ -47,6 +47,7 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .summary = "one worker, forward then backward",
      .policies = kFlush,
      .extent = Extent::OneWorker,
+     .takes_streams = true,
      .in_flight = InFlight::One,
      .most_kept = [](const Place&) -> int64_t { return 1; },
      .in_short_list = true,
@@ -227,6 +228,7 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .summary = "every stage on another frame, forward and backward per tick (PARTIME, ICMLA 2022)",
      .policies = kOnline,
      .slack = 1,
+     .takes_streams = true,
      .in_flight = InFlight::Warmup,
      .most_kept = [](const Place& place) -> int64_t {
        return place.newest_only ? 1 : saturating_add(place.depth, place.behind);

@@ -94,9 +94,10 @@ struct StrategyTraits {
   bool splits_backward = false;  ///< I and W, at least in places, instead of B
   Extent extent = Extent::Pipeline;
   Placement placement = Placement::OneStage;
-  int chunks = 1;            ///< stages per worker when nothing is said
-  bool takes_slack = false;  ///< the user chooses ScheduleShape::slack
-  int64_t slack = 0;         ///< ScheduleShape::slack of all others
+  int chunks = 1;              ///< stages per worker when nothing is said
+  bool takes_slack = false;    ///< the user chooses ScheduleShape::slack
+  int64_t slack = 0;           ///< ScheduleShape::slack of all others
+  bool takes_streams = false;  ///< `penstock stream` runs under it
   InFlight in_flight = InFlight::NoRule;
   /// The most micro-batches that a worker keeps from forward to B or W, summed over its stages; an
   /// upper bound where replicas are unequal. The closed form of the generator's header.

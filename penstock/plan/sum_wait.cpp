@@ -35,8 +35,7 @@ int64_t sum_processor_ns(const Stage& stage) {
 }
 
 int64_t sum_wait_ns(const Plan& plan, const Stage& stage, bool global_norm) {
-  const bool waits =
-      stage.waits_for_sums || global_norm || backward_reads_newest(plan.weights);
+  const bool waits = stage.waits_for_sums || global_norm || backward_reads_newest(plan.weights);
   return sum_wait_ns(stage, waits ? SumsAreTaken::InSync : SumsAreTaken::ByLayers);
 }
 

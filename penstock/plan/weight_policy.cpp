@@ -36,10 +36,10 @@ WeightPolicy parse_weight_policy(std::string_view name) {
   for (const WeightPolicy policy : kWeightPolicies) {
     if (to_string(policy) == name) return policy;
   }
-  throw ConfigError(
-      fmt::format("unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw, latest or "
-                  "current",
-                  name.substr(0, 40)));
+  throw ConfigError(fmt::format(
+      "unknown weight policy '{}', expected flush, stash, vertical-sync, 2bw, latest or "
+      "current",
+      name.substr(0, 40)));
 }
 
 }  // namespace penstock::plan

@@ -29,10 +29,9 @@ enum class WeightPolicy : uint8_t {
   Current,
 };
 
-inline constexpr std::array kWeightPolicies = {WeightPolicy::Flush, WeightPolicy::Stash,
-                                               WeightPolicy::VerticalSync,
-                                               WeightPolicy::TwoBuffered, WeightPolicy::Latest,
-                                               WeightPolicy::Current};
+inline constexpr std::array kWeightPolicies = {
+    WeightPolicy::Flush,       WeightPolicy::Stash,  WeightPolicy::VerticalSync,
+    WeightPolicy::TwoBuffered, WeightPolicy::Latest, WeightPolicy::Current};
 
 /// "flush", "stash", "vertical-sync", "2bw", "latest", "current".
 std::string_view to_string(WeightPolicy policy);

@@ -25,8 +25,9 @@ class BatchSource {
     NotYet,  ///< ask again
     Ended,   ///< there is none and there will be none: the run ends with the one before
   };
-  /// Endless runs only, from the worker of the first stage, once for each micro-batch in their order
-  /// until it is Ready: waits a short while (50 ms or so) for it. May throw: the source is broken.
+  /// Endless runs only, from the worker of the first stage, once for each micro-batch in their
+  /// order until it is Ready: waits a short while (50 ms or so) for it. May throw: the source is
+  /// broken.
   virtual Next next(MicroBatchId) { return Next::Ended; }
   /// Seed of the micro-batch for random layers: the same under every schedule.
   virtual uint64_t seed(MicroBatchId micro_batch) const = 0;

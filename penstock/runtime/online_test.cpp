@@ -80,8 +80,8 @@ Trained reference(const model::Model& model, const Case& setup) {
       const bool is_last = s + 1 == stages;
       const int64_t b = tick - s;
       if (b >= 0 && b < frames) {
-        const at::Tensor input = s == 0 ? batches.inputs(MicroBatchId{b})[0]
-                                        : inputs[static_cast<size_t>(s)].at(b);
+        const at::Tensor input =
+            s == 0 ? batches.inputs(MicroBatchId{b})[0] : inputs[static_cast<size_t>(s)].at(b);
         stage.passes[b] = stage.forward(input, b);
         inputs[static_cast<size_t>(s) + 1][b] = stage.passes[b].output.detach();
       }
@@ -108,8 +108,8 @@ Trained reference(const model::Model& model, const Case& setup) {
                                 static_cast<double>(batches.mini_batch_samples(MiniBatchId{g})));
         made = torch::autograd::grad({loss.scaled_loss}, leaves);
       } else {
-        made = torch::autograd::grad({pass.output}, leaves,
-                                     {gradients[static_cast<size_t>(s)].at(g)});
+        made =
+            torch::autograd::grad({pass.output}, leaves, {gradients[static_cast<size_t>(s)].at(g)});
       }
       if (s > 0) gradients[static_cast<size_t>(s) - 1][g] = made.back();
       const at::NoGradGuard no_grad;
@@ -141,8 +141,7 @@ Case online(int stages, WeightPolicy policy) {
           .policy = policy};
 }
 
-constexpr std::array kPolicies = {WeightPolicy::Current, WeightPolicy::Latest,
-                                  WeightPolicy::Stash};
+constexpr std::array kPolicies = {WeightPolicy::Current, WeightPolicy::Latest, WeightPolicy::Stash};
 
 TEST(Online, EqualsTheReferenceTickByTick) {
   const model::Model model = chain_model();
@@ -222,8 +221,8 @@ std::vector<LayerSnapshot> train_on_constant(const Case& setup, int64_t frames, 
 }
 
 TEST(Online, OfAConstantInputHasTheGradientsOfSequentialTraining) {
-  // Delays only matter as far as the weights move in between: over 8 small steps the changes agree to
-  // the first order, whatever the stages and the policy.
+  // Delays only matter as far as the weights move in between: over 8 small steps the changes agree
+  // to the first order, whatever the stages and the policy.
   const Case serial{.kind = Strategy::Serial, .replicas = {1}};
   const auto before = train_on_constant(serial, 0, 0);
   const auto changes = [&](const Case& setup) {
@@ -341,9 +340,9 @@ TEST(Endless, EqualsTheFiniteScheduleOfAsManyFramesWheneverTheStreamEnds) {
 TEST(Endless, OneFOneBStreamsAsWell) {
   Case setup = online(3, WeightPolicy::Stash);
   setup.kind = Strategy::OneFOneB;
-  EXPECT_EQ(weight_difference(run_stream(setup, 20, false).layers,
-                              run_stream(setup, 20, true).layers),
-            0.0);
+  EXPECT_EQ(
+      weight_difference(run_stream(setup, 20, false).layers, run_stream(setup, 20, true).layers),
+      0.0);
 }
 
 TEST(Endless, StopsWhenItIsToldAndFinishesWhatIsUnderWay) {

@@ -237,17 +237,16 @@ RunResult Pipeline::run_endless(const schedule::EndlessSchedule& schedule, Batch
     const bool reads_input = std::any_of(module->inputs().begin(), module->inputs().end(),
                                          [](const auto& ref) { return ref.is_model_input(); });
     if (reads_input == module->source_stages().empty()) continue;
-    throw ConfigError(fmt::format(
-        "an endless run needs one first stage that reads the frames; stage {} {}",
-        module->stage().value,
-        reads_input ? "reads them and another stage's outputs" : "has no inputs"));
+    throw ConfigError(
+        fmt::format("an endless run needs one first stage that reads the frames; stage {} {}",
+                    module->stage().value,
+                    reads_input ? "reads them and another stage's outputs" : "has no inputs"));
   }
   return run(schedule.sample, &schedule.lists, source, &source, options);
 }
 
 RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* endless,
-                        const BatchSource& source, BatchSource* stream,
-                        const RunOptions& options) {
+                        const BatchSource& source, BatchSource* stream, const RunOptions& options) {
   check(schedule, options);
   Wait opening = wait_for(options_.deadline);
   RunSetup setup = setup_of(schedule, source, options);

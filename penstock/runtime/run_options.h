@@ -31,8 +31,8 @@ struct RunOptions {
   int64_t credits = 4;
   /// Keep the timeline of at most this many actions per worker; 0: none.
   int64_t max_timeline_events = 1'000'000;
-  /// Called after each action, from its worker's thread: the measured event, whose times are those of
-  /// steady_clock in ns. Must be quick. Empty: not called.
+  /// Called after each action, from its worker's thread: the measured event, whose times are those
+  /// of steady_clock in ns. Must be quick. Empty: not called.
   std::function<void(WorkerId, const schedule::TimelineEvent&)> on_action = {};
   /// Called once, from the thread that called run(), when the run has failed and some worker has
   /// not returned `stuck_after` later; with the failure and what these workers do. run() cannot

@@ -80,7 +80,8 @@ struct Bench {
     StageTape tape(*module, ends);
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
-    if (!module->model_outputs().empty()) tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
+    if (!module->model_outputs().empty())
+      tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
     ValueGradients values(*module);
     for (const StageId target : module->target_stages()) {
       model::Tensors parts;

@@ -108,8 +108,8 @@ class StageRun {
     MiniBatchId mini_batch;
     model::Tensors inputs;
     model::Tensors buffers;  ///< as they were before F
-    /// From F, or R, to B. The stream's last micro-batch may see several B; each but the first runs F
-    /// again.
+    /// From F, or R, to B. The stream's last micro-batch may see several B; each but the first runs
+    /// F again.
     std::optional<StageTape> tape;
   };
 
@@ -122,7 +122,9 @@ class StageRun {
   /// Runs F of the newest micro-batch again, on the newest weights.
   void record_newest();
   /// The tape that B of the micro-batch goes through.
-  std::optional<StageTape>& tape_of(InFlight& record) { return newest_ ? newest_->tape : record.tape; }
+  std::optional<StageTape>& tape_of(InFlight& record) {
+    return newest_ ? newest_->tape : record.tape;
+  }
   model::LossResult loss_without_tape(const schedule::Action& action, const InFlight& record) const;
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into

@@ -35,8 +35,7 @@ StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, con
       run_(run),
       fabric_(run.fabric),
       options_(options),
-      max_events_(
-          static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))) {
+      max_events_(static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))) {
   for (Replica* replica : held) {
     stages_.push_back(std::make_unique<StageRun>(
         *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); }));

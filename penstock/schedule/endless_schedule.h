@@ -1,5 +1,5 @@
-// A schedule without an end, for streams: its lists are made while they are read, and a short one of
-// the same pattern stands for it where a whole list is needed (verifier, channels, links).
+// A schedule without an end, for streams: its lists are made while they are read, and a short one
+// of the same pattern stands for it where a whole list is needed (verifier, channels, links).
 //
 //   const EndlessSchedule endless = make_endless(Strategy::Online, {.replicas = {1, 1}},
 //       chain_links(2));

@@ -57,9 +57,8 @@ class Engine {
     for (size_t w = 0; w < workers_.size(); ++w) {
       workers_[w].cursor = source.cursor(static_cast<int32_t>(w));
       for (const HeldStage& held : source.stages_of(static_cast<int32_t>(w))) {
-        workers_[w].memory.add_stage(costs.stages[held.stage.index()],
-                                     stages_[held.stage.index()], held.trains,
-                                     costs.optimizer_state_per_weight);
+        workers_[w].memory.add_stage(costs.stages[held.stage.index()], stages_[held.stage.index()],
+                                     held.trains, costs.optimizer_state_per_weight);
       }
     }
   }

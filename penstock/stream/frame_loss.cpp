@@ -37,8 +37,8 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   if (targets.dim() == 4) {
     return model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch_samples);
   }
-  const model::LossResult result = model::pixel_cross_entropy(output.slice(1, 0, kind_.classes),
-                                                              targets, mini_batch_samples);
+  const model::LossResult result =
+      model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch_samples);
   const auto labels = targets.ne(model::kNoTarget).sum().item<int64_t>();
   MutexLock lock(mutex_);
   hits_.hits += result.correct;

@@ -31,7 +31,8 @@ class FrameLoss {
   Hits take_hits();
   /// The newest output as a picture, [height, width, channels]: the rebuilt or predicted frame, or
   /// the class of each pixel as a brightness (1 channel). Empty where there is none: before the
-  /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked for.
+  /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked
+  /// for.
   struct Picture {
     std::vector<uint8_t> pixels;
     int64_t height = 0;

@@ -43,9 +43,8 @@ void to_tensor(const frames::Frame& frame, at::Tensor& tensor) {
 }
 
 at::Tensor pixel_targets(const frames::Frame& frame, int classes) {
-  const bool has_labels =
-      std::any_of(frame.pixel_labels.begin(), frame.pixel_labels.end(),
-                  [](uint8_t label) { return label != frames::kUnlabelled; });
+  const bool has_labels = std::any_of(frame.pixel_labels.begin(), frame.pixel_labels.end(),
+                                      [](uint8_t label) { return label != frames::kUnlabelled; });
   if (!has_labels) return {};
   at::Tensor targets = at::empty({1, frame.size.height, frame.size.width}, at::kLong);
   int64_t* const to = targets.data_ptr<int64_t>();

@@ -10,12 +10,13 @@
 
 namespace penstock::stream {
 
-/// Writes the frame's pixels into `tensor`, [1, channels, height, width] float32, which is made anew
-/// unless it has this shape and nobody else holds it.
+/// Writes the frame's pixels into `tensor`, [1, channels, height, width] float32, which is made
+/// anew unless it has this shape and nobody else holds it.
 void to_tensor(const frames::Frame& frame, at::Tensor& tensor);
 
-/// The labels of the frame's pixels, [1, height, width] int64, model::kNoTarget where there is none;
-/// undefined when the frame has none at all. Throws RuntimeError for a class of `classes` or more.
+/// The labels of the frame's pixels, [1, height, width] int64, model::kNoTarget where there is
+/// none; undefined when the frame has none at all. Throws RuntimeError for a class of `classes` or
+/// more.
 at::Tensor pixel_targets(const frames::Frame& frame, int classes);
 
 /// A picture for people: [height, width, channels] bytes of the channels from `first` on of the

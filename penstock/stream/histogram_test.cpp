@@ -21,8 +21,7 @@ TEST(Histogram, PercentilesLieWithinTwoPerCentOfTheSortedTimes) {
   }
   std::sort(times.begin(), times.end());
   for (const double share : {0.01, 0.5, 0.9, 0.99, 1.0}) {
-    const auto exact = static_cast<double>(
-        times[static_cast<size_t>(std::ceil(share * 5000)) - 1]);
+    const auto exact = static_cast<double>(times[static_cast<size_t>(std::ceil(share * 5000)) - 1]);
     EXPECT_GE(static_cast<double>(histogram.percentile(share)), exact * 0.999);
     EXPECT_LE(static_cast<double>(histogram.percentile(share)), exact * 1.021);
   }

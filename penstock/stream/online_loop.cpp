@@ -24,8 +24,9 @@ using plan::Strategy;
 constexpr std::chrono::milliseconds kSlice{10};
 
 void check_plan(const plan::Plan& plan) {
-  if (plan.strategy != Strategy::Online && plan.strategy != Strategy::Serial) {
-    throw ConfigError(fmt::format("a stream runs under strategy online or serial, found {}",
+  if (!traits(plan.strategy).takes_streams) {
+    const auto takers = plan::strategies_where([](const auto& row) { return row.takes_streams; });
+    throw ConfigError(fmt::format("a stream runs under one of {}, found {}", plan::names_of(takers),
                                   to_string(plan.strategy)));
   }
   for (size_t s = 0; s < plan.stages.size(); ++s) {
@@ -44,9 +45,10 @@ void check_output(const model::Model& model, Task task, const FrameKind& kind,
   if (is_per_pixel(task)) expected.insert(expected.end(), {size.height, size.width});
   const auto text = [](const model::Shape& s) { return fmt::format("[{}]", fmt::join(s, ", ")); };
   if (shape != expected) {
-    throw ConfigError(fmt::format("task {} needs a model whose output is {} for each frame, that of "
-                                  "'{}' is {}",
-                                  to_string(task), text(expected), model.name(), text(shape)));
+    throw ConfigError(
+        fmt::format("task {} needs a model whose output is {} for each frame, that of "
+                    "'{}' is {}",
+                    to_string(task), text(expected), model.name(), text(shape)));
   }
   const model::Shape frame = {size.channels, size.height, size.width};
   if (model.input_shapes().front() != frame) {
@@ -60,9 +62,8 @@ int64_t under_way(const plan::Plan& plan) { return 2 * std::ssize(plan.stages) +
 
 plan::WeightPolicy policy_of(const plan::Plan& plan) {
   // One stage has no delay: all policies are the same.
-  return plan.strategy == Strategy::Serial || plan.weights.empty()
-             ? plan::default_policy(Strategy::Online)
-             : plan::parse_weight_policy(plan.weights);
+  return plan.stages.size() == 1 || plan.weights.empty() ? plan::default_policy(Strategy::Online)
+                                                         : plan::parse_weight_policy(plan.weights);
 }
 
 }  // namespace
@@ -105,9 +106,8 @@ OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, Str
       queue_(queue),
       options_(std::move(options)),
       optimizer_(model::make_optimizer(options_.optimizer)),
-      loss_(std::make_shared<FrameLoss>(
-          options_.task,
-          FrameKind{.channels = queue.size().channels, .classes = queue.num_classes()})),
+      loss_(std::make_shared<FrameLoss>(options_.task, FrameKind{.channels = queue.size().channels,
+                                                                 .classes = queue.num_classes()})),
       feed_(queue, {.task = options_.task,
                     .frames_under_way = under_way(options_.plan),
                     .max_frames = options_.max_frames,
@@ -180,15 +180,15 @@ bool OnlineLoop::run_plan() {
     save_.reset();  // the state of the end is newer
   };
   try {
-    pipeline.run_endless(schedule, feed_,
-                         {.learning_rate = [rate = options_.learning_rate](
-                                               int64_t) { return rate; },
-                          .stop = &stop_run_,
-                          .on_mini_batch = on_output,
-                          .credits = credits,
-                          .max_timeline_events = 0,
-                          .on_action = on_action,
-                          .on_stuck = options_.on_stuck});
+    pipeline.run_endless(
+        schedule, feed_,
+        {.learning_rate = [rate = options_.learning_rate](int64_t) { return rate; },
+         .stop = &stop_run_,
+         .on_mini_batch = on_output,
+         .credits = credits,
+         .max_timeline_events = 0,
+         .on_action = on_action,
+         .on_stuck = options_.on_stuck});
   } catch (...) {
     forget();
     throw;

@@ -40,7 +40,7 @@ struct StreamState {
 
 /// What the watching thread saw since its last look.
 struct StreamLook {
-  StreamNumbers part;   ///< since the look before
+  StreamNumbers part;  ///< since the look before
   StreamNumbers whole;
   frames::QueueCounters queue;
   std::vector<StageTimes> stages;
@@ -54,8 +54,8 @@ struct StreamOptions {
   double learning_rate = 0.01;
   int threads_per_worker = 1;
   uint64_t seed = 1;
-  int64_t max_frames = 0;        ///< 0: as many as come
-  int64_t deadline_ns = 0;       ///< latency that a frame should keep; 0: none
+  int64_t max_frames = 0;                           ///< 0: as many as come
+  int64_t deadline_ns = 0;                          ///< latency that a frame should keep; 0: none
   std::chrono::milliseconds longest_stall{10'000};  ///< then the stream is given up
   /// Where the weights begin; nothing: anew.
   std::optional<StreamState> state = {};
@@ -125,8 +125,8 @@ class OnlineLoop {
   plan::Plan plan_ GUARDED_BY(mutex_);
   std::optional<plan::Plan> next_plan_ GUARDED_BY(mutex_);
   std::shared_ptr<Save> save_ GUARDED_BY(mutex_);  ///< under way
-  bool is_running_ GUARDED_BY(mutex_) = false;  ///< a pipeline
-  int64_t steps_before_ GUARDED_BY(mutex_) = 0;  ///< the pipeline's run
+  bool is_running_ GUARDED_BY(mutex_) = false;     ///< a pipeline
+  int64_t steps_before_ GUARDED_BY(mutex_) = 0;    ///< the pipeline's run
   std::exception_ptr failure_ GUARDED_BY(mutex_);  ///< of the watching thread
   StreamState state_;
 };

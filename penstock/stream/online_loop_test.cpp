@@ -66,17 +66,17 @@ TEST(OnlineLoop, GoesOnFromAStateAsIfItHadNotEnded) {
                    {.plan = plan_of(model, 1), .learning_rate = 0.05, .max_frames = 11});
   StreamSummary half = first.run();
   EXPECT_EQ(half.state.steps, 11);
-  OnlineLoop second(model, *queue, {.plan = plan_of(model, 1),
-                                    .learning_rate = 0.05,
-                                    .state = std::move(half.state)});
+  OnlineLoop second(
+      model, *queue,
+      {.plan = plan_of(model, 1), .learning_rate = 0.05, .state = std::move(half.state)});
   const StreamSummary rest = second.run();
   EXPECT_EQ(rest.state.steps, 30);
   EXPECT_EQ(difference(whole.state, rest.state), 0);
 }
 
 TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
-  // The copies are those of a stream that ends after as many frames; under `current` the last frames
-  // see other gradients at a stream's end, so the policy is one that does not.
+  // The copies are those of a stream that ends after as many frames; under `current` the last
+  // frames see other gradients at a stream's end, so the policy is one that does not.
   std::optional<StreamState> saved;
   OnlineLoop* running = nullptr;
   const model::Model model = model_for(Task::Reconstruct);
@@ -97,8 +97,8 @@ TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
   EXPECT_GT(saved->steps, 20);
   ASSERT_LT(saved->steps, 400);
   const StreamSummary replay = learn(
-      Task::Reconstruct, 3, 400,
-      [&](StreamOptions& options) { options.max_frames = saved->steps; }, "stash");
+      Task::Reconstruct, 3, 400, [&](StreamOptions& options) { options.max_frames = saved->steps; },
+      "stash");
   EXPECT_EQ(difference(replay.state, *saved), 0);
 }
 
@@ -106,8 +106,7 @@ TEST(OnlineLoop, ChangesThePlanWithoutLosingWeightsOrFrames) {
   int64_t asked = 0;
   const StreamSummary summary = learn(Task::Reconstruct, 2, 500, [&](StreamOptions& options) {
     options.between_looks = std::chrono::milliseconds(20);
-    options.replan = [&](const StreamLook&,
-                         const plan::Plan& now) -> std::optional<plan::Plan> {
+    options.replan = [&](const StreamLook&, const plan::Plan& now) -> std::optional<plan::Plan> {
       if (++asked > 2) return std::nullopt;
       return plan_of(model_for(Task::Reconstruct), now.stages.size() == 2 ? 3 : 4);
     };
@@ -126,10 +125,9 @@ TEST(OnlineLoop, EndsWithTheReasonOfABrokenSourceAndKeepsTheWeights) {
                                                 .depth = 3,
                                                 .kernel = 1,
                                                 .per_pixel = true});
-  frames::FrameQueue queue(
-      std::make_unique<frames::ScriptedSource>(
-          frames::ScriptedSource::Script{.frames = 7, .error = "the cable is out"}),
-      {.waits_when_full = true});
+  frames::FrameQueue queue(std::make_unique<frames::ScriptedSource>(frames::ScriptedSource::Script{
+                               .frames = 7, .error = "the cable is out"}),
+                           {.waits_when_full = true});
   OnlineLoop loop(model, queue, {.plan = plan_of(model, 2)});
   const StreamSummary summary = loop.run();
   EXPECT_TRUE(summary.end.is_error);

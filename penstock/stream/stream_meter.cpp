@@ -110,8 +110,8 @@ std::vector<StageTimes> StreamMeter::take_stages() {
       *sum /= frames;
     const int64_t elapsed_ns = now - stage->begin_ns;
     if (elapsed_ns > 0) {
-      mean.busy = std::clamp(
-          static_cast<double>(stage->busy_ns) / static_cast<double>(elapsed_ns), 0.0, 1.0);
+      mean.busy = std::clamp(static_cast<double>(stage->busy_ns) / static_cast<double>(elapsed_ns),
+                             0.0, 1.0);
     }
     times.push_back(mean);
     stage->sums = {};

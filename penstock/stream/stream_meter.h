@@ -1,5 +1,5 @@
-// What is measured of a stream while it runs: rates, latencies, deadlines, losses, and per stage the
-// times of its passes and how busy it is. In a fixed amount of memory.
+// What is measured of a stream while it runs: rates, latencies, deadlines, losses, and per stage
+// the times of its passes and how busy it is. In a fixed amount of memory.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace penstock::stream {
 
 /// Means over the passes of a stage since the last look.
 struct StageTimes {
-  int64_t frames = 0;       ///< backward passes
-  double forward_ns = 0;    ///< per frame, here and below
+  int64_t frames = 0;     ///< backward passes
+  double forward_ns = 0;  ///< per frame, here and below
   double backward_ns = 0;
   double step_ns = 0;
   double hand_over_ns = 0;  ///< of messages, without waiting
@@ -35,7 +35,7 @@ struct StreamNumbers {
   int64_t latency_p99_ns = 0;
   int64_t latency_max_ns = 0;
   int64_t deadline_misses = 0;
-  double loss = 0;      ///< mean over the frames that have one
+  double loss = 0;  ///< mean over the frames that have one
   Hits hits;
 };
 

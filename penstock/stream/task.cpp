@@ -25,9 +25,8 @@ Task parse_task(std::string_view name) {
   for (const Task task : kTasks) {
     if (to_string(task) == name) return task;
   }
-  throw ConfigError(
-      fmt::format("unknown task '{}', expected reconstruct, predict, pixels or label",
-                  name.substr(0, 40)));
+  throw ConfigError(fmt::format("unknown task '{}', expected reconstruct, predict, pixels or label",
+                                name.substr(0, 40)));
 }
 
 int64_t outputs_of(Task task, const FrameKind& kind) {

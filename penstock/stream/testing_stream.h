@@ -59,10 +59,8 @@ inline double difference(const StreamState& a, const StreamState& b) {
   for (size_t l = 0; l < a.layers.size(); ++l) {
     EXPECT_EQ(a.layers[l].weights.size(), b.layers[l].weights.size());
     for (size_t w = 0; w < a.layers[l].weights.size(); ++w)
-      worst = std::max(worst, (a.layers[l].weights[w] - b.layers[l].weights[w])
-                                  .abs()
-                                  .max()
-                                  .item<double>());
+      worst = std::max(
+          worst, (a.layers[l].weights[w] - b.layers[l].weights[w]).abs().max().item<double>());
   }
   return worst;
 }

@@ -105,9 +105,7 @@ class MemoryWalk {
   }
 
   /// One micro-batch per stage, from its first F on.
-  bool keeps_newest() const {
-    return facts_.schedule.shape.policy == plan::WeightPolicy::Current;
-  }
+  bool keeps_newest() const { return facts_.schedule.shape.policy == plan::WeightPolicy::Current; }
 
   void keep(Stage& stage, int64_t by, StageId id) {
     const bool inputs_alone = facts_.schedule.shape.recomputes(id);

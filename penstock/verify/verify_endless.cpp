@@ -24,8 +24,8 @@ Action later(Action action, const schedule::ScheduleShape& shape, int64_t period
 /// Where the worker's first action of the mini-batch stands that makes weight gradients.
 size_t first_backward(const std::vector<Action>& list, int64_t mini_batch) {
   size_t i = 0;
-  while (i < list.size() && !(makes_weight_gradients(list[i].op) &&
-                              list[i].mini_batch.value >= mini_batch))
+  while (i < list.size() &&
+         !(makes_weight_gradients(list[i].op) && list[i].mini_batch.value >= mini_batch))
     ++i;
   return i;
 }
@@ -64,8 +64,8 @@ std::vector<Violation> verify_endless(const EndlessSchedule& endless, const Opti
     if (i < begin) continue;
     const size_t length = end - begin;
     for (size_t k = 0; k < length * static_cast<size_t>(endless.num_periods); ++k) {
-      const Action expected = later(list[begin + k % length], shape,
-                                    static_cast<int64_t>(k / length));
+      const Action expected =
+          later(list[begin + k % length], shape, static_cast<int64_t>(k / length));
       if (endless.lists.next(cursor, action) && action == expected) continue;
       add(worker, action,
           fmt::format("differs from the period before; expected {}", to_text(expected)));

@@ -1,6 +1,7 @@
-// Proves a schedule without an end sound: its short sample is sound, and every worker's list repeats
-// one period, which the sample holds several times. So each further period leaves all channels,
-// stashes and versions as the one before left them, and what holds for the sample holds for ever.
+// Proves a schedule without an end sound: its short sample is sound, and every worker's list
+// repeats one period, which the sample holds several times. So each further period leaves all
+// channels, stashes and versions as the one before left them, and what holds for the sample holds
+// for ever.
 //
 //   for (const Violation& v : verify_endless(endless, {.credits = 1})) std::cerr << v.message;
 #pragma once

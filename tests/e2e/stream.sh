@@ -63,8 +63,8 @@ penstock stream --json --source - --pixel rgb24 "${small[@]}" --lr 0.001 <frames
   fail "raw frames: $(tail -2 err)"
 is processed 5
 grep -q '"end":".*10' out || fail "the 10 bytes at the end are not reported: $(cat out)"
-penstock stream --json --source frames.raw --pixel gray --size 24x16 --depth 3 --width 4 --frames 8 \
-  --lr 0.001 >out 2>err </dev/null || fail "raw file: $(tail -2 err)"
+penstock stream --json --source frames.raw --pixel gray --size 24x16 --depth 3 --width 4 \
+  --frames 8 --lr 0.001 >out 2>err </dev/null || fail "raw file: $(tail -2 err)"
 is processed 8
 
 # A source that stalls is given up, after what came has been learned from; the weights are kept.
@@ -118,7 +118,7 @@ refused "--pixel" stream --source - --size 8x8 --pixel rgb99
 refused "expected reconstruct, predict, pixels or label" stream --task dance
 refused "learns from labels" stream --task pixels --source frames.raw --pixel rgb24 --size 24x16
 refused "labels" stream --task label --label-every 0
-refused "online or serial" stream --strategy gpipe
+refused "serial, online" stream --strategy gpipe
 refused "current, latest or stash" stream --weights 2bw
 refused "unknown model" stream --model unknown
 refused "8" stream --size 4x4

@@ -11,9 +11,11 @@ void add_model_options(CLI::App& app, ModelOptions& options, bool required) {
   app.add_option("--model", options.name,
                  fmt::format("One of: {}", fmt::join(model::kZooNames, ", ")))
       ->required(required);
-  app.add_option("--width", options.width, "mlp, tied_mlp: width of the hidden layers; partime: features")
+  app.add_option("--width", options.width,
+                 "mlp, tied_mlp: width of the hidden layers; partime: features")
       ->check(whole_number(1));
-  app.add_option("--depth", options.depth, "mlp, tied_mlp: number of hidden layers; partime: convolutions")
+  app.add_option("--depth", options.depth,
+                 "mlp, tied_mlp: number of hidden layers; partime: convolutions")
       ->check(whole_number(1));
   app.add_option("--kernel", options.kernel, "partime: side of the convolutions' kernels")
       ->check(whole_number(1));

@@ -43,9 +43,10 @@ void add_source_options(CLI::App& app, StreamArguments& options) {
                  "Frames that wait at most; when it is full the oldest is dropped")
       ->check(whole_number(1, frames::kMaxQueueCapacity))
       ->capture_default_str();
-  app.add_flag("--keep-all", options.keep_all,
-               "Drop nothing: the source waits for the pipeline (always so without --source-fps for "
-               "files, folders and the generated scene)");
+  app.add_flag(
+      "--keep-all", options.keep_all,
+      "Drop nothing: the source waits for the pipeline (always so without --source-fps for "
+      "files, folders and the generated scene)");
 }
 
 void add_learning_options(CLI::App& app, StreamArguments& options) {
@@ -112,8 +113,7 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
                   "Count the frames whose output comes later than this after the frame came "
                   "(default: stages + queue frames, where the rate is known)")
       ->check(CLI::Range(0.001, 1e9));
-  app->add_option("--stall", options.stall_s,
-                  "Give up when no frame has come for so many seconds")
+  app->add_option("--stall", options.stall_s, "Give up when no frame has come for so many seconds")
       ->check(CLI::Range(0.05, kMostSeconds))
       ->capture_default_str();
   app->add_option("--checkpoint", options.checkpoint,
@@ -127,9 +127,11 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
 }
 
 void check(const StreamArguments& options) {
-  if (options.strategy != "online" && options.strategy != "serial") {
-    throw ConfigError(fmt::format("--strategy: a stream runs under online or serial, found '{}'",
-                                  options.strategy.substr(0, 40)));
+  const auto takers = plan::strategies_where([](const auto& row) { return row.takes_streams; });
+  const auto strategy = plan::find_strategy(options.strategy);
+  if (!strategy || !traits(*strategy).takes_streams) {
+    throw ConfigError(fmt::format("--strategy: a stream runs under one of {}, found '{:.40}'",
+                                  plan::names_of(takers), options.strategy));
   }
   if (!options.weights.empty()) {
     const auto policy = parse_option("--weights", options.weights, plan::parse_weight_policy);
@@ -139,12 +141,12 @@ void check(const StreamArguments& options) {
     }
   }
   if (!std::isfinite(options.learning_rate) || options.learning_rate < 0) {
-    throw ConfigError(fmt::format("--lr must be a number of at least 0, found {}",
-                                  options.learning_rate));
+    throw ConfigError(
+        fmt::format("--lr must be a number of at least 0, found {}", options.learning_rate));
   }
   if ((options.resume || options.save_every_s > 0) && options.checkpoint.empty()) {
-    throw ConfigError(fmt::format("{} needs --checkpoint DIR",
-                                  options.resume ? "--resume" : "--save-every"));
+    throw ConfigError(
+        fmt::format("{} needs --checkpoint DIR", options.resume ? "--resume" : "--save-every"));
   }
   if (options.keep_all && options.source.starts_with("camera:"))
     throw ConfigError("--keep-all: a camera does not wait; without it late frames are dropped");
@@ -163,9 +165,8 @@ frames::SourceOptions source_options(const StreamArguments& options) {
   if (options.grey) source.channels = frames::kGrey;
   source.frames_per_second = options.source_fps;
   if (!options.pixel.empty()) {
-    source.pixel = parse_option("--pixel", options.pixel, [](const auto& text) {
-      return frames::parse_pixel_format(text);
-    });
+    source.pixel = parse_option("--pixel", options.pixel,
+                                [](const auto& text) { return frames::parse_pixel_format(text); });
   }
   source.repeats = options.repeat;
   if (options.source == "generated") source.seed = options.seed;

@@ -16,8 +16,8 @@ namespace penstock::tool {
 
 struct StreamArguments : CommonOptions {
   std::string source = "generated";
-  std::string size;    ///< "640x480"; empty: the source's own
-  std::string pixel;   ///< raw frames: "rgb24"...
+  std::string size;   ///< "640x480"; empty: the source's own
+  std::string pixel;  ///< raw frames: "rgb24"...
   bool grey = false;
   double source_fps = 0;  ///< 0: as fast as frames are taken, or as they come
   bool repeat = false;

@@ -164,7 +164,8 @@ class Watcher {
     view_.show(now);
     const auto at = std::chrono::steady_clock::now();
     const double since_save = std::chrono::duration<double>(at - saved_).count();
-    if (g_save.exchange(false) || (options_.save_every_s > 0 && since_save >= options_.save_every_s)) {
+    if (g_save.exchange(false) ||
+        (options_.save_every_s > 0 && since_save >= options_.save_every_s)) {
       saved_ = at;
       loop.save_soon();
     }
@@ -199,7 +200,9 @@ class Watcher {
       constexpr int64_t kMost = 100;
       const auto before = static_cast<double>(std::min(sum.frames, kMost));
       const auto added = static_cast<double>(more.frames);
-      const auto mean = [&](double a, double b) { return (a * before + b * added) / (before + added); };
+      const auto mean = [&](double a, double b) {
+        return (a * before + b * added) / (before + added);
+      };
       sum = {.frames = sum.frames + more.frames,
              .forward_ns = mean(sum.forward_ns, more.forward_ns),
              .backward_ns = mean(sum.backward_ns, more.backward_ns),
@@ -219,10 +222,11 @@ class Watcher {
 };
 
 std::string replan_text(const plan::Plan& before, const plan::Plan& after, double tick_ns) {
-  return fmt::format("planned again: {} instead of {}; the slowest stage took {:.1f} ms, now {:.1f} "
-                     "predicted",
-                     report::plural(std::ssize(after.stages), "stage"), before.stages.size(),
-                     tick_ns / 1e6, 1e3 / after.throughput_samples_per_s);
+  return fmt::format(
+      "planned again: {} instead of {}; the slowest stage took {:.1f} ms, now {:.1f} "
+      "predicted",
+      report::plural(std::ssize(after.stages), "stage"), before.stages.size(), tick_ns / 1e6,
+      1e3 / after.throughput_samples_per_s);
 }
 
 int run(const StreamArguments& options) {
@@ -241,9 +245,8 @@ int run(const StreamArguments& options) {
                             .fps = options.fps,
                             .optimizer = options.optimizer};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  request.workers = options.workers > 0
-                        ? static_cast<int>(options.workers)
-                        : std::max(1, cores / static_cast<int>(options.threads));
+  request.workers = options.workers > 0 ? static_cast<int>(options.workers)
+                                        : std::max(1, cores / static_cast<int>(options.threads));
   require_memory_for_threads(request.workers * options.threads);
   std::optional<profile::Profile> profile;
   plan::Plan plan;
@@ -257,8 +260,8 @@ int run(const StreamArguments& options) {
   std::cerr << report::plan_table(plan) << '\n';
   const double predicted_fps = plan.throughput_samples_per_s;
   const int64_t deadline_ns = deadline_of(options, *source, plan);
-  frames::FrameQueue queue(std::move(source), {.capacity = static_cast<int>(options.queue),
-                                               .waits_when_full = waits});
+  frames::FrameQueue queue(std::move(source),
+                           {.capacity = static_cast<int>(options.queue), .waits_when_full = waits});
 
   Watcher watcher(options, deadline_ns);
   stream::OnlineLoop* running = nullptr;

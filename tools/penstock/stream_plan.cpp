@@ -56,7 +56,9 @@ double slowest_tick_ns(const std::vector<stream::StageTimes>& measured) {
 
 plan::Plan stream_plan(const profile::Profile& profile, const StreamPlanRequest& request) {
   std::optional<plan::Plan> best;
-  const int most = request.strategy == "serial" ? 1 : most_stages(profile, request.workers);
+  const auto strategy = plan::find_strategy(request.strategy);
+  const bool is_alone = strategy && traits(*strategy).extent == plan::Extent::OneWorker;
+  const int most = is_alone ? 1 : most_stages(profile, request.workers);
   for (int workers = 1; workers <= most; ++workers) {
     std::optional<plan::Plan> plan = plan_with(profile, request, workers);
     if (!plan) continue;
@@ -77,9 +79,10 @@ std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& prof
     return fmt::format("{}: {:.1f} frames/s predicted\n", report::plural(stages, "stage"), reached);
   }
   if (reached >= request.fps) {
-    return fmt::format("{}: {:.1f} frames/s predicted, {:.1f} wanted\n",
-                       stages == 1 ? "1 stage is enough" : fmt::format("{} stages are enough", stages),
-                       reached, request.fps);
+    return fmt::format(
+        "{}: {:.1f} frames/s predicted, {:.1f} wanted\n",
+        stages == 1 ? "1 stage is enough" : fmt::format("{} stages are enough", stages), reached,
+        request.fps);
   }
   std::string text = fmt::format(
       "{:.1f} frames/s cannot be reached with {}: {:.1f} predicted, {:.1f} times too slow\n",
@@ -92,9 +95,9 @@ std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& prof
                                 report::plural(workers, "worker"), fps_of(*wider));
     }
   }
-  const auto slowest = std::max_element(
-      profile.costs.begin(), profile.costs.end(),
-      [](const auto& a, const auto& b) { return work_ns(a) < work_ns(b); });
+  const auto slowest =
+      std::max_element(profile.costs.begin(), profile.costs.end(),
+                       [](const auto& a, const auto& b) { return work_ns(a) < work_ns(b); });
   const LayerId layer{static_cast<int32_t>(slowest - profile.costs.begin())};
   return text + fmt::format(
                     "  no number of workers would: layer '{}' alone takes {} of {}; take smaller "

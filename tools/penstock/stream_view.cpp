@@ -26,19 +26,19 @@ std::string stage_line(size_t stage, const stream::StageTimes& times) {
   constexpr int kWidth = 20;
   const auto filled = static_cast<size_t>(times.busy * kWidth + 0.5);
   return fmt::format("  stage {:<3} [{}{}] {:3.0f} % busy   forward {:>9}   backward {:>9}", stage,
-                     std::string(filled, '#'), std::string(kWidth - filled, '.'),
-                     100 * times.busy, time(times.forward_ns), time(times.backward_ns));
+                     std::string(filled, '#'), std::string(kWidth - filled, '.'), 100 * times.busy,
+                     time(times.forward_ns), time(times.backward_ns));
 }
 
 }  // namespace
 
 std::string line_of(const stream::StreamLook& look, bool has_deadline) {
   const stream::StreamNumbers& part = look.part.processed > 0 ? look.part : look.whole;
-  std::string text = fmt::format(
-      "{:>7.1f} s  in {}  out {}  dropped {}  {:.1f} frames/s  latency {} (99 %: {})",
-      static_cast<double>(look.whole.elapsed_ns) / 1e9, look.queue.frames_in, look.whole.processed,
-      look.queue.dropped, part.fps, format_duration(part.latency_p50_ns),
-      format_duration(part.latency_p99_ns));
+  std::string text =
+      fmt::format("{:>7.1f} s  in {}  out {}  dropped {}  {:.1f} frames/s  latency {} (99 %: {})",
+                  static_cast<double>(look.whole.elapsed_ns) / 1e9, look.queue.frames_in,
+                  look.whole.processed, look.queue.dropped, part.fps,
+                  format_duration(part.latency_p50_ns), format_duration(part.latency_p99_ns));
   if (has_deadline) text += fmt::format("  late {}", look.whole.deadline_misses);
   text += fmt::format("  loss {:.4f}", part.loss);
   if (part.hits.labels > 0) text += fmt::format("  right {:.1f} %", 100 * accuracy(part.hits));
@@ -83,15 +83,17 @@ std::string stream_text(const StreamReport& report) {
   const stream::StreamNumbers& n = s.numbers;
   std::string text =
       fmt::format("{} of {}: {}\n", to_string(report.task), report.source, s.end.reason);
-  text += fmt::format("  frames         {} in, {} processed, {} dropped{}\n", s.queue.frames_in,
-                      n.processed, s.queue.dropped,
-                      s.queue.frames_in > 0
-                          ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(s.queue.dropped) /
-                                                           static_cast<double>(s.queue.frames_in))
-                          : "");
-  text += fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
-                      format_duration(n.elapsed_ns), report.predicted_fps,
-                      report.wanted_fps > 0 ? fmt::format(", {:.2f} wanted", report.wanted_fps) : "");
+  text +=
+      fmt::format("  frames         {} in, {} processed, {} dropped{}\n", s.queue.frames_in,
+                  n.processed, s.queue.dropped,
+                  s.queue.frames_in > 0
+                      ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(s.queue.dropped) /
+                                                       static_cast<double>(s.queue.frames_in))
+                      : "");
+  text +=
+      fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
+                  format_duration(n.elapsed_ns), report.predicted_fps,
+                  report.wanted_fps > 0 ? fmt::format(", {:.2f} wanted", report.wanted_fps) : "");
   text += fmt::format("  latency        {} median, {} for 99 %, {} at most\n",
                       format_duration(n.latency_p50_ns), format_duration(n.latency_p99_ns),
                       format_duration(n.latency_max_ns));
@@ -103,10 +105,9 @@ std::string stream_text(const StreamReport& report) {
   if (n.hits.labels > 0)
     text += fmt::format("  right          {:.2f} % of the labels, before learning from them\n",
                         100 * accuracy(n.hits));
-  text += fmt::format("  stages         {}{}\n", s.state.plan.stages.size(),
-                      s.replans > 0
-                          ? fmt::format(", planned again {}", report::plural(s.replans, "time"))
-                          : "");
+  text += fmt::format(
+      "  stages         {}{}\n", s.state.plan.stages.size(),
+      s.replans > 0 ? fmt::format(", planned again {}", report::plural(s.replans, "time")) : "");
   return text;
 }
 

@@ -35,9 +35,9 @@ struct StreamReport {
   const stream::StreamSummary& summary;
   std::string source;
   stream::Task task;
-  double wanted_fps = 0;      ///< 0: none
+  double wanted_fps = 0;  ///< 0: none
   double predicted_fps = 0;
-  int64_t deadline_ns = 0;    ///< 0: none
+  int64_t deadline_ns = 0;                 ///< 0: none
   std::vector<stream::StageTimes> stages;  ///< over the last seconds
 };
 std::string stream_text(const StreamReport& report);

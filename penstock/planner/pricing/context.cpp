@@ -130,8 +130,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
         kMaxPlannedWorkers));
   }
   recompute = parse_recompute(options.recompute);
-  const bool waits =
-      options.global_norm || plan::backward_reads_newest(options.weights);
+  const bool waits = options.global_norm || plan::backward_reads_newest(options.weights);
   const FloatType precision = plan::parse_sync_precision(options.sync_precision);
   const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
   plan::check_sync_precision(sync, precision);

@@ -71,7 +71,8 @@ struct RunSetup {
 
 /// How a run ended; the same on every rank.
 struct RunOutcome {
-  /// Those that were run, in order. All workers have finished the same ones. Of an endless run: none.
+  /// Those that were run, in order. All workers have finished the same ones. Of an endless run:
+  /// none.
   std::vector<MiniBatchStats> mini_batches;
   int64_t num_mini_batches = 0;
 };

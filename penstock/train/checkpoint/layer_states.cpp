@@ -34,9 +34,8 @@ runtime::LayerSnapshot to_snapshot(const LayerState& state, const model::Optimiz
 }
 
 LayerState to_state(runtime::LayerSnapshot layer, const model::Optimizer& optimizer) {
-  LayerState state{.here = layer.here,
-                   .weights = std::move(layer.weights),
-                   .buffers = std::move(layer.buffers)};
+  LayerState state{
+      .here = layer.here, .weights = std::move(layer.weights), .buffers = std::move(layer.buffers)};
   const std::vector<std::string> names = optimizer.state_names();
   for (size_t s = 0; layer.here && s < names.size(); ++s)
     state.optimizer[names[s]] = std::move(layer.optimizer_state[s]);

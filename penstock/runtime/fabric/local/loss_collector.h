@@ -17,7 +17,8 @@ namespace penstock::runtime {
 class LossCollector {
  public:
   using Done = std::function<void(MiniBatchId, const MiniBatchStats&)>;
-  /// `mini_batches`: so many are kept for take(), the first ones. `done` is called, one call at a time, when all samples of a mini-batch are there.
+  /// `mini_batches`: so many are kept for take(), the first ones. `done` is called, one call at a
+  /// time, when all samples of a mini-batch are there.
   LossCollector(int64_t mini_batches, std::function<int64_t(MiniBatchId)> samples_of, Done done);
 
   void add(MiniBatchId mini_batch, MicroBatchId micro_batch, const MiniBatchStats& part);
