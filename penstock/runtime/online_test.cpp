@@ -249,7 +249,7 @@ TEST(Online, OfAConstantInputLearnsWhatSequentialTrainingLearns) {
   const ConstantBatch batch;
   const auto outputs = [&](const Case& setup) {
     model::Tensors weights;
-    for (const LayerSnapshot& layer : train_on_constant(setup, 4000, 0.03))
+    for (const LayerSnapshot& layer : train_on_constant(setup, 5000, 0.01))
       weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
     model::Tensors buffers;
     const at::NoGradGuard no_grad;

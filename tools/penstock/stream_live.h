@@ -1,0 +1,49 @@
+// A running stream as the live page shows it (penstock/live/live_source.h).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "penstock/live/live_source.h"
+#include "penstock/stream/online_loop.h"
+#include "penstock/util/mutex.h"
+
+namespace penstock::tool {
+
+/// Thread-safe.
+class StreamLive final : public live::LiveSource {
+ public:
+  /// `loop` must outlive it.
+  StreamLive(const stream::OnlineLoop& loop, std::string title, std::string source,
+             double wanted_fps);
+
+  void add(const stream::StreamLook& look);
+  void end(const std::string& reason);
+
+  std::string state() const override;
+  live::Picture input() const override;
+  live::Picture output() const override;
+
+ private:
+  struct Point {
+    int64_t time_ns = 0;
+    stream::StreamNumbers numbers;
+    int64_t dropped = 0;
+  };
+
+  const stream::OnlineLoop& loop_;
+  const std::string title_;
+  const std::string source_;
+  const double wanted_fps_;
+  const int64_t begin_ns_;
+  mutable Mutex mutex_;
+  stream::StreamLook look_ GUARDED_BY(mutex_);
+  std::deque<Point> history_ GUARDED_BY(mutex_);
+  int64_t between_points_ns_ GUARDED_BY(mutex_) = 0;
+  bool ended_ GUARDED_BY(mutex_) = false;
+  std::string message_ GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock::tool
