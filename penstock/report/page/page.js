@@ -1,74 +1,5 @@
-// Puts the parts together: theme, data, timeline with its controls, the charts that follow it, and
+// Puts the parts together: data, timeline with its controls, the charts that follow it, and
 // a check of what was drawn.
-
-class Tooltip {
-  constructor(element) { this.element = element; }
-  // Lines: text for a heading, [name, value] for a row. Everything is set as text, nothing as
-  // markup.
-  show(event, lines) {
-    const rows = lines.map((line) => {
-      const row = document.createElement("div");
-      if (typeof line === "string") {
-        row.className = "heading";
-        row.textContent = line;
-      } else {
-        for (const part of line) row.appendChild(document.createElement("span")).textContent = part;
-      }
-      return row;
-    });
-    this.element.replaceChildren(...rows);
-    this.element.hidden = false;
-    const {offsetWidth: width, offsetHeight: height} = this.element;
-    const x = event.clientX + 16 + width > window.innerWidth ? event.clientX - width - 12 :
-                                                               event.clientX + 16;
-    const y = event.clientY + 16 + height > window.innerHeight ? event.clientY - height - 12 :
-                                                                 event.clientY + 16;
-    this.element.style.transform = `translate(${Math.max(4, x)}px,${Math.max(4, y)}px)`;
-  }
-  hide() { this.element.hidden = true; }
-}
-
-// Auto follows the viewer's system. The page's and the picture's dark styles are media rules: they
-// are switched on and off as a whole.
-class Theme {
-  constructor(button, changed) {
-    this.changed = changed;
-    this.rules = [...document.styleSheets]
-                     .flatMap((sheet) => [...sheet.cssRules])
-                     .filter(
-                         (rule) => rule instanceof CSSMediaRule &&
-                             rule.media.mediaText.includes("prefers-color-scheme"));
-    button.addEventListener("click", () => this.set(this.isDark() ? "light" : "dark"));
-    window.matchMedia("(prefers-color-scheme: dark)")
-        .addEventListener("change", () => this.changed());
-    let saved = null;
-    try {
-      saved = localStorage.getItem("penstock-theme");
-    } catch (error) {
-      // A page from a file may be denied storage: then the system's preference is used.
-    }
-    const asked = new URLSearchParams(location.search).get("theme") || saved;
-    if (asked === "light" || asked === "dark") this.apply(asked);
-  }
-  isDark() {
-    return this.name ? this.name === "dark" :
-                       window.matchMedia("(prefers-color-scheme: dark)").matches;
-  }
-  apply(name) {
-    this.name = name;
-    document.documentElement.style.colorScheme = name;
-    for (const rule of this.rules) rule.media.mediaText = name === "dark" ? "all" : "not all";
-  }
-  set(name) {
-    this.apply(name);
-    try {
-      localStorage.setItem("penstock-theme", name);
-    } catch (error) {
-      // See above.
-    }
-    this.changed();
-  }
-}
 
 function idleShares(lane, ops, workers) {
   const counts =
@@ -352,17 +283,6 @@ function checkPixels(timeline) {
   });
   return {checked, wrong};
 }
-
-let scriptErrors = 0;
-function complain(error) {
-  ++scriptErrors;
-  const note = document.getElementById("trouble");
-  note.hidden = false;
-  note.textContent = `This page's script failed: ${error && error.message || error}`;
-  document.documentElement.dataset.errors = String(scriptErrors);
-}
-window.addEventListener("error", (event) => complain(event.error || event.message));
-window.addEventListener("unhandledrejection", (event) => complain(event.reason));
 
 async function start() {
   const header = JSON.parse(document.getElementById("data").textContent);
