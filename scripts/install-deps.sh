@@ -14,7 +14,7 @@ sudo.
   --core       only what the torch-free part needs (planning, schedules, simulation)
   --bench      also PyTorch for Python, which the benchmarks compare with
   --dev        also clang (fuzz targets, second compiler), clang-format, clang-tidy, doxygen (API
-               reference) and Chromium (tests of the report's page)
+               reference) and Chromium (tests of the pages)
   --list       print the packages and whether they are installed; change nothing
 HELP
 }
@@ -33,6 +33,7 @@ core=(
   "libfmt-dev|text formatting"
   "libspdlog-dev|logging"
   "libasio-dev|connections between processes"
+  "libmicrohttpd-dev|serves the live page of a stream"
   "zlib1g-dev|checksums and compressed data sets"
   "libgtest-dev|unit tests"
   "libgmock-dev|unit tests"
@@ -62,7 +63,7 @@ dev=(
   "clang-format|code layout"
   "clang-tidy|static checks"
   "doxygen|API reference"
-  "chromium|loads the report's page in a test"
+  "chromium|loads the report and the live page in tests"
 )
 
 wanted=("${core[@]}" "${torch[@]}")
