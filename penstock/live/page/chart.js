@@ -50,13 +50,20 @@ class Chart extends Drawing {
   // history: points of the state; extra: what `of` needs besides.
   show(history, extra) {
     const points = history.filter((point) => point && isNumber(point.time_ns));
-    this.points = points.map((point, index) => ({
-      time: point.time_ns,
-      values: this.series.map(({of}) => of(point, points[index - 1], extra))
-    }));
+    this.points =
+        points.map((point, index) => ({
+                     time: point.time_ns,
+                     values: this.series.map(({of}) => of(point, points[index - 1], extra))
+                   }));
     const last = this.points[this.points.length - 1];
-    const now = last ? this.series.map(({name}, k) => isNumber(last.values[k]) ?
-      `${name} ${this.text(last.values[k])}` : "").filter(Boolean).join(", ") : "";
+    const now = last ?
+        this.series
+            .map(
+                ({name}, k) =>
+                    isNumber(last.values[k]) ? `${name} ${this.text(last.values[k])}` : "")
+            .filter(Boolean)
+            .join(", ") :
+        "";
     this.canvas.setAttribute("aria-label", `${this.title} over time: ${now || "nothing yet"}`);
     this.request();
   }
@@ -82,9 +89,18 @@ class Chart extends Drawing {
     pen.fillStyle = colour("panel");
     pen.fillRect(0, 0, width, height);
     pen.font = "11px system-ui, sans-serif";
+    if (!this.points.some((point) => point.values.some(isNumber))) {
+      this.drawn = 0;
+      this.xOf = null;
+      pen.fillStyle = colour("muted");
+      pen.textAlign = "center";
+      pen.fillText("nothing yet", width / 2, height / 2);
+      return;
+    }
     const [low, high] = this.range();
     const ticks = roundTicks(low, high, 4), labels = ticks.map(this.text);
-    const left = Math.ceil(Math.max(24, ...labels.map((label) => pen.measureText(label).width))) + 8;
+    const left =
+        Math.ceil(Math.max(24, ...labels.map((label) => pen.measureText(label).width))) + 8;
     const box = this.box = {left, right: width - 10, top: 8, bottom: height - 20};
     const first = this.points.length ? this.points[0].time : 0;
     const last = this.points.length ? this.points[this.points.length - 1].time : 1e9;
@@ -96,7 +112,7 @@ class Chart extends Drawing {
     this.drawn = 0;
     // The first series lies on top.
     for (let k = this.series.length - 1; k >= 0; --k) this.curve(pen, k, colours[k], x, y);
-    if (this.pointer !== null && this.points.length) {
+    if (this.pointer !== null) {
       pen.strokeStyle = colour("muted");
       pen.setLineDash([3, 3]);
       pen.beginPath();
@@ -104,11 +120,6 @@ class Chart extends Drawing {
       pen.lineTo(x(this.pointer), box.bottom);
       pen.stroke();
       pen.setLineDash([]);
-    }
-    if (!this.drawn) {
-      pen.fillStyle = colour("muted");
-      pen.textAlign = "center";
-      pen.fillText("nothing yet", (box.left + box.right) / 2, (box.top + box.bottom) / 2);
     }
   }
 
@@ -146,14 +157,15 @@ class Chart extends Drawing {
     if (this.series[k].dashed) pen.setLineDash([5, 4]);
     pen.beginPath();
     let isDown = false;
+    pen.lineCap = "round";
     for (const point of this.points) {
       const value = point.values[k];
       if (!isNumber(value)) {
         isDown = false;
         continue;
       }
-      if (isDown) pen.lineTo(x(point.time), y(value));
-      else pen.moveTo(x(point.time), y(value));
+      if (!isDown) pen.moveTo(x(point.time) - 0.1, y(value));  // a point alone is a dot
+      pen.lineTo(x(point.time), y(value));
       isDown = true;
       ++this.drawn;
     }

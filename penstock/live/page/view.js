@@ -1,1 +1,117 @@
-// view
+// The numbers, curves and stages of a state. What is missing is shown as unknown.
+
+const kUnknown = "\u2013";
+const countOf = (value) => isNumber(value) ? Math.round(value).toLocaleString("en") : kUnknown;
+const durationOf = (value) => isNumber(value) ? durationText(value) : kUnknown;
+const rateText = (value) => value >= 99.95 ? value.toFixed(0) : value.toFixed(1);
+const lossText = (value) => value !== 0 && Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5 ?
+    value.toExponential(2) :
+    value.toPrecision(4);
+const axisText = (value) => String(Number(value.toPrecision(3)));
+
+// Frames per second between two points of the history.
+function droppedRate(point, before) {
+  if (!before || !isNumber(point.dropped) || !isNumber(before.dropped)) return null;
+  const seconds = (point.time_ns - before.time_ns) / 1e9;
+  return seconds > 0 ? Math.max(0, point.dropped - before.dropped) / seconds : null;
+}
+
+class StreamView {
+  constructor(tooltip) {
+    const charts = document.getElementById("charts");
+    const of = (key) => (point) => point[key];
+    this.charts = [
+      new Chart(charts, "Loss", [{name: "loss", of: of("loss")}], axisText, tooltip, null),
+      new Chart(
+          charts, "Frames per second",
+          [
+            {name: "processed", of: of("fps")}, {name: "dropped", of: droppedRate},
+            {name: "wanted", of: (point, before, state) => state.wanted_fps, dashed: true}
+          ],
+          axisText, tooltip),
+      new Chart(
+          charts, "Latency",
+          [
+            {name: "median", of: of("latency_p50_ns")},
+            {name: "99th percentile", of: of("latency_p99_ns")}
+          ],
+          (ns) => ns === 0 ? "0" : durationText(ns).replace(/\.0+ /, " "), tooltip),
+    ];
+    this.rows = [];
+    this.changes = 0;
+  }
+
+  // `small`: what stands behind the number.
+  set(id, text, small = "") {
+    const element = document.getElementById(id);
+    const whole = small ? `${text} ${small}` : text;
+    if (element.textContent === whole) return;
+    element.replaceChildren(small ? text + " " : text);
+    if (small) element.appendChild(document.createElement("small")).textContent = small;
+    ++this.changes;
+  }
+
+  show(state) {
+    const title = String(state.title || "Penstock stream");
+    this.set("title", title);
+    document.title = state.ended ? `${title} (ended)` : title;
+    const time = isNumber(state.elapsed_ns) ? `running for ${timeText(state.elapsed_ns)}` : "";
+    const about = [state.source, state.plan, state.ended ? time.replace("running", "ran") : time];
+    this.set("about", about.filter(Boolean).join(" \u00b7 "));
+    this.numbers(state);
+    const history = Array.isArray(state.history) ? state.history : [];
+    for (const chart of this.charts) chart.show(history, state);
+    this.stages(Array.isArray(state.stages) ? state.stages : []);
+  }
+
+  numbers(state) {
+    this.set("processed", countOf(state.processed));
+    this.set("frames-in", countOf(state.frames_in));
+    const share = isNumber(state.dropped) && state.frames_in > 0 ?
+        `${(100 * state.dropped / state.frames_in).toFixed(1)} %` :
+        "";
+    this.set("dropped", countOf(state.dropped), share);
+    this.set(
+        "fps", isNumber(state.fps) ? rateText(state.fps) : kUnknown,
+        isNumber(state.wanted_fps) ? `of ${axisText(state.wanted_fps)}` : "");
+    this.set("latency-p50", durationOf(state.latency_p50_ns));
+    this.set("latency-p99", durationOf(state.latency_p99_ns));
+    this.set("misses", countOf(state.deadline_misses));
+    this.set("loss", isNumber(state.loss) ? lossText(state.loss) : kUnknown);
+  }
+
+  stages(stages) {
+    const body = document.getElementById("stages");
+    while (this.rows.length < stages.length) this.rows.push(body.appendChild(this.row()));
+    while (this.rows.length > stages.length) this.rows.pop().remove();
+    stages.forEach((given, k) => {
+      const stage = given || {}, cells = this.rows[k].cells;
+      const put = (cell, text) => cell.textContent === text || (cell.textContent = text);
+      put(cells[0], String(stage.name || `stage ${k}`));
+      put(cells[1], String(stage.layers || ""));
+      const busy = isNumber(stage.busy) ? Math.min(Math.max(stage.busy, 0), 1) : null;
+      cells[2].querySelector(".track i").style.width = `${100 * (busy || 0)}%`;
+      cells[2].querySelector(".number").textContent =
+          busy === null ? kUnknown : `${(100 * busy).toFixed(0)} %`;
+      put(cells[3], durationOf(stage.forward_ns));
+      put(cells[4], durationOf(stage.backward_ns));
+    });
+  }
+
+  row() {
+    const row = document.createElement("tr");
+    const name = row.appendChild(document.createElement("th"));
+    name.scope = "row";
+    for (const kind of ["layers left", "busy", "", ""])
+      row.appendChild(document.createElement("td")).className = kind;
+    name.className = "left";
+    const share = row.cells[2].appendChild(document.createElement("div"));
+    share.className = "share";
+    const track = share.appendChild(document.createElement("span"));
+    track.className = "track";
+    track.setAttribute("aria-hidden", "true");
+    track.appendChild(document.createElement("i"));
+    share.appendChild(document.createElement("span")).className = "number";
+    return row;
+  }
+}
