@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 # second of libtorch), so every kind gets the one shape that has it all, and both processes of a
 # pair start at once.
 sound() {
-  penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json >out 2>err2
+  penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json --credits "${credits:-1}" >out 2>err2
   local codes="${PIPESTATUS[*]}"
   [ "$codes" = "0 0" ] ||
     fail "penstock schedule $*: exit codes $codes: $(cat err err2 | tail -n 3)"
@@ -16,9 +16,13 @@ sound() {
 [ -n "$(kinds)" ] || fail "the tool lists no kinds"
 for kind in $(kinds); do
   case $kind in serial | dp | forward-only) continue ;; esac
+  # With a norm, online needs as much room as frames are under way.
+  credits=1
+  [ "$kind" = online ] && credits=8
   sound --kind "$kind" --stages 4 --replicas 2 --micro-batches 13 --accumulate 8 --recompute 0,3 \
     --norm
 done
+credits=1
 sound --kind interleaved --stages 12 --chunks 3 --micro-batches 7
 sound --kind zb-h1 --replicas 3,1,2 --micro-batches 12
 # One number of replicas is that of every stage; a list says how many stages there are.

@@ -122,6 +122,17 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
   app->add_option("--save-every", options.save_every_s,
                   "Save the weights every so many seconds, without stopping")
       ->check(CLI::Range(0.05, kMostSeconds));
+  app->add_option_function<std::string>(
+         "--serve",
+         [&options](const std::string& port) {
+           options.serve = port.empty() ? 0 : std::stoi(port);
+         },
+         "Show the running stream on a web page of this machine; a port may be given (default: any "
+         "free one)")
+      ->expected(0, 1)
+      ->check([](const std::string& port) {
+        return port.empty() ? std::string() : whole_number(0, 65535)(port);
+      });
   add_common(*app, options);
   return app;
 }

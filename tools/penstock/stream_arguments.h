@@ -47,6 +47,8 @@ struct StreamArguments : CommonOptions {
   std::string checkpoint;
   bool resume = false;
   double save_every_s = 0;
+
+  std::optional<int> serve;  ///< the live page's port, 0: any free one; nothing: no page
 };
 
 /// Adds the command.

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/live/live_server.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/model/zoo.h"
 #include "penstock/report/report.h"
@@ -25,6 +26,7 @@
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/measured_profile.h"
 #include "tools/penstock/stream_arguments.h"
+#include "tools/penstock/stream_live.h"
 #include "tools/penstock/stream_plan.h"
 #include "tools/penstock/stream_view.h"
 #include "tools/penstock/thread_memory.h"
@@ -160,8 +162,10 @@ class Watcher {
   Watcher(const StreamArguments& options, int64_t deadline_ns)
       : options_(options), view_(deadline_ns > 0) {}
 
-  void look(const stream::StreamLook& now, stream::OnlineLoop& loop) {
+  /// `live`: null without a page.
+  void look(const stream::StreamLook& now, stream::OnlineLoop& loop, StreamLive* live) {
     view_.show(now);
+    if (live != nullptr) live->add(now);
     const auto at = std::chrono::steady_clock::now();
     const double since_save = std::chrono::duration<double>(at - saved_).count();
     if (g_save.exchange(false) ||
@@ -265,6 +269,7 @@ int run(const StreamArguments& options) {
 
   Watcher watcher(options, deadline_ns);
   stream::OnlineLoop* running = nullptr;
+  std::unique_ptr<StreamLive> page;
   stream::StreamOptions stream_options{
       .task = task,
       .plan = plan,
@@ -277,7 +282,7 @@ int run(const StreamArguments& options) {
       .longest_stall = std::chrono::milliseconds(rounded_down(options.stall_s * 1e3)),
       .state = std::move(state),
       .stop = watcher.stop(),
-      .on_look = [&](const stream::StreamLook& look) { watcher.look(look, *running); },
+      .on_look = [&](const stream::StreamLook& look) { watcher.look(look, *running, page.get()); },
       .on_state =
           [&](const stream::StreamState& saved) {
             const std::string folder = weights.save(saved);
@@ -298,6 +303,14 @@ int run(const StreamArguments& options) {
   }
   stream::OnlineLoop loop(model, queue, std::move(stream_options));
   running = &loop;
+  std::optional<live::LiveServer> server;
+  if (options.serve) {
+    page = std::make_unique<StreamLive>(
+        loop, fmt::format("{} by {}", to_string(task), model.name()), queue.description(),
+        options.fps > 0 ? options.fps : queue.frames_per_second());
+    server.emplace(*page, live::LiveServerOptions{.port = *options.serve});
+    std::cerr << fmt::format("live page: {}\n", server->url());
+  }
   std::signal(SIGINT, on_stop_signal);
   std::signal(SIGTERM, on_stop_signal);
   std::signal(SIGUSR1, on_save_signal);
@@ -306,6 +319,7 @@ int run(const StreamArguments& options) {
   watcher.finish();
   if (watcher.timed_out())
     summary.end.reason = fmt::format("the {} s that were asked for are over", options.seconds);
+  if (page) page->end(summary.end.reason);
   const std::string folder = weights.save(summary.state);
   if (!folder.empty()) std::cerr << "weights: " << folder << '\n';
   const StreamReport report{.summary = summary,
