@@ -6,7 +6,8 @@ source "$(dirname "$0")/lib.sh"
 # second of libtorch), so every kind gets the one shape that has it all, and both processes of a
 # pair start at once.
 sound() {
-  penstock schedule "$@" 2>err </dev/null | penstock verify /dev/stdin --json --credits "${credits:-1}" >out 2>err2
+  penstock schedule "$@" 2>err </dev/null |
+    penstock verify /dev/stdin --json --credits "${credits:-1}" >out 2>err2
   local codes="${PIPESTATUS[*]}"
   [ "$codes" = "0 0" ] ||
     fail "penstock schedule $*: exit codes $codes: $(cat err err2 | tail -n 3)"

@@ -100,25 +100,24 @@ std::string StreamLive::state() const {
   }
   const bool has_frames = look_.whole.processed > 0;
   const auto known = [&](auto value) { return has_frames ? Json(value) : Json(nullptr); };
-  const Json document{
-      {"title", title_},
-      {"source", source_},
-      {"plan", report::plural(std::ssize(plan.stages), "stage")},
-      {"elapsed_ns", now - begin_ns_},
-      {"frames_in", look_.queue.frames_in},
-      {"processed", look_.whole.processed},
-      {"dropped", look_.queue.dropped},
-      {"fps", known(look_.part.fps)},
-      {"wanted_fps", wanted_fps_ > 0 ? Json(wanted_fps_) : Json(nullptr)},
-      {"latency_p50_ns", known(look_.part.latency_p50_ns)},
-      {"latency_p99_ns", known(look_.part.latency_p99_ns)},
-      {"deadline_misses", look_.whole.deadline_misses},
-      {"loss", known(look_.part.loss)},
-      {"ended", ended_},
-      {"message", message_},
-      {"stages", stages_json(plan, look_.stages)},
-      {"history", history},
-      {"timeline", {{"now_ns", now - begin_ns_}, {"workers", workers}}}};
+  const Json document{{"title", title_},
+                      {"source", source_},
+                      {"plan", report::plural(std::ssize(plan.stages), "stage")},
+                      {"elapsed_ns", now - begin_ns_},
+                      {"frames_in", look_.queue.frames_in},
+                      {"processed", look_.whole.processed},
+                      {"dropped", look_.queue.dropped},
+                      {"fps", known(look_.part.fps)},
+                      {"wanted_fps", wanted_fps_ > 0 ? Json(wanted_fps_) : Json(nullptr)},
+                      {"latency_p50_ns", known(look_.part.latency_p50_ns)},
+                      {"latency_p99_ns", known(look_.part.latency_p99_ns)},
+                      {"deadline_misses", look_.whole.deadline_misses},
+                      {"loss", known(look_.part.loss)},
+                      {"ended", ended_},
+                      {"message", message_},
+                      {"stages", stages_json(plan, look_.stages)},
+                      {"history", history},
+                      {"timeline", {{"now_ns", now - begin_ns_}, {"workers", workers}}}};
   return document.dump();
 }
 
