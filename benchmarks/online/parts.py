@@ -1,0 +1,258 @@
+"""The experiments: each takes a Bench and returns what goes into results.json."""
+
+import json
+import math
+import statistics
+
+from streams import (MODELS, after_warm_up, bound_s, model_options, overhead_ns, short, slowest_ns,
+                     stage_ns)
+
+QUEUE = 2  # the command's default
+# No rate that is learned with may become infinite in long runs.
+SAFE = ["--lr", "0.0003"]
+SCALING_SIZES = {
+    "basic": ["40x30", "80x60", "160x120"],
+    "layers x3": ["24x18", "40x30", "80x60"],
+    "features x3": ["24x18", "40x30", "56x42"],
+    "kernel x3": ["24x18", "40x30", "56x42"],
+}
+MOST_MISSES = 0.001
+QUALITY = {"width": 8, "depth": 10, "kernel": 3}
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+POLICIES = ("current", "latest", "stash")
+
+
+class Bench:
+
+    def __init__(self, args, tool, log):
+        self.args, self.tool, self.log = args, tool, log
+
+
+def pairs(bench, model, size, seconds, rounds):
+    """Serial and two stages in turns, with a plan for each; long enough for fifty frames, so that
+    filling the pipeline does not count."""
+    tool, common = bench.tool, [*model_options(model), *SAFE, "--size", size]
+    plans = {stages: tool.plan(stages, *common) for stages in (1, 2)}
+    alone = json.loads(plans[1].read_text())["throughput_samples_per_s"]
+    seconds = max(seconds, min(10, 50 / alone))
+    runs = []
+    for _ in range(rounds):
+        for stages, plan in plans.items():
+            run = tool.stream(*common, "--plan", plan, "--seconds", seconds)
+            runs.append({"stages": stages, "fps": run["fps"],
+                         "predicted_fps": run["predicted_fps"],
+                         "stage_ns": [stage_ns(stage) for stage in run["stages"]],
+                         "overhead_ns": overhead_ns(run)})
+    return runs
+
+
+def scaling(bench):
+    quick = bench.args.quick
+    models = {"basic": MODELS["basic"]} if quick else MODELS
+    found = []
+    for name, model in models.items():
+        for size in ["16x12"] if quick else SCALING_SIZES[name]:
+            runs = pairs(bench, model, size, 0.5 if quick else bench.args.seconds,
+                         1 if quick else bench.args.rounds)
+            one, two = ([r for r in runs if r["stages"] == n] for n in (1, 2))
+            ratios = [b["fps"] / a["fps"] for a, b in zip(one, two)]
+            bench.log(f"  {name} {size}: {statistics.median(ratios):.2f}")
+            found.append({"model": name, **model, "size": size, "runs": runs, "ratios": ratios})
+    return {"cases": found, "target": 1.8}
+
+
+def smallest_maximum(times, stages):
+    """The least possible time of the slowest of so many groups of neighbours."""
+    sums = [0]
+    for time in times:
+        sums.append(sums[-1] + time)
+    best = [0] + [math.inf] * len(times)
+    for _ in range(stages):
+        best = [0] + [min(max(best[cut], sums[end] - sums[cut]) for cut in range(end))
+                      for end in range(1, len(times) + 1)]
+    return best[-1]
+
+
+def simulated(bench):
+    """Eight workers with a core each exist in the simulator only."""
+    workers, tool = 8, bench.tool
+    cases = [("basic", MODELS["basic"], "80x60"), ("layers x3", MODELS["layers x3"], "80x60"),
+             ("features x3", MODELS["features x3"], "80x60"),
+             ("kernel x3", MODELS["kernel x3"], "80x60"),
+             ("layers x6", {**MODELS["basic"], "depth": 60}, "80x60")]
+    if bench.args.quick:
+        cases = [("basic", MODELS["basic"], "16x12")]
+    found = []
+    for name, model, size in cases:
+        width, height = size.split("x")
+        profile, plan = tool.folder / "simulated-profile.json", tool.folder / "simulated-plan.json"
+        tool.call("profile", "--model", "partime", *model_options(model), "--batch-size", 1,
+                  "--input", f"3x{height}x{width}", "--concurrency", 1, "-o", profile)
+        tool.call("plan", "--profile", profile, "--workers", workers, "--strategy", "online",
+                  "--straight", "--weights", "current", "--micro-batches", 1, "-o", plan)
+        run = json.loads(tool.call("simulate", "--plan", plan, "--mini-batches", 2000, "--json"))
+        layers = json.loads(profile.read_text())["layers"]
+        times = [layer["forward_ns"] + layer["backward_ns"] + layer["step_ns"] for layer in layers]
+        planned = json.loads(plan.read_text())
+        stages = [stage_ns(stage) for stage in planned["stages"]]
+        ideal = workers / sum(times) * 1e9
+        found.append({
+            "model": name, **model, "size": size, "fps": run["throughput_samples_per_s"],
+            "ideal_fps": ideal, "slowest_fps": 1e9 / max(stages), "stage_ns": stages,
+            "allowed_fps": 1e9 / smallest_maximum(times, workers), "layers": len(times)
+        })
+        bench.log(f"  {name}: {found[-1]['fps'] / ideal:.3f} of the ideal")
+    return {"cases": found, "workers": workers, "target": 0.95}
+
+
+def free_run(bench, common, seconds):
+    return bench.tool.stream(*common, "--seconds", seconds)
+
+
+def is_sustained(run):
+    return run["dropped"] == 0 and run["deadline_misses"] <= MOST_MISSES * run["processed"]
+
+
+def highest_rate(probe, low, high, steps):
+    """Bisects between a rate that is sustained and one that is not; `probe(rate)` says which. Falls
+    below `low` if that one fails, and gives None at a sixteenth of it."""
+    floor = low / 16
+    while not probe(low):
+        low, high = low / 2, low
+        if low < floor:
+            return None
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probe(middle) else (low, middle)
+    return low
+
+
+def case_of(bench, stages=2):
+    """The stream of `sustain` and `overload`: the basic network on 80x60, planned once."""
+    size = "16x12" if bench.args.quick else "80x60"
+    common = [*model_options(MODELS["basic"]), *SAFE, "--size", size]
+    plan = bench.tool.plan(stages, *common)
+    return [*common, "--plan", plan], size
+
+
+def find_rate(bench, common, tries):
+    quick = bench.args.quick
+    seconds = 0.5 if quick else 4
+    best = free_run(bench, common, seconds)["fps"]
+
+    def probe(rate):
+        run = bench.tool.stream(*common, "--source-fps", round(rate, 2), "--seconds", seconds)
+        tries.append({"rate": rate, "dropped": run["dropped"], "processed": run["processed"],
+                      "misses": run["deadline_misses"], "sustained": is_sustained(run)})
+        return tries[-1]["sustained"]
+
+    return best, highest_rate(probe, 0.6 * best, 1.1 * best, 2 if quick else 5)
+
+
+def sustain(bench):
+    """The highest rate in short runs, then a long run a little below it."""
+    common, size = case_of(bench)
+    tries = []
+    best, rate = find_rate(bench, common, tries)
+    if rate is None:
+        return {"size": size, "best_fps": best, "tries": tries, "rate": None}
+    seconds = 3 if bench.args.quick else 60 * bench.args.minutes
+    asked = round(rate * bench.args.share, 2)
+    bench.log(f"  {rate:.1f} frames/s sustained, {best:.1f} at most; {asked} for {seconds:g} s")
+    run, samples = bench.tool.watched(0.2 if bench.args.quick else 1, *common, "--source-fps",
+                                      asked, "--seconds", seconds)
+    warm_up = 1 if bench.args.quick else min(20, seconds / 4)
+    return {"size": size, "best_fps": best, "tries": tries, "rate": rate, "asked_fps": asked,
+            "share": bench.args.share, "run": short(run),
+            "memory": after_warm_up(samples, warm_up, run["fps"]),
+            "samples": samples[::max(1, len(samples) // 120)],
+            "bound_s": (len(run["stages"]) + QUEUE) / asked}
+
+
+def overload(bench):
+    """A stream of twice the best rate and an unlimited one take turns."""
+    common, size = case_of(bench)
+    quick = bench.args.quick
+    seconds = 0.5 if quick else 2 * bench.args.seconds
+    rate = 2 * free_run(bench, common, seconds)["fps"]
+    rounds = []
+    for _ in range(1 if quick else bench.args.rounds):
+        best = free_run(bench, common, seconds)
+        run = bench.tool.stream(*common, "--source-fps", round(rate, 2), "--seconds", seconds)
+        rounds.append({"best_fps": best["fps"], **short(run), "bound_s": bound_s(run, QUEUE),
+                       "ratio": run["fps"] / best["fps"]})
+    return {"size": size, "rate": rate, "rounds": rounds}
+
+
+def overhead(bench):
+    """Frames so small that the rest shows: time per frame minus what the slowest stage computes."""
+    found = []
+    quick = bench.args.quick
+    for size in ["8x8"] if quick else ["8x8", "16x12", "32x24"]:
+        runs = pairs(bench, {"width": 8, "depth": 10, "kernel": 3}, size,
+                     0.5 if quick else bench.args.seconds, 1 if quick else bench.args.rounds)
+        found.append({"size": size, "runs": runs})
+    return {"cases": found, "target_ns": 50_000}
+
+
+def best_rate_of(runs):
+    """The learning rate of the run with the most right; runs that diverged do not count."""
+    sound = [run for run in runs if run["loss"] is not None]
+    return max(sound, key=lambda run: run["accuracy"])["lr"] if sound else None
+
+
+def quality(bench):
+    """What is learned from N frames of a stream at the rate of S stages. A pipeline of S stages
+    gets every frame, without regard to time, because S stages on cores of their own would keep that
+    rate. One sequential learner gets the same stream in real time, so fast that it can take one
+    frame in S; its queue drops the others."""
+    tool, quick = bench.tool, bench.args.quick
+    frames = 200 if quick else bench.args.frames
+    depths = (2,) if quick else (1, 2, 4, 8)
+    rates = RATES[1:3] if quick else RATES
+    seeds = range(11, 12) if quick else range(11, 11 + bench.args.seeds)
+    common = [*model_options(QUALITY), "--size", "32x24"]
+    serial = tool.plan(1, *common)
+    alone = tool.stream(*common, "--plan", serial, "--frames", frames, "--lr", 0.001)["fps"]
+    runs = []
+
+    def learn(method, stages, plan, lr, seed):
+        words = [*common, "--plan", plan, "--lr", lr, "--seed", seed]
+        if method == "sequential" and stages > 1:
+            fps = stages * alone
+            words += ["--source-fps", round(fps, 1), "--seconds", round(frames / fps, 3)]
+        else:
+            words += ["--frames", frames]
+        run = tool.stream(*words)
+        runs.append({"method": method, "stages": stages, "lr": lr, "seed": seed,
+                     "loss": run["loss"], "accuracy": run["accuracy"],
+                     "processed": run["processed"], "frames_in": run["frames_in"]})
+        return runs[-1]
+
+    chosen = []
+    for stages in depths:
+        methods = {"sequential": serial}
+        if stages > 1:
+            plan = tool.plan(stages, *common)
+            methods.update({policy: tool.with_weights(plan, policy) for policy in POLICIES})
+        for method, plan in methods.items():
+            lr = best_rate_of([learn(method, stages, plan, lr, 1) for lr in rates])
+            if lr is None:
+                chosen.append({"method": method, "stages": stages, "lr": None})
+                continue
+            measured = [learn(method, stages, plan, lr, seed) for seed in seeds]
+            chosen.append({
+                "method": method, "stages": stages, "lr": lr,
+                "accuracy": [run["accuracy"] for run in measured],
+                "loss": [run["loss"] for run in measured],
+                "seen": statistics.mean(run["processed"] / max(1, run["frames_in"])
+                                        for run in measured)
+            })
+            bench.log(f"  {stages} stages, {method}: {statistics.mean(chosen[-1]['accuracy']):.4f} "
+                      f"at {lr}")
+    return {"frames": frames, "size": "32x24", **QUALITY, "rates": rates, "seeds": list(seeds),
+            "serial_fps": alone, "chosen": chosen, "runs": runs}
+
+
+ALL = {"scaling": scaling, "sustain": sustain, "overload": overload, "quality": quality,
+       "overhead": overhead, "simulated": simulated}
