@@ -1,8 +1,9 @@
-"""Tables (Markdown) and plots (SVG) of what run_online.py measured. No input or output, no state."""
+"""Tables (Markdown) and plots (SVG) of what run_online.py measured. No input or output."""
 
 import statistics
 
 import plots
+from parts import is_calm, used
 from quantities import show
 
 
@@ -18,10 +19,13 @@ def ms(ns):
     return f"{show(ns / 1e6)} ms"
 
 
-def medians(runs, stages):
-    """Of the runs with so many stages: the median time of each stage."""
-    found = [run["stage_ns"] for run in runs if run["stages"] == stages]
-    return [statistics.median(times) for times in zip(*found)]
+def medians(rounds, which):
+    """The median time of each stage of "one" or "two"."""
+    return [statistics.median(times) for times in zip(*(r[which]["stage_ns"] for r in rounds))]
+
+
+def calm_of(rounds):
+    return f"{sum(map(is_calm, rounds))} of {len(rounds)}"
 
 
 def table(head, rows):
@@ -32,18 +36,20 @@ def table(head, rows):
 def scaling(part):
     rows = []
     for case in part["cases"]:
-        runs = case["runs"]
-        fps = [[r["fps"] for r in runs if r["stages"] == n] for n in (1, 2)]
+        rounds = used(case["rounds"])
         rows.append((case["model"], case["size"],
-                     " + ".join(show(t / 1e6) for t in medians(runs, 2)) + " ms",
-                     span(fps[0]), span(fps[1]), span(case["ratios"])))
+                     " + ".join(show(t / 1e6) for t in medians(rounds, "two")) + " ms",
+                     show(statistics.median(r["one"]["fps"] for r in rounds)),
+                     show(statistics.median(r["two"]["fps"] for r in rounds)),
+                     span([r["ratio"] for r in rounds]), calm_of(case["rounds"])))
     return table(("network", "frame", "stages compute", "1 stage, frames/s", "2 stages, frames/s",
-                  "ratio"), rows)
+                  "ratio", "calm rounds"), rows)
 
 
 def simulated(part):
     rows = [(case["model"], case["depth"], case["size"], show(case["fps"]),
-             f"{case['fps'] / case['ideal_fps']:.3f}", f"{case['allowed_fps'] / case['ideal_fps']:.3f}",
+             f"{case['fps'] / case['ideal_fps']:.3f}",
+             f"{case['allowed_fps'] / case['ideal_fps']:.3f}",
              f"{case['fps'] / case['allowed_fps']:.3f}",
              f"{case['fps'] / case['slowest_fps']:.3f}") for case in part["cases"]]
     return table(("network", "convolutions", "frame", "frames/s", "of the ideal",
@@ -70,7 +76,7 @@ def sustain(part):
 
 
 def overload(part):
-    rounds = part["rounds"]
+    rounds = used(part["rounds"])
     rows = [("rate of the source", f"{show(part['rate'])} frames/s"),
             ("best, frames as fast as they are taken", span([r["best_fps"] for r in rounds])),
             ("learned from, frames/s", span([r["fps"] for r in rounds])),
@@ -79,19 +85,22 @@ def overload(part):
              f"{sum(r['frames_in'] for r in rounds)}"),
             ("latency at most", span([r["latency_max_ns"] / 1e6 for r in rounds]) + " ms"),
             ("latency of 99 %", span([r["latency_p99_ns"] / 1e6 for r in rounds]) + " ms"),
-            ("(stages + queue) / rate learned", span([r["bound_s"] * 1e3 for r in rounds]) + " ms")]
+            ("(stages + queue) / rate learned", span([r["bound_s"] * 1e3 for r in rounds]) + " ms"),
+            ("calm rounds", calm_of(part["rounds"]))]
     return table(("overload", "measured"), rows)
 
 
 def overhead(part):
     rows = []
     for case in part["cases"]:
-        for stages in (1, 2):
-            runs = [r for r in case["runs"] if r["stages"] == stages]
+        for stages, which in ((1, "one"), (2, "two")):
+            runs = [r[which] for r in used(case["rounds"])]
             rows.append((case["size"], stages, span([1e6 / r["fps"] for r in runs]) + " us",
                          span([max(r["stage_ns"]) / 1e3 for r in runs]) + " us",
-                         span([r["overhead_ns"] / 1e3 for r in runs]) + " us"))
-    return table(("frame", "stages", "time per frame", "slowest stage computes", "overhead"), rows)
+                         span([r["overhead_ns"] / 1e3 for r in runs]) + " us",
+                         calm_of(case["rounds"])))
+    return table(("frame", "stages", "time per frame", "slowest stage computes", "overhead",
+                  "calm rounds"), rows)
 
 
 def quality(part):
@@ -135,9 +144,9 @@ def pictures(results):
     if cases:
         series = {}
         for case in cases:
-            slowest = max(medians(case["runs"], 2)) / 1e6
+            rounds = used(case["rounds"])
             series.setdefault(case["model"], []).append(
-                (slowest, statistics.median(case["ratios"])))
+                (max(medians(rounds, "two")) / 1e6, statistics.median(r["ratio"] for r in rounds)))
         found["online-scaling.svg"] = plots.lines(
             "Two stages against one, two cores", "times the frames per second",
             "milliseconds that the slower stage computes per frame",

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -42,7 +43,12 @@ class Tool:
         return done.stdout
 
     def stream(self, *words):
-        return json.loads(self.call("stream", "--json", *words))
+        """The run's JSON, and `others`: the share of all cores that other programs used."""
+        before, began = used_s(), time.monotonic()
+        run = json.loads(self.call("stream", "--json", *words))
+        own, whole = (b - a for a, b in zip(before, used_s()))
+        capacity = (time.monotonic() - began) * os.cpu_count()
+        return {**run, "others": max(0.0, whole - own) / capacity}
 
     def plan(self, stages, *words):
         """The file of the plan that `penstock stream` makes; it saves it with the weights. Planning
@@ -86,6 +92,15 @@ class Tool:
                 raise Failed(f"{' '.join(command)}: exit code {child.returncode}: "
                              f"{errors.read().strip()[-300:]}")
         return json.loads(out), samples
+
+
+def used_s():
+    """Seconds of processor time: of this process's ended children, and of the whole machine."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with open("/proc/stat") as file:
+        fields = [int(word) for word in file.readline().split()[1:9]]
+    idle = fields[3] + fields[4]
+    return own.ru_utime + own.ru_stime, (sum(fields) - idle) / os.sysconf("SC_CLK_TCK")
 
 
 def learner(pid):
