@@ -77,7 +77,7 @@ def sustain(part):
 
 def overload(part):
     rounds = used(part["rounds"])
-    rows = [("rate of the source", f"{show(part['rate'])} frames/s"),
+    rows = [("rate of the source", span([r["rate"] for r in rounds]) + " frames/s"),
             ("best, frames as fast as they are taken", span([r["best_fps"] for r in rounds])),
             ("learned from, frames/s", span([r["fps"] for r in rounds])),
             ("ratio within a round", span([r["ratio"] for r in rounds])),

@@ -160,12 +160,17 @@ def case_of(bench, stages=2):
 def find_rate(bench, common, tries):
     quick = bench.args.quick
     seconds = 0.5 if quick else 4
-    best = free_run(bench, common, seconds)["fps"]
+    best = max(free_run(bench, common, seconds)["fps"] for _ in range(1 if quick else 3))
 
     def probe(rate):
-        run = bench.tool.stream(*common, "--source-fps", round(rate, 2), "--seconds", seconds)
-        tries.append({"rate": rate, "dropped": run["dropped"], "processed": run["processed"],
-                      "misses": run["deadline_misses"], "sustained": is_sustained(run)})
+        # What fails beside other programs is tried again.
+        for _ in range(3):
+            run = bench.tool.stream(*common, "--source-fps", round(rate, 2), "--seconds", seconds)
+            tries.append({"rate": rate, "dropped": run["dropped"], "processed": run["processed"],
+                          "misses": run["deadline_misses"], "others": run["others"],
+                          "sustained": is_sustained(run)})
+            if tries[-1]["sustained"] or is_calm(run):
+                break
         return tries[-1]["sustained"]
 
     return best, highest_rate(probe, 0.6 * best, 1.1 * best, 2 if quick else 5)
@@ -196,16 +201,16 @@ def overload(bench):
     common, size = case_of(bench)
     quick = bench.args.quick
     seconds = 0.5 if quick else 2 * bench.args.seconds
-    rate = 2 * free_run(bench, common, seconds)["fps"]
 
     def measure():
         best = free_run(bench, common, seconds)
+        rate = 2 * best["fps"]
         run = bench.tool.stream(*common, "--source-fps", round(rate, 2), "--seconds", seconds)
-        return {"best_fps": best["fps"], **short(run), "bound_s": bound_s(run, QUEUE),
+        return {"best_fps": best["fps"], "rate": rate, **short(run), "bound_s": bound_s(run, QUEUE),
                 "ratio": run["fps"] / best["fps"], "others": max(best["others"], run["others"])}
 
     rounds = calm_rounds(measure, 1 if quick else bench.args.rounds)
-    return {"size": size, "rate": rate, "rounds": rounds}
+    return {"size": size, "rounds": rounds}
 
 
 def overhead(bench):
