@@ -41,9 +41,11 @@ def scaling(part):
                      " + ".join(show(t / 1e6) for t in medians(rounds, "two")) + " ms",
                      show(statistics.median(r["one"]["fps"] for r in rounds)),
                      show(statistics.median(r["two"]["fps"] for r in rounds)),
-                     span([r["ratio"] for r in rounds]), calm_of(case["rounds"])))
+                     span([r["ratio"] for r in rounds]),
+                     show(rounds[0]["two"]["predicted_fps"] / rounds[0]["one"]["predicted_fps"]),
+                     calm_of(case["rounds"])))
     return table(("network", "frame", "stages compute", "1 stage, frames/s", "2 stages, frames/s",
-                  "ratio", "calm rounds"), rows)
+                  "ratio", "planned", "calm rounds"), rows)
 
 
 def simulated(part):
