@@ -251,6 +251,8 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   Wait opening = wait_for(options_.deadline);
   RunSetup setup = setup_of(schedule, source, options);
   setup.endless = endless != nullptr;
+  // The first stage looks itself, before it takes a frame.
+  if (setup.endless) setup.stop = nullptr;
   const std::unique_ptr<Fabric> fabric = world_->open(setup, opening);
   RunContext context(schedule, source, options, *fabric);
   context.loss = options_.loss;

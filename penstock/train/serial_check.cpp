@@ -96,6 +96,11 @@ int64_t common_groups(const plan::Plan& plan) {
 /// R runs the forward pass with the newest version: the gradient belongs to activations that no
 /// forward pass computed.
 void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) {
+  if (policy == schedule::WeightPolicy::Current) {
+    throw ConfigError(
+        "under weights current a backward pass goes through another micro-batch than its "
+        "gradient's, which no run without stages can replay: expected another weight policy");
+  }
   if (policy != schedule::WeightPolicy::Latest) return;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     if (!plan.stages[s].recompute) continue;

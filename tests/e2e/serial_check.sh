@@ -15,7 +15,7 @@ small="$tied --json"
 # weights, so all of this is under flush.
 [ -n "$(strategies)" ] || fail "the tool lists no strategies"
 for strategy in $(strategies); do
-  case $strategy in 1f1b | 2bw) continue ;; esac
+  case $strategy in 1f1b | 2bw | online) continue ;; esac
   run 0 train $small --strategy $strategy --workers 2 --check-against-serial --check-steps 6 \
     --clip-norm 0.5
   json_keys equal bit_for_bit losses reference_losses grad_norms first_difference first_weight \
@@ -59,6 +59,11 @@ for weights in stash vertical-sync latest; do
   run 0 train $steps --strategy 1f1b --weights $weights
   grep -q 'losses of 6 steps equal to 0.0001' out || fail "1f1b with $weights: $(cat out)"
 done
+for weights in stash latest; do
+  run 0 train $steps --strategy online --weights $weights
+  grep -q 'losses of 6 steps equal to 0.0001' out || fail "online with $weights: $(cat out)"
+done
+refused "weights current" train $steps --strategy online
 run 0 train $steps --strategy 2bw
 grep -q 'and so are all weights' out || fail "2bw: $(cat out)"
 run 0 train $steps --strategy 1f1b-flush --micro-batches 4
