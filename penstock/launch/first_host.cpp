@@ -28,6 +28,10 @@ std::string hosts_in_words(const std::vector<size_t>& hosts) {
   return fmt::format("{} {}", hosts.size() == 1 ? "host" : "hosts", fmt::join(hosts, ", "));
 }
 
+std::string ranks_train(int ranks) {
+  return ranks == 1 ? "1 rank trains" : fmt::format("{} ranks train", ranks);
+}
+
 }  // namespace
 
 FirstHost::FirstHost(const LaunchOptions& options, JobStreams& streams)
@@ -66,16 +70,17 @@ std::optional<JobStart> FirstHost::next_start(int restart) {
   const bool enough = options_.min_ranks > 0 ? training >= options_.min_ranks : left_out.empty();
   if (!enough) {
     const std::string why = fmt::format(
-        "{} did not come within {:g} s; without, {} ranks train, expected {} (--min-ranks)",
-        hosts_in_words(left_out), std::chrono::duration<double>(options_.rejoin).count(), training,
+        "{} did not come within {:g} s; without, {}, expected {} (--min-ranks)",
+        hosts_in_words(left_out), std::chrono::duration<double>(options_.rejoin).count(),
+        ranks_train(training),
         options_.min_ranks > 0 ? fmt::format("at least {}", options_.min_ranks) : "all");
     end(kLost, why);
     throw RuntimeError(why);
   }
   if (!left_out.empty())
-    streams_.say(fmt::format("{} left out: {} ranks train",
+    streams_.say(fmt::format("{} left out: {}",
                              hosts_in_words(left_out) + (left_out.size() == 1 ? " is" : " are"),
-                             training));
+                             ranks_train(training)));
   return number_ranks(restart);
 }
 

@@ -154,8 +154,11 @@ int run_starts(const LaunchOptions& options, JobStreams& streams, FirstHost* gro
     }
     JobOutcome outcome = JobRun(options, *start, streams, group).watch();
     if (group != nullptr) group->collect(outcome);
-    constexpr int kWrongUsage = 2;  // the same the next time
-    if (outcome.exit_code == 0 || outcome.exit_code == kWrongUsage || outcome.interrupted ||
+    // The same the next time.
+    constexpr int kAnswerNo = 1;
+    constexpr int kWrongUsage = 2;
+    if (outcome.exit_code == 0 || outcome.exit_code == kAnswerNo ||
+        outcome.exit_code == kWrongUsage || outcome.interrupted ||
         restart == options.max_restarts) {
       if (group != nullptr) group->end(outcome.exit_code);
       return outcome.exit_code;

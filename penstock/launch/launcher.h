@@ -25,9 +25,9 @@ namespace penstock::launch {
 ///
 /// SIGINT, SIGTERM and SIGHUP to the calling thread are passed on to all ranks; a second one kills
 /// them. After a failure all ranks are ended and started again, up to `max_restarts` times, but not
-/// after such a signal nor if the first rank that failed ended with exit code 2 (wrong usage).
-/// Nothing is left in the ranks' groups when this returns or throws; when this process is killed,
-/// the ranks are, too. A rank that is stopped (SIGSTOP) is not noticed here.
+/// after such a signal nor if the first rank that failed ended with exit code 1 (the answer no) or
+/// 2 (wrong usage). Nothing is left in the ranks' groups when this returns or throws; when this
+/// process is killed, the ranks are, too. A rank that is stopped (SIGSTOP) is not noticed here.
 ///
 /// Throws ConfigError: an option out of bounds, a program that cannot be started, a log that cannot
 /// be written, a port in use. Throws RuntimeError: no process or file descriptor left. Call it from

@@ -193,12 +193,14 @@ TEST(Launcher, EndsRanksThatAreStopped) {
   EXPECT_EQ(job.output, "ended\n");
 }
 
-TEST(Launcher, DoesNotRepeatWrongUsage) {
-  LaunchOptions options = shells(2, "exit 2");
-  options.max_restarts = 2;
-  const Launched job = launched(options);
-  EXPECT_EQ(job.exit_code, 2);
-  EXPECT_THAT(job.error, Not(HasSubstr("restart")));
+TEST(Launcher, RepeatsNeitherTheAnswerNoNorWrongUsage) {
+  for (const int code : {1, 2}) {
+    LaunchOptions options = shells(2, "exit " + std::to_string(code));
+    options.max_restarts = 2;
+    const Launched job = launched(options);
+    EXPECT_EQ(job.exit_code, code);
+    EXPECT_THAT(job.error, Not(HasSubstr("restart")));
+  }
 }
 
 TEST(Launcher, PassesSignalsOnToAllRanks) {
@@ -274,7 +276,8 @@ TEST(Launcher, WritesLogs) {
                                        ("penstock_launcher_test." + std::to_string(getpid())) /
                                        "logs";
   LaunchOptions options = shells(
-      2, "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit $((1 - $PENSTOCK_RESTART))");
+      2,
+      "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit $((3 * (1 - $PENSTOCK_RESTART)))");
   options.log_dir = folder;
   options.max_restarts = 1;
   options.grace = std::chrono::seconds(20);

@@ -149,13 +149,13 @@ Command launch_command(CLI::App& parent, std::vector<std::string> words, Refuses
       ->check(CLI::Range(1, launch::kMostLaunchedRanks));
   app->add_option("--servers", options->launch.servers,
                   "Ranks besides these that only add gradients (train --sync summation, "
-                  "parameter-server or asynchronous)")
+                  "hierarchical, parameter-server or asynchronous)")
       ->capture_default_str()
       ->check(CLI::Range(0, launch::kMostLaunchedRanks - 1));
   app->add_option(
          "--max-restarts", options->launch.max_restarts,
-         "How often to start all ranks again after a failure; not after exit code 2 (wrong "
-         "usage) nor after a signal to the launcher")
+         "How often to start all ranks again after a failure; not after exit code 1 (the answer "
+         "no) or 2 (wrong usage), nor after a signal to the launcher")
       ->capture_default_str()
       ->check(CLI::Range(0, launch::kMostLaunchRestarts));
   app->add_option("--hosts", options->launch.hosts,
