@@ -117,7 +117,7 @@ int64_t origin_of(const Timeline& timeline) {
 Timeline sum_rows(const Timeline& timeline) {
   const int64_t begin_ns = origin_of(timeline);
   const int64_t end_ns = begin_ns + timeline.makespan_ns();
-  Timeline rows{"sums", {}};
+  Timeline rows{timeline.source.empty() ? "sums" : "sums, " + timeline.source, {}};
   rows.workers.resize(std::max<size_t>(timeline.workers.size(), 1));
   // FREE is not drawn.
   const Action mark{.op = Op::FreeWeights};

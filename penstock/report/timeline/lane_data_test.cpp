@@ -193,7 +193,7 @@ TEST(LaneData, SumsAreRowsOfTheSameSpan) {
                                 .end_ns = 20}}},
                    {.server = 0, .events = {{.start_ns = 1, .end_ns = 2}}}};
   const schedule::Timeline rows = sum_rows(timeline);
-  EXPECT_EQ(rows.source, "sums");
+  EXPECT_EQ(rows.source, "sums, predicted");
   EXPECT_EQ(rows.makespan_ns(), timeline.makespan_ns());
   EXPECT_EQ(origin_of(rows), origin_of(timeline));
   ASSERT_EQ(rows.workers.size(), 2U);
