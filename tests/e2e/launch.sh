@@ -20,6 +20,8 @@ refused "is not an address of this machine" launch -n 2 --address 192.0.2.1 -- $
 refused "cannot make the folder '/dev/null/logs' for logs" \
   launch -n 2 --log-dir /dev/null/logs -- $quick
 
+refused "unknown option '--limit'" train --model lenet5 --limit 5
+
 # What may follow.
 refused "there is nothing to launch: expected train, profile or probe after" launch -n 2
 refused "there is nothing to launch" launch -n 2 --

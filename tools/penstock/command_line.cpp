@@ -75,8 +75,16 @@ std::string plain_message(const CLI::ParseError& error) {
 /// What is wrong with the command line; an unknown command is named, with those that there are.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string subcommand;
-  for (const CLI::App* sub : app.get_subcommands()) subcommand = " " + sub->get_name();
   std::string what = plain_message(error);
+  for (const CLI::App* sub : app.get_subcommands()) {
+    subcommand = " " + sub->get_name();
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) continue;
+    const std::vector<std::string> words = sub->remaining();
+    const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+      return word.size() > 1 && word.starts_with('-');
+    });
+    if (option != words.end()) what = fmt::format("unknown option '{}'", *option);
+  }
   if (subcommand.empty()) {
     const std::vector<std::string> words = app.remaining();
     if (!words.empty()) {
