@@ -17,5 +17,6 @@ enum class FabricChoice : uint8_t {
 
 /// Throws ConfigError listing the names.
 FabricChoice parse_fabric(const std::string& name);
+std::string to_string(FabricChoice choice);
 
 }  // namespace penstock::tool

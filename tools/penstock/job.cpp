@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <vector>
@@ -51,9 +53,12 @@ class MeshJob : public Job {
                                 .silence = options.silence,
                                 .failure_pipe = job.failure_pipe,
                                 .same_host_memory = options.fabric == FabricChoice::Auto}))) {
-    start_carrier(*hub_, options.fabric);
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
+    // A carrier would wait for ranks that start none.
+    talk_ = runtime::make_mesh_world(hub_, one_each);
+    check_same("--fabric", to_string(options.fabric));
+    start_carrier(*hub_, options.fabric);
     talk_ = runtime::make_mesh_world(hub_, one_each);
   }
 
@@ -165,14 +170,52 @@ JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int threads) {
 
 }  // namespace
 
-void check_same_options(Job& job, const CLI::App& app) {
-  std::string options;
-  std::istringstream lines(app.config_to_str(/*default_also=*/true));
+namespace {
+
+using Options = std::map<std::string, std::string>;
+
+Options options_in(const std::string& config) {
+  Options options;
+  std::istringstream lines(config);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("data-folder") || line.starts_with("#") || line.empty()) continue;
-    options += fmt::format("{}{}", options.empty() ? "" : " ", line);
+    const size_t equals = line.find('=');
+    if (line.starts_with("data-folder") || line.starts_with("#") || equals == std::string::npos)
+      continue;
+    options[line.substr(0, equals)] = line.substr(equals + 1);
   }
-  job.check_same("options", options);
+  return options;
+}
+
+/// "--lr: rank 0 has 0.1, rank 1 has 0.05", one after the other; empty: the options are the same.
+std::string differences(const Options& first, const Options& other, size_t rank) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : first) names.insert(name);
+  for (const auto& [name, value] : other) names.insert(name);
+  const auto value_in = [](const Options& options, const std::string& name) {
+    const auto found = options.find(name);
+    return found == options.end() || found->second.empty() ? "none" : found->second;
+  };
+  std::string text;
+  for (const std::string& name : names) {
+    const std::string ours = value_in(first, name);
+    const std::string theirs = value_in(other, name);
+    if (ours == theirs) continue;
+    text += fmt::format("{}--{}: rank 0 has {}, rank {} has {}", text.empty() ? "" : "; ", name,
+                        ours, rank, theirs);
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_same_options(Job& job, const CLI::App& app) {
+  const std::vector<std::string> configs =
+      job.together([&] { return app.config_to_str(/*default_also=*/true); });
+  const Options first = options_in(configs.front());
+  for (size_t r = 1; r < configs.size(); ++r) {
+    if (const std::string text = differences(first, options_in(configs[r]), r); !text.empty())
+      throw ConfigError("the ranks of a job must have the same options: " + text);
+  }
 }
 
 std::unique_ptr<Job> Job::join(const JobOptions& options) {
