@@ -94,6 +94,13 @@ run 0 launch -n 2 -- train $common --strategy dp --workers 2 --sync-precision bf
 half=$(numbers bytes_sent | head -n 1)
 [ $((half * 100)) -lt $((wide * 52)) ] && [ $((half * 100)) -gt $((wide * 48)) ] ||
   fail "bfloat16 sent $half bytes, float32 $wide"
+run 0 train $planned --plan plan.json --sync-precision float16 --json
+grep -q '^plan.json: its predictions are for --sync [a-z]* --sync-precision float32$' err ||
+  fail "a plan for another precision: $(cat err)"
+# Around a ring only rounding differs, and the answer is not no.
+run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring \
+  --check-against-serial --check-steps 5
+grep -q 'which adds in another order than --sync ring' out || fail "ring: $(cat out)"
 # A checkpoint goes on in another precision.
 rm -rf together
 run 0 train $common --strategy dp --workers 2 --checkpoint together
@@ -141,7 +148,15 @@ wait
 for r in 0 1; do
   grep -q 'the ranks of a job must have the same options' "err.$r" ||
     fail "rank $r: $(cat "err.$r")"
+  grep -q 'options: --seed: rank 0 has 1, rank 1 has 2$' "err.$r" ||
+    fail "rank $r names other options: $(cat "err.$r")"
 done
+rank 1 --workers 2 --fabric gloo &
+rank 0 --workers 2 --fabric tcp
+[ $? -eq 2 ] || fail "ranks of different fabrics: $(cat err.0)"
+wait
+grep -q 'the same --fabric: rank 0 has tcp, rank 1 has gloo' err.0 ||
+  fail "ranks of different fabrics: $(cat err.0)"
 # rank_process LAUNCHER RANK: the process of a rank.
 rank_process() {
   local process
@@ -195,6 +210,16 @@ code=$?
 grep -q 'restart 1 of 2' launch.err || fail "no restart: $(tail -n 20 launch.err)"
 last=$(ls whole | grep step | tail -n 1)
 cmp -s "whole/$last/weights.pt" "saved/$last/weights.pt" || fail "other weights after a restart"
+
+# So does a job of one rank.
+rm -rf saved
+run 0 train $common --strategy serial --no-eval --checkpoint saved
+PENSTOCK_RESTART=1 RANK=0 WORLD_SIZE=1 run 0 train $common --strategy serial --no-eval --epochs 2 \
+  --checkpoint saved --json
+TORCHELASTIC_RESTART_COUNT=1 RANK=0 WORLD_SIZE=1 run 0 train $common --strategy serial --no-eval \
+  --epochs 3 --checkpoint saved --json
+[ "$(numbers steps)" = 48 ] || fail "a restarted rank: $(numbers steps) steps, expected 48"
+refused "add --resume" launch -n 1 -- train $common --strategy serial --checkpoint saved
 
 # SIGTERM to the launcher ends all ranks after the same step, with a checkpoint.
 rm -rf saved

@@ -12,8 +12,10 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "penstock/launch/job_environment.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
@@ -133,6 +135,20 @@ plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
   return auto_plan(model, options.plan);
 }
 
+/// Takes the method and the precision that the user names. What a plan of theirs predicts stays
+/// that of its own, which one rank `says`; its notes, which may be about them, go.
+void set_sync(const TrainArguments& options, plan::Plan& plan, bool says) {
+  const auto before = std::pair(plan.sync, plan.sync_precision);
+  if (!options.sync.empty() && options.sync != "auto") plan.sync = options.sync;
+  if (!options.sync_precision.empty()) plan.sync_precision = options.sync_precision;
+  if (options.plan_path.empty() || before == std::pair(plan.sync, plan.sync_precision)) return;
+  plan.notes.clear();
+  if (says) {
+    std::cerr << fmt::format("{}: its predictions are for --sync {} --sync-precision {}\n",
+                             options.plan_path, before.first, before.second);
+  }
+}
+
 /// The layers, their shapes and weights, as one line.
 std::string model_digest(const model::Model& model) {
   std::string all;
@@ -154,9 +170,9 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   std::string why;
   if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
     why = fmt::format(
-        "--sync {} does not use them (expected summation, hierarchical, parameter-server or "
+        "--sync {} does not use {} (expected summation, hierarchical, parameter-server or "
         "asynchronous)",
-        options.plan.sync);
+        options.plan.sync, job.servers() == 1 ? "it" : "them");
   } else if (options.world->site().num_training_ranks() == 1) {
     why = "all workers are on one rank, where gradients are added in shared memory";
   } else if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
@@ -166,6 +182,13 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   return fmt::format(
       "warning: the job's {} nothing to do: {}\n",
       job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
+}
+
+/// How often the launcher has started the job again, which may have this one rank only.
+int restarts_of(const Job* job) {
+  if (job != nullptr) return job->restart();
+  const auto own = launch::own_job();
+  return own ? own->restart : 0;
 }
 
 /// What rank 0's `part` returns, or this process's own.
@@ -387,15 +410,13 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   if (!options.sync.empty()) options.plan.sync = options.sync;
   if (!options.sync_precision.empty()) options.plan.sync_precision = options.sync_precision;
   // A job that the launcher has started again continues.
-  if (job != nullptr && job->restart() > 0 && !options.checkpoint.empty())
-    train_options.resume = true;
+  if (restarts_of(job) > 0 && !options.checkpoint.empty()) train_options.resume = true;
   train_options.plan_request = plan_request(options);  // before planning fills gaps
   const bool finished = is_finished(job, options, model);
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
                            : plan_of_job(job, options, model);
-  if (!options.sync.empty() && options.sync != "auto") train_options.plan.sync = options.sync;
-  if (!options.sync_precision.empty()) train_options.plan.sync_precision = options.sync_precision;
+  set_sync(options, train_options.plan, is_first);
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;
