@@ -212,7 +212,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       "--sync", options.sync,
       "How replicas on several ranks sum their gradients: ordered, ring, "
       "parameter-server, summation, hierarchical (first inside each machine), or auto: the "
-      "fastest of these that was predicted (default: the plan's, or ordered; ring and "
+      "fastest of these that was predicted, or an earlier one that is within 0.5 % of it (default: "
+      "the plan's, or ordered; ring and "
       "hierarchical change results by rounding); "
       "asynchronous: replicas, also those of one rank, do not wait for each other");
   app->add_option("--sync-precision", options.sync_precision,

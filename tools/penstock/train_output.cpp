@@ -97,9 +97,10 @@ std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers
   int64_t clock_error_ns = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const bool is_server = std::ssize(ranks) - static_cast<int64_t>(r) <= servers;
-    text += fmt::format("  rank {:<9} sent {}, received {}, peak memory {}{}\n", r,
+    const int64_t peak = ranks[r].peak_memory_bytes;  // 0: nothing was trained
+    text += fmt::format("  rank {:<9} sent {}, received {}{}{}\n", r,
                         format_bytes(ranks[r].sent_bytes), format_bytes(ranks[r].received_bytes),
-                        format_bytes(ranks[r].peak_memory_bytes),
+                        peak > 0 ? ", peak memory " + format_bytes(peak) : "",
                         is_server ? "; a server: it only adds gradients" : "");
     clock_error_ns = std::max(clock_error_ns, ranks[r].clock_error_ns);
   }
