@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -171,6 +172,12 @@ bool OnlineLoop::run_plan() {
   };
   const auto on_output = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
     const int64_t latency_ns = steady_ns() - feed_.captured_ns(MicroBatchId{frame.value});
+    if (!std::isfinite(stats.loss_sum)) {
+      throw RuntimeError(fmt::format(
+          "the loss of frame {} is {}: the training has diverged; take a smaller learning rate "
+          "than {}",
+          feed_.number(MicroBatchId{frame.value}), stats.loss_sum, options_.learning_rate));
+    }
     meter_.on_output(latency_ns, stats.loss_sum, loss_->take_hits());
     return true;
   };

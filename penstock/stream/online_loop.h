@@ -90,7 +90,8 @@ class OnlineLoop {
   ~OnlineLoop();
 
   /// Until the stream ends, `stop` is set or max_frames are learned from. Throws what a stage fails
-  /// with; a broken or stalled source is no failure (StreamSummary::end).
+  /// with, and RuntimeError when the loss is not a number any more; a broken or stalled source is
+  /// no failure (StreamSummary::end).
   StreamSummary run();
 
   /// Asks for the weights after the frames that have been taken by now; options.on_state gets them

@@ -157,6 +157,16 @@ TEST(OnlineLoop, AFailureOfTheWatchingThreadEndsTheStream) {
                RuntimeError);
 }
 
+TEST(OnlineLoop, EndsWhenTheTrainingDiverges) {
+  try {
+    learn(Task::Reconstruct, 2, 3000, [](StreamOptions& options) { options.learning_rate = 1e6; });
+    FAIL();
+  } catch (const RuntimeError& error) {
+    EXPECT_NE(std::string(error.what()).find("take a smaller learning rate"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(OnlineLoop, RefusesModelsThatDoNotFitTheTask) {
   const model::Model model = model_for(Task::Reconstruct);
   const auto queue = generated(10);

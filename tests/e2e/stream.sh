@@ -37,7 +37,7 @@ for weights in current latest stash; do
 done
 
 # Learning from labels: right more often than by chance, and more often later.
-stream --frames 400 --workers 2 --seed 5
+stream --frames 400 --workers 2 --seed 5 --lr 0.01
 holds '$1 > 0.6' "$(value accuracy)"
 
 # A source that is faster than the model: frames are dropped, latency stays bounded.
@@ -91,6 +91,27 @@ stream --seconds 4 --source-fps 50 --checkpoint often --save-every 0.5 --workers
 refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --kernel 3 \
   --checkpoint weights --resume
 
+# The live page answers while the stream runs.
+timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 50 --seconds 20 --serve >out 2>err &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+  grep -q ' out ' err && break
+  sleep 0.05
+done
+port=$(sed -n 's/^live page: http:\/\/127.0.0.1:\([0-9]*\)\/$/\1/p' err)
+if exec 3<>"/dev/tcp/127.0.0.1/${port:-1}"; then
+  printf 'GET /state HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
+  cat <&3 >state
+  exec 3>&-
+  grep -q '"processed":[1-9]' state || fail "/state: $(head -c 300 state)"
+else
+  fail "no live page: $(head -3 err)"
+fi
+child=$(pgrep -P $pid | head -1)
+kill -INT "${child:-$pid}"
+wait_within 20 $pid
+[ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 err)"
+
 # Signals: USR1 saves, INT ends it with a summary.
 timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >out 2>err &
 pid=$!
@@ -109,6 +130,11 @@ kill -INT "${child:-$pid}"
 wait_within 20 $pid
 [ "$code" -eq 0 ] || fail "SIGINT: exit code $code: $(tail -2 err)"
 is end '"stopped"'
+
+# A training that diverges ends, and does not replace good weights.
+run 3 stream "${small[@]}" --frames 2000 --lr 1e6 --checkpoint diverged
+grep -q 'take a smaller learning rate' err || fail "$(tail -2 err)"
+[ ! -e diverged/latest ] || fail "the weights of a training that diverged are saved"
 
 # Wrong and hostile input.
 refused "camera" stream --source camera:99 --size 32x24

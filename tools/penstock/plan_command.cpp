@@ -307,7 +307,7 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--strategy", options.strategy, "auto, or " + plan::names_of(plan::training_strategies()))
       ->capture_default_str();
   choice("--weights", options.plan.weights,
-         "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+         "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
   choice(
       "--sync", options.plan.sync,
       "How replicas sum their gradients: ordered, ring, parameter-server, summation, hierarchical "

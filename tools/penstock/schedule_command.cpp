@@ -211,7 +211,7 @@ Command schedule_command(CLI::App& parent) {
                   "Micro-batches per optimiser step (default: depends on the kind)")
       ->check(whole_number(1));
   app->add_option("--weights", options->weights,
-                  "Weight policy: flush, stash, vertical-sync, 2bw, latest");
+                  "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
   app->add_option("--recompute", options->recompute,
                   "Stages that keep only their inputs and recompute activations: all, or e.g. 0,2");
   app->add_flag("--norm", options->norm,

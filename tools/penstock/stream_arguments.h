@@ -29,7 +29,7 @@ struct StreamArguments : CommonOptions {
   std::string task;  ///< empty: pixels where the source has labels, otherwise reconstruct
   ModelOptions model;
   model::OptimizerSpec optimizer = {.name = "sgd", .momentum = 0};
-  double learning_rate = 0.01;
+  double learning_rate = 0.002;
 
   std::string strategy = "online";
   std::string weights;
