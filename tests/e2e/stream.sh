@@ -132,7 +132,7 @@ wait_within 20 $pid
 is end '"stopped"'
 
 # A training that diverges ends, and does not replace good weights.
-run 3 stream "${small[@]}" --frames 2000 --lr 1e6 --checkpoint diverged
+run 3 stream "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged
 grep -q 'take a smaller learning rate' err || fail "$(tail -2 err)"
 [ ! -e diverged/latest ] || fail "the weights of a training that diverged are saved"
 
