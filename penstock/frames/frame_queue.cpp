@@ -43,7 +43,13 @@ FrameQueue::FrameQueue(std::unique_ptr<FrameSource> source, QueueOptions options
   free_.reserve(static_cast<size_t>(buffers));
   waiting_.reserve(static_cast<size_t>(buffers));
   for (int i = 0; i < buffers; ++i) free_.push_back(i);
+  for (Frame& buffer : buffers_) make_room(buffer);
   reader_ = std::thread([this] { run(); });
+}
+
+void FrameQueue::make_room(Frame& buffer) const {
+  buffer.pixels.reserve(static_cast<size_t>(frame_bytes(size_)));
+  if (num_classes_ > 0) buffer.pixel_labels.reserve(static_cast<size_t>(pixel_count(size_)));
 }
 
 FrameQueue::~FrameQueue() { stop(); }
@@ -57,6 +63,8 @@ Next FrameQueue::take(Frame& frame, Deadline deadline) {
     const int buffer = waiting_.front();
     waiting_.erase(waiting_.begin());
     std::swap(frame, buffers_[static_cast<size_t>(buffer)]);
+    // The taker's first frame is a new buffer: later it may come to a frame with labels.
+    make_room(buffers_[static_cast<size_t>(buffer)]);
     free_.push_back(buffer);
     ++counters_.taken;
     if (options_.waits_when_full) changed_.notify_all();

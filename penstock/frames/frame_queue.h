@@ -74,6 +74,8 @@ class FrameQueue {
  private:
   static constexpr std::chrono::milliseconds kSlice{50};
 
+  /// For any frame of the source, so that later ones allocate nothing.
+  void make_room(Frame& buffer) const;
   void run() noexcept;
   /// False: it has ended, or stop() was called.
   bool read_one();

@@ -19,7 +19,8 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kMostPort = 65535;
 constexpr int64_t kMostRestarts = 1'000'000;
 constexpr size_t kMostAddressBytes = 253;
-constexpr size_t kMostTokenBytes = 256;
+/// As many as a rank's hello holds (net/hello.cpp).
+constexpr size_t kMostTokenBytes = 64;
 // From here up a SLURM_STEP_ID is no step of srun's but the batch script, an interactive shell or
 // whatever else Slurm starts by itself.
 constexpr int64_t kFirstSpecialStep = 0xffff'fff0;

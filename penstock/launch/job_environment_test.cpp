@@ -274,7 +274,7 @@ TEST(JobEnvironment, NeverShowsTheToken) {
   const std::string message =
       refusal(with(kTorchrun, {{"PENSTOCK_JOB_TOKEN", std::string(300, 's')}}));
   EXPECT_EQ(message,
-            "environment variable PENSTOCK_JOB_TOKEN: expected at most 256 bytes, found 300");
+            "environment variable PENSTOCK_JOB_TOKEN: expected at most 64 bytes, found 300");
 }
 
 TEST(SlurmLists, FirstHost) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <asio/connect.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/write.hpp>
@@ -26,7 +27,9 @@ constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{500};
 
 std::string text_of(const tcp::endpoint& endpoint) {
-  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+  const std::string address = endpoint.address().to_string();
+  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
+                                    : fmt::format("{}:{}", address, endpoint.port());
 }
 
 Hello hello_of(const MeshOptions& options, uint16_t port) {
@@ -190,8 +193,15 @@ std::vector<tcp::socket> closed_sockets(asio::io_context& io, int ranks) {
   return sockets;
 }
 
+/// The first ones by number.
 std::string ranks_in_words(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  constexpr size_t kNamed = 8;
+  const std::vector<int> named(
+      ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kNamed)));
+  std::string text =
+      fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(named, ", "));
+  if (ranks.size() > kNamed) text += fmt::format(" and {} more", ranks.size() - kNamed);
+  return text;
 }
 
 std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& options,

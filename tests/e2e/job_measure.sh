@@ -40,5 +40,5 @@ done
 for rank in 0 1; do
   wait "${pids[rank]}" && fail "rank $rank accepts other options"
 done
-grep -q "the ranks of a job must have the same options: rank 0 has " err0 || fail "$(cat err0)"
+grep -q "must have the same options: --samples: rank 0 has 1" err0 || fail "$(cat err0)"
 finish
