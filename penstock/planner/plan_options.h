@@ -22,8 +22,8 @@ struct PlanOptions {
   /// per stage for mp and gpipe, several stages per worker for placements of several (chunks.h), at
   /// least two stages (of any replicas) for the others where workers and layers allow it. Hybrid
   /// (hybrid.h) gives a plan whose strategy is 1f1b-flush.
-  std::optional<plan::Strategy> strategy;
-  std::string weights;                  ///< weight policy by name; empty: the kind's default
+  std::optional<plan::Strategy> strategy = {};
+  std::string weights = {};             ///< weight policy by name; empty: the kind's default
   std::string cost_model = "penstock";  ///< cost_model_names()
   /// A method of plan/gradient_sync.h, or "auto": the one whose plan is fastest by more than
   /// 0.5 %, in their order.

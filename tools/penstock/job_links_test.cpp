@@ -35,9 +35,9 @@ TEST(JobLinksTest, TheRankThatLosesMostSaysWhatSumsTake) {
   const MeasuredLink fast{.bytes_per_s = 4000, .latency_ns = 5};
   const MeasuredLink slow{.bytes_per_s = 25, .latency_ns = 300};
   const auto loss = [](double ns) {
-    net::ExchangeLoss loss;
-    loss.samples.fill(ns);
-    return loss;
+    net::ExchangeLoss exchange;
+    exchange.samples.fill(ns);
+    return exchange;
   };
   const JobLinks links = summary({{0, fast, slow, loss(3), loss(8e9)},
                                   {0, fast, {}, loss(2), loss(1)},
