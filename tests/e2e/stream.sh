@@ -92,10 +92,11 @@ refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --ker
   --checkpoint weights --resume
 
 # The live page answers while the stream runs.
+rm -f err # the file of the last run must not be taken for this one's
 timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 50 --seconds 20 --serve >out 2>err &
 pid=$!
 for ((i = 0; i < 400; i++)); do
-  grep -q ' out ' err && break
+  grep -qs ' out ' err && break
   sleep 0.05
 done
 port=$(sed -n 's/^live page: http:\/\/127.0.0.1:\([0-9]*\)\/$/\1/p' err)
@@ -113,10 +114,11 @@ wait_within 20 $pid
 [ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 err)"
 
 # Signals: USR1 saves, INT ends it with a summary.
+rm -f err
 timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >out 2>err &
 pid=$!
 for ((i = 0; i < 400; i++)); do
-  grep -q ' out ' err && break
+  grep -qs ' out ' err && break
   sleep 0.05
 done
 child=$(pgrep -P $pid | head -1)
