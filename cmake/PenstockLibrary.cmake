@@ -23,9 +23,13 @@ function(penstock_compile_options target)
   endif()
 endfunction()
 
-# penstock_test(<name> SOURCES ... DEPS ... [LABELS unit]): a GoogleTest program, a test per case.
+# penstock_test(<name> SOURCES ... DEPS ... [TORCH] [LABELS unit]): a GoogleTest program, a test per
+# case.
 function(penstock_test name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT arg_TORCH AND NOT PENSTOCK_TORCH_FREE_TESTS)
+    return()
+  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()

@@ -11,8 +11,29 @@ if(PENSTOCK_SANITIZE)
     -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
 endif()
 
+# The wheels of PyTorch bring headers of another version of fmt than the one we link; ours comes
+# first.
+find_path(penstock_torch_fmt fmt/format.h PATHS ${TORCH_INCLUDE_DIRS} NO_DEFAULT_PATH NO_CACHE)
+get_target_property(penstock_own_fmt fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+if(penstock_torch_fmt AND NOT penstock_torch_fmt STREQUAL penstock_own_fmt)
+  set(penstock_fmt_first ${PROJECT_BINARY_DIR}/fmt-first)
+  file(MAKE_DIRECTORY ${penstock_fmt_first})
+  file(CREATE_LINK ${penstock_own_fmt}/fmt ${penstock_fmt_first}/fmt SYMBOLIC)
+endif()
+
+# The Python that a wheel belongs to: tests let it read what we write.
+file(REAL_PATH ${Torch_DIR} penstock_torch_python)
+cmake_path(SET penstock_torch_python NORMALIZE
+  "${penstock_torch_python}/../../../../../../../bin/python3")
+if(NOT EXISTS "${penstock_torch_python}")
+  set(penstock_torch_python "")
+endif()
+
 function(penstock_use_torch target)
   target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  if(penstock_fmt_first)
+    target_include_directories(${target} SYSTEM BEFORE PRIVATE ${penstock_fmt_first})
+  endif()
   target_compile_options(${target} PRIVATE -Wno-shadow)
   # A precompiled header serves only files compiled as it was: executables take -fPIC like the
   # libraries instead of -fPIE.

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Builds Penstock and measures it against its own predictions and against PyTorch.
 set -Eeuo pipefail
-caller_folder="$(pwd)"
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
@@ -41,5 +40,5 @@ if [[ "$install" == yes ]]; then
   if [[ "$peers" == yes ]]; then scripts/install-deps.sh --bench; else scripts/install-deps.sh; fi
 fi
 configure_and_build release penstock
-cd "$caller_folder"
+cd "$CALLER_FOLDER"
 run python3 "$REPO_ROOT/benchmarks/run_bench.py" "${options[@]}" || exit $?

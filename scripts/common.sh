@@ -4,6 +4,8 @@
 
 REPO_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 readonly REPO_ROOT
+CALLER_FOLDER="$(pwd)"
+readonly CALLER_FOLDER
 
 say() { printf '\n==> %s\n' "$*" >&2; }
 
@@ -54,13 +56,74 @@ need_value() {
   (($2 >= 2)) || die "$1 needs a value (try --help)"
 }
 
+# PyTorch's wheel that is built and tested beside Debian's libtorch; it warns without NumPy.
+readonly TORCH_WHEEL="torch==2.13.0 numpy<3"
+
+# choose_torch NAME: sets torch_preset, what a preset's name ends in for this libtorch, and makes it
+# findable where CMakePresets.json looks: debian (the package), wheel (out of a virtual environment
+# in build/), or a folder.
+choose_torch() {
+  case "$1" in
+    debian) torch_preset="" ;;
+    wheel)
+      install_torch_wheel
+      torch_preset=-wheel
+      link_torch torch-wheel "$(torch_folder "$REPO_ROOT/build/venv")"
+      ;;
+    */* | .*)
+      torch_preset=-torch
+      link_torch torch-path "$(torch_folder "$1")"
+      ;;
+    *) die "--torch: expected debian, wheel or a folder such as ./libtorch, found '$1'" ;;
+  esac
+}
+
+# torch_folder FOLDER: where in it, or in the Python that it belongs to, libtorch is. Runs in a
+# subshell.
+torch_folder() {
+  local folder
+  cd "$CALLER_FOLDER"
+  for folder in "$1" "$1"/torch "$1"/lib/python3*/site-packages/torch; do
+    if [[ -e "$folder/share/cmake/Torch/TorchConfig.cmake" ]]; then
+      cd "$folder" && pwd
+      return
+    fi
+  done
+  die "--torch: there is no libtorch in $1: looked for share/cmake/Torch/TorchConfig.cmake in it," \
+    "in its folder torch and in its lib/python3*/site-packages/torch"
+}
+
+# link_torch NAME FOLDER: build/NAME is that libtorch from now on.
+link_torch() {
+  mkdir -p "$REPO_ROOT/build"
+  ln -sfn "$2" "$REPO_ROOT/build/$1"
+}
+
+# What is installed is noted, so that a second call does nothing.
+install_torch_wheel() {
+  local venv="$REPO_ROOT/build/venv"
+  local note="$venv/penstock-torch"
+  [[ "$(cat "$note" 2>/dev/null)" == "$TORCH_WHEEL" ]] && return
+  command -v python3 >/dev/null ||
+    die "--torch wheel needs python3 (scripts/install-deps.sh --wheel)"
+  say "Install ${TORCH_WHEEL%% *} into build/venv (several GB from an index that has only builds" \
+    "for GPUs)"
+  run python3 -m venv "$venv" ||
+    die "python3 cannot make a virtual environment (scripts/install-deps.sh --wheel)"
+  # shellcheck disable=SC2086
+  run "$venv/bin/python" -m pip install --disable-pip-version-check --quiet $TORCH_WHEEL ||
+    die "pip could not install $TORCH_WHEEL"
+  printf '%s\n' "$TORCH_WHEEL" >"$note"
+}
+
 # configure_and_build PRESET [TARGET...]: one of the presets of CMakePresets.json, into
-# build/PRESET.
+# build/PRESET, with $configure_options.
+configure_options=()
 configure_and_build() {
   local preset=$1
   shift
   local targets=()
   if (($# > 0)); then targets=(--target "$@"); fi
-  run cmake --preset "$preset" --log-level=WARNING
+  run cmake --preset "$preset" --log-level=WARNING "${configure_options[@]}"
   run cmake --build --preset "$preset" --parallel "$(build_jobs)" "${targets[@]}"
 }

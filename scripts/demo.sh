@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # From nothing to a trained model: install, build, profile, plan, verify, simulate, train, compare.
 set -Eeuo pipefail
-caller_folder="$(pwd)"
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
 usage() {
   cat <<'HELP'
 usage: scripts/demo.sh [--model NAME] [--workers N] [--batch-size N] [--epochs N]
-                       [--output FOLDER] [--no-install]
+                       [--torch NAME] [--output FOLDER] [--no-install]
 
 Installs what is missing, builds Penstock, and takes a convolutional network through all of it on
 this machine: measures its layers, finds the best split, proves the schedule sound, predicts its
@@ -19,6 +18,7 @@ side.
   --workers N       threads to split it over (default: one per core, at most 4)
   --batch-size N    samples per optimiser step (default 64)
   --epochs N        passes over the data (default: as many as fit into three and a half minutes)
+  --torch NAME      the libtorch to build with: debian (default), wheel or a folder, as for test.sh
   --output FOLDER   where results go (default ./demo-run)
   --no-install      do not look for missing packages
 HELP
@@ -29,7 +29,8 @@ batch_size=64
 cores="$(nproc)"
 workers=$((cores < 4 ? cores : 4))
 epochs=""
-output="$caller_folder/demo-run"
+torch=debian
+output="$CALLER_FOLDER/demo-run"
 install=yes
 positive() {
   [[ "$2" =~ ^[1-9][0-9]{0,5}$ ]] || die "$1: expected a whole number of at least 1, found '$2'"
@@ -40,6 +41,7 @@ while (($# > 0)); do
     --workers) need_value "$1" $#; positive "$1" "$2"; workers=$2; shift ;;
     --batch-size) need_value "$1" $#; positive "$1" "$2"; batch_size=$2; shift ;;
     --epochs) need_value "$1" $#; positive "$1" "$2"; epochs=$2; shift ;;
+    --torch) need_value "$1" $#; torch=$2; shift ;;
     --output) need_value "$1" $#; output=$2; shift ;;
     --no-install) install=no ;;
     -h | --help) usage; exit 0 ;;
@@ -47,7 +49,7 @@ while (($# > 0)); do
   esac
   shift
 done
-[[ "$output" == /* ]] || output="$caller_folder/$output"
+[[ "$output" == /* ]] || output="$CALLER_FOLDER/$output"
 
 readonly seconds_to_train=210 all_samples=60000 wanted_accuracy=0.85
 
@@ -66,12 +68,13 @@ text() { sed -n "s/.*\"$2\"[[:space:]]*:[[:space:]]*\"\([^\"]*\)\".*/\1/p" "$1" 
 cd "$REPO_ROOT"
 if [[ "$install" == yes ]]; then
   say "Install what is missing"
-  scripts/install-deps.sh
+  if [[ "$torch" == wheel ]]; then scripts/install-deps.sh --wheel; else scripts/install-deps.sh; fi
 fi
 
 say "Build Penstock (the first time takes some minutes)"
-configure_and_build release penstock
-penstock="$REPO_ROOT/build/release/penstock"
+choose_torch "$torch"
+configure_and_build "release$torch_preset" penstock
+penstock="$REPO_ROOT/build/release$torch_preset/penstock"
 mkdir -p "$output" || die "cannot make the folder $output"
 cd "$output"
 PATH="$(dirname "$penstock"):$PATH"

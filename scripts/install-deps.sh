@@ -5,13 +5,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 usage() {
   cat <<'HELP'
-usage: scripts/install-deps.sh [--core] [--bench] [--dev] [--list]
+usage: scripts/install-deps.sh [--core] [--wheel] [--bench] [--dev] [--list]
 
 Installs the packages that are missing (Debian 12 or a relative of it with apt), as root or through
 sudo.
 
   (no option)  everything to build, test and run Penstock
   --core       only what the torch-free part needs (planning, schedules, simulation)
+  --wheel      also Python's virtual environments, for --torch wheel of the other scripts
   --bench      also PyTorch for Python, which the benchmarks compare with
   --dev        also clang (fuzz targets, second compiler), clang-format, clang-tidy, doxygen (API
                reference) and Chromium (tests of the pages)
@@ -52,6 +53,10 @@ torch=(
   "libavformat-dev|video files and streams"
   "libswscale-dev|their pixel formats"
 )
+wheel=(
+  "python3|runs pip"
+  "python3-venv|a place for the wheel of PyTorch"
+)
 bench=(
   "python3|runs the benchmark driver"
   "python3-torch|PyTorch, the program to compare with"
@@ -72,6 +77,7 @@ extras=()
 while (($# > 0)); do
   case "$1" in
     --core) wanted=("${core[@]}") ;;
+    --wheel) extras+=("${wheel[@]}") ;;
     --bench) extras+=("${bench[@]}") ;;
     --dev) extras+=("${dev[@]}") ;;
     --list) list_only=yes ;;

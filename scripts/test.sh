@@ -6,12 +6,16 @@ trap 'report_failure "$LINENO" "$BASH_COMMAND"' ERR
 
 usage() {
   cat <<'HELP'
-usage: scripts/test.sh [--preset NAME] [--label NAME] [--all] [--no-install]
+usage: scripts/test.sh [--preset NAME] [--torch NAME] [--label NAME] [--all] [--no-install]
 
 Installs what is missing, configures and builds build/NAME, and runs the quick tests (all but those
 labelled `slow`).
 
   --preset NAME  release (default), dev, core (torch-free), asan, tsan, fuzz: see CMakePresets.json
+  --torch NAME   the libtorch to build with: debian (default; the package libtorch-dev), wheel (out
+                 of PyTorch's wheel, installed into build/venv), both, or the folder of any other
+                 one, such as that of `python3 -c 'import torch; print(torch.__path__[0])'`;
+                 all but debian need the preset release
   --label NAME   only the tests with this label: unit, property, e2e, tidy, install, slow
   --all          the slow tests too
   --no-install   do not look for missing packages
@@ -19,12 +23,14 @@ HELP
 }
 
 preset=release
+torch=debian
 label=""
 all=no
 install=yes
 while (($# > 0)); do
   case "$1" in
     --preset) need_value "$1" $#; preset=$2; shift ;;
+    --torch) need_value "$1" $#; torch=$2; shift ;;
     --label) need_value "$1" $#; label=$2; shift ;;
     --all) all=yes ;;
     --no-install) install=no ;;
@@ -36,21 +42,42 @@ done
 grep -q "\"name\": \"$preset\", \"inherits\"" "$REPO_ROOT/CMakePresets.json" ||
   die "there is no preset '$preset' in CMakePresets.json"
 
+[[ "$torch" == debian || "$preset" == release ]] ||
+  die "--torch $torch needs --preset release, found --preset $preset"
+torches=("$torch")
+[[ "$torch" != both ]] || torches=(debian wheel)
+
 cd "$REPO_ROOT"
 if [[ "$install" == yes ]]; then
   case "$preset" in
     core) scripts/install-deps.sh --core ;;
     fuzz) scripts/install-deps.sh --core --dev ;;
-    *) scripts/install-deps.sh ;;
+    *)
+      if [[ "${torches[*]}" == *wheel ]]; then
+        scripts/install-deps.sh --wheel
+      else
+        scripts/install-deps.sh
+      fi
+      ;;
   esac
 fi
-configure_and_build "$preset"
 
-selection=()
-if [[ -n "$label" ]]; then
-  selection=(--label-regex "^$label\$")
-elif [[ "$all" == no ]]; then
-  selection=(--label-exclude '^slow$')
-fi
-run ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --no-label-summary \
-  --parallel "$(nproc)" "${selection[@]}" || exit $?
+for i in "${!torches[@]}"; do
+  choose_torch "${torches[i]}"
+  left_out=()
+  [[ "$all" == yes ]] || left_out+=(slow)
+  if ((i > 0)); then
+    # What does not touch libtorch is tested with the first one.
+    configure_options=(-DPENSTOCK_TORCH_FREE_TESTS=OFF)
+    left_out+=(tidy)
+  fi
+  configure_and_build "$preset$torch_preset"
+  selection=()
+  if [[ -n "$label" ]]; then
+    selection=(--label-regex "^$label\$")
+  elif ((${#left_out[@]} > 0)); then
+    selection=(--label-exclude "^($(IFS='|'; printf '%s' "${left_out[*]}"))\$")
+  fi
+  run ctest --test-dir "build/$preset$torch_preset" --output-on-failure --no-tests=error \
+    --no-label-summary --parallel "$(nproc)" "${selection[@]}" || exit $?
+done

@@ -9,6 +9,7 @@
 
 namespace penstock::runtime {
 
+using model::NodePointer;
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
@@ -44,14 +45,14 @@ class Walk {
   }
 
   /// Depth first without recursion, because a layer may be a long loop.
-  void visit(const std::shared_ptr<Node>& root) {
+  void visit(const NodePointer& root) {
     if (reach_.contains(root.get())) return;
-    std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack = {{root, 0}};
+    std::vector<std::pair<NodePointer, size_t>> stack = {{root, 0}};
     reach_[root.get()];
     while (!stack.empty()) {
       auto& [node, next] = stack.back();
       if (next < node->num_outputs()) {
-        const std::shared_ptr<Node>& below = node->next_edge(next++).function;
+        const NodePointer& below = node->next_edge(next++).function;
         if (below && reach_.try_emplace(below.get()).second) stack.emplace_back(below, 0);
         continue;
       }
@@ -81,7 +82,7 @@ class Walk {
   }
 
  private:
-  void finish(const std::shared_ptr<Node>& node) {
+  void finish(const NodePointer& node) {
     Reach reach;
     for (const Edge& edge : node->next_edges()) {
       if (!edge.function) continue;
@@ -112,7 +113,7 @@ class Walk {
   /// Per weight: edges through which W could reach it.
   std::vector<int> uses_;
   /// With the weights that only they use.
-  std::vector<std::pair<std::shared_ptr<Node>, std::vector<size_t>>> above_inputs_;
+  std::vector<std::pair<NodePointer, std::vector<size_t>>> above_inputs_;
 };
 
 }  // namespace

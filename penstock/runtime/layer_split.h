@@ -5,14 +5,15 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include <cstddef>
-#include <memory>
 #include <vector>
+
+#include "penstock/model/torch_compat.h"
 
 namespace penstock::runtime {
 
 /// An operation whose part for these weights can run separately, later.
 struct Deferred {
-  std::shared_ptr<torch::autograd::Node> operation;
+  model::NodePointer operation;
   std::vector<size_t> weights;
 };
 
@@ -20,7 +21,7 @@ struct LayerSplit {
   std::vector<Deferred> deferred;
   /// The operations above an input that are not deferred: once the inputs' gradients are made, they
   /// do not run again.
-  std::vector<std::shared_ptr<torch::autograd::Node>> done;
+  std::vector<model::NodePointer> done;
 };
 
 /// Walks the graph from `roots` down to `inputs` and `weights` (edges without a function are

@@ -36,7 +36,7 @@ at::Tensor LayerTape::enter(const at::Tensor& value, bool needs_gradient) {
   inputs_.emplace_back();
   if (!needs_gradient) return value;
   at::Tensor entered = value.variable_data();
-  torch::autograd::create_gradient_edge(entered, std::make_shared<Entry>());
+  torch::autograd::create_gradient_edge(entered, model::make_node<Entry>());
   inputs_.back() = torch::autograd::impl::gradient_edge(entered);
   return entered;
 }

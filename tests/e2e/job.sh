@@ -151,11 +151,11 @@ for r in 0 1; do
   grep -q 'options: --seed: rank 0 has 1, rank 1 has 2$' "err.$r" ||
     fail "rank $r names other options: $(cat "err.$r")"
 done
-rank 1 --workers 2 --fabric gloo &
+rank 1 --workers 2 --fabric auto &
 rank 0 --workers 2 --fabric tcp
 [ $? -eq 2 ] || fail "ranks of different fabrics: $(cat err.0)"
 wait
-grep -q 'the same --fabric: rank 0 has tcp, rank 1 has gloo' err.0 ||
+grep -q 'the same --fabric: rank 0 has tcp, rank 1 has auto' err.0 ||
   fail "ranks of different fabrics: $(cat err.0)"
 # rank_process LAUNCHER RANK: the process of a rank.
 rank_process() {

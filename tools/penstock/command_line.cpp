@@ -137,7 +137,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
       "Penstock: profile a model, plan the best pipeline for it, verify, simulate and train.",
       "penstock");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
+  app.set_version_flag("--version", "penstock " PENSTOCK_VERSION " (" PENSTOCK_LIBTORCH ")");
   // Commands take over the footer that they find.
   const std::string codes =
       "Exit codes: 0 done or yes, 1 the answer no, 2 bad input, 3 failure at run time.";

@@ -1,6 +1,7 @@
 #include "tools/penstock/job.h"
 
 #include <fmt/format.h>
+#include <torch/version.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ class MeshJob : public Job {
                                 .address = job.address,
                                 .port = static_cast<uint16_t>(job.port),
                                 .token = job.token,
-                                .version = PENSTOCK_VERSION,
+                                .version = PENSTOCK_VERSION "/libtorch " TORCH_VERSION,
                                 .other_hosts = job.local_ranks < job.ranks,
                                 .patience = options.patience,
                                 .silence = options.silence,

@@ -2,19 +2,11 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/version.h>
 
-#include <type_traits>
+#include "penstock/model/torch_compat.h"
 
 namespace penstock::model::detail {
 namespace {
-
-/// libtorch 2.0 made the totals unsigned; they are not used here.
-#if TORCH_VERSION_MAJOR >= 2
-using TotalBytes = size_t;
-#else
-using TotalBytes = int64_t;
-#endif
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:

@@ -50,7 +50,8 @@ Output run(const std::string& command) {
 
 /// The path of a Python with torch, or empty.
 std::string python_with_torch() {
-  for (const char* python : {"python3", "/usr/bin/python3"}) {
+  for (const char* python : {PENSTOCK_TORCH_PYTHON, "python3", "/usr/bin/python3"}) {
+    if (*python == '\0') continue;
     if (run(fmt::format("{} -c 'import torch'", python)).status == 0) return python;
   }
   return "";

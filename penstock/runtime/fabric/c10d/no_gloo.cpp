@@ -7,7 +7,9 @@ namespace penstock::runtime {
 bool has_gloo() { return false; }
 
 std::unique_ptr<net::Carrier> make_gloo_carrier(const GlooSetup&) {
-  throw ConfigError("this build of penstock has no Gloo: libtorch or libgloo-dev lacks it");
+  throw ConfigError(
+      "this build of penstock has no Gloo: its libtorch came without Gloo's headers, as PyTorch's "
+      "wheels do (Debian's package has them)");
 }
 
 }  // namespace penstock::runtime
