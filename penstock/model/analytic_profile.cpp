@@ -145,10 +145,11 @@ class Estimate {
     const Shape& logits = model_.output_shapes(id).at(static_cast<size_t>(result.output));
     if (logits.size() != 1) return;
     const int64_t numbers = detail::batch_numbers({logits}, batch_);
-    cost.forward_ns =
-        saturating_add(cost.forward_ns, ns(detail::normalization({numbers, numbers})));
-    cost.backward_ns =
-        saturating_add(cost.backward_ns, ns(detail::elementwise({numbers, numbers, numbers})));
+    const int64_t forward_ns = ns(detail::normalization({numbers, numbers}));
+    const int64_t backward_ns = ns(detail::elementwise({numbers, numbers, numbers}));
+    cost.forward_ns = saturating_add(cost.forward_ns, forward_ns);
+    cost.backward_ns = saturating_add(cost.backward_ns, backward_ns);
+    cost.loss_ns = saturating_add(forward_ns, backward_ns);
   }
 
   /// Reads weight, gradient and state; writes weight and state.

@@ -67,6 +67,39 @@ void check_pixels(const at::Tensor& logits, const at::Tensor& targets) {
   }
 }
 
+/// Of the pixels that have a target.
+struct PixelCounts {
+  int64_t targets = 0;
+  int64_t correct = 0;  ///< whose largest logit, the first of equal ones, is the target's
+  int64_t lowest = 0;
+  int64_t highest = 0;
+};
+
+/// In one pass: libtorch's operations would be ten, each with a tensor of its own.
+PixelCounts count_pixels(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor scores = logits.detach().to(at::kFloat).contiguous();
+  const at::Tensor wanted = targets.contiguous();
+  const int64_t classes = scores.size(1);
+  const int64_t pixels = scores.size(2) * scores.size(3);
+  PixelCounts counts;
+  for (int64_t sample = 0; sample < scores.size(0); ++sample) {
+    const float* const score = scores.data_ptr<float>() + sample * classes * pixels;
+    const int64_t* const target = wanted.data_ptr<int64_t>() + sample * pixels;
+    for (int64_t i = 0; i < pixels; ++i) {
+      if (target[i] == kNoTarget) continue;
+      ++counts.targets;
+      counts.lowest = std::min(counts.lowest, target[i]);
+      counts.highest = std::max(counts.highest, target[i]);
+      int64_t best = 0;
+      for (int64_t c = 1; c < classes; ++c) {
+        if (score[c * pixels + i] > score[best * pixels + i]) best = c;
+      }
+      if (best == target[i]) ++counts.correct;
+    }
+  }
+  return counts;
+}
+
 }  // namespace
 
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
@@ -85,23 +118,21 @@ LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targe
                                int64_t mini_batch_samples) {
   check_pixels(logits, targets);
   check_mini_batch("cross-entropy per pixel", mini_batch_samples);
-  const at::Tensor has_target = targets.ne(kNoTarget);
-  const auto count = has_target.sum().item<int64_t>();
-  const int64_t highest = targets.max().item<int64_t>();
-  const int64_t lowest = targets.masked_fill(has_target.logical_not(), 0).min().item<int64_t>();
-  if (highest >= logits.size(1) || lowest < 0) {
-    throw ConfigError(
-        fmt::format("cross-entropy per pixel: a target is {}, but there are {} classes (0 to {})",
-                    lowest < 0 ? lowest : highest, logits.size(1), logits.size(1) - 1));
+  const PixelCounts counts = count_pixels(logits, targets);
+  if (counts.highest >= logits.size(1) || counts.lowest < 0) {
+    throw ConfigError(fmt::format(
+        "cross-entropy per pixel: a target is {}, but there are {} classes (0 to {})",
+        counts.lowest < 0 ? counts.lowest : counts.highest, logits.size(1), logits.size(1) - 1));
   }
   const at::Tensor sum = at::nll_loss2d(at::log_softmax(logits, 1), targets, /*weight=*/{},
                                         /*reduction: sum=*/2, kNoTarget);
-  const auto pixels = static_cast<double>(std::max<int64_t>(count, 1));
+  const auto pixels = static_cast<double>(std::max<int64_t>(counts.targets, 1));
   const auto samples = static_cast<double>(logits.size(0));
   LossResult result;
   result.scaled_loss = sum * (samples / pixels / static_cast<double>(mini_batch_samples));
   result.loss_sum = sum.detach().item<double>() * samples / pixels;
-  result.correct = logits.detach().argmax(1).eq(targets).sum().item<int64_t>();
+  result.correct = counts.correct;
+  result.targets = counts.targets;
   return result;
 }
 

@@ -14,6 +14,7 @@ struct LossResult {
   at::Tensor scaled_loss;
   double loss_sum = 0;  ///< sum of the samples' losses
   int64_t correct = 0;  ///< samples whose largest logit is the target's
+  int64_t targets = 0;  ///< of pixel_cross_entropy(): pixels that have one
 };
 
 /// Softmax cross-entropy of logits [batch, classes] against targets [batch] (int64). Throws
@@ -24,7 +25,7 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
 /// Cross-entropy per pixel: logits [batch, classes, height, width] against targets [batch, height,
 /// width] (int64); the mean over the pixels that have a target, times the samples. Pixels whose
 /// target is kNoTarget count nothing. `correct` is the number of pixels whose largest logit is the
-/// target's. Throws ConfigError as cross_entropy().
+/// target's. On the CPU. Throws ConfigError as cross_entropy().
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                int64_t mini_batch_samples);
 inline constexpr int64_t kNoTarget = -100;  ///< as PyTorch's ignore_index

@@ -56,5 +56,27 @@ TEST(CrossEntropy, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), 4), ConfigError);
 }
 
+// Counts by a loop of its own, compared with libtorch's operations.
+TEST(PixelCrossEntropy, CountsAsTheOperationsDo) {
+  at::manual_seed(3);
+  for (const int64_t classes : {1, 2, 5}) {
+    const at::Tensor all = at::randn({2, classes + 3, 7, 4});
+    for (const at::Tensor& logits : {all.slice(1, 0, classes), at::zeros({2, classes, 7, 4})}) {
+      at::Tensor targets = at::randint(0, classes, {2, 7, 4}, at::kLong);
+      targets.masked_fill_(at::rand({2, 7, 4}).lt(0.3), kNoTarget);
+      const LossResult result = pixel_cross_entropy(logits, targets, 2);
+      EXPECT_EQ(result.targets, targets.ne(kNoTarget).sum().item<int64_t>());
+      EXPECT_EQ(result.correct, logits.argmax(1).eq(targets).sum().item<int64_t>());
+    }
+  }
+  const at::Tensor logits = at::zeros({1, 2, 1, 2});
+  const auto targets = [](std::vector<int64_t> values) {
+    return at::tensor(values).view({1, 1, 2});
+  };
+  EXPECT_THROW(pixel_cross_entropy(logits, targets({0, 2}), 1), ConfigError);
+  EXPECT_THROW(pixel_cross_entropy(logits, targets({-1, 1}), 1), ConfigError);
+  EXPECT_EQ(pixel_cross_entropy(logits, targets({kNoTarget, kNoTarget}), 1).loss_sum, 0);
+}
+
 }  // namespace
 }  // namespace penstock::model

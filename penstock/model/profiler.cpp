@@ -155,8 +155,9 @@ std::exception_ptr current_failure() noexcept {
 /// until it is done.
 class Measurement {
  public:
-  Measurement(const Model& model, const ProfilerOptions& options)
-      : model_(model), options_(options), ready_(options.concurrency) {}
+  Measurement(const Model& model, const ProfilerOptions& options,
+              const std::optional<ProfiledLoss>& loss)
+      : model_(model), options_(options), loss_(loss), ready_(options.concurrency) {}
   ~Measurement() { join(); }
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
@@ -195,7 +196,7 @@ class Measurement {
     bool arrived = false;
     try {
       const ThreadCount threads(options_.threads);
-      detail::ModelPass pass(model_, options_.batch_size, options_.seed, options_.optimizer);
+      detail::ModelPass pass(model_, options_.batch_size, options_.seed, options_.optimizer, loss_);
       arrived = true;
       ready_.arrive_and_wait();
       if (copy == 0) {
@@ -267,6 +268,7 @@ class Measurement {
 
   const Model& model_;
   const ProfilerOptions& options_;
+  const std::optional<ProfiledLoss>& loss_;
   std::latch ready_;
   std::atomic<bool> stop_{false};
   Mutex mutex_;
@@ -300,11 +302,12 @@ int64_t weight_part(int64_t backward_ns, const std::vector<Times>& split_samples
 
 }  // namespace
 
-profile::Profile measure_profile(const Model& model, const ProfilerOptions& options) {
+profile::Profile measure_profile(const Model& model, const ProfilerOptions& options,
+                                 const std::optional<ProfiledLoss>& loss) {
   check_options(model, options);
   // libtorch gives the count that was set last to every later thread; restore the old value.
   const ThreadCount unchanged(at::get_num_threads());
-  Measurement measurement(model, options);
+  Measurement measurement(model, options, loss);
   measurement.run();
 
   profile::Profile result;
@@ -323,6 +326,8 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
     const detail::Summary accumulate =
         summarize(measurement.split_samples, i, &detail::LayerTimes::accumulate_ns);
     const detail::Summary step = summarize(measurement.samples, i, &detail::LayerTimes::step_ns);
+    const detail::Summary loss_part =
+        summarize(measurement.samples, i, &detail::LayerTimes::loss_ns);
     const detail::LayerBytes& bytes = measurement.bytes[i];
     result.costs.push_back(
         {.forward_ns = forward.mean,
@@ -335,7 +340,8 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
          .output_bytes = bytes.outputs,
          .weight_bytes = bytes.weights,
          .stash_bytes = std::max<int64_t>(bytes.stash, 0),
-         .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)})});
+         .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)}),
+         .loss_ns = std::min(loss_part.mean, forward.mean + backward.mean)});
   }
   return result;
 }

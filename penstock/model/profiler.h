@@ -2,17 +2,32 @@
 // inputs.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "penstock/model/loss.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler_options.h"
 #include "penstock/profile/profile.h"
 
 namespace penstock::model {
 
-/// The model's profile on this machine. The last layer's times include the loss. A first layer
+/// The loss of the model's first output, and targets for a micro-batch of it.
+struct ProfiledLoss {
+  Loss loss;
+  at::Tensor targets;
+};
+
+/// The model's profile on this machine. The loss belongs to the layer that makes the first output:
+/// its times include it, and LayerCost::loss_ns says how much it is. Without `loss` it is the
+/// cross-entropy of random targets where that output is a vector of logits, and otherwise none (a
+/// gradient of ones). `loss` is called by `concurrency` threads at the same time. A first layer
 /// whose inputs need no gradient is measured without it; the time of the loss's gradient counts as
 /// gradient of the inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5
 /// least_time if that is longer. Throws ConfigError for a batch size, sample or thread count below
 /// 1 and other options out of range, RuntimeError when a layer fails (names it).
-profile::Profile measure_profile(const Model& model, const ProfilerOptions& options);
+profile::Profile measure_profile(const Model& model, const ProfilerOptions& options,
+                                 const std::optional<ProfiledLoss>& loss = {});
 
 }  // namespace penstock::model

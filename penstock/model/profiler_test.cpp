@@ -73,6 +73,7 @@ TEST(Profiler, MeasuresLeNet5) {
       << "nothing else is wanted of the first layer";
   const profile::LayerCost& last = profile.costs[model.graph().find("fc3").index()];
   EXPECT_LT(last.backward_weight_ns, last.backward_ns) << "inputs and loss take their part";
+  EXPECT_GT(last.loss_ns, 0);
   EXPECT_EQ(weight_bytes, 4 * 61'706);
   const profile::LayerCost& conv1 = profile.costs[model.graph().find("conv1").index()];
   EXPECT_EQ(conv1.output_bytes, (std::vector<int64_t>{4 * 6 * 28 * 28 * 4}));
@@ -80,6 +81,35 @@ TEST(Profiler, MeasuresLeNet5) {
   const profile::LayerCost& flatten = profile.costs[model.graph().find("flatten").index()];
   EXPECT_EQ(flatten.output_bytes, (std::vector<int64_t>{4 * 400 * 4}));
   EXPECT_EQ(flatten.stash_bytes, 0) << "a view keeps nothing of its own";
+}
+
+TEST(Profiler, TheLossIsAPartOfTheLayerThatMakesTheOutput) {
+  ModelBuilder net("m");
+  Value x = net.conv2d(net.input({1, 16, 16}), {.channels = 2, .kernel = 3, .name = "first"});
+  x = net.conv2d(x, {.channels = 2, .kernel = 3, .padding = 1, .name = "out"});
+  const Model model = net.build(x);
+  const auto losses = [&](const std::optional<ProfiledLoss>& loss) {
+    std::vector<int64_t> found;
+    for (const profile::LayerCost& cost : measure_profile(model, quick(), loss).costs) {
+      EXPECT_LE(cost.loss_ns, cost.forward_ns + cost.backward_ns);
+      found.push_back(cost.loss_ns);
+    }
+    return found;
+  };
+  EXPECT_EQ(losses({}), (std::vector<int64_t>{0, 0})) << "no loss of such an output is known";
+  const std::vector<int64_t> pixels =
+      losses(ProfiledLoss{pixel_cross_entropy, at::zeros({4, 14, 14}, at::kLong)});
+  EXPECT_EQ(pixels[0], 0);
+  EXPECT_GT(pixels[1], 0);
+  EXPECT_GT(losses(ProfiledLoss{mean_squared_error, at::zeros({4, 2, 14, 14})})[1], 0);
+  ProfilerOptions options = quick();
+  options.concurrency = 2;
+  EXPECT_THAT(
+      [&] {
+        measure_profile(model, options, ProfiledLoss{mean_squared_error, at::zeros({4, 2, 3, 3})});
+      },
+      Throws<RuntimeError>(Property(&RuntimeError::what, HasSubstr("the loss of layer "
+                                                                   "'out'"))));
 }
 
 TEST(Profiler, TakesMoreSamplesOfAFastModelUpToALimit) {

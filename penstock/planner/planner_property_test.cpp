@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
+#include <numeric>
 
 #include "penstock/planner/families/families.h"
 #include "penstock/planner/planner.h"
@@ -114,6 +116,60 @@ TEST(PlannerProperty, BottlenecksAreThoseOfBruteForce) {
   }
   EXPECT_GT(plans, 500);
   EXPECT_GT(refusals, 50);
+}
+
+/// Times of a chain's layers with the loss in the last one, cut into this many runs of layers: the
+/// shortest longest run.
+int64_t shortest_longest_run(const std::vector<int64_t>& times, size_t begin, int runs) {
+  if (runs == 1)
+    return std::accumulate(times.begin() + static_cast<std::ptrdiff_t>(begin), times.end(),
+                           int64_t{0});
+  int64_t best = INT64_MAX;
+  int64_t first = 0;
+  for (size_t end = begin + 1; end + static_cast<size_t>(runs) - 1 <= times.size(); ++end) {
+    first += times[end - 1];
+    best = std::min(best, std::max(first, shortest_longest_run(times, end, runs - 1)));
+  }
+  return best;
+}
+
+TEST(PlannerProperty, TheStageOfTheLossHasFewerLayers) {
+  int moved = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    const auto layers = static_cast<size_t>(between(rng, 4, 9));
+    std::vector<int64_t> forward_ns(layers);
+    for (int64_t& time : forward_ns) time = between(rng, 100, 400);
+    const std::vector<int64_t> none(layers, 0);
+    profile::Profile profile = testing_graphs::chain(forward_ns, none, none);
+    const int workers = static_cast<int>(between(rng, 2, 4));
+    const auto plan_of = [&] {
+      PlanOptions options{.strategy = plan::Strategy::Online, .straight = true, .micro_batches = 1};
+      const PlanResult result = make_plan(
+          profile, testing_graphs::flat_cluster(workers, 1'000'000'000'000, 0, true), options);
+      EXPECT_TRUE(result.plan) << result.reason;
+      return *result.plan;
+    };
+    const plan::Plan without = plan_of();
+    profile::LayerCost& last = profile.costs.back();
+    last.loss_ns = between(rng, 300, 1'500);
+    last.forward_ns += last.loss_ns / 3;
+    last.backward_ns += last.loss_ns - last.loss_ns / 3;
+    profile::validate(profile);
+    const plan::Plan with = plan_of();
+    std::vector<int64_t> times;
+    for (const profile::LayerCost& cost : profile.costs)
+      times.push_back(cost.forward_ns + cost.backward_ns);
+    EXPECT_EQ(with.bottleneck_ns, shortest_longest_run(times, 0, workers)) << "seed " << seed;
+    if (with.stages.back().layers.size() < without.stages.back().layers.size()) ++moved;
+    // The simulator charges the same stage.
+    const simulate::Result result = simulate::simulate_plan(with, 200, {});
+    EXPECT_NEAR(static_cast<double>(result.makespan_ns),
+                200.0 * static_cast<double>(with.bottleneck_ns),
+                12.0 * static_cast<double>(with.bottleneck_ns))
+        << "seed " << seed;
+  }
+  EXPECT_GT(moved, 50);
 }
 
 simulate::Result simulated(const plan::Plan& plan) { return simulate::simulate_plan(plan, 6, {}); }

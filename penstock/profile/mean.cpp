@@ -58,7 +58,7 @@ Profile mean_of(const std::vector<Profile>& profiles) {
     for (const auto time :
          {&LayerCost::forward_ns, &LayerCost::backward_ns, &LayerCost::backward_weight_ns,
           &LayerCost::accumulate_ns, &LayerCost::step_ns, &LayerCost::forward_spread_ns,
-          &LayerCost::backward_spread_ns}) {
+          &LayerCost::backward_spread_ns, &LayerCost::loss_ns}) {
       result.costs[l].*time = mean(profiles, [&](const Profile& p) { return p.costs[l].*time; });
     }
     for (const Profile& profile : profiles)

@@ -28,6 +28,13 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   }
   refuse_negative("accumulate_ns", cost.accumulate_ns);
   refuse_negative("step_ns", cost.step_ns);
+  refuse_negative("loss_ns", cost.loss_ns);
+  const int64_t passes_ns = saturating_add(cost.forward_ns, cost.backward_ns);
+  if (cost.loss_ns > passes_ns) {
+    throw ConfigError(fmt::format(
+        "layer '{}': expected loss_ns of at most forward_ns + backward_ns, {}, found {}",
+        layer.name, passes_ns, cost.loss_ns));
+  }
   refuse_negative("forward_spread_ns", cost.forward_spread_ns);
   refuse_negative("backward_spread_ns", cost.backward_spread_ns);
   refuse_negative("weight_bytes", cost.weight_bytes);

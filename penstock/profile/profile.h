@@ -39,6 +39,10 @@ struct LayerCost {
 
   /// Per entry of LayerNode::ties: the part of weight_bytes that belongs to another layer.
   std::vector<int64_t> tied_bytes = {};
+  /// The part of forward_ns and backward_ns that is the loss after this layer, which belongs to the
+  /// layer that makes the model's output; 0 in the others and when not measured. Whoever adds up
+  /// times has it already.
+  int64_t loss_ns = 0;
 
   bool operator==(const LayerCost&) const = default;
 };

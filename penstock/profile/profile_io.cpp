@@ -63,6 +63,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
             {"output_bytes", cost.output_bytes},
             {"weight_bytes", cost.weight_bytes},
             {"stash_bytes", cost.stash_bytes}};
+  if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
 }
@@ -124,6 +125,7 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   cost.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);
+  cost.loss_ns = reader.integer_or("loss_ns", 0, 0);
   cost.forward_spread_ns = reader.integer_or("forward_spread_ns", 0, 0);
   cost.backward_spread_ns = reader.integer_or("backward_spread_ns", 0, 0);
   const int64_t outputs = std::accumulate(cost.output_bytes.begin(), cost.output_bytes.end(),

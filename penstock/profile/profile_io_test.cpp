@@ -80,6 +80,16 @@ TEST(ParseProfile, FillsInOptionalKeys) {
   EXPECT_EQ(profile.batch_size, 0);
 }
 
+TEST(ParseProfile, KnowsTheLossAsAPartOfItsLayer) {
+  Profile profile = toy();
+  EXPECT_EQ(to_json(profile).find("loss_ns"), std::string::npos) << "as older versions wrote it";
+  profile.costs[1].loss_ns = 7;
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
+  EXPECT_EQ(total_compute_ns(profile), total_compute_ns(toy())) << "it is not counted twice";
+  EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"loss_ns\": 8, \"forward_ns\": 3")),
+            "p.json: layer 'b': expected loss_ns of at most forward_ns + backward_ns, 7, found 8");
+}
+
 TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"forward_ns\": -3")),
             "p.json: layers[0].forward_ns: expected an integer of at least 0, found -3");

@@ -17,6 +17,7 @@ Profile scaled_to(const Profile& profile, int64_t batch_size) {
     scale(cost.forward_ns);
     scale(cost.backward_ns);
     scale(cost.backward_weight_ns);
+    scale(cost.loss_ns);
     scale(cost.forward_spread_ns);
     scale(cost.backward_spread_ns);
     scale(cost.stash_bytes);

@@ -39,10 +39,9 @@ model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tens
   }
   const model::LossResult result =
       model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch_samples);
-  const auto labels = targets.ne(model::kNoTarget).sum().item<int64_t>();
   MutexLock lock(mutex_);
   hits_.hits += result.correct;
-  hits_.labels += labels;
+  hits_.labels += result.targets;
   return result;
 }
 

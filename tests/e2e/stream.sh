@@ -160,4 +160,13 @@ mkdir images && cp broken.png images/
 refused "broken.png" stream --source images --size 16x16
 run 0 profile --model mlp --width 8 --depth 1 --samples 1 -o mlp.json --batch-size 1
 refused "profile" stream "${small[@]}" --profile mlp.json
+
+# A profile of frames, with the loss of their task.
+run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task pixels --input 3x16x24 \
+  --samples 2 -o frames.json
+grep -q 'the loss is .* of conv4' out || fail "no loss: $(tail -1 out)"
+stream --frames 8 --workers 2 --profile frames.json
+refused "3x120x160" profile --model mlp --task pixels --input 7
+refused "expected reconstruct" profile --model partime --task dance
+refused "--batch-size" profile --model partime --task label --batch-size 4
 finish

@@ -39,4 +39,25 @@ model::Model chosen_model(const ModelOptions& options) {
   return model::make_model(spec);
 }
 
+model::Model model_of_task(const ModelOptions& options, stream::Task task,
+                           const model::Shape& frame, int classes) {
+  return model::make_model(
+      {.name = options.name,
+       .input_shape = frame,
+       .classes = stream::outputs_of(
+           task, {.channels = static_cast<int>(frame.front()), .classes = classes}),
+       .width = options.width,
+       .depth = options.depth,
+       .kernel = options.kernel,
+       .per_pixel = is_per_pixel(task)});
+}
+
+model::Shape chosen_input(const ModelOptions& options) {
+  if (!options.input.empty()) return parse_shape(options.input);
+  for (const model::ZooEntry& entry : model::zoo()) {
+    if (entry.name == options.name) return entry.input_shape;
+  }
+  return {};
+}
+
 }  // namespace penstock::tool

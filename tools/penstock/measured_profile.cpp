@@ -1,24 +1,24 @@
 #include "tools/penstock/measured_profile.h"
 
-#include "penstock/model/profiler.h"
 #include "penstock/util/arithmetic.h"
 #include "tools/penstock/progress.h"
 #include "tools/penstock/thread_memory.h"
 
 namespace penstock::tool {
 
-profile::Profile measured_with_progress(const model::Model& model, model::ProfilerOptions options) {
+profile::Profile measured_with_progress(const model::Model& model, model::ProfilerOptions options,
+                                        const std::optional<model::ProfiledLoss>& loss) {
   ProgressBar bar("profiling " + model.name());
   options.progress = [&bar](int done, int total) { bar.update(done, total); };
-  profile::Profile profile = measured_quietly(model, options);
+  profile::Profile profile = measured_quietly(model, options, loss);
   bar.finish();
   return profile;
 }
 
-profile::Profile measured_quietly(const model::Model& model,
-                                  const model::ProfilerOptions& options) {
+profile::Profile measured_quietly(const model::Model& model, const model::ProfilerOptions& options,
+                                  const std::optional<model::ProfiledLoss>& loss) {
   require_memory_for_threads(saturating_mul(options.concurrency, options.threads));
-  return model::measure_profile(model, options);
+  return model::measure_profile(model, options, loss);
 }
 
 }  // namespace penstock::tool

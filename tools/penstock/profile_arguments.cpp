@@ -71,9 +71,10 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
   CLI::App* app = parent.add_subcommand(
       "profile", "Measure or estimate every layer of a model: forward, backward, bytes");
   add_model_options(*app, options.model);
-  app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
-      ->check(whole_number(1))
-      ->capture_default_str();
+  CLI::Option* const batch =
+      app->add_option("--batch-size", options.profiler.batch_size, "Samples per micro-batch")
+          ->check(whole_number(1))
+          ->capture_default_str();
   app->add_option("--optimizer", options.profiler.optimizer.name,
                   "sgd or adam: the optimiser whose step is measured")
       ->capture_default_str();
@@ -84,6 +85,11 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
                   "With --analytic: a name of --list-devices, or a TOML file (docs/profiles.md)")
       ->needs(analytic);
   add_measuring_options(*app, options.profiler, *analytic);
+  app->add_option("--task", options.task,
+                  "For penstock stream: single frames, and the model and the loss of this task "
+                  "(reconstruct, predict, pixels or label)")
+      ->excludes(batch)
+      ->excludes(analytic);
   app->add_option("-o,--output", options.output, "File to write the profile to (JSON)");
   add_common(*app, options);
   // After --json: options are handed over in the order of their definition, this one before --model

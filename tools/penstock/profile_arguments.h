@@ -16,6 +16,7 @@ struct ProfileArguments : CommonOptions {
   model::ProfilerOptions profiler;
   bool analytic = false;
   std::string device;
+  std::string task;  ///< of a stream; empty: a model for `train`
   std::string output;
 };
 

@@ -2,12 +2,16 @@
 // or estimated for a device that is not at hand.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "penstock/model/analytic_profile.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/report/report.h"
+#include "penstock/stream/profiled_loss.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
@@ -29,16 +33,51 @@ profile::Profile estimate(const ProfileArguments& options, const model::Model& m
       {.batch_size = options.profiler.batch_size, .optimizer = options.profiler.optimizer});
 }
 
+/// What is measured: a model, and its loss where it is not the usual one.
+struct Subject {
+  model::Model model;
+  std::optional<model::ProfiledLoss> loss;
+};
+
+Subject subject_of(ProfileArguments& options) {
+  if (options.task.empty()) return {chosen_model(options.model), {}};
+  constexpr int kClasses = 4;  // of the generated scene
+  constexpr int kMostClasses = 255;
+  const stream::Task task = parse_option("--task", options.task, stream::parse_task);
+  const model::Shape frame = chosen_input(options.model);
+  const bool is_frame = frame.size() == 3 && std::ranges::all_of(frame, [](int64_t side) {
+                          return side <= frames::kMaxFrameSide;
+                        });
+  if (!is_frame) {
+    throw ConfigError(
+        "--task: expected --input with channels, height and width of a frame, as in 3x120x160");
+  }
+  const frames::FrameSize size{.width = static_cast<int>(frame[2]),
+                               .height = static_cast<int>(frame[1]),
+                               .channels = static_cast<int>(frame[0])};
+  frames::check_frame_size(size, "--input");
+  if (options.model.classes > kMostClasses)
+    throw ConfigError(fmt::format("--classes: at most {}", kMostClasses));
+  const int classes = !needs_labels(task)         ? 0
+                      : options.model.classes > 0 ? static_cast<int>(options.model.classes)
+                                                  : kClasses;
+  options.profiler.batch_size = 1;
+  model::Model model = model_of_task(options.model, task, frame, classes);
+  return {std::move(model),
+          stream::profiled_loss(task, {.channels = size.channels, .classes = classes}, size,
+                                options.seed)};
+}
+
 /// All ranks measure at the same time; their mean.
-profile::Profile measure_as_job(Job& job, ProfileArguments& options, const model::Model& model,
+profile::Profile measure_as_job(Job& job, ProfileArguments& options, const Subject& subject,
                                 const CLI::App& app) {
   check_same_options(job, app);
   // A rank is a worker unless the user knows better.
   if (app.get_option("--concurrency")->empty()) options.profiler.concurrency = 1;
   const int most = ranks_that_measure(options.profiler.concurrency, options.profiler.threads);
   const JobProfile measured = measure_together(job, most, [&] {
-    return job.is_first() ? measured_with_progress(model, options.profiler)
-                          : measured_quietly(model, options.profiler);
+    return job.is_first() ? measured_with_progress(subject.model, options.profiler, subject.loss)
+                          : measured_quietly(subject.model, options.profiler, subject.loss);
   });
   if (!job.is_first()) return measured.profile;
   const int training = job.ranks() - job.servers();
@@ -54,10 +93,11 @@ int run(ProfileArguments& options, const CLI::App& app) {
   check(options);
   options.profiler.seed = options.seed;
   const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join();
-  const model::Model model = chosen_model(options.model);
-  const profile::Profile profile = options.analytic ? estimate(options, model)
-                                   : job            ? measure_as_job(*job, options, model, app)
-                                         : measured_with_progress(model, options.profiler);
+  const Subject subject = subject_of(options);
+  const profile::Profile profile =
+      options.analytic ? estimate(options, subject.model)
+      : job            ? measure_as_job(*job, options, subject, app)
+                       : measured_with_progress(subject.model, options.profiler, subject.loss);
   if (job && !job->is_first()) return kExitYes;
   const std::string document = profile::to_json(profile);
   if (!options.output.empty()) write_output(options.output, document);

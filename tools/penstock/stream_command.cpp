@@ -14,14 +14,15 @@
 #include "penstock/frames/frame_queue.h"
 #include "penstock/live/live_server.h"
 #include "penstock/model/optimizer.h"
-#include "penstock/model/zoo.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/stream/online_loop.h"
+#include "penstock/stream/profiled_loss.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rounding.h"
+#include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/measured_profile.h"
@@ -62,18 +63,12 @@ model::Model model_of(const StreamArguments& options, stream::Task task,
                                   source.describe()));
   }
   const frames::FrameSize size = source.size();
-  return model::make_model(
-      {.name = options.model.name,
-       .input_shape = {size.channels, size.height, size.width},
-       .classes = outputs_of(task, {.channels = size.channels, .classes = source.num_classes()}),
-       .width = options.model.width,
-       .depth = options.model.depth,
-       .kernel = options.model.kernel,
-       .per_pixel = is_per_pixel(task)});
+  return model_of_task(options.model, task, {size.channels, size.height, size.width},
+                       source.num_classes());
 }
 
 profile::Profile profile_of(const StreamArguments& options, const model::Model& model,
-                            const StreamPlanRequest& request) {
+                            const model::ProfiledLoss& loss, const StreamPlanRequest& request) {
   if (!options.profile_path.empty()) {
     profile::Profile profile = profile::load_profile(options.profile_path);
     if (!(profile.graph == model.graph()) || profile.batch_size != 1) {
@@ -93,7 +88,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
                                   .optimizer = options.optimizer};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
-  return measured_with_progress(model, profiler);
+  return measured_with_progress(model, profiler, loss);
 }
 
 /// Weights in a folder, as of a training without epochs.
@@ -255,7 +250,10 @@ int run(const StreamArguments& options) {
   std::optional<profile::Profile> profile;
   plan::Plan plan;
   if (options.plan_path.empty()) {
-    profile = profile_of(options, model, request);
+    const frames::FrameSize size = source->size();
+    const auto loss = stream::profiled_loss(
+        task, {.channels = size.channels, .classes = source->num_classes()}, size, options.seed);
+    profile = profile_of(options, model, loss, request);
     plan = stream_plan(*profile, request);
     std::cerr << frame_rate_text(plan, *profile, request);
   } else {

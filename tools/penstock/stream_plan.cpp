@@ -118,8 +118,9 @@ profile::Profile adjusted(profile::Profile profile, const plan::Plan& plan,
     if (expected <= 0) continue;
     const double factor = (stage.forward_ns + stage.backward_ns + stage.step_ns) / expected;
     profile::LayerCost& cost = profile.costs[l];
-    for (int64_t* time : {&cost.forward_ns, &cost.backward_ns, &cost.backward_weight_ns,
-                          &cost.step_ns, &cost.forward_spread_ns, &cost.backward_spread_ns})
+    for (int64_t* time :
+         {&cost.forward_ns, &cost.backward_ns, &cost.backward_weight_ns, &cost.step_ns,
+          &cost.loss_ns, &cost.forward_spread_ns, &cost.backward_spread_ns})
       *time = rounded_down(static_cast<double>(*time) * factor);
   }
   return profile;

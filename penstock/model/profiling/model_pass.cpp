@@ -69,8 +69,8 @@ int64_t total_bytes(const Tensors& tensors) {
 }  // namespace
 
 ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed,
-                     const OptimizerSpec& optimizer)
-    : model_(model), batch_size_(batch_size), optimizer_(make_optimizer(optimizer)) {
+                     const OptimizerSpec& optimizer, const std::optional<ProfiledLoss>& loss)
+    : model_(model), batch_size_(batch_size), optimizer_(make_optimizer(optimizer)), loss_(loss) {
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   layers_.resize(layers);
   bytes_.resize(layers);
@@ -84,12 +84,12 @@ ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed,
               .normal_(0, 1, generator));
     }
     const graph::ValueRef result = model.graph().outputs().front();
-    if (!result.is_model_input()) {
+    if (!loss_ && !result.is_model_input()) {
       const Shape& logits =
           model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
       if (logits.size() == 1) {
-        targets_ = at::empty({batch_size}, at::TensorOptions().dtype(at::kLong))
-                       .random_(0, logits[0], generator);
+        loss_ = {cross_entropy, at::empty({batch_size}, at::TensorOptions().dtype(at::kLong))
+                                    .random_(0, logits[0], generator)};
       }
     }
     for (size_t i = 0; i < layers; ++i) prepare_layer(LayerId{static_cast<int32_t>(i)}, seed);
@@ -170,8 +170,7 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
     bytes_[id.index()].outputs.push_back(static_cast<int64_t>(output.nbytes()));
 }
 
-/// Gives every output of the model a gradient: that of the cross-entropy where the model
-/// classifies, else ones.
+/// Gives every output of the model a gradient: the first one that of the loss, the others ones.
 void ModelPass::loss(std::vector<LayerTimes>& times) {
   const std::vector<graph::ValueRef>& results = model_.graph().outputs();
   for (size_t i = 0; i < results.size(); ++i) {
@@ -179,20 +178,22 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     if (ref.is_model_input() || !value(ref).requires_grad()) continue;
     Tensors& gradients =
         layers_[ref.layer.index()].output_gradients[static_cast<size_t>(ref.output)];
-    if (i > 0 || !targets_.defined()) {
+    if (i > 0 || !loss_) {
       gradients.push_back(at::ones_like(value(ref)));
       continue;
     }
     LayerTimes& layer_times = times[ref.layer.index()];
-    as_layer(model_, ref.layer, "the loss after", [&] {
+    as_layer(model_, ref.layer, "the loss", [&] {
       const at::Tensor logits = value(ref).detach().requires_grad_();
       const Stopwatch forward_watch;
-      const LossResult result = cross_entropy(logits, targets_, batch_size_);
-      layer_times.forward_ns += forward_watch.elapsed_ns();
+      const LossResult result = loss_->loss(logits, loss_->targets, batch_size_);
+      layer_times.loss_ns = forward_watch.elapsed_ns();
+      layer_times.forward_ns += layer_times.loss_ns;
       const Stopwatch backward_watch;
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
       layer_times.backward_input_ns = backward_watch.elapsed_ns();
       layer_times.backward_ns = layer_times.backward_input_ns;
+      layer_times.loss_ns += layer_times.backward_ns;
     });
   }
 }

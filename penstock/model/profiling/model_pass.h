@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/model/profiler.h"
 
 namespace penstock::model::detail {
 
@@ -18,6 +20,7 @@ struct LayerTimes {
   int64_t backward_weight_ns = 0;
   int64_t accumulate_ns = 0;  ///< of a split pass: adding the weights' gradients to a sum
   int64_t step_ns = 0;
+  int64_t loss_ns = 0;  ///< the part of the two passes that is the loss
 };
 
 /// How the gradients of a layer are made.
@@ -39,8 +42,10 @@ struct LayerBytes {
 
 class ModelPass {
  public:
-  /// Random samples and targets. Throws RuntimeError when memory cannot be allocated.
-  ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer);
+  /// Random samples; `loss` as measure_profile() takes it. Throws RuntimeError when memory cannot
+  /// be allocated.
+  ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer,
+            const std::optional<ProfiledLoss>& loss = {});
 
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from
   /// its neighbours, so its backward can be timed alone; otherwise the order of work and the
@@ -80,7 +85,8 @@ class ModelPass {
   int64_t batch_size_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensors samples_;
-  at::Tensor targets_;  ///< undefined when the model's output is not a vector of logits
+  /// Nothing: the gradient of every output is ones.
+  std::optional<ProfiledLoss> loss_;
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
   int64_t passes_ = 0;

@@ -18,6 +18,18 @@ namespace {
 std::string time_or_dash(int64_t ns) { return ns == 0 ? "-" : format_duration(ns); }
 std::string size_or_dash(int64_t bytes) { return bytes == 0 ? "-" : format_bytes(bytes); }
 
+/// Empty when the profile does not say what the loss takes.
+std::string loss_line(const profile::Profile& profile) {
+  std::string text;
+  for (size_t l = 0; l < profile.costs.size(); ++l) {
+    const int64_t loss_ns = profile.costs[l].loss_ns;
+    if (loss_ns == 0) continue;
+    text += fmt::format("the loss is {} of {}\n", format_duration(loss_ns),
+                        printable(profile.graph.layers().at(l).name));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string profile_table(const profile::Profile& profile) {
@@ -68,7 +80,7 @@ std::string profile_table(const profile::Profile& profile) {
        time_or_dash(sum.forward_ns), time_or_dash(sum.backward_ns), "", size_or_dash(output_sum),
        size_or_dash(sum.weight_bytes), size_or_dash(sum.stash_bytes)},
       sum.backward_weight_ns);
-  return text + table.to_string();
+  return text + table.to_string() + loss_line(profile);
 }
 
 }  // namespace penstock::report

@@ -63,6 +63,17 @@ total  2 layers  2.00 ms   4.00 ms      1.00 ms            80 B  5.00 kB  80 B
 )"[1]);
 }
 
+TEST(ProfileTable, SaysWhatTheLossTakes) {
+  profile::Profile profile;
+  profile.graph = graph::ModelGraph::build(
+      1, {{"fc", "linear", {graph::ValueRef::model_input(0)}, 1}}, {{LayerId{0}, 0}});
+  profile.costs = {{.forward_ns = 1'000'000, .backward_ns = 2'000'000, .output_bytes = {40}}};
+  EXPECT_EQ(profile_table(profile).find("loss"), std::string::npos);
+  profile.costs[0].loss_ns = 500'000;
+  EXPECT_TRUE(profile_table(profile).ends_with("\nthe loss is 500 us of fc\n"))
+      << profile_table(profile);
+}
+
 TEST(ProfileTable, OfNothingIsShownNotCrashed) { EXPECT_FALSE(profile_table({}).empty()); }
 
 }  // namespace penstock::report
