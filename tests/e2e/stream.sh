@@ -154,6 +154,8 @@ refused "kernel must be odd" stream --kernel 4 --frames 1
 refused "--keep-all" stream --source camera:0 --keep-all
 refused "needs --checkpoint" stream --save-every 1
 refused "--fps" stream --fps -3
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 \
+  refused "in one process, a thread per stage" stream --frames 1
 refused "there is no such file" stream --source nowhere/at/all.mp4
 printf 'P6 broken' >broken.png
 mkdir images && cp broken.png images/

@@ -7,6 +7,7 @@
 #include "penstock/frames/frame.h"
 #include "penstock/frames/frame_queue.h"
 #include "penstock/frames/paced_source.h"
+#include "penstock/launch/job_environment.h"
 #include "penstock/plan/strategy.h"
 #include "penstock/plan/weight_policy.h"
 
@@ -138,6 +139,13 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
 }
 
 void check(const StreamArguments& options) {
+  // Every rank would learn from a stream of its own.
+  if (const auto job = launch::own_job(); job && job->ranks > 1) {
+    throw ConfigError(
+        fmt::format("a stream is learned from in one process, a thread per stage; {} started {} "
+                    "ranks: run penstock stream without it, with --workers {}",
+                    job->launcher, job->ranks, job->ranks));
+  }
   const auto takers = plan::strategies_where([](const auto& row) { return row.takes_streams; });
   const auto strategy = plan::find_strategy(options.strategy);
   if (!strategy || !traits(*strategy).takes_streams) {
