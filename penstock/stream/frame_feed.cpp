@@ -78,8 +78,7 @@ void FrameFeed::fill(MicroBatchId micro_batch) {
       slot.target = slot.frame;
       return;
     case Task::Pixels:
-      slot.target = pixel_targets(frame_, classes_);
-      if (!slot.target.defined()) slot.target = slot.frame;
+      slot.target = to_targets(frame_, classes_, slot.labels) ? slot.labels : slot.frame;
       return;
     case Task::Label:
       if (!frame_.label) return;

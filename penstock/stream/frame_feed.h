@@ -75,6 +75,7 @@ class FrameFeed final : public runtime::BatchSource {
     at::Tensor frame;
     at::Tensor input;
     at::Tensor target;
+    at::Tensor labels;  ///< of pixels: memory of `target`, kept for later frames
     int64_t captured_ns = 0;
     int64_t number = 0;
   };

@@ -98,13 +98,29 @@ TEST(FrameTensors, DoNotOverwriteWhatSomebodyHolds) {
   EXPECT_FLOAT_EQ(held.item<float>(), -0.5F);
 }
 
+TEST(FrameTensors, OfLabelsGoRoundToo) {
+  frames::Frame frame;
+  frame.size = {2, 1, frames::kGrey};
+  frame.pixel_labels = {3, frames::kUnlabelled};
+  at::Tensor targets;
+  EXPECT_TRUE(to_targets(frame, 4, targets));
+  EXPECT_TRUE(targets.equal(at::tensor(std::vector<int64_t>{3, model::kNoTarget}).view({1, 1, 2})));
+  const void* const first = targets.data_ptr();
+  frame.pixel_labels = {frames::kUnlabelled, frames::kUnlabelled};
+  EXPECT_FALSE(to_targets(frame, 4, targets));
+  frame.pixel_labels = {frames::kUnlabelled, 0};
+  EXPECT_TRUE(to_targets(frame, 4, targets));
+  EXPECT_EQ(targets.data_ptr(), first) << "memory goes round";
+}
+
 TEST(FrameTensors, RefuseClassesThatDoNotExist) {
   frames::Frame frame;
   frame.size = {1, 1, frames::kGrey};
   frame.number = 12;
   frame.pixel_labels = {7};
   try {
-    pixel_targets(frame, 4);
+    at::Tensor targets;
+    to_targets(frame, 4, targets);
     FAIL();
   } catch (const RuntimeError& error) {
     EXPECT_STREQ(error.what(), "frame 12 has a pixel of class 7, but there are 4 classes");

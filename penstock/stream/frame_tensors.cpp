@@ -23,6 +23,13 @@ const std::array<float, 256>& brightness() {
   return kTable;
 }
 
+/// Makes a tensor anew unless it has these sizes and nobody else holds it.
+void make_own(at::Tensor& tensor, at::IntArrayRef sizes, at::ScalarType type) {
+  if (!tensor.defined() || tensor.use_count() > 1 || tensor.storage().use_count() > 1 ||
+      tensor.sizes() != sizes)
+    tensor = at::empty(sizes, type);
+}
+
 }  // namespace
 
 void to_tensor(const frames::Frame& frame, at::Tensor& tensor) {
@@ -30,9 +37,7 @@ void to_tensor(const frames::Frame& frame, at::Tensor& tensor) {
   const int64_t width = frame.size.width;
   const int64_t channels = frame.size.channels;
   const std::array<int64_t, 4> sizes = {1, channels, height, width};
-  if (!tensor.defined() || tensor.use_count() > 1 || tensor.storage().use_count() > 1 ||
-      tensor.sizes() != at::IntArrayRef(sizes))
-    tensor = at::empty(sizes, at::kFloat);
+  make_own(tensor, sizes, at::kFloat);
   const std::array<float, 256>& table = brightness();
   const uint8_t* pixels = frame.pixels.data();
   const int64_t count = height * width;
@@ -42,12 +47,13 @@ void to_tensor(const frames::Frame& frame, at::Tensor& tensor) {
   }
 }
 
-at::Tensor pixel_targets(const frames::Frame& frame, int classes) {
+bool to_targets(const frames::Frame& frame, int classes, at::Tensor& tensor) {
   const bool has_labels = std::any_of(frame.pixel_labels.begin(), frame.pixel_labels.end(),
                                       [](uint8_t label) { return label != frames::kUnlabelled; });
-  if (!has_labels) return {};
-  at::Tensor targets = at::empty({1, frame.size.height, frame.size.width}, at::kLong);
-  int64_t* const to = targets.data_ptr<int64_t>();
+  if (!has_labels) return false;
+  const std::array<int64_t, 3> sizes = {1, frame.size.height, frame.size.width};
+  make_own(tensor, sizes, at::kLong);
+  int64_t* const to = tensor.data_ptr<int64_t>();
   for (size_t i = 0; i < frame.pixel_labels.size(); ++i) {
     const uint8_t label = frame.pixel_labels[i];
     if (label != frames::kUnlabelled && label >= classes) {
@@ -56,7 +62,7 @@ at::Tensor pixel_targets(const frames::Frame& frame, int classes) {
     }
     to[i] = label == frames::kUnlabelled ? model::kNoTarget : label;
   }
-  return targets;
+  return true;
 }
 
 std::vector<uint8_t> to_pixels(const at::Tensor& tensor, int64_t first, int channels) {

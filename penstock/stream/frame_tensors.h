@@ -14,10 +14,10 @@ namespace penstock::stream {
 /// anew unless it has this shape and nobody else holds it.
 void to_tensor(const frames::Frame& frame, at::Tensor& tensor);
 
-/// The labels of the frame's pixels, [1, height, width] int64, model::kNoTarget where there is
-/// none; undefined when the frame has none at all. Throws RuntimeError for a class of `classes` or
-/// more.
-at::Tensor pixel_targets(const frames::Frame& frame, int classes);
+/// Writes the labels of the frame's pixels into `tensor`, [1, height, width] int64,
+/// model::kNoTarget where there is none; it is made anew as above. False, and nothing is written,
+/// when the frame has none at all. Throws RuntimeError for a class of `classes` or more.
+bool to_targets(const frames::Frame& frame, int classes, at::Tensor& tensor);
 
 /// A picture for people: [height, width, channels] bytes of the channels from `first` on of the
 /// first sample of [batch, numbers, height, width].

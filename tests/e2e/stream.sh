@@ -93,12 +93,20 @@ refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --ker
 
 # The live page answers while the stream runs.
 rm -f err # the file of the last run must not be taken for this one's
-timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 50 --seconds 20 --serve >out 2>err &
+timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 200 --seconds 20 --serve >out 2>err &
 pid=$!
 for ((i = 0; i < 400; i++)); do
   grep -qs ' out ' err && break
   sleep 0.05
 done
+# A frame's memory is that of frames before it: no page comes anew from the system. Field 10 of
+# /proc/PID/stat counts the pages that did.
+child=$(pgrep -P $pid | head -1)
+faults() { cut -d' ' -f10 "/proc/${child:-$pid}/stat"; }
+sleep 0.5
+before=$(faults)
+sleep 1.5
+sanitized || holds '$2 - $1 < 300' "$before" "$(faults)"
 port=$(sed -n 's/^live page: http:\/\/127.0.0.1:\([0-9]*\)\/$/\1/p' err)
 if exec 3<>"/dev/tcp/127.0.0.1/${port:-1}"; then
   printf 'GET /state HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
@@ -108,7 +116,6 @@ if exec 3<>"/dev/tcp/127.0.0.1/${port:-1}"; then
 else
   fail "no live page: $(head -3 err)"
 fi
-child=$(pgrep -P $pid | head -1)
 kill -INT "${child:-$pid}"
 wait_within 20 $pid
 [ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 err)"

@@ -21,6 +21,7 @@
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/util/error.h"
+#include "penstock/util/freed_memory.h"
 #include "penstock/util/rounding.h"
 #include "tools/penstock/chosen_model.h"
 #include "tools/penstock/command.h"
@@ -230,6 +231,7 @@ std::string replan_text(const plan::Plan& before, const plan::Plan& after, doubl
 
 int run(const StreamArguments& options) {
   check(options);
+  keep_freed_memory();
   std::unique_ptr<frames::FrameSource> source =
       frames::open_source(options.source, source_options(options));
   // Nothing comes too late where nothing comes by itself.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -77,12 +78,15 @@ fs::path find_training_part() {
 }
 
 /// A command whose options are parsed and checked here, and which runs in the training part.
+/// `prepare` sets the environment of that part.
 template <class Arguments, class Add, class Check>
-Command elsewhere(CLI::App& parent, char** argv, Add add, Check check) {
+Command elsewhere(
+    CLI::App& parent, char** argv, Add add, Check check, void (*prepare)() = [] {}) {
   auto arguments = std::make_shared<Arguments>();
   return {add(parent, *arguments),
-          [arguments, argv, check]() -> int {
+          [arguments, argv, check, prepare]() -> int {
             check(*arguments);
+            prepare();
             start_training_part(argv);
           },
           [arguments, check] { check(*arguments); }};
@@ -115,8 +119,11 @@ Command train_command(CLI::App& parent, char** argv) {
                                    [](const TrainArguments& arguments) { check(arguments); });
 }
 Command stream_command(CLI::App& parent, char** argv) {
-  return elsewhere<StreamArguments>(parent, argv, add_stream,
-                                    [](const StreamArguments& arguments) { check(arguments); });
+  return elsewhere<StreamArguments>(
+      parent, argv, add_stream, [](const StreamArguments& arguments) { check(arguments); },
+      // A frame's tensors are freed and needed again at once (util/freed_memory.h). tcmalloc reads
+      // this when it is loaded.
+      [] { setenv("TCMALLOC_RELEASE_RATE", "0", /*overwrite=*/0); });
 }
 
 }  // namespace penstock::tool

@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "penstock/stream/testing_stream.h"
+#include "penstock/util/freed_memory.h"
+
+namespace penstock::stream {
+namespace {
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// Tensors of more than 128 KiB, which glibc would otherwise map and give back for every frame: some
+// 500 faults each.
+TEST(SteadyMemory, AfterTheFirstFramesNoPageComesAnew) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator keeps freed memory from being used again";
+#endif
+  keep_freed_memory();
+  constexpr frames::FrameSize kSize{.width = 80, .height = 60, .channels = frames::kRgb};
+  constexpr int64_t kWarm = 100;
+  constexpr int64_t kFrames = 400;
+  frames::FrameQueue queue(std::make_unique<frames::GeneratedSource>(frames::GeneratedOptions{
+                               .size = kSize, .classes = testing::kClasses, .frames = kFrames}),
+                           {.waits_when_full = true});
+  const model::Model model =
+      model::make_model({.name = "partime",
+                         .input_shape = {kSize.channels, kSize.height, kSize.width},
+                         .classes = outputs_of(Task::Pixels, {.classes = testing::kClasses}),
+                         .width = 8,
+                         .depth = 3,
+                         .kernel = 3,
+                         .per_pixel = true});
+  struct Seen {
+    int64_t frames = 0;
+    int64_t faults = 0;
+  };
+  Seen first;
+  Seen last;
+  OnlineLoop loop(model, queue,
+                  {.task = Task::Pixels,
+                   .plan = testing::plan_of(model, 2),
+                   .between_looks = std::chrono::milliseconds(20),
+                   .on_look = [&](const StreamLook& look) {
+                     last = {look.whole.processed, page_faults()};
+                     if (first.frames == 0 && last.frames >= kWarm) first = last;
+                   }});
+  EXPECT_EQ(loop.run().numbers.processed, kFrames);
+  const int64_t frames = last.frames - first.frames;
+  ASSERT_GT(frames, 100) << "too few looks";
+  EXPECT_LT(last.faults - first.faults, frames) << "in " << frames << " frames";
+}
+
+}  // namespace
+}  // namespace penstock::stream
