@@ -36,6 +36,15 @@ for weights in current latest stash; do
     fail "$weights: two runs of the same frames differ in their loss"
 done
 
+# Other models. Stages cannot share weights, so tied_mlp has one.
+for model in "mlp 16x12 3" "tied_mlp 16x12 1" "lenet5 28x28 3"; do
+  read -r name size stages <<<"$model"
+  run 0 stream --json --model "$name" --size "$size" --task label --frames 12 --workers 3 \
+    --weights stash
+  is processed 12
+  [ "$(grep -o '"layers":\[' out | wc -l)" -le "$stages" ] || fail "$name: more than $stages stages"
+done
+
 # Learning from labels: right more often than by chance, and more often later.
 stream --frames 400 --workers 2 --seed 5 --lr 0.01
 holds '$1 > 0.6' "$(value accuracy)"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "penstock/model/optimizer.h"
+#include "penstock/plan/shared_weights.h"
 #include "penstock/planner/planner.h"
 #include "penstock/report/text/text.h"
 #include "penstock/util/arithmetic.h"
@@ -33,6 +34,9 @@ std::optional<plan::Plan> plan_with(const profile::Profile& profile,
       static_cast<double>(model::make_optimizer(request.optimizer)->state_names().size());
   planner::PlanResult result = planner::make_plan(
       profile, cluster::local_cluster(workers, profile.copy_bandwidth_bytes_per_s), options);
+  // What no policy of a stream can learn.
+  if (workers > 1 && result.plan && plan::stages_share_weights(*result.plan, profile.graph))
+    return std::nullopt;
   return std::move(result.plan);
 }
 

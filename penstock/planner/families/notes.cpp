@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/shared_weights.h"
 #include "penstock/plan/sum_wait.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
@@ -182,16 +183,6 @@ std::string winning_reason(const Context& context, const Plan& winner, bool fast
   return slowest_part(context, winner);
 }
 
-bool ties_stages(const graph::ModelGraph& graph, const Plan& plan) {
-  const std::vector<StageId> stage_of_layer = plan::stage_of_layer(plan, graph);
-  const std::vector<graph::TieGroup> groups = graph::tie_groups(graph);
-  return std::any_of(groups.begin(), groups.end(), [&](const graph::TieGroup& uses) {
-    return std::any_of(uses.begin(), uses.end(), [&](const graph::ParameterRef& use) {
-      return stage_of_layer[use.layer.index()] != stage_of_layer[uses.front().layer.index()];
-    });
-  });
-}
-
 std::string samples_text(int64_t samples) {
   return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples");
 }
@@ -250,7 +241,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
                     plan.shares_workers() ? "worker" : "part", 100 * plan.optimality_gap));
   }
   if (plan.weights != to_string(plan::WeightPolicy::Flush) &&
-      ties_stages(context.profile.graph, plan)) {
+      plan::stages_share_weights(plan, context.profile.graph)) {
     notes.push_back(fmt::format(
         "Warning: stages share weights, so it cannot be trained with weights {}, only with flush.",
         plan.weights));
