@@ -22,7 +22,6 @@ constexpr std::chrono::seconds kPatience{5};
 constexpr size_t kMostVisitors = 64;
 /// Where a launch is gone, nobody knows how its ranks ended.
 constexpr int kLost = 3;
-constexpr int kInterrupted = 128 + SIGINT;
 
 std::string hosts_in_words(const std::vector<size_t>& hosts) {
   return fmt::format("{} {}", hosts.size() == 1 ? "host" : "hosts", fmt::join(hosts, ", "));
@@ -119,7 +118,7 @@ void FirstHost::collect(JobOutcome& outcome) {
   };
   if (outcome.interrupted) interrupted_ = true;
   // As long as nothing fails, ranks take as long as they take.
-  if (!wait(std::nullopt, [&] { return all_ended() || has_failed(); })) note_failure(kInterrupted);
+  if (!wait(std::nullopt, [&] { return all_ended() || has_failed(); })) note_failure(128 + signal_);
   if (!all_ended()) {
     wait(Clock::now() + options_.grace + options_.kill_after + options_.rejoin, all_ended);
     for (size_t h = 1; h < hosts_.size(); ++h) {
@@ -153,6 +152,7 @@ bool FirstHost::wait(const std::optional<Clock::time_point>& deadline,
     while (const int signal = streams_.signals.next()) {
       if (signal == SIGCHLD || signal == SIGPIPE) continue;
       interrupted_ = true;
+      signal_ = signal;
       return false;
     }
   }

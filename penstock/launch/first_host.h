@@ -41,13 +41,15 @@ class FirstHost : public OtherLaunches {
   FirstHost(const LaunchOptions& options, JobStreams& streams);
 
   /// Blocks until all hosts are there that took part last (at first all), `rejoin` at most. Nothing
-  /// after a signal. Throws RuntimeError when too few ranks have come.
+  /// after a signal, which signal() tells then. Throws RuntimeError when too few ranks have come.
   std::optional<JobStart> next_start(int restart);
   /// Blocks until the other hosts' ranks have ended, too; after a failure for a limited time. Adds
   /// what they say to the outcome of this host.
   void collect(JobOutcome& outcome);
   /// Tells all hosts that the job is over.
   void end(int exit_code, const std::string& why = {});
+  /// The last one that ended a wait; 0: none.
+  int signal() const { return signal_; }
 
   void add_files(std::vector<pollfd>& files) const override;
   void hear() override;
@@ -86,6 +88,7 @@ class FirstHost : public OtherLaunches {
   std::vector<Visitor> visitors_;
   int failure_ = 0;  // exit code of the start's first failure
   bool interrupted_ = false;
+  int signal_ = 0;
 };
 
 }  // namespace penstock::launch

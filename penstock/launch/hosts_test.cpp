@@ -5,8 +5,10 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "penstock/launch/free_port.h"
+#include "penstock/launch/line_socket.h"
 #include "penstock/launch/testing_launched.h"
 
 namespace penstock::launch {
@@ -176,6 +178,47 @@ TEST_F(Hosts, ThoseThatDoNotFitAreRefused) {
   const Launched ended = zero.end();
   EXPECT_EQ(ended.exit_code, 0);
   EXPECT_THAT(ended.error, HasSubstr("refused a launch: it has --hosts 3, host 0 has 2\n"));
+}
+
+TEST_F(Hosts, AStartThatHasFailedElsewhereBeforeItBeginsStartsNoRanks) {
+  LaunchOptions second = options(1, 1, "echo started");
+  second.rejoin = milliseconds(20'000);
+  const FileDescriptor listener = listen_at("127.0.0.1", port_);
+  Launching one(second);
+  pollfd file{listener.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&file, 1, 20'000), 1);
+  LineSocket host0(accept_from(listener));
+  const auto next_line = [&] {
+    for (;;) {
+      if (const auto line = host0.next_line()) return *line;
+      pollfd incoming{host0.fd(), POLLIN, 0};
+      if (!host0.is_open() || poll(&incoming, 1, 20'000) != 1) return std::string();
+    }
+  };
+  EXPECT_THAT(next_line(), HasSubstr("launch-1 "));
+  host0.send("start 0 2 0 29999 token 1 2\nstop");
+  EXPECT_EQ(next_line(), "ended 0 0");
+  host0.send("end 3");
+  const Launched ended = one.end();
+  EXPECT_EQ(ended.exit_code, 3);
+  EXPECT_EQ(ended.output + ended.error, "");
+}
+
+TEST_F(Hosts, ASignalWhileWaitingIsTheExitCode) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int host : {0, 1}) {
+      LaunchOptions waiting = options(host, 1, "echo started");
+      waiting.rejoin = milliseconds(20'000);
+      Launching one(waiting);
+      if (host == 0) one.wait_for("waiting for host 1");
+      // Until its signals wait in the inbox.
+      std::this_thread::sleep_for(milliseconds(host == 0 ? 0 : 200));
+      one.send(signal);
+      const Launched ended = one.end();
+      EXPECT_EQ(ended.exit_code, 128 + signal) << "host " << host;
+      EXPECT_EQ(ended.output, "");
+    }
+  }
 }
 
 TEST_F(Hosts, ASignalToOneEndsAll) {

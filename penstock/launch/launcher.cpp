@@ -147,10 +147,10 @@ int run_starts(const LaunchOptions& options, JobStreams& streams, FirstHost* gro
     const std::optional<JobStart> start = group == nullptr
                                               ? std::optional(start_alone(options, restart))
                                               : group->next_start(restart);
-    constexpr int kInterrupted = 128 + SIGINT;
     if (!start) {
-      group->end(kInterrupted);
-      return kInterrupted;
+      const int exit_code = 128 + group->signal();
+      group->end(exit_code);
+      return exit_code;
     }
     JobOutcome outcome = JobRun(options, *start, streams, group).watch();
     if (group != nullptr) group->collect(outcome);

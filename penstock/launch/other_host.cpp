@@ -64,7 +64,12 @@ OtherHost::Order OtherHost::next() {
     while (!lines_.empty()) {
       const std::string line = lines_.front();
       lines_.erase(lines_.begin());
-      if (line != "stop") return obey(line);
+      if (line == "stop") continue;
+      const Order order = obey(line);
+      const bool is_over = !socket_.is_open() || (!lines_.empty() && lines_.front() == "stop");
+      if (!order.start || !is_over) return order;
+      // The start has failed elsewhere before this host's ranks began: none of them runs.
+      tell_ended({});
     }
     const bool was_there = socket_.is_open();
     if ((!was_there && !connect()) || !wait_for_line())
