@@ -132,6 +132,7 @@ void FirstHost::collect(JobOutcome& outcome) {
 }
 
 void FirstHost::end(int exit_code, const std::string& why) {
+  if (const auto said = refusals_.rest()) streams_.say(*said);
   for (Host& host : hosts_) host.socket.send(fmt::format("end {} {}", exit_code, why));
 }
 
@@ -210,7 +211,8 @@ void FirstHost::let_in(Visitor& visitor, const std::string& line) {
   if (!why.empty()) {
     visitor.socket.send("refused " + why);
     visitor.socket.close();
-    streams_.say("refused a launch: " + why);
+    if (const auto said = refusals_.add("refused a launch: " + why, Clock::now()))
+      streams_.say(*said);
     return;
   }
   const auto place = static_cast<size_t>(numbers[1]);

@@ -31,6 +31,7 @@
 #include "penstock/launch/launch_options.h"
 #include "penstock/launch/line_socket.h"
 #include "penstock/launch/other_launches.h"
+#include "penstock/util/repeated_messages.h"
 
 namespace penstock::launch {
 
@@ -86,6 +87,7 @@ class FirstHost : public OtherLaunches {
   FileDescriptor listener_;
   std::vector<Host> hosts_;  // [0] is this one, without a socket
   std::vector<Visitor> visitors_;
+  RepeatedMessages refusals_{"launches refused"};
   int failure_ = 0;  // exit code of the start's first failure
   bool interrupted_ = false;
   int signal_ = 0;

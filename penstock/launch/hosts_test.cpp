@@ -180,6 +180,27 @@ TEST_F(Hosts, ThoseThatDoNotFitAreRefused) {
   EXPECT_THAT(ended.error, HasSubstr("refused a launch: it has --hosts 3, host 0 has 2\n"));
 }
 
+TEST_F(Hosts, AFloodOfRefusedLaunchesIsSaidInFewLines) {
+  LaunchOptions first = options(0, 1, "true");
+  first.rejoin = milliseconds(700);
+  first.min_ranks = 1;
+  Launching zero(first);
+  zero.wait_for("waiting for host 1");
+  for (int i = 0; i < 50; ++i) {
+    LineSocket stranger(connect_to("127.0.0.1", port_, milliseconds(1000), -1));
+    stranger.send("GET / HTTP/1.0");
+    pollfd answer{stranger.fd(), POLLIN, 0};
+    poll(&answer, 1, 1000);
+  }
+  const Launched ended = zero.end();
+  EXPECT_EQ(ended.exit_code, 0);
+  size_t refused = 0;
+  for (size_t at = 0; (at = ended.error.find("refused a launch", at)) != std::string::npos; ++at)
+    ++refused;
+  EXPECT_EQ(refused, 6u) << ended.error;
+  EXPECT_THAT(ended.error, HasSubstr("45 more launches refused, the last one: refused a launch"));
+}
+
 TEST_F(Hosts, AStartThatHasFailedElsewhereBeforeItBeginsStartsNoRanks) {
   LaunchOptions second = options(1, 1, "echo started");
   second.rejoin = milliseconds(20'000);

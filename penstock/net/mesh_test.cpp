@@ -16,6 +16,7 @@
 #include <numeric>
 #include <thread>
 
+#include "penstock/net/hello.h"
 #include "penstock/net/testing_nodes.h"
 #include "penstock/util/error.h"
 #include "penstock/util/mutex.h"
@@ -480,6 +481,89 @@ TEST(Mesh, TheSameRankTwiceIsRefused) {
   EXPECT_THAT(refused, HasSubstr("rank 1 is there already, from 127.0.0.1:"));
   EXPECT_EQ(failures[0], "");
   EXPECT_EQ(failures[2], "");
+}
+
+/// A rank's connection to rank 0 with its hello; the file descriptor.
+int rank_by_hand(const MeshOptions& options, int rank) {
+  const HelloBytes hello = encode({.token = options.token,
+                                   .version = options.version,
+                                   .rank = rank,
+                                   .ranks = options.ranks,
+                                   .port = 1});
+  return stranger(options.port, {reinterpret_cast<const char*>(hello.data()), hello.size()});
+}
+
+TEST(Mesh, ARankThatGoesBeforeAllHaveComeFreesItsPlace) {
+  Warnings warnings;
+  const MeshOptions options{.ranks = 3, .port = free_port()};
+  std::array<std::unique_ptr<Mesh>, 3> meshes;
+  const auto come = [&](size_t rank) {
+    MeshOptions own = options;
+    own.rank = static_cast<int>(rank);
+    meshes[rank] = Mesh::connect(own);
+  };
+  std::jthread rank_0([&] { come(0); });
+  close(rank_by_hand(options, 1));
+  while (warnings.text().empty()) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_THAT(warnings.text(), HasSubstr("rank 1, from 127.0.0.1:"));
+  EXPECT_THAT(warnings.text(), HasSubstr("closed the connection before all ranks had come"));
+  std::jthread rank_1([&] { come(1); });
+  std::jthread rank_2([&] { come(2); });
+  rank_0.join(), rank_1.join(), rank_2.join();
+  EXPECT_TRUE(meshes[0] && meshes[1] && meshes[2]);
+}
+
+TEST(Mesh, ARankThatHasGoneIsNamedWhenNoneComesInItsPlace) {
+  Warnings warnings;
+  const MeshOptions options{.ranks = 3, .port = free_port(), .patience = milliseconds(600)};
+  std::jthread other([&] { close(rank_by_hand(options, 1)); });
+  try {
+    Mesh::connect(options);
+    FAIL();
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("ranks 1, 2 of 3 did not come to 127.0.0.1:"));
+    EXPECT_THAT(error.what(), HasSubstr("; rank 1 had come and closed the connection"));
+  }
+}
+
+/// Rank 2 has its table; the rank that it waits for or goes to ends then.
+TEST(Mesh, ARankThatGoesWhileTheOthersConnectEndsThemAtOnce) {
+  for (const int rank : {1, 2}) {
+    Warnings warnings;
+    const MeshOptions options{.ranks = 3, .port = free_port()};
+    std::string failure;
+    std::jthread rank_0([&] { Mesh::connect(options); });  // ends its connections at once
+    const int other = rank_by_hand(options, 3 - rank);
+    MeshOptions own = options;
+    own.rank = rank;
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      Mesh::connect(own);
+      ADD_FAILURE() << "connected";
+    } catch (const TransportError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(rank == 1 ? "rank 0 closed the connection before all"
+                                                    : "rank 1 (at 127.0.0.1:1) has ended before"));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    close(other);
+  }
+}
+
+TEST(Mesh, AFloodOfStrangersIsSaidInFewLines) {
+  Warnings warnings;
+  MeshOptions options{.ranks = 2, .port = free_port()};
+  std::jthread rank_0([&] { Mesh::connect(options); });
+  for (int i = 0; i < 100; ++i) close(stranger(options.port, "PENST"));
+  MeshOptions other = options;
+  other.rank = 1;
+  Mesh::connect(other);
+  rank_0.join();
+  const std::string text = warnings.text();
+  size_t refused = 0;
+  for (size_t at = 0; (at = text.find("refused a connection", at)) != std::string::npos; ++at)
+    ++refused;
+  EXPECT_EQ(refused, 6u) << text;
+  EXPECT_THAT(text, HasSubstr(" more connections refused, the last one: refused a connection"));
 }
 
 TEST(Mesh, AnotherVersionIsRefused) {

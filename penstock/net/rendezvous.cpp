@@ -7,9 +7,11 @@
 #include <asio/connect.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/write.hpp>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "penstock/net/gatekeeper.h"
 #include "penstock/net/greeting.h"
 #include "penstock/net/wire.h"
 #include "penstock/util/error.h"
@@ -25,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{500};
+/// After how long a rank that has gone is noticed.
+constexpr std::chrono::milliseconds kLookEvery{100};
 
 std::string text_of(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
@@ -104,80 +108,23 @@ tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
   }
 }
 
-/// Lets in the ranks that come to this one's port, each once, until all of `expected` are there.
-class Gatekeeper {
- public:
-  Gatekeeper(tcp::acceptor acceptor, const MeshOptions& options, int first, int count)
-      : acceptor_(std::move(acceptor)),
-        own_(hello_of(options, 0)),
-        first_(first),
-        visitors_(static_cast<size_t>(count)) {}
-
-  void start() { accept_next(); }
-  bool is_complete() const { return missing().empty(); }
-  std::vector<int> missing() const {
-    std::vector<int> ranks;
-    for (size_t i = 0; i < visitors_.size(); ++i) {
-      if (!visitors_[i]) ranks.push_back(first_ + static_cast<int>(i));
+/// Runs until the gatekeeper is complete or the deadline is there, and calls `look` from time to
+/// time.
+bool wait_for_all(asio::io_context& io, Gatekeeper& gate, Clock::time_point deadline,
+                  const std::function<void()>& look) {
+  Clock::time_point next_look = Clock::now();
+  while (!gate.is_complete()) {
+    const auto now = Clock::now();
+    if (now >= deadline) return false;
+    if (now >= next_look) {
+      look();
+      gate.tell_refusals();
+      next_look = now + kLookEvery;
     }
-    return ranks;
+    io.restart();
+    io.run_one_until(std::min(deadline, next_look));
   }
-  std::vector<std::shared_ptr<Visitor>>& visitors() { return visitors_; }
-  uint16_t port() const { return acceptor_.local_endpoint().port(); }
-  /// Lets nobody in any more; those who have not said who they are go.
-  void stop() {
-    asio::error_code ignored;
-    acceptor_.close(ignored);
-    for (const auto& pending : pending_) {
-      if (const auto visitor = pending.lock()) visitor->abandon();
-    }
-  }
-
- private:
-  void accept_next() {
-    acceptor_.async_accept([this](const asio::error_code& error, tcp::socket socket) {
-      if (!acceptor_.is_open()) return;
-      if (!error) {
-        const auto visitor = std::make_shared<Visitor>(
-            std::move(socket), own_,
-            [this](const auto& who, const std::string& problem) { on_visitor(who, problem); });
-        std::erase_if(pending_, [](const auto& other) { return other.expired(); });
-        pending_.push_back(visitor);
-        visitor->start();
-      }
-      accept_next();
-    });
-  }
-  void on_visitor(const std::shared_ptr<Visitor>& visitor, std::string problem) {
-    const int64_t place = visitor->hello().rank - first_;
-    if (problem.empty()) {
-      if (place < 0 || place >= std::ssize(visitors_)) {
-        problem = fmt::format("rank {} is not expected here", visitor->hello().rank);
-      } else if (auto& found = visitors_[static_cast<size_t>(place)]; found) {
-        problem =
-            fmt::format("rank {} is there already, from {}", visitor->hello().rank, found->from());
-      } else {
-        found = visitor;
-        return;
-      }
-    }
-    log_warning(fmt::format("refused a connection from {}: {}", visitor->from(), problem));
-    visitor->refuse(problem);
-  }
-
-  tcp::acceptor acceptor_;
-  Hello own_;
-  int first_;
-  std::vector<std::shared_ptr<Visitor>> visitors_;
-  std::vector<std::weak_ptr<Visitor>> pending_;
-};
-
-/// Runs until the gatekeeper is complete or the deadline is there.
-bool wait_for_all(asio::io_context& io, const Gatekeeper& gate, Clock::time_point deadline) {
-  io.restart();
-  while (!gate.is_complete() && io.run_one_until(deadline) > 0) {
-  }
-  return gate.is_complete();
+  return true;
 }
 
 /// What is left of `io` (timers, the next accept) ends before the objects go.
@@ -204,6 +151,13 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
+/// Tells all ranks that are there and have no answer yet.
+void refuse_all(Gatekeeper& gate, const std::string& problem) {
+  for (const auto& visitor : gate.visitors()) {
+    if (visitor && visitor->socket().is_open()) visitor->refuse(problem);
+  }
+}
+
 std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& options,
                                      Clock::time_point deadline) {
   const tcp::endpoint address = resolve(io, options, deadline);
@@ -214,19 +168,20 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
                     "listens at all addresses of this machine, port {}",
                     printable(options.address), address.address().to_string(), here.port()));
   }
-  Gatekeeper gate(listen_at(io, here), options, 1, options.ranks - 1);
+  Gatekeeper gate(listen_at(io, here), hello_of(options, 0), 1, options.ranks - 1);
   gate.start();
-  const bool complete = wait_for_all(io, gate, deadline);
+  // Somebody may start a rank again that has gone.
+  const bool complete = wait_for_all(io, gate, deadline, [&] { gate.free_places(); });
   const std::vector<int> missing = gate.missing();
   gate.stop();
   run_to_end(io);
   if (!complete) {
-    const std::string problem = fmt::format(
-        "{} of {} did not come to {} within {:g} s", ranks_in_words(missing), options.ranks,
-        text_of(here), std::chrono::duration<double>(options.patience).count());
-    for (const auto& visitor : gate.visitors()) {
-      if (visitor) visitor->refuse(problem);
-    }
+    std::string problem = fmt::format("{} of {} did not come to {} within {:g} s",
+                                      ranks_in_words(missing), options.ranks, text_of(here),
+                                      std::chrono::duration<double>(options.patience).count());
+    if (const std::vector<int> gone = gate.gone(); !gone.empty())
+      problem += fmt::format("; {} had come and closed the connection", ranks_in_words(gone));
+    refuse_all(gate, problem);
     throw TimeoutError(problem);
   }
   WireWriter table;
@@ -240,16 +195,20 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
   const std::string text = table.take();
   std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
   for (const auto& visitor : gate.visitors()) {
-    if (!visitor->accept(text))
-      throw TransportError(fmt::format("rank {} went away at once", visitor->hello().rank));
+    if (is_closed(visitor->socket()) || !visitor->accept(text)) {
+      const std::string problem = fmt::format(
+          "rank {} closed the connection before all ranks were connected", visitor->hello().rank);
+      refuse_all(gate, problem);
+      throw TransportError(problem);
+    }
     sockets[static_cast<size_t>(visitor->hello().rank)] = std::move(visitor->socket());
   }
   return sockets;
 }
 
-/// Connects, again and again while nobody listens there.
+/// Connects, again and again while nobody listens there, unless somebody has: then it has gone.
 tcp::socket connect_to(asio::io_context& io, const tcp::endpoint& endpoint, const std::string& whom,
-                       Clock::time_point deadline) {
+                       Clock::time_point deadline, bool has_listened) {
   std::chrono::milliseconds pause = kFirstPause;
   while (true) {
     tcp::socket socket(io);
@@ -267,6 +226,8 @@ tcp::socket connect_to(asio::io_context& io, const tcp::endpoint& endpoint, cons
       }
     }
     if (!timed_out && !*ended) return socket;
+    if (has_listened && !timed_out && *ended == asio::error::connection_refused)
+      throw TransportError(fmt::format("{} has ended before all ranks were connected", whom));
     if (timed_out || Clock::now() + pause > deadline) {
       throw TimeoutError(fmt::format("cannot reach {} at {}: {}", whom, text_of(endpoint),
                                      timed_out ? "no answer" : ended->message()));
@@ -288,10 +249,10 @@ std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& opti
   const tcp::endpoint first = resolve(io, options, deadline);
   const std::string whom = fmt::format("rank 0 (at {})", text_of(first));
   std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
-  sockets[0] = connect_to(io, first, "rank 0", deadline);
+  sockets[0] = connect_to(io, first, "rank 0", deadline, /*has_listened=*/false);
   // Where rank 0 can be reached from, the others can reach this rank.
   const tcp::endpoint own(sockets[0].local_endpoint().address(), 0);
-  Gatekeeper gate(listen_at(io, listening_at(own, options)), options, options.rank + 1,
+  Gatekeeper gate(listen_at(io, listening_at(own, options)), hello_of(options, 0), options.rank + 1,
                   options.ranks - options.rank - 1);
   const uint16_t port = gate.port();
   say_hello(sockets[0], hello_of(options, port), whom);
@@ -304,12 +265,20 @@ std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& opti
     const auto address = text.empty() ? first.address() : asio::ip::make_address(text);
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
-    sockets[static_cast<size_t>(r)] = connect_to(io, endpoint, name, deadline);
+    sockets[static_cast<size_t>(r)] =
+        connect_to(io, endpoint, name, deadline, /*has_listened=*/true);
     say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
   }
   for (int r = 1; r < options.rank; ++r)
     read_answer(sockets[static_cast<size_t>(r)], deadline, fmt::format("rank {}", r));
-  const bool complete = wait_for_all(io, gate, deadline);
+  // Rank 0 lets nobody in any more who comes again.
+  const bool complete = wait_for_all(io, gate, deadline, [&] {
+    std::vector<int> gone = gate.free_places();
+    if (is_closed(sockets[0])) gone.insert(gone.begin(), 0);
+    if (!gone.empty())
+      throw TransportError(fmt::format("{} closed the connection before all ranks were connected",
+                                       ranks_in_words(gone)));
+  });
   const std::vector<int> missing = gate.missing();
   gate.stop();
   run_to_end(io);
