@@ -117,6 +117,31 @@ void read_restart(const Variables& variables, JobEnvironment& job, const char* n
   if (variables.has(name)) job.restart = static_cast<int>(variables.number(name, 0, kMostRestarts));
 }
 
+/// Whether another launcher's variables of these names, for several ranks, say otherwise; the
+/// warning, or nothing.
+std::string contradiction(const Variables& variables, const JobEnvironment& job, const char* rank,
+                          const char* ranks, const char* launcher) {
+  const auto its_rank = whole_number(variables.text(rank));
+  const auto its_ranks = whole_number(variables.text(ranks));
+  if (!its_rank || !its_ranks || *its_ranks < 2) return {};
+  if (*its_rank == job.rank && *its_ranks == job.ranks) return {};
+  return fmt::format(
+      "RANK={} and WORLD_SIZE={} make this process rank {} of {}; {}={} and {}={} of {} say "
+      "otherwise and are ignored: unset those that are not this job's",
+      job.rank, job.ranks, job.rank, job.ranks, rank, *its_rank, ranks, *its_ranks, launcher);
+}
+
+std::string doubt_about(const Variables& variables, const JobEnvironment& job) {
+  // Those are set for each rank anew; what stands beside them started their launcher.
+  if (variables.has("PENSTOCK_RESTART") || variables.has("TORCHELASTIC_RUN_ID")) return {};
+  std::string doubt =
+      contradiction(variables, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun");
+  const auto step = whole_number(variables.text("SLURM_STEP_ID"));
+  if (doubt.empty() && step && *step < kFirstSpecialStep)
+    doubt = contradiction(variables, job, "SLURM_PROCID", "SLURM_NTASKS", "srun");
+  return doubt;
+}
+
 JobEnvironment from_torchrun(const Variables& variables) {
   JobEnvironment job;
   const bool ours = variables.has("PENSTOCK_RESTART") && !variables.has("TORCHELASTIC_RUN_ID");
@@ -135,6 +160,7 @@ JobEnvironment from_torchrun(const Variables& variables) {
     variables.missing("MASTER_PORT", "expected the port on which rank 0 is to listen");
   job.port = port_beside_agent(variables);
   read_restart(variables, job, "TORCHELASTIC_RESTART_COUNT");
+  job.doubt = doubt_about(variables, job);
   return job;
 }
 

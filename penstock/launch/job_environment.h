@@ -30,6 +30,9 @@ struct JobEnvironment {
   /// A pipe that `penstock launch` closes when a rank has failed; -1: none.
   int failure_pipe = -1;
   std::string launcher;  ///< "torchrun", "mpirun", "srun" or "penstock launch"
+  /// A warning that variables of another launcher give another rank or number of ranks; empty: none
+  /// do, or a launcher has started another one that has started this process.
+  std::string doubt = {};
 
   friend bool operator==(const JobEnvironment&, const JobEnvironment&) = default;
 };
@@ -48,6 +51,10 @@ using Variable = std::function<const char*(const char*)>;
 /// 3. SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID (srun): only with SLURM_NTASKS above 1 and the
 ///    SLURM_STEP_ID of an ordinary step: the shell of a batch script or of an interactive
 ///    allocation is no rank. The address is MASTER_ADDR or the first machine of the step.
+///
+/// RANK and WORLD_SIZE that neither torchrun nor `penstock launch` has set (TORCHELASTIC_RUN_ID,
+/// PENSTOCK_RESTART) and that differ from those of 2 or 3 are in doubt: most likely they are left
+/// over. One that mpirun or srun has started may have started ranks itself, several per machine.
 ///
 /// 2 and 3 take MASTER_PORT, or kDefaultPort. For all of them PENSTOCK_PORT overrides the port,
 /// PENSTOCK_JOB_TOKEN is the token, PENSTOCK_RESTART (torchrun: TORCHELASTIC_RESTART_COUNT) the

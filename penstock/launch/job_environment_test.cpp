@@ -178,6 +178,32 @@ struct Refused {
 
 class JobEnvironmentRefuses : public testing::TestWithParam<Refused> {};
 
+TEST(JobEnvironment, DoubtsRanksThatAnotherLauncherContradicts) {
+  const auto doubt = [](const Environment& base, const Environment& changes) {
+    return read(with(base, changes))->doubt;
+  };
+  EXPECT_EQ(doubt(kMpirun, kTorchrun),
+            "RANK=5 and WORLD_SIZE=8 make this process rank 5 of 8; OMPI_COMM_WORLD_RANK=2 and "
+            "OMPI_COMM_WORLD_SIZE=4 of mpirun say otherwise and are ignored: unset those that are "
+            "not this job's");
+  EXPECT_THAT(doubt(kSrun, kTorchrun), testing::HasSubstr("SLURM_PROCID=5 and SLURM_NTASKS=7"));
+  Environment same = with(kMpirun, kTorchrun);
+  same["OMPI_COMM_WORLD_RANK"] = "5";
+  same["OMPI_COMM_WORLD_SIZE"] = "8";
+  EXPECT_EQ(read(same)->doubt, "");
+}
+
+TEST(JobEnvironment, DoesNotDoubtALauncherThatAnotherOneStarted) {
+  for (const char* mark : {"TORCHELASTIC_RUN_ID", "PENSTOCK_RESTART"}) {
+    Environment nested = with(with(kMpirun, kSrun), kTorchrun);
+    nested[mark] = "0";
+    EXPECT_EQ(read(nested)->doubt, "") << mark;
+  }
+  // One process per machine that mpirun or srun alone started is no job of theirs.
+  EXPECT_EQ(read(with(with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "1"}}), kTorchrun))->doubt, "");
+  EXPECT_EQ(read(with(with(kSrun, {{"SLURM_STEP_ID", "4294967291"}}), kTorchrun))->doubt, "");
+}
+
 TEST_P(JobEnvironmentRefuses, NamingVariableFoundAndExpected) {
   EXPECT_EQ(refusal(GetParam().environment), "environment variable " + GetParam().message);
 }

@@ -221,6 +221,7 @@ void check_same_options(Job& job, const CLI::App& app) {
 
 std::unique_ptr<Job> Job::join(const JobOptions& options) {
   const auto job = launch::own_job();
+  if (job && !job->doubt.empty()) std::cerr << fmt::format("warning: {}\n", job->doubt);
   check_fabric(options.fabric, job ? &*job : nullptr);
   const char* servers = std::getenv("PENSTOCK_SERVERS");
   if (!job && servers != nullptr && std::string_view(servers) != "0") {
