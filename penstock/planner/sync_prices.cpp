@@ -50,7 +50,11 @@ std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluste
       std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return !stage.buckets.empty(); });
   if (!between_ranks) return prices;
-  for (const GradientSync sync : distinct_syncs(cluster)) {
+  std::vector<GradientSync> syncs = distinct_syncs(cluster);
+  const GradientSync own = plan::parse_gradient_sync(plan.sync);
+  if (std::find(syncs.begin(), syncs.end(), own) == syncs.end()) syncs.push_back(own);
+  std::sort(syncs.begin(), syncs.end());  // as kGradientSyncs
+  for (const GradientSync sync : syncs) {
     plan::Plan other = plan;
     other.sync = to_string(sync);
     other = reprice(other, profile, cluster, "penstock", global_norm);

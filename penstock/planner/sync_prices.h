@@ -29,7 +29,8 @@ struct SyncPrice {
 /// Of the plan's split, in the order of plan::kGradientSyncs; empty where no stage has replicas on
 /// several ranks, since all methods are one there. Without CPU machines in the cluster
 /// `parameter-server` and `summation` are left out: they cost what `ordered` does; `hierarchical`
-/// where no machine holds several workers. Throws as reprice().
+/// where no machine holds several workers; `asynchronous` always. The plan's own method is never
+/// left out. Throws as reprice().
 std::vector<SyncPrice> sync_prices(const profile::Profile& profile, const cluster::Cluster& cluster,
                                    const plan::Plan& plan, bool global_norm);
 

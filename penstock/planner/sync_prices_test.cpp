@@ -107,6 +107,19 @@ TEST(SyncPrices, SayHowMachinesAddWhereTheyAreDescribed) {
   EXPECT_EQ(distinct_syncs(one).size(), 3U);
 }
 
+TEST(SyncPrices, ThePlansOwnMethodIsNeverLeftOut) {
+  for (const auto& cluster : {two_servers(), flat_cluster(4, 1'000'000'000)}) {
+    for (const GradientSync sync : plan::kGradientSyncs) {
+      const plan::Plan plan = data_parallel(cluster, std::string(to_string(sync)));
+      std::vector<GradientSync> syncs;
+      for (const SyncPrice& price : sync_prices(heavy(), cluster, plan, false))
+        syncs.push_back(price.sync);
+      EXPECT_EQ(std::count(syncs.begin(), syncs.end(), sync), 1) << to_string(sync);
+      EXPECT_TRUE(std::is_sorted(syncs.begin(), syncs.end()));
+    }
+  }
+}
+
 TEST(SyncPrices, ServersAddTheirMethodsAndThreadsHaveNone) {
   cluster::Cluster served = flat_cluster(4, 1'000'000'000);
   served.cpu_machines = {.count = 4, .bandwidth_bytes_per_s = 1'000'000'000};

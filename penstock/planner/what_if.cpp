@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -74,21 +75,45 @@ class Changes {
       group.count = std::min(group.count, workers - group.first);
   }
 
+  // A machine's devices are spread evenly over its switches, so that the counts of levels inside it
+  // change by more than one.
+  int smallest_change(size_t level) const {
+    const auto inside = static_cast<size_t>(cluster_.machine_level());
+    if (!cluster_.machine || level >= inside) return 1;
+    int64_t others = 1;  // what one more unit brings to a machine
+    for (size_t l = 0; l < inside; ++l) {
+      if (l != level) others *= cluster_.levels[l].count;
+    }
+    const int64_t switches = cluster_.machine->switches;
+    return static_cast<int>(switches / std::gcd(switches, others));
+  }
+
+  void add_more_and_fewer(size_t level, const std::string& unit, const std::string& where) {
+    const int by = smallest_change(level);
+    const std::string number = by == 1 ? "one" : fmt::to_string(by);
+    const std::string units = by == 1 ? unit : unit + "s";
+    add_count(level, +by, fmt::format("{} more {}{}", number, units, where));
+    add_count(level, -by, fmt::format("{} {} fewer{}", number, units, where));
+  }
+
   void add_workers() {
     const size_t outer = outermost();
-    if (outer == 0) {
-      add_count(0, +1, "one more worker");
-      add_count(0, -1, "one worker fewer");
-      return;
-    }
-    const std::string unit = level_name(outer - 1);
-    add_count(outer, +1, fmt::format("one more {}", unit));
-    add_count(outer, -1, fmt::format("one {} fewer", unit));
+    if (outer == 0) return add_more_and_fewer(0, "worker", "");
+    add_more_and_fewer(outer, level_name(outer - 1), "");
     // Other counts further in would renumber the workers that groups name.
     if (!cluster_.groups.empty()) return;
-    const std::string innermost = level_name(0);
-    add_count(0, +1, fmt::format("one more worker in each {}", innermost));
-    add_count(0, -1, fmt::format("one worker fewer in each {}", innermost));
+    add_more_and_fewer(0, "worker", fmt::format(" in each {}", level_name(0)));
+  }
+
+  // The links inside a machine are described twice: as a level, and one by one.
+  void double_bandwidth(Cluster& cluster, size_t level) const {
+    const auto twice = [](int64_t& bandwidth) { bandwidth = saturating_mul(bandwidth, 2); };
+    twice(cluster.levels[level].bandwidth_bytes_per_s);
+    if (!cluster.machine || static_cast<int>(level) + 1 != cluster.machine_level()) return;
+    twice(cluster.machine->device_bytes_per_s);
+    twice(cluster.machine->switch_bytes_per_s);
+    twice(cluster.machine->cross_bytes_per_s);
+    twice(cluster.machine->nvlink_bytes_per_s);
   }
 
   void add_links() {
@@ -96,9 +121,7 @@ class Changes {
       if (cluster_.levels[level].count == 1) continue;
       const std::string where =
           cluster_.levels.size() == 1 ? "" : fmt::format(" of level {}", level_name(level));
-      int64_t& bandwidth =
-          add("twice the bandwidth" + where).cluster.levels[level].bandwidth_bytes_per_s;
-      bandwidth = saturating_mul(bandwidth, 2);
+      double_bandwidth(add("twice the bandwidth" + where).cluster, level);
     }
     const auto has_latency = [](const Level& level) {
       return level.count > 1 && level.latency_ns > 1;

@@ -16,8 +16,10 @@ namespace penstock::planner {
 
 /// Asked, where the cluster makes them possible:
 ///   * one worker more and one fewer in each innermost unit; with several levels also one
-///     outermost unit (a server) more and one fewer
-///   * twice the bandwidth of each level that joins anything; half the latency of all
+///     outermost unit (a server) more and one fewer; where the cluster describes its machines, as
+///     many workers of each as keep the same number behind each PCIe switch
+///   * twice the bandwidth of each level that joins anything (of the machines' level with all links
+///     that the description of machines has); half the latency of all
 ///   * half and twice the memory per worker; where nothing limits it, half of what `plan` needs
 ///   * every worker twice as fast; the layers of the slowest stage twice as fast
 ///

@@ -97,6 +97,33 @@ TEST(WhatIf, AsksForServersAndForEachLevelsBandwidthWhereThereAreLevels) {
   EXPECT_EQ(std::set<std::string>(asked.begin(), asked.end()).size(), asked.size());
 }
 
+TEST(WhatIf, KeepsTheSameNumberOfWorkersBehindEachSwitch) {
+  Cluster cluster = servers();
+  cluster.levels[0].count = 4;
+  cluster.levels[0].machine = true;
+  cluster.machine = {.switches = 2,
+                     .device_bytes_per_s = 10'000'000'000,
+                     .switch_bytes_per_s = 10'000'000'000,
+                     .cross_bytes_per_s = 8'000'000'000};
+  const std::vector<plan::WhatIfResult> all = answers(cluster);
+  for (const char* change : {"one more server", "one server fewer", "2 more workers in each server",
+                             "2 workers fewer in each server"}) {
+    ASSERT_NE(find(all, change), nullptr) << change;
+    EXPECT_TRUE(find(all, change)->feasible) << find(all, change)->reason;
+  }
+  // One machine alone, and its links with it.
+  cluster.levels.pop_back();
+  const std::vector<plan::WhatIfResult> one = answers(cluster);
+  ASSERT_NE(find(one, "2 more workers"), nullptr);
+  EXPECT_TRUE(find(one, "2 more workers")->feasible);
+  ASSERT_NE(find(one, "2 workers fewer"), nullptr);
+  PlanOptions options;
+  options.strategy = plan::Strategy::DataParallel;
+  options.sync = "hierarchical";
+  const plan::WhatIfResult faster = *find(answers(cluster, options), "twice the bandwidth");
+  EXPECT_GT(faster.speedup, 1.001);
+}
+
 TEST(WhatIf, EachAnswerIsThePlanForTheChangedCluster) {
   const std::vector<plan::WhatIfResult> all = answers(flat(3));
   const profile::Profile profile = chain(6);
