@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -25,14 +27,36 @@ std::string_view to_string(GradientSync sync) {
   return "ordered";
 }
 
-GradientSync parse_gradient_sync(std::string_view name) {
+namespace {
+
+std::optional<GradientSync> find_sync(std::string_view name) {
   for (const GradientSync sync : kGradientSyncs) {
     if (name == to_string(sync)) return sync;
   }
-  throw ConfigError(fmt::format(
-      "unknown gradient synchronisation '{}'; expected one of ordered, ring, parameter-server, "
-      "summation, asynchronous, hierarchical",
-      name.substr(0, 40)));
+  return std::nullopt;
+}
+
+std::string names() {
+  std::string text;
+  for (const GradientSync sync : kGradientSyncs)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", to_string(sync));
+  return text;
+}
+
+}  // namespace
+
+GradientSync parse_gradient_sync(std::string_view name) {
+  if (const auto found = find_sync(name)) return *found;
+  throw ConfigError(fmt::format("unknown gradient synchronisation '{}'; expected one of {}",
+                                name.substr(0, 40), names()));
+}
+
+std::optional<GradientSync> parse_sync_choice(std::string_view name) {
+  if (name == "auto") return std::nullopt;
+  if (const auto found = find_sync(name)) return found;
+  throw ConfigError(
+      fmt::format("--sync: unknown gradient synchronisation '{}', expected one of auto, {}",
+                  name.substr(0, 40), names()));
 }
 
 SumShares sum_shares(GradientSync sync, int replicas, int servers, double server_speed) {

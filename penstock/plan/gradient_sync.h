@@ -24,6 +24,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,10 @@ inline constexpr std::array kGradientSyncs = {
 std::string_view to_string(GradientSync sync);
 /// Throws ConfigError listing the names when `name` is none of them.
 GradientSync parse_gradient_sync(std::string_view name);
+
+/// The value of the option --sync; nothing for "auto". Throws ConfigError naming the option and all
+/// of its values.
+std::optional<GradientSync> parse_sync_choice(std::string_view name);
 
 /// Whether servers add everything, if there are any.
 constexpr bool all_on_servers(GradientSync sync) {

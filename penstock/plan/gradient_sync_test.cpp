@@ -77,6 +77,19 @@ TEST(GradientSyncTest, KnownShares) {
   EXPECT_NEAR(slowest(2, 0.25, 1, 0.5, 1), slowest(2, 0.5, 0, 0, 1), 1e-12);
 }
 
+TEST(GradientSyncTest, AChoiceMayBeAutoAndErrorsNameTheOption) {
+  EXPECT_EQ(parse_sync_choice("auto"), std::nullopt);
+  EXPECT_EQ(parse_sync_choice("ring"), GradientSync::Ring);
+  try {
+    parse_sync_choice("ringg");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "--sync: unknown gradient synchronisation 'ringg', expected one of auto, ordered, "
+                 "ring, parameter-server, summation, asynchronous, hierarchical");
+  }
+}
+
 TEST(GradientSyncTest, SharesOfNothingAreRefused) {
   EXPECT_THROW(sum_shares(GradientSync::Summation, 0, 1), ConfigError);
   EXPECT_THROW(sum_shares(GradientSync::Summation, 2, -1), ConfigError);

@@ -68,7 +68,8 @@ refused "there is no serial run to compare it with" \
   train $common --strategy dp --workers 2 --sync asynchronous --check-against-serial
 refused "the staleness (--staleness)" \
   train $common --strategy dp --workers 2 --sync asynchronous --staleness -1
-refused "unknown gradient synchronisation 'rings'" train $common --strategy dp --sync rings
+refused "--sync: unknown gradient synchronisation 'rings', expected one of auto, ordered," \
+  train $common --strategy dp --sync rings
 refused "the job has 5 ranks, 2 of them servers, the plan 2 workers" \
   launch -n 3 --servers 2 -- train $common --strategy dp --workers 2
 

@@ -150,7 +150,12 @@ grep -q 'warning: --memory-limit 16 is 16 B' err ||
   fail "no warning of a limit without a unit: $(cat err)"
 refused "unknown strategy 'nope'" $plan --strategy nope
 refused 'expected' $plan --cost-model nope
-refused 'expected' $plan --sync nope
+refused "--sync: unknown gradient synchronisation 'nope', expected one of auto, ordered" $plan \
+  --sync nope
+for sync in ordered ring parameter-server summation asynchronous hierarchical; do
+  run 0 $plan --strategy dp --sync $sync
+  grep -q "^  $sync \* " out || fail "--sync $sync is not among the methods: $(cat out)"
+done
 refused 'one of float32, bfloat16, float16' $plan --sync-precision nope
 refused 'changes of weights' $plan --sync asynchronous --sync-precision bfloat16
 refused 'cannot be combined with --sync-precision' $plan --price plan.json --sync-precision float16

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
 #include "penstock/planner/sync_prices.h"
@@ -230,6 +231,7 @@ int run(Options& options) {
   check_files(options);
   check_price(options);
   check_schedule_options(options);
+  plan::parse_sync_choice(options.plan.sync);
   options.plan.optimizer_state_per_weight = optimizer_state_of(options.optimizer);
   if (!options.memory_limit.empty()) {
     options.plan.memory_limit_bytes =

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/planner/planner.h"
 #include "penstock/schedule/generate.h"
@@ -114,7 +115,7 @@ void check(const TrainArguments& options) {
   plan::check_schedule_options(strategy, options.chunks, options.slack);
   if (options.sync == "auto" && !options.plan_path.empty())
     throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
-  if (!options.sync.empty() && options.sync != "auto") plan::parse_gradient_sync(options.sync);
+  if (!options.sync.empty()) plan::parse_sync_choice(options.sync);
   const std::string& precision = options.sync_precision;
   if (!precision.empty()) {
     plan::check_sync_precision(options.sync == "asynchronous" ? plan::GradientSync::Asynchronous
