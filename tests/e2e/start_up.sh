@@ -174,4 +174,22 @@ done | sort -n >times.txt
 median=$(sed -n 5p times.txt)
 sanitized || [ "$median" -le 200 ] ||
   fail "planning two layers takes $median ms, expected about 10"
+# SIGUSR1 asks a stream for its weights, also while libtorch is loaded.
+"$PENSTOCK" stream --size 24x16 --depth 2 --width 4 --kernel 3 --source-fps 50 --json \
+  --model partime --checkpoint early >out 2>err &
+pid=$!
+for ((i = 0; i < 2000; i++)); do
+  [ "$(cat /proc/$pid/comm)" = penstock-train ] && break
+done
+kill -USR1 $pid
+for ((i = 0; i < 600; i++)); do
+  grep -q '^weights: ' err && break
+  kill -0 $pid 2>/dev/null || break
+  sleep 0.05
+done
+grep -q '^weights: ' err || fail "an early SIGUSR1 saved nothing: $(tail -n 2 err)"
+kill -INT $pid
+wait_within 20 $pid
+[ "$code" -eq 0 ] || fail "a stream after an early SIGUSR1: exit code $code: $(tail -n 2 err)"
+
 finish

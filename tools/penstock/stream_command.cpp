@@ -51,6 +51,15 @@ extern "C" void on_stop_signal(int) {
 
 extern "C" void on_save_signal(int) { g_save.store(true); }
 
+/// One that came while the program started has waited until now (training_part.cpp).
+void take_save_signals() {
+  std::signal(SIGUSR1, on_save_signal);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 stream::Task task_of(const StreamArguments& options, const frames::FrameSource& source) {
   if (!options.task.empty()) return parse_option("--task", options.task, stream::parse_task);
   return source.num_classes() > 0 ? stream::Task::Pixels : stream::Task::Reconstruct;
@@ -313,7 +322,7 @@ int run(const StreamArguments& options) {
   }
   std::signal(SIGINT, on_stop_signal);
   std::signal(SIGTERM, on_stop_signal);
-  std::signal(SIGUSR1, on_save_signal);
+  take_save_signals();
   stream::StreamSummary summary = loop.run();
   queue.stop();
   watcher.finish();

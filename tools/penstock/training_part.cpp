@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -92,6 +93,15 @@ Command elsewhere(
           [arguments, check] { check(*arguments); }};
 }
 
+/// SIGUSR1 asks a stream for its weights. Until it can save them the signal waits instead of ending
+/// the program: what is blocked stays so in the training part, while it loads.
+void hold_save_signal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+}
+
 }  // namespace
 
 void start_training_part(char** argv) {
@@ -120,7 +130,11 @@ Command train_command(CLI::App& parent, char** argv) {
 }
 Command stream_command(CLI::App& parent, char** argv) {
   return elsewhere<StreamArguments>(
-      parent, argv, add_stream, [](const StreamArguments& arguments) { check(arguments); },
+      parent, argv, add_stream,
+      [](const StreamArguments& arguments) {
+        check(arguments);
+        hold_save_signal();
+      },
       // A frame's tensors are freed and needed again at once (util/freed_memory.h). tcmalloc reads
       // this when it is loaded.
       [] { setenv("TCMALLOC_RELEASE_RATE", "0", /*overwrite=*/0); });
