@@ -38,6 +38,15 @@ for strategy in 1f1b-flush ''; do
   grep -q 'The history belongs to another run' fits.html &&
     fail "the page finds a history of '$strategy' another plan's"
 done
+# A trace of other workers is another plan's, too.
+make_plan 2 8 1f1b-flush flush >two.json
+run 0 simulate --plan two.json --mini-batches 2 --trace two-trace.json
+note='The trace belongs to another run: 2 workers instead of 4, 2 stages instead of 4.'
+run 0 report --plan plan.json --trace two-trace.json -o other.html
+grep -qF "$note" out || fail "a trace of another plan: $(cat out)"
+grep -qF "$note" other.html || fail "the page does not say that the trace is another plan's"
+run 0 report --plan two.json --trace two-trace.json -o other.html
+grep -q 'belongs to another run' out && fail "a trace that fits: $(cat out)"
 grep -q '^<svg ' both.svg && grep -q 'worker 3' both.svg && grep -q 'measured' both.svg ||
   fail "both.svg is no picture of both timelines"
 cp both.svg again.svg

@@ -121,6 +121,28 @@ void refuse_prediction_options(const ReportOptions& options) {
                   has_schedule ? "--schedule" : "--mini-batches"));
 }
 
+/// Why the timelines of a trace are not those of the plan; empty: they fit.
+std::string trace_note(const std::vector<schedule::Timeline>& timelines, const plan::Plan& plan) {
+  for (const schedule::Timeline& timeline : timelines) {
+    int64_t stages = 0;
+    for (const auto& events : timeline.workers) {
+      for (const schedule::TimelineEvent& event : events)
+        stages = std::max<int64_t>(stages, event.action.stage.value + 1);
+    }
+    std::string differences;
+    const auto compare = [&](std::string_view what, int64_t found, int64_t expected) {
+      if (found == expected) return;
+      differences += fmt::format("{} {} instead of {}", differences.empty() ? "" : ",",
+                                 report::plural(found, what), expected);
+    };
+    compare("worker", std::ssize(timeline.workers), plan.num_workers());
+    compare("stage", stages, std::ssize(plan.stages));
+    if (!differences.empty())
+      return fmt::format("The trace belongs to another run:{}.", differences);
+  }
+  return "";
+}
+
 report::ReportInput gather(const ReportOptions& options) {
   report::ReportInput input{.plan = plan::load_plan(options.plan)};
   if (!options.history.empty()) input.history = report::load_history(options.history);
@@ -129,6 +151,8 @@ report::ReportInput gather(const ReportOptions& options) {
     input.timelines =
         schedule::parse_trace(read_file(options.trace, kMaxTraceBytes), options.trace);
     if (input.timelines.empty()) throw ParseError(options.trace, 0, "the trace holds no action");
+    if (const std::string note = trace_note(input.timelines, input.plan); !note.empty())
+      input.notes.push_back(note);
     if (input.timelines.size() > 1 || input.timelines[0].source != "measured") {
       refuse_prediction_options(options);
       return input;
