@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ struct TrainOptions {
   /// What `plan` was made for, in words: checkpoints keep both, so that a run that asks for the
   /// same can go on with the same plan. Empty: they keep neither.
   std::string plan_request = {};
+  /// The options that change what is learned, by name, in words: checkpoints keep them, so that a
+  /// run that continues one can say what has changed.
+  std::map<std::string, std::string> settings = {};
   const std::atomic<bool>* stop = nullptr;
   TrainObserver* observer = nullptr;  ///< on_mini_batch: on rank 0 only
   /// As runtime::RunOptions::on_stuck.

@@ -232,7 +232,8 @@ void Run::save() {
        .train_samples = data_.train->size(),
        .shuffle = options_.shuffle,
        .optimizer = options_.optimizer.name,
-       .plan_request = options_.plan_request},
+       .plan_request = options_.plan_request,
+       .settings = options_.settings},
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())

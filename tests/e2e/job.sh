@@ -264,6 +264,45 @@ run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --
 PENSTOCK_SERVERS=2 run 0 train $common --strategy gpipe --json
 grep -q '^warning: PENSTOCK_SERVERS=2 has no effect' err || fail "no warning: $(cat err)"
 
+PENSTOCK_SERVERS=2 run 0 launch -n 1 -- train $common --strategy gpipe --json
+grep -q '^warning: PENSTOCK_SERVERS=2 has no effect: the ranks have --servers 0' err ||
+  fail "no warning of launch: $(cat err)"
+
+# Options that change nothing are named, once.
+useless() {  # OPTION WHY ARGUMENTS...
+  local words="warning: $1 has no effect: $2"
+  shift 2
+  run 0 "$@"
+  [ "$(grep -cF -- "$words" err)" -eq 1 ] || fail "penstock $*: not once '$words': $(cat err)"
+}
+alone='this process is not a rank of a job of several'
+serial="train $common --strategy serial"
+useless --silence "$alone" $serial --silence 2
+useless --patience "$alone" $serial --patience 2
+useless '--fabric tcp' "$alone" $serial --fabric tcp
+useless --lr-factor '--lr-schedule is constant, expected step' $serial --lr-factor 0.5
+useless --momentum '--optimizer is adam, expected sgd' $serial --optimizer adam --momentum 0.5
+useless --sync 'the plan has no replicas' $serial --sync ring
+useless --staleness 'the plan has no replicas' $serial --staleness 2
+useless --sync-precision 'the plan has no replicas' launch -n 2 -- train $common \
+  --strategy gpipe --sync-precision bfloat16
+useless --staleness "the plan's replicas wait for each other (--sync ordered)" \
+  launch -n 2 -- train $common --strategy dp --staleness 2
+run 0 launch -n 2 -- train $common --strategy dp --silence 5 --patience 20 --fabric tcp
+grep '^warning: .* has no effect' err && fail "options that have an effect: $(cat err)"
+run 3 launch -n 1 --hosts 2 --host 1 --port 1 --rejoin 0.1 --max-restarts 2 --min-ranks 1 \
+  -- train $common
+for option in max-restarts min-ranks; do
+  grep -q "warning: --$option has no effect on host 1: the launch of host 0 has its own" err ||
+    fail "no warning of --$option: $(cat err)"
+done
+
+# Variables of two launchers that contradict each other are used in a known order, and said.
+RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 run 0 train $common \
+  --strategy serial
+grep -q '^warning: RANK=0 and WORLD_SIZE=1 make this process rank 0 of 1; OMPI_COMM_WORLD_RANK=1' \
+  err || fail "contradicting launchers: $(cat err)"
+
 # Wrong usage is said once, whoever finds it.
 run 2 launch -n 3 -- train $common --nonsense
 [ "$(grep -c nonsense err)" -eq 1 ] || fail "usage: $(cat err)"

@@ -45,6 +45,23 @@ run 0 train $steps --strategy gpipe --workers 2 --epochs 2 --checkpoint stashed 
 [ "$(numbers steps)" = 10 ] ||
   fail "1f1b and then gpipe: $(numbers steps) steps in all, expected 10"
 
+# Options that change what is learned are named where they differ from the checkpoint's.
+run 0 train $steps --strategy serial --epochs 1 --checkpoint changed --lr 0.05 --seed 3
+changes() { grep '^warning: options differ from those of the checkpoint: ' err; }
+run 0 train $steps --strategy serial --epochs 2 --checkpoint changed --lr 0.05 --seed 3 --resume
+grep '^warning: ' err && fail "nothing has changed: $(cat err)"
+other=${steps/--train-samples 80 --batch-size 16/--train-samples 96 --batch-size 12}
+other=${other/constant/cosine}
+run 0 train $other --strategy serial --epochs 3 --checkpoint changed --resume --lr 0.01 \
+  --momentum 0.5 --seed 4
+for change in ' --batch-size 12 (was 16)' ' --lr 0.01 (was 0.05)' ' --momentum 0.5 (was 0.9)' \
+  ' --lr-schedule cosine (was constant)' ' --data synthetic, 96 samples'; do
+  changes | grep -qF -- "$change" || fail "no word of$change: $(cat err)"
+done
+[ "$(changes | wc -l)" = 1 ] || fail "changes are one line: $(cat err)"
+grep -q "warning: --seed 4 has no effect: the run goes on with the checkpoint's seed, 3" err ||
+  fail "another seed: $(cat err)"
+
 # A signal ends the run after the mini-batches under way, with a checkpoint that can be resumed.
 for signal in INT TERM; do
   rm -rf stopped

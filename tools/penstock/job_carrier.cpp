@@ -21,16 +21,15 @@ void check_fabric(FabricChoice fabric, const launch::JobEnvironment* job) {
                     job->rank, job->ranks, job->launcher));
   }
   const bool is_carrier = fabric == FabricChoice::Gloo || fabric == FabricChoice::Mpi;
-  const char* const name = fabric == FabricChoice::Gloo ? "gloo" : "mpi";
   if (fabric == FabricChoice::Gloo && !runtime::has_gloo())
     throw ConfigError("--fabric gloo: this penstock was built without Gloo");
-  if (!is_carrier) return;
-  if (!is_rank) {
+  if (!is_rank && (is_carrier || fabric == FabricChoice::Tcp)) {
     std::cerr << fmt::format(
         "warning: --fabric {} has no effect: this process is not a rank of a job of several\n",
-        name);
+        to_string(fabric));
     return;
   }
+  if (!is_carrier) return;
   if (fabric == FabricChoice::Mpi) {
     const std::string obstacle = runtime::mpi_obstacle(runtime::mpi_module_beside_program());
     if (!obstacle.empty()) throw ConfigError("--fabric mpi: " + obstacle);

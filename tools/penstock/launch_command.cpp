@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/launch/launcher.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 #include "penstock/util/quoted.h"
 #include "tools/penstock/command.h"
 
@@ -67,6 +69,22 @@ void check_hosts(const Options& options, const CLI::App& app) {
     throw ConfigError("--hosts needs --host: the number of this one, from 0");
   if (launch.port == 0)
     throw ConfigError("--hosts needs --port, at which the launch of host 0 listens");
+}
+
+/// The same command on every host is no mistake, so these are not refused.
+void warn_of_useless(const Options& options, const CLI::App& app) {
+  for (const char* option : {"--max-restarts", "--min-ranks"}) {
+    if (options.launch.host == 0 || app.get_option(option)->empty()) continue;
+    std::cerr << fmt::format(
+        "warning: {} has no effect on host {}: the launch of host 0 has its own\n", option,
+        options.launch.host);
+  }
+  const char* servers = std::getenv("PENSTOCK_SERVERS");
+  if (servers != nullptr && std::string_view(servers) != "0") {
+    std::cerr << fmt::format(
+        "warning: PENSTOCK_SERVERS={} has no effect: the ranks have --servers {}\n",
+        printable(servers), options.launch.servers);
+  }
 }
 
 /// A rank that launches ranks would start a job per rank.
@@ -125,6 +143,7 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& e
   options.launch.ranks += options.launch.servers;
   // Said once, not by every rank.
   if (const int code = refuses(words); code != kExitYes) return code;
+  warn_of_useless(options, app);
   options.launch.command = {"/proc/self/exe"};
   options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
   return launch::launch(options.launch);

@@ -49,6 +49,8 @@
 #include "tools/penstock/train_check.h"
 #include "tools/penstock/train_history.h"
 #include "tools/penstock/train_output.h"
+#include "tools/penstock/training_settings.h"
+#include "tools/penstock/useless_options.h"
 
 namespace penstock::tool {
 
@@ -260,6 +262,20 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   return plan;
 }
 
+/// What a run that continues a checkpoint does otherwise than the run that saved it.
+std::string resume_advice(const TrainArguments& options, const CLI::App& app,
+                          const model::Model& model) {
+  if (!options.train.resume || !train::has_checkpoint(options.checkpoint)) return {};
+  const train::CheckpointPosition saved = train::newest_position(options.checkpoint, model);
+  std::string text = changed_settings(saved_settings(saved), options.train.settings);
+  if (saved.seed != options.seed && !app.get_option("--seed")->empty()) {
+    text += fmt::format(
+        "warning: --seed {} has no effect: the run goes on with the checkpoint's seed, {}\n",
+        options.seed, saved.seed);
+  }
+  return text;
+}
+
 /// Whether nothing is left to train: rank 0 looks, and all ranks know or throw.
 bool is_finished(Job* job, const TrainArguments& options, const model::Model& model) {
   return from_first(job, [&] {
@@ -417,6 +433,10 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
                            ? one_stage(model)
                            : plan_of_job(job, options, model);
   set_sync(options, train_options.plan, is_first);
+  train_options.settings = training_settings(options, train::data_digest(*data.train));
+  if (is_first && !finished)
+    std::cerr << useless_options(app, options, job != nullptr)
+              << resume_advice(options, app, model);
   train_options.seed = options.seed;
   train_options.checkpoint = options.checkpoint;
   train_options.evaluate = !options.no_evaluation;

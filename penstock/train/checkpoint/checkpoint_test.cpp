@@ -78,6 +78,7 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   EXPECT_EQ(a.train_samples, b.train_samples);
   EXPECT_EQ(a.shuffle, b.shuffle);
   EXPECT_EQ(a.optimizer, b.optimizer);
+  EXPECT_EQ(a.settings, b.settings);
   ASSERT_EQ(a.layers.size(), b.layers.size());
   for (size_t i = 0; i < a.layers.size(); ++i) {
     EXPECT_TRUE(same(a.layers[i].weights, b.layers[i].weights)) << i;
@@ -332,6 +333,17 @@ TEST(Checkpoint, OfAnOlderVersionDoesNotSayWhetherItShuffled) {
   EXPECT_EQ(load_checkpoint(path, model).shuffle, true);
   forge_manifest(path / "manifest.json", "  \"shuffle\": true,\n", "");
   EXPECT_EQ(load_checkpoint(path, model).shuffle, std::nullopt);
+}
+
+TEST(Checkpoint, KeepsTheOptionsOfTheTraining) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  Checkpoint saved = make_checkpoint(model, 3);
+  saved.settings = {{"--lr", "0.05"}, {"--optimizer", "sgd"}};
+  const fs::path path = save_checkpoint(folder.path(), model, saved);
+  EXPECT_EQ(newest_position(folder.path(), model).settings, saved.settings);
+  forge_manifest(path / "manifest.json", "\"0.05\"", "0.05");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("settings"));
 }
 
 TEST(Checkpoint, WithoutLatestTheNewestFolderIsLoaded) {

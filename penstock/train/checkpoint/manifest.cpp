@@ -57,6 +57,15 @@ ManifestLayer parse_layer(const JsonReader& entry, int64_t index) {
   return layer;
 }
 
+std::map<std::string, std::string> parse_settings(const JsonReader& entry) {
+  constexpr size_t kMostSettings = 1000;
+  if (!entry.raw().is_object() || entry.raw().size() > kMostSettings)
+    entry.fail(fmt::format("expected an object of at most {} options", kMostSettings));
+  std::map<std::string, std::string> settings;
+  for (const auto& [name, value] : entry.raw().items()) settings[name] = entry.at(name).text();
+  return settings;
+}
+
 /// The largest step: counters that go on from there do not overflow.
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 
@@ -72,6 +81,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
   if (const auto shuffle = root.find("shuffle")) position.shuffle = shuffle->boolean();
   position.optimizer = root.at("optimizer").text();
   if (const auto request = root.find("plan_request")) position.plan_request = request->text();
+  if (const auto settings = root.find("settings")) position.settings = parse_settings(*settings);
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
                                      ? ceil_div(position.train_samples, position.mini_batch_size)
@@ -126,6 +136,7 @@ std::string manifest_text(const Manifest& manifest) {
                    {"optimizer", position.optimizer}};
   if (position.shuffle) document["shuffle"] = *position.shuffle;
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
+  if (!position.settings.empty()) document["settings"] = position.settings;
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
     Json entry = {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ struct CheckpointPosition {
   std::string optimizer;  ///< its name
   /// What the training's plan was made for (TrainOptions::plan_request); empty: not known.
   std::string plan_request = {};
+  /// The options that change what is learned, by name (TrainOptions::settings); empty: not known.
+  std::map<std::string, std::string> settings = {};
 
   bool operator==(const CheckpointPosition&) const = default;
 };

@@ -38,4 +38,8 @@ std::string data_digest(const DataSplit& data) {
                      crc32_of(fmt::format("{} {}", crc_of(*data.train), crc_of(*data.test))));
 }
 
+std::string data_digest(const Dataset& data) {
+  return fmt::format("{}, {} samples, CRC {:08x}", data.name(), data.size(), crc_of(data));
+}
+
 }  // namespace penstock::train
