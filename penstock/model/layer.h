@@ -17,8 +17,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/profile/operation.h"
@@ -33,19 +35,24 @@ using Shape = std::vector<int64_t>;
 
 /// How a parameter or buffer is filled before training.
 struct Init {
-  enum class Rule : uint8_t { Constant, Uniform, Normal };
+  enum class Rule : uint8_t { Constant, Uniform, Normal, Given };
   Rule rule = Rule::Constant;
   double value = 0;  ///< the constant, the bound of [-value, value), or the standard deviation
+  std::function<at::Tensor()> values = {};  ///< Given: makes them, of the parameter's shape
 
   static Init constant(double v) { return {Rule::Constant, v}; }
   static Init uniform(double bound) { return {Rule::Uniform, bound}; }
   static Init normal(double deviation) { return {Rule::Normal, deviation}; }
+  static Init given(std::function<at::Tensor()> values) {
+    return {Rule::Given, 0, std::move(values)};
+  }
 };
 
 struct ParameterSpec {
-  std::string name;  ///< "weight", "bias"; the state dict's key is "<layer>.<name>"
+  std::string name;  ///< "weight", "bias"; letters, digits and '_'
   Shape shape;
   Init init;
+  std::string key = {};  ///< in the state dict; empty: "<layer>.<name>"
 };
 
 /// What a forward call may depend on besides its arguments.

@@ -28,6 +28,9 @@ void fill(at::Tensor& tensor, const Init& init, uint64_t seed) {
     case Init::Rule::Normal:
       tensor.normal_(0, init.value, generator);
       break;
+    case Init::Rule::Given:
+      tensor.copy_(init.values());
+      break;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/version.h>
@@ -25,6 +26,9 @@ NodePointer make_node() {
   else
     return c10::make_intrusive<T>();
 }
+
+/// Elements of lists of tensors that may be missing: c10::optional in libtorch 1.13.
+using OptionalTensor = decltype(std::declval<c10::IValue>().toOptional<at::Tensor>());
 
 /// Of the totals in c10::MemoryReportingInfoBase, which are not used here.
 using TotalBytes = std::conditional_t<(TORCH_VERSION_MAJOR >= 2), size_t, int64_t>;

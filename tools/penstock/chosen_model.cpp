@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "penstock/imported/import_model.h"
 #include "penstock/model/zoo.h"
 #include "penstock/util/error.h"
 
@@ -30,6 +31,15 @@ model::Shape parse_shape(const std::string& text) {
 }  // namespace
 
 model::Model chosen_model(const ModelOptions& options) {
+  if (imported::is_program_file(options.name)) {
+    if (options.classes != 0 || options.width != 0 || options.depth != 0 || options.kernel != 0 ||
+        !options.input.empty()) {
+      throw ConfigError(
+          "--classes, --width, --depth, --kernel and --input are for the models that come with "
+          "penstock; a .pt2 file has its own sizes");
+    }
+    return imported::import_model(options.name);
+  }
   model::ModelSpec spec{.name = options.name,
                         .classes = options.classes,
                         .width = options.width,

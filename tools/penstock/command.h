@@ -50,6 +50,7 @@ int words_before_command(int argc, char** argv);
 /// training part with the arguments `argv` (training_part.h); a build without libtorch says that it
 /// is one (no_torch.cpp); the training part does the work and ignores `argv`.
 Command models_command(CLI::App& parent, char** argv);
+Command import_command(CLI::App& parent, char** argv);
 Command profile_command(CLI::App& parent, char** argv);
 Command train_command(CLI::App& parent, char** argv);
 Command stream_command(CLI::App& parent, char** argv);

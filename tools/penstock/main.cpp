@@ -30,16 +30,11 @@ int main(int argc, char** argv) {
     });
   };
   return run_command_line(own, argv, [&](CLI::App& app) -> std::vector<Command> {
-    return {models_command(app, argv),
-            profile_command(app, argv),
-            probe_command(app, argv),
-            plan_command(app),
-            schedule_command(app),
-            verify_command(app),
-            simulate_command(app),
-            train_command(app, argv),
-            stream_command(app, argv),
-            report_command(app),
-            launch_command(app, launched, refuses)};
+    return {models_command(app, argv),  import_command(app, argv),
+            profile_command(app, argv), probe_command(app, argv),
+            plan_command(app),          schedule_command(app),
+            verify_command(app),        simulate_command(app),
+            train_command(app, argv),   stream_command(app, argv),
+            report_command(app),        launch_command(app, launched, refuses)};
   });
 }

@@ -8,8 +8,11 @@
 namespace penstock::tool {
 
 void add_model_options(CLI::App& app, ModelOptions& options, bool required) {
-  app.add_option("--model", options.name,
-                 fmt::format("One of: {}", fmt::join(model::kZooNames, ", ")))
+  app.add_option(
+         "--model", options.name,
+         fmt::format("A model exported from PyTorch (FILE.pt2; penstock import), or one of: "
+                     "{}",
+                     fmt::join(model::kZooNames, ", ")))
       ->required(required);
   app.add_option("--width", options.width,
                  "mlp, tied_mlp: width of the hidden layers; partime: features")
@@ -23,6 +26,14 @@ void add_model_options(CLI::App& app, ModelOptions& options, bool required) {
       ->check(whole_number(1));
   app.add_option("--input", options.input,
                  "Shape of one sample, e.g. 3x32x32 (default: the model's own)");
+}
+
+CLI::App* add_import(CLI::App& parent, ImportArguments& arguments) {
+  CLI::App* app = parent.add_subcommand(
+      "import", "Show what is in a model exported from PyTorch, or why it cannot be trained here");
+  app->add_option("model", arguments.path, "The file of torch.export.save: FILE.pt2")->required();
+  add_common(*app, arguments);
+  return app;
 }
 
 CLI::App* add_models(CLI::App& parent, CommonOptions& options) {

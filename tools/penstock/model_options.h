@@ -20,6 +20,11 @@ struct ModelOptions {
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options, bool required = true);
+struct ImportArguments : CommonOptions {
+  std::string path;
+};
+/// Adds `penstock import`, which describes a file that may stand there.
+CLI::App* add_import(CLI::App& parent, ImportArguments& arguments);
 /// Adds `penstock models`, which lists what may stand there.
 CLI::App* add_models(CLI::App& parent, CommonOptions& options);
 

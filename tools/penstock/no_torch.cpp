@@ -25,6 +25,11 @@ Command unavailable(CLI::App& parent, const char* name, const char* description)
 
 }  // namespace
 
+Command import_command(CLI::App& parent, char**) {
+  return unavailable(parent, "import",
+                     "Show what is in a model exported from PyTorch, or why it cannot be trained");
+}
+
 Command models_command(CLI::App& parent, char**) {
   return unavailable(parent, "models", "List the models that come with Penstock");
 }

@@ -42,8 +42,8 @@ int main(int argc, char** argv) {
   }
   argv[1] = argv[0];
   return run_command_line(argc - 1, argv + 1, [](CLI::App& app) -> std::vector<Command> {
-    return {guarded(models_command(app, nullptr)), guarded(profile_command(app, nullptr)),
-            guarded(probe_command(app, nullptr)), guarded(train_command(app, nullptr)),
-            guarded(stream_command(app, nullptr))};
+    return {guarded(models_command(app, nullptr)),  guarded(import_command(app, nullptr)),
+            guarded(profile_command(app, nullptr)), guarded(probe_command(app, nullptr)),
+            guarded(train_command(app, nullptr)),   guarded(stream_command(app, nullptr))};
   });
 }

@@ -117,6 +117,10 @@ void start_training_part(char** argv) {
       fmt::format("cannot start the training part {}: {}", path, std::strerror(errno)));
 }
 
+Command import_command(CLI::App& parent, char** argv) {
+  return elsewhere<ImportArguments>(parent, argv, add_import, [](const ImportArguments&) {});
+}
+
 Command models_command(CLI::App& parent, char** argv) {
   return elsewhere<CommonOptions>(parent, argv, add_models, [](const CommonOptions&) {});
 }

@@ -1,0 +1,443 @@
+#include "penstock/imported/import_model.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "penstock/imported/program_layer.h"
+#include "penstock/imported/stored_values.h"
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::imported {
+
+using exported::InputRole;
+using exported::TensorArgument;
+using graph::LayerNode;
+using graph::ValueRef;
+using model::ParameterSpec;
+using model::Shape;
+
+namespace {
+
+constexpr size_t kMaxReasons = 20;
+
+[[noreturn]] void refuse(const std::string& path, const Reasons& reasons) {
+  std::string text = fmt::format("{} cannot be trained here:", printable(path));
+  for (size_t i = 0; i < reasons.size() && i < kMaxReasons; ++i) text += "\n  " + reasons[i];
+  if (reasons.size() > kMaxReasons)
+    text += fmt::format("\n  and {} more", reasons.size() - kMaxReasons);
+  throw ConfigError(text);
+}
+
+/// "torch.ops.aten.conv2d.default" -> "conv2d".
+std::string short_target(const std::string& target) {
+  const size_t last = target.rfind('.');
+  const size_t before = target.rfind('.', last - 1);
+  std::string name = target.substr(before + 1, last - before - 1);
+  while (name.size() > 1 && name.back() == '_') name.pop_back();
+  return name;
+}
+
+/// A name that a layer may have.
+std::string layer_name(std::string text) {
+  for (char& c : text) {
+    if (!graph::is_layer_name(std::string(1, c))) c = '_';
+  }
+  return text.substr(0, 150);
+}
+
+class Importer {
+ public:
+  explicit Importer(const std::string& path)
+      : path_(path), source_(exported::read_program(path)), program_(flatten(source_, reasons_)) {}
+
+  model::Model run() {
+    std::vector<StepFacts> facts;
+    for (const Step& step : program_.steps) {
+      if (auto found = facts_of(step, program_, reasons_)) facts.push_back(std::move(*found));
+    }
+    if (!reasons_.empty()) refuse(path_, reasons_);
+    facts_ = std::move(facts);
+    find_origins();
+    find_batch();
+    if (!reasons_.empty()) refuse(path_, reasons_);
+    grouping_ = group_steps(program_, facts_, origins_, batch_symbol_, reasons_);
+    if (grouping_.groups.empty()) reasons_.push_back("it computes nothing from its inputs");
+    choose_output();
+    if (!reasons_.empty()) refuse(path_, reasons_);
+    make_layers();
+    if (!reasons_.empty()) refuse(path_, reasons_);
+    const int num_inputs = static_cast<int>(inputs_.size());
+    return {std::filesystem::path(path_).stem().string(),
+            graph::ModelGraph::build(num_inputs, std::move(nodes_), {output_value_}),
+            std::move(layers_), std::move(input_shapes_)};
+  }
+
+ private:
+  void find_origins() {
+    std::set<std::string> mutated;
+    for (const StepFacts& facts : facts_)
+      mutated.insert(facts.mutated.begin(), facts.mutated.end());
+    for (const InputRole& role : source_.inputs) {
+      const auto* tensor = std::get_if<TensorArgument>(&role.argument);
+      if (tensor == nullptr) continue;  // a constant that the exporter has written into the steps
+      switch (role.kind) {
+        case InputRole::Kind::User:
+          origins_.inputs.insert(tensor->name);
+          inputs_.push_back(tensor->name);
+          break;
+        case InputRole::Kind::Parameter:
+          origins_.parameters.insert(tensor->name);
+          role_of_[tensor->name] = &role;
+          break;
+        default:
+          (mutated.contains(tensor->name) ? origins_.buffers : origins_.constants)
+              .insert(tensor->name);
+          role_of_[tensor->name] = &role;
+      }
+    }
+    if (inputs_.empty()) reasons_.push_back("it has no inputs");
+  }
+
+  const exported::TensorMeta& meta_of(const std::string& name) const {
+    const auto found = program_.tensors.find(name);
+    if (found == program_.tensors.end()) {
+      throw ConfigError(
+          fmt::format("{}: the tensor '{}' is not described", printable(path_), printable(name)));
+    }
+    return found->second;
+  }
+
+  void find_batch() {
+    for (const std::string& name : inputs_) {
+      const exported::TensorMeta& meta = meta_of(name);
+      if (meta.sizes.empty() || meta.sizes.front().is_number()) {
+        reasons_.push_back(fmt::format(
+            "the input '{}' has a fixed batch{}: export it with a dynamic first dimension "
+            "(dynamic_shapes={{0: torch.export.Dim(\"batch\")}})",
+            printable(name),
+            meta.sizes.empty() ? "" : fmt::format(" of {}", meta.sizes.front().value)));
+        continue;
+      }
+      const SizeExpression size(meta.sizes.front());
+      if (size.symbols().size() != 1 || size.multiple_of(*size.symbols().begin()) != 1) {
+        reasons_.push_back(
+            fmt::format("the first dimension of input '{}' is no batch size", printable(name)));
+      } else if (batch_symbol_.empty()) {
+        batch_symbol_ = *size.symbols().begin();
+        batch_hint_ = meta.sizes.front().value;
+      } else if (batch_symbol_ != *size.symbols().begin()) {
+        reasons_.push_back(fmt::format("the inputs '{}' and '{}' have batches of their own",
+                                       printable(inputs_.front()), printable(name)));
+      }
+    }
+  }
+
+  void choose_output() {
+    for (size_t i = 0; i < source_.outputs.size() && i < program_.outputs.size(); ++i) {
+      const auto kind = source_.outputs[i].kind;
+      if (kind != exported::OutputRole::Kind::User && kind != exported::OutputRole::Kind::Loss)
+        continue;
+      const auto* tensor = std::get_if<TensorArgument>(&program_.outputs[i]);
+      if (tensor == nullptr) continue;
+      output_ = tensor->name;
+      return;
+    }
+    reasons_.push_back("no output is a tensor");
+  }
+
+  /// Sizes of one sample; where the first size is not the batch, numbers per sample.
+  Shape shape_of(const std::string& name) const {
+    const exported::TensorMeta& meta = meta_of(name);
+    Shape shape;
+    for (const exported::SymbolicInt& size : meta.sizes) shape.push_back(size.value);
+    const bool by_sample =
+        !meta.sizes.empty() && SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) == 1;
+    if (by_sample) {
+      shape.erase(shape.begin());
+      return shape;
+    }
+    int64_t numbers = 1;
+    for (const int64_t size : shape) numbers *= size;
+    return {std::max<int64_t>(1, numbers / std::max<int64_t>(1, batch_hint_))};
+  }
+
+  void make_layers() {
+    for (const std::string& name : inputs_) {
+      values_[name] = ValueRef::model_input(static_cast<int>(values_.size()));
+      input_shapes_.push_back(shape_of(name));
+    }
+    std::map<std::string, int> uses;
+    for (const StepGroup& group : grouping_.groups) ++uses[module_of(group)];
+    for (size_t g = 0; g < grouping_.groups.size(); ++g) {
+      const StepGroup& group = grouping_.groups[g];
+      make_layer(g, name_of(group, uses[module_of(group)] > 1));
+    }
+    const auto found = values_.find(output_);
+    if (found == values_.end() || found->second.is_model_input())
+      reasons_.push_back("its output does not depend on its inputs");
+    else
+      output_value_ = found->second;
+  }
+
+  /// The step that a layer is named after: the first with weights, else the first.
+  const exported::Node& main_node(const StepGroup& group) const {
+    size_t best = grouping_.main[group.begin];
+    for (size_t k = group.begin; k < group.end; ++k) {
+      const size_t s = grouping_.main[k];
+      const bool has_weights =
+          std::any_of(facts_[s].reads.begin(), facts_[s].reads.end(),
+                      [&](const std::string& name) { return origins_.parameters.contains(name); });
+      if (has_weights) return program_.steps[s].node;
+      if (facts_[best].is_view && !facts_[s].is_view) best = s;
+    }
+    return program_.steps[best].node;
+  }
+
+  std::string module_of(const StepGroup& group) const {
+    const exported::Node& node = main_node(group);
+    return node.modules.empty() ? "" : node.modules.back().path;
+  }
+
+  std::string name_of(const StepGroup& group, bool several) {
+    const exported::Node& node = main_node(group);
+    std::string name = module_of(group);
+    if (name.empty() || several)
+      name +=
+          (name.empty() ? "" : ".") + (node.name.empty() ? short_target(node.target) : node.name);
+    name = layer_name(name);
+    std::string unique = name;
+    for (int k = 2; !names_.insert(unique).second; ++k) unique = fmt::format("{}-{}", name, k);
+    return unique;
+  }
+
+  /// A parameter's name inside its layer: the last word of its name in PyTorch, longer where two
+  /// would be the same.
+  static std::string short_name(const std::string& key, const std::vector<ParameterSpec>& taken) {
+    size_t from = key.rfind('.') + 1;
+    while (true) {
+      std::string name = key.substr(from);
+      for (char& c : name) {
+        if (c == '.' || c == '-') c = '_';
+      }
+      const bool is_taken = std::any_of(
+          taken.begin(), taken.end(), [&](const ParameterSpec& spec) { return spec.name == name; });
+      if (!is_taken) return name;
+      if (from == 0) return fmt::format("{}_{}", name, taken.size());
+      from = from < 2 ? 0 : key.rfind('.', from - 2) + 1;
+    }
+  }
+
+  const exported::StoredTensor& stored(const std::string& name) const {
+    const std::string& key = role_of_.at(name)->name;
+    const auto found = source_.tensors.find(key);
+    if (found == source_.tensors.end()) {
+      throw ConfigError(fmt::format("{}: the values of '{}' are not in the file", printable(path_),
+                                    printable(key)));
+    }
+    return found->second;
+  }
+
+  /// Values are read when they are needed: a worker reads those of its own layers.
+  model::Init values_of(const std::string& name) const {
+    return model::Init::given([path = path_, tensor = stored(name)] {
+      return read_values(path, tensor).to(at::kFloat).contiguous();
+    });
+  }
+
+  ParameterSpec spec_of(const std::string& name, const std::vector<ParameterSpec>& taken) const {
+    const std::string& key = role_of_.at(name)->name;
+    Shape shape;
+    for (const exported::SymbolicInt& size : stored(name).meta.sizes) shape.push_back(size.value);
+    return {short_name(key, taken), std::move(shape), values_of(name), key};
+  }
+
+  void make_layer(size_t g, const std::string& name) {
+    const StepGroup& group = grouping_.groups[g];
+    LayerParts parts;
+    parts.kind = short_target(main_node(group).target);
+    std::vector<size_t> steps(grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.begin),
+                              grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.end));
+    parts.steps = with_constant_steps(steps);
+    std::set<std::string> made;
+    for (const size_t s : parts.steps) {
+      for (const std::string& read : facts_[s].reads) {
+        if (!made.contains(read)) add_source(read, parts);
+      }
+      made.insert(facts_[s].outputs.begin(), facts_[s].outputs.end());
+    }
+    LayerNode node{.name = name, .kind = parts.kind, .inputs = {}, .num_outputs = 0};
+    for (const std::string& input : parts.inputs) node.inputs.push_back(values_.at(input));
+    note_changes(parts);
+    find_symbols(parts);
+
+    const std::set<std::string> wanted = read_after(group.end);
+    for (const size_t s : steps) {
+      for (const std::string& output : facts_[s].outputs) {
+        if (output.empty() || !wanted.contains(output)) continue;
+        values_[output] = {LayerId{static_cast<int>(g)}, node.num_outputs++};
+        parts.outputs.push_back(output);
+        parts.output_shapes.push_back(shape_of(output));
+      }
+    }
+    tie(parts, LayerId{static_cast<int>(g)}, node);
+    parts.weight_gradients_can_wait = can_wait(steps);
+    nodes_.push_back(std::move(node));
+    layers_.push_back(std::make_shared<ProgramLayer>(std::move(parts), program_));
+  }
+
+  /// The constant steps that these need, in order, then these.
+  std::vector<size_t> with_constant_steps(const std::vector<size_t>& steps) const {
+    std::set<std::string> wanted;
+    for (const size_t s : steps) wanted.insert(facts_[s].reads.begin(), facts_[s].reads.end());
+    std::vector<size_t> result;
+    const std::vector<size_t>& constant = grouping_.constant_steps;
+    for (size_t i = constant.size(); i-- > 0;) {
+      const StepFacts& facts = facts_[constant[i]];
+      const auto is_wanted = [&](const std::string& name) { return wanted.contains(name); };
+      if (std::none_of(facts.outputs.begin(), facts.outputs.end(), is_wanted) &&
+          std::none_of(facts.mutated.begin(), facts.mutated.end(), is_wanted))
+        continue;
+      wanted.insert(facts.reads.begin(), facts.reads.end());
+      result.push_back(constant[i]);
+    }
+    std::reverse(result.begin(), result.end());
+    result.insert(result.end(), steps.begin(), steps.end());
+    return result;
+  }
+
+  void add_source(const std::string& name, LayerParts& parts) {
+    const auto once = [&](std::vector<std::string>& names) {
+      if (std::find(names.begin(), names.end(), name) != names.end()) return false;
+      names.push_back(name);
+      return true;
+    };
+    if (origins_.parameters.contains(name)) {
+      if (once(parts.parameters))
+        parts.parameter_specs.push_back(spec_of(name, parts.parameter_specs));
+    } else if (origins_.buffers.contains(name)) {
+      std::vector<ParameterSpec> taken = parts.parameter_specs;
+      taken.insert(taken.end(), parts.buffer_specs.begin(), parts.buffer_specs.end());
+      if (once(parts.buffers)) parts.buffer_specs.push_back(spec_of(name, taken));
+    } else if (origins_.constants.contains(name)) {
+      if (once(parts.constants)) parts.constant_values.push_back(read_values(path_, stored(name)));
+    } else if (values_.contains(name)) {
+      once(parts.inputs);
+    } else {
+      throw ConfigError(
+          fmt::format("{}: '{}' is read before it is made", printable(path_), printable(name)));
+    }
+  }
+
+  void note_changes(LayerParts& parts) const {
+    std::set<std::string> mutated;
+    for (const size_t s : parts.steps)
+      mutated.insert(facts_[s].mutated.begin(), facts_[s].mutated.end());
+    for (const std::string& input : parts.inputs) parts.copied.push_back(mutated.contains(input));
+  }
+
+  void find_symbols(LayerParts& parts) {
+    std::set<std::string> wanted;
+    for (const size_t s : parts.steps) {
+      for (const SizeExpression& size : facts_[s].sizes)
+        wanted.insert(size.symbols().begin(), size.symbols().end());
+    }
+    for (const std::string& symbol : wanted) {
+      if (const auto source = source_of(symbol, parts))
+        parts.symbols.push_back(*source);
+      else
+        reasons_.push_back(
+            fmt::format("{}: the size {} cannot be told from the values that it reads",
+                        place_of(program_.steps[parts.steps.back()].node), printable(symbol)));
+    }
+  }
+
+  std::optional<SymbolSource> source_of(const std::string& symbol, const LayerParts& parts) const {
+    for (size_t i = 0; i < parts.inputs.size(); ++i) {
+      const exported::TensorMeta& meta = meta_of(parts.inputs[i]);
+      for (size_t d = 0; d < meta.sizes.size(); ++d) {
+        if (const int64_t factor = SizeExpression(meta.sizes[d]).multiple_of(symbol); factor > 0)
+          return SymbolSource{symbol, i, static_cast<int64_t>(d), factor};
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Values that later layers read, and the output.
+  std::set<std::string> read_after(size_t end) const {
+    std::set<std::string> names = {output_};
+    for (size_t k = end; k < grouping_.main.size(); ++k) {
+      const StepFacts& facts = facts_[grouping_.main[k]];
+      names.insert(facts.reads.begin(), facts.reads.end());
+    }
+    return names;
+  }
+
+  /// Two names of the same bytes are one weight, and so are two uses of one name.
+  void tie(const LayerParts& parts, LayerId layer, LayerNode& node) {
+    for (size_t i = 0; i < parts.parameters.size(); ++i) {
+      const exported::StoredTensor& tensor = stored(parts.parameters[i]);
+      const std::pair<int64_t, std::string> place = {
+          tensor.file_offset, tensor.num_bytes > 0 ? "" : role_of_.at(parts.parameters[i])->name};
+      const graph::ParameterRef here{layer, static_cast<int>(i)};
+      const auto [owner, is_new] = owners_.emplace(place, here);
+      if (is_new) continue;
+      if (owner->second.layer == layer) {
+        reasons_.push_back(fmt::format("layer '{}' reads one weight under two names ('{}')",
+                                       node.name, printable(parts.parameter_specs[i].key)));
+        continue;
+      }
+      node.ties.push_back({static_cast<int>(i), owner->second});
+    }
+  }
+
+  /// Whether only matrix products and convolutions have weights here.
+  bool can_wait(const std::vector<size_t>& steps) const {
+    static const std::set<std::string> kProducts = {"linear", "conv1d", "conv2d", "conv3d",
+                                                    "addmm",  "mm",     "matmul", "convolution"};
+    std::set<std::string> seen;
+    for (const size_t s : steps) {
+      for (const std::string& name : facts_[s].reads) {
+        if (!origins_.parameters.contains(name)) continue;
+        if (!kProducts.contains(short_target(program_.steps[s].node.target))) return false;
+        if (!seen.insert(name).second) return false;
+      }
+    }
+    return true;
+  }
+
+  std::string path_;
+  Reasons reasons_;
+  exported::Program source_;
+  FlatProgram program_;
+  std::vector<StepFacts> facts_;
+  Origins origins_;
+  std::map<std::string, const InputRole*> role_of_;
+  std::vector<std::string> inputs_;
+  std::string batch_symbol_;
+  int64_t batch_hint_ = 1;
+  Grouping grouping_;
+  std::string output_;
+  ValueRef output_value_;
+  std::map<std::string, ValueRef> values_;
+  std::map<std::pair<int64_t, std::string>, graph::ParameterRef> owners_;
+  std::set<std::string> names_;
+  std::vector<LayerNode> nodes_;
+  std::vector<std::shared_ptr<const model::Layer>> layers_;
+  std::vector<Shape> input_shapes_;
+};
+
+}  // namespace
+
+model::Model import_model(const std::string& path) { return Importer(path).run(); }
+
+bool is_program_file(const std::string& name) { return name.ends_with(".pt2"); }
+
+}  // namespace penstock::imported

@@ -1,0 +1,25 @@
+// A PyTorch program (.pt2) as a model that can be profiled, planned, cut and trained.
+//
+//   Model model = import_model("resnet18.pt2");
+//
+// Layers are groups of operators named after the user's modules; initial weights are those of the
+// file. Export in training mode with a dynamic batch: docs/import.md.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "penstock/exported/program.h"
+#include "penstock/model/model.h"
+
+namespace penstock::imported {
+
+/// Throws ConfigError naming the file, with every reason why it cannot be trained here: operators
+/// that this libtorch lacks, inputs whose batch is fixed, what read_program() refuses. The file is
+/// read again when weights are made, and must not change meanwhile.
+model::Model import_model(const std::string& path);
+
+/// Whether a --model names a file: it ends in ".pt2".
+bool is_program_file(const std::string& name);
+
+}  // namespace penstock::imported

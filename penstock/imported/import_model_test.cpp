@@ -1,0 +1,188 @@
+#include "penstock/imported/import_model.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "penstock/train/checkpoint/safetensors.h"
+#include "penstock/util/error.h"
+#include "penstock/util/files.h"
+#include "penstock/util/rng.h"
+
+namespace penstock::imported {
+namespace {
+
+using model::Model;
+using model::Tensors;
+using testing::HasSubstr;
+
+std::string fixture(const std::string& name) {
+  return std::string(PENSTOCK_TEST_DATA) + "/" + name;
+}
+
+std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
+  const std::string bytes = read_file(path);
+  const int64_t header =
+      train::safetensors_header_bytes(bytes, static_cast<int64_t>(bytes.size()), path);
+  std::map<std::string, at::Tensor> tensors;
+  for (const train::TensorInfo& info : train::parse_safetensors(bytes, path)) {
+    at::Tensor tensor = at::empty(info.shape, at::kFloat);
+    std::memcpy(tensor.data_ptr(),
+                bytes.data() + train::kSafetensorsLengthBytes + header + info.begin,
+                static_cast<size_t>(info.end - info.begin));
+    tensors[info.name] = tensor;
+  }
+  return tensors;
+}
+
+/// The whole model as one function, layer by layer, with weights of its own.
+struct Whole {
+  explicit Whole(const Model& model) : model(model) {
+    for (int i = 0; i < model.graph().num_layers(); ++i) {
+      weights.push_back(model.initial_weights(LayerId{i}, 1));
+      buffers.push_back(model.initial_buffers(LayerId{i}));
+      for (const graph::WeightTie& tie : model.graph().layer(LayerId{i}).ties) {
+        weights.back()[static_cast<size_t>(tie.parameter)] =
+            weights[tie.owner.layer.index()][static_cast<size_t>(tie.owner.parameter)];
+      }
+      for (at::Tensor& weight : weights.back()) weight.requires_grad_();
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& input, const model::ForwardContext& context) {
+    std::vector<Tensors> values;
+    for (int i = 0; i < model.graph().num_layers(); ++i) {
+      Tensors inputs;
+      for (const graph::ValueRef value : model.graph().layer(LayerId{i}).inputs) {
+        inputs.push_back(value.is_model_input()
+                             ? input
+                             : values[value.layer.index()][static_cast<size_t>(value.output)]);
+      }
+      values.push_back(
+          model.layer(LayerId{i})
+              .forward(weights[static_cast<size_t>(i)], buffers[static_cast<size_t>(i)], inputs,
+                       {context.training, derive_seed(context.seed, static_cast<uint64_t>(i))}));
+    }
+    const graph::ValueRef output = model.graph().outputs().front();
+    return values[output.layer.index()][static_cast<size_t>(output.output)];
+  }
+
+  const Model& model;
+  std::vector<Tensors> weights;
+  std::vector<Tensors> buffers;
+};
+
+void expect_close(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
+  ASSERT_EQ(found.sizes(), expected.sizes()) << what;
+  const double difference = (found - expected).abs().max().item<double>();
+  const double size = std::max(1.0, expected.abs().max().item<double>());
+  EXPECT_LE(difference, 1e-5 * size) << what;
+}
+
+class Imported : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, Imported, testing::Values("cnn", "branches", "transformer"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(Imported, ComputesWhatPyTorchDoes) {
+  const Model model = import_model(fixture(std::string(GetParam()) + ".pt2"));
+  auto expected = read_tensors(fixture(std::string(GetParam()) + ".safetensors"));
+  Whole whole(model);
+  const at::Tensor output = whole.forward(expected["input"], {.training = true, .seed = 1});
+  expect_close(output, expected["output"], "output");
+  (output * expected["mask"]).sum().backward();
+  size_t compared = 0;
+  for (int i = 0; i < model.graph().num_layers(); ++i) {
+    const auto specs = model.layer(LayerId{i}).parameters();
+    for (size_t p = 0; p < specs.size(); ++p) {
+      ASSERT_TRUE(expected.contains("grad." + specs[p].key)) << specs[p].key;
+      expect_close(whole.weights[static_cast<size_t>(i)][p].grad(),
+                   expected["grad." + specs[p].key], specs[p].key);
+      ++compared;
+    }
+    const auto kept = model.layer(LayerId{i}).buffers();
+    for (size_t b = 0; b < kept.size(); ++b) {
+      expect_close(whole.buffers[static_cast<size_t>(i)][b], expected["after." + kept[b].key],
+                   kept[b].key);
+    }
+  }
+  EXPECT_GE(compared, 6u);
+}
+
+TEST_P(Imported, TakesBatchesOfAnySize) {
+  const Model model = import_model(fixture(std::string(GetParam()) + ".pt2"));
+  Whole whole(model);
+  const at::NoGradGuard no_grad;
+  const at::Tensor input = at::ones({5, 1, 28, 28});
+  for (const int64_t batch : {1, 5}) {
+    const at::Tensor output = whole.forward(input.narrow(0, 0, batch), {.training = false});
+    EXPECT_EQ(output.sizes(), (std::vector<int64_t>{batch, 10}));
+  }
+}
+
+TEST(ImportModel, LayersAreNamedAfterModules) {
+  const Model model = import_model(fixture("cnn.pt2"));
+  EXPECT_EQ(model.name(), "cnn");
+  EXPECT_EQ(model.input_shapes().front(), (model::Shape{1, 28, 28}));
+  std::vector<std::string> names;
+  for (const auto& layer : model.graph().layers()) names.push_back(layer.name + ":" + layer.kind);
+  EXPECT_THAT(names, testing::IsSupersetOf({"conv1:conv2d", "norm:batch_norm", "fc:linear"}));
+  EXPECT_EQ(model.parameter_count(), 40 + 8 + 144 + 1970);
+}
+
+TEST(ImportModel, ValuesThatChangeInPlaceDoNotCross) {
+  const Model model = import_model(fixture("cnn.pt2"));
+  for (const auto& layer : model.graph().layers()) {
+    // relu_ works on what the convolution made: one layer.
+    if (layer.name.starts_with("block")) EXPECT_EQ(layer.kind, "conv2d");
+    EXPECT_NE(layer.kind, "relu_");
+  }
+}
+
+TEST(ImportModel, AWeightUsedTwiceIsTied) {
+  const Model model = import_model(fixture("transformer.pt2"));
+  size_t ties = 0;
+  for (const auto& layer : model.graph().layers()) ties += layer.ties.size();
+  EXPECT_EQ(ties, 1u);
+  EXPECT_EQ(model.parameter_count(),
+            16 * 49 + 16 + 16 + 17 * 16 + 32 + 48 * 17 + 16 * 17 + 32 + 16 * 17 + 16 + 170);
+}
+
+TEST(ImportModel, RandomStepsDependOnTheSeedOnly) {
+  const Model model = import_model(fixture("random.pt2"));
+  Whole whole(model);
+  const at::Tensor input = at::ones({3, 1, 28, 28});
+  const auto run = [&](bool training, uint64_t seed) {
+    return whole.forward(input, {.training = training, .seed = seed}).detach().clone();
+  };
+  EXPECT_TRUE(run(true, 1).equal(run(true, 1)));
+  EXPECT_FALSE(run(true, 1).equal(run(true, 2)));
+  EXPECT_TRUE(run(false, 1).equal(run(false, 2)));
+}
+
+TEST(ImportModel, AllReasonsAreNamed) {
+  const auto message = [](const std::string& name) {
+    try {
+      import_model(fixture(name));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(message("unseeded.pt2"), HasSubstr("randn_like"));
+  EXPECT_THAT(message("unseeded.pt2"), HasSubstr("make_fixtures.py:"));
+  EXPECT_THAT(message("fixed_batch.pt2"), HasSubstr("the input 'x' has a fixed batch of 4"));
+  EXPECT_THAT(message("missing.pt2"), HasSubstr("there is no file"));
+  EXPECT_THAT(message("cnn.safetensors"), HasSubstr("no zip archive"));
+}
+
+}  // namespace
+}  // namespace penstock::imported

@@ -1,0 +1,87 @@
+#include "penstock/imported/program_layer.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/util/check.h"
+#include "penstock/util/error.h"
+
+namespace penstock::imported {
+
+ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
+    : parts_(std::move(parts)) {
+  std::map<std::string, size_t> slots;
+  for (const auto* names :
+       {&parts_.inputs, &parts_.parameters, &parts_.buffers, &parts_.constants}) {
+    for (const std::string& name : *names) slots.emplace(name, num_values_++);
+  }
+  const auto slot_of = [&](const std::string& name) {
+    const auto [place, is_new] = slots.emplace(name, num_values_);
+    if (is_new) ++num_values_;
+    return place->second;
+  };
+  for (const size_t s : parts_.steps) {
+    const Step& step = program.steps[s];
+    calls_.emplace_back(step, program, slot_of, calls_.size());
+    places_.push_back(place_of(step.node));
+  }
+  for (const std::string& name : parts_.outputs) outputs_.push_back(slot_of(name));
+  plan_frees();
+}
+
+void ProgramLayer::plan_frees() {
+  std::vector<bool> needed(num_values_, false);
+  for (const size_t slot : outputs_) needed[slot] = true;
+  for (size_t i = calls_.size(); i-- > 0;) {
+    for (const size_t slot : calls_[i].touched()) {
+      if (!needed[slot]) calls_[i].frees.push_back(slot);
+      needed[slot] = true;
+    }
+  }
+}
+
+std::vector<model::Shape> ProgramLayer::output_shapes(const std::vector<model::Shape>&) const {
+  return parts_.output_shapes;
+}
+
+model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTensorSpan buffers,
+                                     model::TensorSpan inputs,
+                                     const model::ForwardContext& context) const {
+  PENSTOCK_CHECK(inputs.size() == parts_.inputs.size(), inputs.size(), parts_.inputs.size());
+  std::vector<at::Tensor> values(num_values_);
+  size_t next = 0;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    values[next++] = parts_.copied[i] ? inputs[i].clone() : inputs[i];
+  for (const at::Tensor& weight : weights) values[next++] = weight;
+  for (const at::Tensor& buffer : buffers) values[next++] = buffer;
+  for (const at::Tensor& constant : parts_.constant_values) values[next++] = constant;
+
+  Symbols symbols;
+  for (const SymbolSource& source : parts_.symbols) {
+    const int64_t size = inputs[source.input].size(source.dimension);
+    if (size % source.factor != 0) {
+      throw RuntimeError(
+          fmt::format("an input has size {} in dimension {}, expected a multiple of "
+                      "{}",
+                      size, source.dimension, source.factor));
+    }
+    symbols[source.symbol] = size / source.factor;
+  }
+  const CallContext call_context{.forward = &context, .symbols = &symbols};
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    try {
+      calls_[i].run(values, call_context);
+    } catch (const c10::Error& error) {
+      throw RuntimeError(fmt::format("{}: {}", places_[i], error.what_without_backtrace()));
+    }
+  }
+  model::Tensors outputs;
+  outputs.reserve(outputs_.size());
+  for (const size_t slot : outputs_) outputs.push_back(values[slot]);
+  return outputs;
+}
+
+}  // namespace penstock::imported

@@ -1,0 +1,68 @@
+// Some steps of a PyTorch program as a layer: they run through libtorch's dispatcher, with
+// autograd, as they would in Python. Internal to imported.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "penstock/imported/operator_call.h"
+#include "penstock/imported/step_groups.h"
+#include "penstock/model/layer.h"
+
+namespace penstock::imported {
+
+/// A symbol's value: the size of an input in one dimension, divided by a factor.
+struct SymbolSource {
+  std::string symbol;
+  size_t input = 0;
+  int64_t dimension = 0;
+  int64_t factor = 1;
+};
+
+/// What a layer is made of; names are those of the flat program.
+struct LayerParts {
+  std::string kind;
+  std::vector<size_t> steps;        ///< positions in the program, constant ones first
+  std::vector<std::string> inputs;  ///< values of other layers and of the user
+  std::vector<bool> copied;         ///< per input: the steps change it
+  std::vector<std::string> outputs;
+  std::vector<std::string> parameters;  ///< as in `parameter_specs`
+  std::vector<std::string> buffers;     ///< as in `buffer_specs`
+  std::vector<std::string> constants;   ///< as in `constant_values`
+  std::vector<model::ParameterSpec> parameter_specs;
+  std::vector<model::ParameterSpec> buffer_specs;
+  std::vector<at::Tensor> constant_values;
+  std::vector<model::Shape> output_shapes;
+  std::vector<SymbolSource> symbols;
+  bool weight_gradients_can_wait = true;
+};
+
+/// Immutable; thread-safe.
+class ProgramLayer final : public model::Layer {
+ public:
+  ProgramLayer(LayerParts parts, const FlatProgram& program);
+
+  std::string kind() const override { return parts_.kind; }
+  std::vector<model::ParameterSpec> parameters() const override { return parts_.parameter_specs; }
+  std::vector<model::ParameterSpec> buffers() const override { return parts_.buffer_specs; }
+  int num_outputs() const override { return static_cast<int>(parts_.outputs.size()); }
+  bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
+  std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
+  model::Tensors forward(model::TensorSpan weights, model::MutableTensorSpan buffers,
+                         model::TensorSpan inputs,
+                         const model::ForwardContext& context) const override;
+
+ private:
+  void plan_frees();
+
+  LayerParts parts_;
+  std::vector<OperatorCall> calls_;
+  std::vector<std::string> places_;  ///< of the calls, for errors
+  size_t num_values_ = 0;            ///< inputs, parameters, buffers, constants, then the rest
+  std::vector<size_t> outputs_;
+};
+
+}  // namespace penstock::imported

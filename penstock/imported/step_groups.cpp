@@ -1,0 +1,242 @@
+#include "penstock/imported/step_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "penstock/util/printable.h"
+
+namespace penstock::imported {
+namespace {
+
+/// Names whose tensors may share memory.
+class AliasSets {
+ public:
+  const std::string& root(const std::string& name) {
+    auto found = parent_.find(name);
+    if (found == parent_.end()) found = parent_.emplace(name, name).first;
+    if (found->second == name) return found->first;
+    found->second = root(std::string(found->second));
+    return found->second;
+  }
+  void join(const std::string& a, const std::string& b) {
+    const std::string from = root(a);
+    parent_[from] = root(b);
+  }
+
+ private:
+  std::map<std::string, std::string> parent_;
+};
+
+class Grouper {
+ public:
+  Grouper(const FlatProgram& program, const std::vector<StepFacts>& facts, const Origins& origins,
+          std::string batch_symbol, Reasons& reasons)
+      : program_(program),
+        facts_(facts),
+        origins_(origins),
+        batch_symbol_(std::move(batch_symbol)),
+        reasons_(reasons) {}
+
+  Grouping run() {
+    join_aliases();
+    const std::vector<bool> used = used_steps();
+    const std::vector<bool> constant = constant_steps();
+    for (size_t s = 0; s < facts_.size(); ++s) {
+      if (!used[s]) continue;
+      (constant[s] ? result_.constant_steps : result_.main).push_back(s);
+    }
+    find_illegal();
+    cut();
+    return std::move(result_);
+  }
+
+ private:
+  void join_aliases() {
+    for (const StepFacts& facts : facts_) {
+      for (const std::string& from : facts.aliased) {
+        for (const std::string& output : facts.outputs) {
+          if (!output.empty()) aliases_.join(output, from);
+        }
+      }
+    }
+    for (const StepFacts& facts : facts_) {
+      for (const std::string& name : facts.mutated) {
+        mutated_.insert(aliases_.root(name));
+        if (origins_.parameters.contains(name))
+          reasons_.push_back(
+              fmt::format("the parameter '{}' is changed in place", printable(name)));
+      }
+    }
+  }
+
+  /// A step is needed when its results are, or when it changes something.
+  std::vector<bool> used_steps() {
+    std::set<std::string> wanted;
+    for (const exported::Argument& output : program_.outputs) {
+      if (const auto* tensor = std::get_if<exported::TensorArgument>(&output))
+        wanted.insert(tensor->name);
+    }
+    std::vector<bool> used(facts_.size(), false);
+    for (size_t s = facts_.size(); s-- > 0;) {
+      const StepFacts& facts = facts_[s];
+      used[s] = !facts.mutated.empty() ||
+                std::any_of(facts.outputs.begin(), facts.outputs.end(),
+                            [&](const std::string& name) { return wanted.contains(name); });
+      if (used[s]) wanted.insert(facts.reads.begin(), facts.reads.end());
+    }
+    return used;
+  }
+
+  std::vector<bool> constant_steps() {
+    std::vector<bool> constant(facts_.size(), true);
+    for (bool changed = true; changed;) {
+      changed = false;
+      std::set<std::string> values = origins_.constants;
+      std::set<std::string> spoiled;  // alias sets that a step with other inputs changes
+      for (size_t s = 0; s < facts_.size(); ++s) {
+        if (constant[s]) continue;
+        for (const std::string& name : facts_[s].mutated) spoiled.insert(aliases_.root(name));
+      }
+      for (size_t s = 0; s < facts_.size(); ++s) {
+        if (!constant[s]) continue;
+        const StepFacts& facts = facts_[s];
+        const bool good =
+            !facts.is_random &&
+            std::all_of(facts.reads.begin(), facts.reads.end(),
+                        [&](const std::string& name) { return values.contains(name); }) &&
+            std::none_of(facts.outputs.begin(), facts.outputs.end(), [&](const std::string& name) {
+              return spoiled.contains(aliases_.root(name));
+            });
+        if (good) {
+          values.insert(facts.outputs.begin(), facts.outputs.end());
+        } else {
+          constant[s] = false;
+          changed = true;
+        }
+      }
+    }
+    return constant;
+  }
+
+  /// Whether the value may cross from one worker to another.
+  bool may_cross(const std::string& name) const {
+    const auto found = program_.tensors.find(name);
+    if (found == program_.tensors.end()) return false;
+    const exported::TensorMeta& meta = found->second;
+    if (meta.type != exported::ScalarType::Float || meta.sizes.empty()) return false;
+    return SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) == 1;
+  }
+
+  void forbid(size_t first, size_t last) {
+    for (size_t k = first + 1; k <= last; ++k) illegal_[k] = true;
+  }
+
+  /// illegal_[k]: no boundary before main step k.
+  void find_illegal() {
+    const std::vector<size_t>& main = result_.main;
+    illegal_.assign(main.size() + 1, false);
+    std::map<std::string, size_t> first_touch;
+    std::map<std::string, size_t> last_change;
+    std::map<std::string, size_t> last_touch;
+    for (size_t k = 0; k < main.size(); ++k) {
+      const StepFacts& facts = facts_[main[k]];
+      const auto touch = [&](const std::string& name) {
+        const std::string& root = aliases_.root(name);
+        if (!mutated_.contains(root)) return;
+        first_touch.try_emplace(root, k);
+        last_touch[root] = k;
+      };
+      for (const std::string& name : facts.reads) {
+        touch(name);
+        last_read_[name] = k;
+      }
+      for (const std::string& name : facts.outputs) {
+        if (name.empty()) continue;
+        touch(name);
+        made_at_[name] = k;
+      }
+      for (const std::string& name : facts.mutated) last_change[aliases_.root(name)] = k;
+      if (facts.is_view) illegal_[k] = true;
+    }
+    std::set<std::string> kept_roots;
+    for (const std::string& name : origins_.buffers) kept_roots.insert(aliases_.root(name));
+    for (const auto& [root, last] : last_change) {
+      const auto first = first_touch.find(root);
+      const bool kept = kept_roots.contains(root);
+      if (first != first_touch.end()) forbid(first->second, kept ? last_touch[root] : last);
+    }
+    for (const auto& [name, read] : last_read_) {
+      const auto made = made_at_.find(name);
+      if (made != made_at_.end() && !may_cross(name)) forbid(made->second, read);
+    }
+  }
+
+  /// Whether the steps read a value that varies with the samples and make one that others read.
+  bool stands_alone(size_t begin, size_t end) const {
+    bool reads = false;
+    bool makes = false;
+    for (size_t k = begin; k < end; ++k) {
+      const StepFacts& facts = facts_[result_.main[k]];
+      for (const std::string& name : facts.reads) {
+        const auto made = made_at_.find(name);
+        reads = reads || origins_.inputs.contains(name) ||
+                (made != made_at_.end() && made->second < begin);
+      }
+      for (const std::string& name : facts.outputs) {
+        const auto read = last_read_.find(name);
+        makes = makes || (read != last_read_.end() && read->second >= end) || is_result(name);
+      }
+    }
+    return reads && makes;
+  }
+
+  bool is_result(const std::string& name) const {
+    return std::any_of(program_.outputs.begin(), program_.outputs.end(), [&](const auto& output) {
+      const auto* tensor = std::get_if<exported::TensorArgument>(&output);
+      return tensor != nullptr && tensor->name == name;
+    });
+  }
+
+  void cut() {
+    const size_t count = result_.main.size();
+    size_t begin = 0;
+    for (size_t k = 1; k <= count; ++k) {
+      if (k < count && illegal_[k]) continue;
+      if (stands_alone(begin, k)) {
+        result_.groups.push_back({begin, k});
+        begin = k;
+      }
+    }
+    // What is left at the end belongs to the last layer.
+    if (begin < count) {
+      if (result_.groups.empty())
+        result_.groups.push_back({0, count});
+      else
+        result_.groups.back().end = count;
+    }
+  }
+
+  const FlatProgram& program_;
+  const std::vector<StepFacts>& facts_;
+  const Origins& origins_;
+  std::string batch_symbol_;
+  Reasons& reasons_;
+  AliasSets aliases_;
+  std::set<std::string> mutated_;            ///< roots of alias sets that some step changes
+  std::map<std::string, size_t> made_at_;    ///< by which main step
+  std::map<std::string, size_t> last_read_;  ///< by which main step
+  std::vector<bool> illegal_;
+  Grouping result_;
+};
+
+}  // namespace
+
+Grouping group_steps(const FlatProgram& program, const std::vector<StepFacts>& facts,
+                     const Origins& origins, const std::string& batch_symbol, Reasons& reasons) {
+  return Grouper(program, facts, origins, batch_symbol, reasons).run();
+}
+
+}  // namespace penstock::imported

@@ -1,0 +1,45 @@
+// Cuts a flat program into the layers of a model: runs of steps between which values may cross from
+// one worker to another. Internal to imported.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "penstock/imported/operator_call.h"
+
+namespace penstock::imported {
+
+/// Which names come from outside of the steps.
+struct Origins {
+  std::set<std::string> inputs;      ///< the user's
+  std::set<std::string> parameters;  ///< trained
+  std::set<std::string> buffers;     ///< changed in place by some step
+  std::set<std::string> constants;   ///< tensors of the file that nothing changes
+};
+
+/// One layer: consecutive steps of `main`, [begin, end).
+struct StepGroup {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+struct Grouping {
+  /// Steps (positions in the program) that depend on nothing but constants and sizes: every layer
+  /// that needs their results runs them itself. In order.
+  std::vector<size_t> constant_steps;
+  /// The other steps, without those whose results nobody reads. In order.
+  std::vector<size_t> main;
+  std::vector<StepGroup> groups;
+};
+
+/// A boundary is legal where nothing that crosses it is changed in place afterwards, every value
+/// that crosses holds float32 numbers, sample by sample, and a layer lies on both sides that reads
+/// a value and makes one. All legal boundaries are taken, except before views. Adds to `reasons`
+/// what makes training impossible (a parameter that is changed in place).
+Grouping group_steps(const FlatProgram& program, const std::vector<StepFacts>& facts,
+                     const Origins& origins, const std::string& batch_symbol, Reasons& reasons);
+
+}  // namespace penstock::imported

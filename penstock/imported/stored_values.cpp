@@ -1,0 +1,66 @@
+#include "penstock/imported/stored_values.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <vector>
+
+#include "penstock/util/error.h"
+#include "penstock/util/printable.h"
+
+namespace penstock::imported {
+
+at::ScalarType torch_type(exported::ScalarType type) {
+  switch (type) {
+    case exported::ScalarType::Byte:
+      return at::kByte;
+    case exported::ScalarType::Char:
+      return at::kChar;
+    case exported::ScalarType::Short:
+      return at::kShort;
+    case exported::ScalarType::Int:
+      return at::kInt;
+    case exported::ScalarType::Long:
+      return at::kLong;
+    case exported::ScalarType::Half:
+      return at::kHalf;
+    case exported::ScalarType::Float:
+      return at::kFloat;
+    case exported::ScalarType::Double:
+      return at::kDouble;
+    case exported::ScalarType::Bool:
+      return at::kBool;
+    case exported::ScalarType::BFloat16:
+      return at::kBFloat16;
+    default:
+      throw ConfigError(
+          fmt::format("numbers of type {} are not supported", exported::to_string(type)));
+  }
+}
+
+at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor) {
+  const auto options = at::TensorOptions().dtype(torch_type(tensor.meta.type));
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  for (const exported::SymbolicInt& size : tensor.meta.sizes) sizes.push_back(size.value);
+  for (const exported::SymbolicInt& stride : tensor.meta.strides) strides.push_back(stride.value);
+  if (tensor.num_bytes == 0) return at::zeros(sizes, options);
+  const int64_t item = exported::size_of(tensor.meta.type);
+  const at::Tensor storage = at::empty({tensor.num_bytes / item}, options);
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(tensor.file_offset);
+  file.read(static_cast<char*>(storage.data_ptr()), storage.numel() * item);
+  if (!file) throw ConfigError(fmt::format("cannot read the weights in {}", printable(path)));
+  int64_t last = tensor.meta.storage_offset.value;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 0) last += (sizes[d] - 1) * strides.at(d);
+  }
+  if (tensor.meta.storage_offset.value < 0 || last >= storage.numel()) {
+    throw ConfigError(fmt::format("{}: a tensor of {} numbers reaches beyond its {} bytes",
+                                  printable(path), last + 1, tensor.num_bytes));
+  }
+  return storage.as_strided(sizes, strides, tensor.meta.storage_offset.value).contiguous().clone();
+}
+
+}  // namespace penstock::imported

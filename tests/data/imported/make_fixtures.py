@@ -1,0 +1,176 @@
+"""Exports small PyTorch models and writes what they compute, for the tests of penstock/imported.
+
+    python make_fixtures.py FOLDER
+
+Writes NAME.pt2 (torch.export.save) and NAME.safetensors: "input", "output" and "mask" of one
+forward pass in training mode, "grad.KEY" (the gradient of sum(output * mask)) and "after.KEY"
+(buffers after the pass). Dropout has probability 0 where results are compared.
+"""
+
+import json
+import re
+import struct
+import sys
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Cnn(nn.Module):
+    """Batch norm, an in-place activation, a skip connection, dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1, stride=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.ReLU(inplace=True))
+        self.drop = nn.Dropout(0.0)
+        self.fc = nn.Linear(4 * 7 * 7, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(torch.relu(self.norm(self.conv1(x))), 2)
+        x = x + self.block(x)
+        return self.fc(self.drop(x.flatten(1)))
+
+
+class Branches(nn.Module):
+    """Chunks, concatenation, squeeze and excitation, sizes of the batch, a block without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(1, 8, 3, stride=4)
+        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        self.squeeze = nn.Linear(8, 8)
+        self.norm = nn.GroupNorm(2, 8)
+        self.head = nn.Linear(8, 10)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 8))
+
+    def forward(self, x):
+        x = F.silu(self.stem(x))
+        left, right = x.chunk(2, dim=1)
+        x = torch.cat([self.depthwise(left), F.relu_(right + 0)], dim=1)
+        gate = torch.sigmoid(self.squeeze(x.mean((2, 3)) * self.scale))
+        with torch.no_grad():
+            level = x.detach().abs().mean((1, 2, 3), keepdim=True)
+        x = self.norm(x * gate.view(x.shape[0], -1, 1, 1) + level)
+        return self.head(F.adaptive_avg_pool2d(x, 1).reshape(x.shape[0], -1))
+
+
+class Transformer(nn.Module):
+    """Attention over patches, a class token, layer norm, one weight used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(1, 16, 7, stride=7)
+        self.token = nn.Parameter(torch.randn(1, 1, 16) * 0.1)
+        self.position = nn.Parameter(torch.randn(1, 17, 16) * 0.1)
+        self.norm1 = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        self.norm2 = nn.LayerNorm(16)
+        self.up = nn.Linear(16, 16)
+        self.down = nn.Linear(16, 16)
+        self.down.weight = self.up.weight
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4).unbind(0)
+        a = F.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(a.transpose(1, 2).flatten(2))
+        x = x + self.down(F.gelu(self.up(self.norm2(x))))
+        return self.head(x[:, 0])
+
+
+class Random(nn.Module):
+    """Dropout of all kinds: results depend on Penstock's seed only."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, stride=4)
+        self.drop2 = nn.Dropout2d(0.25)
+        self.fc1 = nn.Linear(196, 32)
+        self.drop = nn.Dropout(0.5)
+        self.fc2 = nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = self.drop2(torch.relu(self.conv(x)))
+        return self.fc2(F.dropout(torch.relu(self.fc1(x.flatten(1))), 0.3, self.training, True))
+
+
+class DataDependent(nn.Module):
+    """Cannot be trained: draws numbers that cannot be repeated."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(784, 10)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1) + 0.1 * torch.randn_like(x).flatten(1))
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        raw = bytes(tensor.detach().contiguous().to(torch.float32).untyped_storage())
+        header[name] = {
+            "dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)],
+        }
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def without_paths(path):
+    """The same archive without the folders of the machine that made it."""
+    with zipfile.ZipFile(path) as old:
+        members = [(i, old.read(i)) for i in old.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
+        for info, data in members:
+            if info.filename.endswith(".json"):
+                data = re.sub(rb'File \\"[^"]*?/(site-packages/[^"]*?|[^/"]*?)\\"', rb'File \\"\1\\"', data)
+            if "sample_inputs" in info.filename:
+                continue
+            new.writestr(zipfile.ZipInfo(info.filename, (2026, 1, 1, 0, 0, 0)), data)
+
+
+def export(folder, name, model, dynamic=True):
+    x = torch.randn(4, 1, 28, 28)
+    model.train()
+    shapes = ({0: torch.export.Dim("batch", min=1)},) if dynamic else None
+    program = torch.export.export(model, (x,), dynamic_shapes=shapes)
+    torch.export.save(program, folder / f"{name}.pt2")
+    without_paths(folder / f"{name}.pt2")
+    return x
+
+
+def main():
+    torch.set_num_threads(1)
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, kind in [("cnn", Cnn), ("branches", Branches), ("transformer", Transformer)]:
+        torch.manual_seed(1)
+        model = kind()
+        x = export(folder, name, model)
+        x = torch.randn(3, 1, 28, 28)
+        output = model(x)
+        mask = torch.randn(output.shape)
+        (output * mask).sum().backward()
+        results = {"input": x, "output": output, "mask": mask}
+        for key, parameter in model.named_parameters(remove_duplicate=False):
+            results["grad." + key] = parameter.grad
+        for key, buffer in model.named_buffers():
+            results["after." + key] = buffer
+        write_safetensors(folder / f"{name}.safetensors", results)
+    torch.manual_seed(1)
+    export(folder, "random", Random())
+    export(folder, "unseeded", DataDependent())
+    export(folder, "fixed_batch", Cnn(), dynamic=False)
+
+
+main()
