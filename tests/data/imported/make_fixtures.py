@@ -37,7 +37,7 @@ class Cnn(nn.Module):
 
 
 class Branches(nn.Module):
-    """Chunks, concatenation, squeeze and excitation, sizes of the batch, a block without gradients."""
+    """Chunks, concatenation, squeeze and excitation, sizes of the batch, no_grad."""
 
     def __init__(self):
         super().__init__()
@@ -118,7 +118,9 @@ def write_safetensors(path, tensors):
     for name, tensor in tensors.items():
         raw = bytes(tensor.detach().contiguous().to(torch.float32).untyped_storage())
         header[name] = {
-            "dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(raw)],
+            "dtype": "F32",
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
         }
         data += raw
     text = json.dumps(header).encode()
@@ -133,7 +135,8 @@ def without_paths(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
         for info, data in members:
             if info.filename.endswith(".json"):
-                data = re.sub(rb'File \\"[^"]*?/(site-packages/[^"]*?|[^/"]*?)\\"', rb'File \\"\1\\"', data)
+                path = rb'File \\"[^"]*?/(site-packages/[^"]*?|[^/"]*?)\\"'
+                data = re.sub(path, rb'File \\"\1\\"', data)
             if "sample_inputs" in info.filename:
                 continue
             new.writestr(zipfile.ZipInfo(info.filename, (2026, 1, 1, 0, 0, 0)), data)
