@@ -135,8 +135,8 @@ def without_paths(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as new:
         for info, data in members:
             if info.filename.endswith(".json"):
-                path = rb'File \\"[^"]*?/(site-packages/[^"]*?|[^/"]*?)\\"'
-                data = re.sub(path, rb'File \\"\1\\"', data)
+                line = rb'File \\"[^"]*?/(site-packages/[^"]*?|[^/"]*?)\\"'
+                data = re.sub(line, rb'File \\"\1\\"', data)
             if "sample_inputs" in info.filename:
                 continue
             new.writestr(zipfile.ZipInfo(info.filename, (2026, 1, 1, 0, 0, 0)), data)
