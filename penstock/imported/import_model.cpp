@@ -67,10 +67,10 @@ class Importer {
     facts_ = std::move(facts);
     find_origins();
     find_batch();
+    choose_output();
     if (!reasons_.empty()) refuse(path_, reasons_);
     grouping_ = group_steps(program_, facts_, origins_, batch_symbol_, reasons_);
     if (grouping_.groups.empty()) reasons_.push_back("it computes nothing from its inputs");
-    choose_output();
     if (!reasons_.empty()) refuse(path_, reasons_);
     make_layers();
     if (!reasons_.empty()) refuse(path_, reasons_);
@@ -148,6 +148,7 @@ class Importer {
       const auto* tensor = std::get_if<TensorArgument>(&program_.outputs[i]);
       if (tensor == nullptr) continue;
       output_ = tensor->name;
+      program_.outputs = {*tensor};  // what only the others need is not computed
       return;
     }
     reasons_.push_back("no output is a tensor");

@@ -57,11 +57,17 @@ constexpr std::string_view kAttention = "scaled_dot_product_attention";
 bool is_unseeded(std::string_view target) {
   for (const std::string_view name :
        {"alpha_dropout", "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
-        "native_dropout", "rand", "randn", "rand_like", "randn_like", "randint", "randint_like",
-        "randperm", "rrelu", "rrelu_"}) {
+        "native_dropout", "randint", "randint_like", "randperm", "rrelu", "rrelu_"}) {
     if (is(target, name)) return true;
   }
   return false;
+}
+
+bool draws_uniform(std::string_view target) {
+  return is(target, "rand") || is(target, "rand_like");
+}
+bool draws_normal(std::string_view target) {
+  return is(target, "randn") || is(target, "randn_like");
 }
 
 /// Outputs may be the input itself, though the schema does not say so.
@@ -331,6 +337,7 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
   facts.is_view = is_view_only(node.target);
   facts.is_random = facts.is_random || may_hand_through(node.target) ||
                     is(node.target, "dropout_") || is(node.target, "feature_dropout_") ||
+                    draws_uniform(node.target) || draws_normal(node.target) ||
                     (attention && is_positive(node, "dropout_p", 4));
   return facts;
 }
@@ -398,6 +405,10 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
   } else if (is(node.target, "feature_dropout") || is(node.target, "feature_dropout_")) {
     kind_ = Kind::FeatureDropout;
     in_place_ = is(node.target, "feature_dropout_");
+  } else if (draws_uniform(node.target)) {
+    kind_ = Kind::Uniform;
+  } else if (draws_normal(node.target)) {
+    kind_ = Kind::Normal;
   }
   if (handle_) {
     arguments = matched(node, handle_->schema());
@@ -505,6 +516,16 @@ void OperatorCall::fill(std::vector<c10::IValue>& stack, const std::vector<at::T
 
 void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContext& context) const {
   const bool training = context.forward->training;
+  if (kind_ == Kind::Uniform || kind_ == Kind::Normal) {
+    // The operator itself takes no generator: its numbers are drawn again.
+    handle_->callBoxed(stack);
+    const at::Tensor result = stack.front().toTensor();
+    if (kind_ == Kind::Uniform)
+      result.uniform_(0, 1, seeded(context, ordinal_));
+    else
+      result.normal_(0, 1, seeded(context, ordinal_));
+    return;
+  }
   if (kind_ == Kind::Attention) {
     const double probability = stack[4].isNone() ? 0 : stack[4].toScalar().toDouble();
     at::Tensor keep;

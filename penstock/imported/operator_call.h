@@ -55,7 +55,7 @@ class OperatorCall {
   std::vector<size_t> frees;
 
  private:
-  enum class Kind : uint8_t { Plain, Dropout, FeatureDropout, Attention };
+  enum class Kind : uint8_t { Plain, Dropout, FeatureDropout, Attention, Uniform, Normal };
   struct TensorPlace {
     size_t argument;
     size_t slot;

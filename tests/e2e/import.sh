@@ -19,7 +19,7 @@ for model in cnn branches transformer random; do
       # A step over tied weights needs the norm's place in the schedule: the planner knows.
       run 0 train $common --profile p.json --strategy $strategy --workers $workers \
         --micro-batches 3 --steps 4 --check-against-serial
-      grep -q 'equal bit for bit' out || fail "$model $strategy $workers: $(tail -n 4 out)"
+      grep -q 'bit for bit equal' out || fail "$model $strategy $workers: $(tail -n 4 out)"
     done
   done
 done
@@ -31,11 +31,13 @@ json_keys losses
 run 0 train $common --plan plan.json --epochs 2 --checkpoint saved --resume --json
 
 # What cannot be trained, and what is no model.
-refused "randn_like" import "$models/unseeded.pt2"
+refused "alpha_dropout" import "$models/unseeded.pt2"
 refused "has a fixed batch of 4" import "$models/fixed_batch.pt2"
 refused "has a fixed batch of 4" train --model "$models/fixed_batch.pt2" --data synthetic
 refused "there is no file" import nowhere.pt2
-refused "is empty" import /dev/null
+refused "no file of its own" import /dev/null
+: >empty.pt2
+refused "is empty" import empty.pt2
 head -c 20000 "$models/cnn.pt2" >cut.pt2
 refused "cut off" import cut.pt2
 refused "has its own sizes" profile --model "$models/cnn.pt2" --width 5

@@ -99,7 +99,8 @@ class Random(nn.Module):
 
     def forward(self, x):
         x = self.drop2(torch.relu(self.conv(x)))
-        return self.fc2(F.dropout(torch.relu(self.fc1(x.flatten(1))), 0.3, self.training, True))
+        x = torch.relu(F.dropout(self.fc1(x.flatten(1)), 0.3, self.training, True))
+        return self.fc2(self.drop(x) + 0.01 * torch.rand_like(x))
 
 
 class DataDependent(nn.Module):
@@ -110,7 +111,7 @@ class DataDependent(nn.Module):
         self.fc = nn.Linear(784, 10)
 
     def forward(self, x):
-        return self.fc(x.flatten(1) + 0.1 * torch.randn_like(x).flatten(1))
+        return self.fc(F.alpha_dropout(x.flatten(1), 0.1, True))
 
 
 def write_safetensors(path, tensors):
