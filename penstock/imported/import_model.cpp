@@ -75,12 +75,34 @@ class Importer {
     make_layers();
     if (!reasons_.empty()) refuse(path_, reasons_);
     const int num_inputs = static_cast<int>(inputs_.size());
-    return {std::filesystem::path(path_).stem().string(),
-            graph::ModelGraph::build(num_inputs, std::move(nodes_), {output_value_}),
-            std::move(layers_), std::move(input_shapes_)};
+    model::Model model(std::filesystem::path(path_).stem().string(),
+                       graph::ModelGraph::build(num_inputs, std::move(nodes_), {output_value_}),
+                       std::move(layers_), std::move(input_shapes_));
+    model.set_extra_state(extra_state(model));
+    return model;
   }
 
  private:
+  /// Parameters and buffers of the state dict that no layer has: not used for the output, or never
+  /// changed.
+  std::vector<model::ExtraTensor> extra_state(const model::Model& model) const {
+    std::set<std::string> kept;
+    for (int i = 0; i < model.graph().num_layers(); ++i) {
+      for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters()) kept.insert(spec.key);
+      for (const ParameterSpec& spec : model.layer(LayerId{i}).buffers()) kept.insert(spec.key);
+    }
+    std::vector<model::ExtraTensor> extra;
+    for (const auto& [name, role] : role_of_) {
+      const bool in_state_dict = role->kind == InputRole::Kind::Parameter ||
+                                 (role->kind == InputRole::Kind::Buffer && role->persistent);
+      if (!in_state_dict || kept.contains(role->name)) continue;
+      extra.push_back({role->name, [path = path_, tensor = stored(name)] {
+                         return read_values(path, tensor);
+                       }});
+    }
+    return extra;
+  }
+
   void find_origins() {
     std::set<std::string> mutated;
     for (const StepFacts& facts : facts_)

@@ -156,6 +156,14 @@ TEST(ImportModel, AWeightUsedTwiceIsTied) {
             16 * 49 + 16 + 16 + 17 * 16 + 32 + 48 * 17 + 16 * 17 + 32 + 16 * 17 + 16 + 170);
 }
 
+TEST(ImportModel, WhatNoLayerChangesStaysInTheStateDict) {
+  const Model model = import_model(fixture("branches.pt2"));
+  ASSERT_EQ(model.extra_state().size(), 1u);
+  EXPECT_EQ(model.extra_state().front().key, "scale");
+  EXPECT_TRUE(model.extra_state().front().values().allclose(at::linspace(0.5, 1.5, 8)));
+  EXPECT_TRUE(import_model(fixture("cnn.pt2")).extra_state().empty());
+}
+
 TEST(ImportModel, RandomStepsDependOnTheSeedOnly) {
   const Model model = import_model(fixture("random.pt2"));
   Whole whole(model);

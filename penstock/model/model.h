@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
@@ -12,12 +14,22 @@
 
 namespace penstock::model {
 
+/// A tensor of the state dict that no layer trains or changes.
+struct ExtraTensor {
+  std::string key;
+  std::function<at::Tensor()> values;
+};
+
 class Model {
  public:
   /// `layers` in the order of `graph.layers()`. Checks shapes along the graph and of tied
   /// parameters (ConfigError naming the layer).
   Model(std::string name, graph::ModelGraph graph, std::vector<std::shared_ptr<const Layer>> layers,
         std::vector<Shape> input_shapes);
+
+  /// What else belongs into a state dict, so that another program finds all that it expects there.
+  void set_extra_state(std::vector<ExtraTensor> extra) { extra_state_ = std::move(extra); }
+  const std::vector<ExtraTensor>& extra_state() const { return extra_state_; }
 
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
@@ -51,6 +63,7 @@ class Model {
   std::vector<Shape> input_shapes_;
   std::vector<std::vector<Shape>> output_shapes_;
   int64_t parameter_count_ = 0;
+  std::vector<ExtraTensor> extra_state_;
 };
 
 }  // namespace penstock::model

@@ -30,6 +30,22 @@ run 0 train $common --plan plan.json --epochs 1 --checkpoint saved --json
 json_keys losses
 run 0 train $common --plan plan.json --epochs 2 --checkpoint saved --resume --json
 
+# Weights go back into the models in Python, where there is one with PyTorch.
+python=${2:-}
+if [ -n "$python" ]; then
+  entries=
+  for model in Cnn Branches Transformer Random; do
+    run 0 train --model "$models/${model,,}.pt2" --data synthetic --train-samples 48 \
+      --test-samples 8 --batch-size 24 --no-eval --strategy serial --checkpoint "back-$model"
+    entries="$entries $model=$(echo "back-$model"/step-*/weights.pt)"
+  done
+  "$python" "$here/weights_back.py" "$models" $entries >out 2>err ||
+    fail "weights do not go back: $(tail -n 3 err)"
+  [ "$(grep -c 'All keys matched' out)" -eq 4 ] || fail "weights: $(cat out)"
+else
+  echo "going back to Python is left out: no Python with PyTorch"
+fi
+
 # What cannot be trained, and what is no model.
 refused "alpha_dropout" import "$models/unseeded.pt2"
 refused "has a fixed batch of 4" import "$models/fixed_batch.pt2"

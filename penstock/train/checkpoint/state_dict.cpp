@@ -97,6 +97,9 @@ FileRecord write_state_dict(const std::filesystem::path& folder, const std::stri
     insert_weights(dict, model, LayerId{i}, state.weights);
     insert_buffers(dict, layer, model.layer(LayerId{i}).buffers(), state.buffers);
   }
+  for (const model::ExtraTensor& extra : model.extra_state()) {
+    if (!dict.contains(extra.key)) dict.insert(extra.key, for_file(extra.values()));
+  }
   FileWriter file(folder / name);
   write_archive(file, dict);
   file.finish();

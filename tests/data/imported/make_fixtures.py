@@ -177,4 +177,5 @@ def main():
     export(folder, "fixed_batch", Cnn(), dynamic=False)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""weights_back.py FIXTURES WEIGHTS...: each weights.pt goes back into the model that it came from."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+
+fixtures = Path(sys.argv[1])
+spec = importlib.util.spec_from_file_location("make_fixtures", fixtures / "make_fixtures.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+for entry in sys.argv[2:]:
+    name, path = entry.split("=")
+    model = getattr(module, name)()
+    print(name, model.load_state_dict(torch.load(path), strict=True))
