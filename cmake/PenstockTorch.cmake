@@ -21,6 +21,14 @@ if(penstock_torch_fmt AND NOT penstock_torch_fmt STREQUAL penstock_own_fmt)
   file(CREATE_LINK ${penstock_own_fmt}/fmt ${penstock_fmt_first}/fmt SYMBOLIC)
 endif()
 
+# Where an installed program finds a libtorch that is outside of the system's folders. CMake itself
+# leaves out folders below the project's.
+get_filename_component(penstock_torch_libraries ${TORCH_LIBRARY} DIRECTORY)
+file(REAL_PATH ${penstock_torch_libraries} penstock_torch_libraries)
+if(penstock_torch_libraries IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+  set(penstock_torch_libraries "")
+endif()
+
 # The Python that a wheel belongs to: tests let it read what we write.
 file(REAL_PATH ${Torch_DIR} penstock_torch_python)
 cmake_path(SET penstock_torch_python NORMALIZE
