@@ -1,4 +1,4 @@
-"""weights_back.py FIXTURES WEIGHTS...: each weights.pt goes back into the model that it came from."""
+"""weights_back.py FIXTURES MODEL=WEIGHTS...: each weights.pt goes back into its model."""
 
 import importlib.util
 import sys
