@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -87,14 +88,15 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, const std
   EXPECT_LE(difference, 1e-5 * size) << what;
 }
 
-class Imported : public testing::TestWithParam<const char*> {};
+class Imported : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Models, Imported, testing::Values("cnn", "branches", "transformer"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& info) { return info.param; });
 
-TEST_P(Imported, ComputesWhatPyTorchDoes) {
-  const Model model = import_model(fixture(std::string(GetParam()) + ".pt2"));
-  auto expected = read_tensors(fixture(std::string(GetParam()) + ".safetensors"));
+/// `path` without its ending: .pt2 beside .safetensors, as make_fixtures.py writes them.
+void expect_as_in_pytorch(const std::string& path) {
+  const Model model = import_model(path + ".pt2");
+  auto expected = read_tensors(path + ".safetensors");
   Whole whole(model);
   const at::Tensor output = whole.forward(expected["input"], {.training = true, .seed = 1});
   expect_close(output, expected["output"], "output");
@@ -117,8 +119,21 @@ TEST_P(Imported, ComputesWhatPyTorchDoes) {
   EXPECT_GE(compared, 6u);
 }
 
+TEST_P(Imported, ComputesWhatPyTorchDoes) { expect_as_in_pytorch(fixture(GetParam())); }
+
+/// Further models, too large for the repository: PENSTOCK_MODELS names a folder of them.
+TEST(ImportModel, FurtherModelsComputeWhatPyTorchDoes) {
+  const char* folder = std::getenv("PENSTOCK_MODELS");
+  if (folder == nullptr) GTEST_SKIP() << "no folder in PENSTOCK_MODELS";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    SCOPED_TRACE(entry.path().string());
+    expect_as_in_pytorch(std::filesystem::path(entry.path()).replace_extension().string());
+  }
+}
+
 TEST_P(Imported, TakesBatchesOfAnySize) {
-  const Model model = import_model(fixture(std::string(GetParam()) + ".pt2"));
+  const Model model = import_model(fixture(GetParam() + ".pt2"));
   Whole whole(model);
   const at::NoGradGuard no_grad;
   const at::Tensor input = at::ones({5, 1, 28, 28});
