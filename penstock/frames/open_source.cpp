@@ -69,7 +69,8 @@ Spec parse_spec(std::string_view text, bool is_raw) {
       throw ConfigError(
           fmt::format("source '{}': there is no such file or folder; {}", printable(text), kForms));
     }
-    spec.kind = is_raw ? Kind::RawFile : Kind::Video;
+    // Whatever reads videos would wait for the writer of a pipe, for ever.
+    spec.kind = is_raw || fs::is_fifo(status) ? Kind::RawFile : Kind::Video;
     if (fs::is_directory(status)) spec.kind = Kind::Folder;
   }
   return spec;

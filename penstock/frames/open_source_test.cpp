@@ -65,6 +65,14 @@ TEST(OpenSource, RawFramesNeedASizeAndAPixelFormat) {
               HasSubstr("standard input: expected a width and a height of 1 to 16384"));
 }
 
+TEST(OpenSource, ANamedPipeWithoutAPixelFormatIsRefusedAtOnce) {
+  const TestFolder folder;
+  const std::string name = (folder / "pipe").string();
+  ASSERT_EQ(::mkfifo(name.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(name, {.width = 2, .height = 2}),
+              AllOf(HasSubstr("raw frames need a size"), HasSubstr("found no pixel format")));
+}
+
 TEST(OpenSource, WhatDoesNotExistIsNamed) {
   EXPECT_THAT(refusal("/nowhere/at all"),
               AllOf(HasSubstr("source '/nowhere/at all': there is no such file or folder"),

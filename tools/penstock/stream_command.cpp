@@ -155,6 +155,8 @@ class Weights {
 int64_t deadline_of(const StreamArguments& options, const frames::FrameSource& source,
                     const plan::Plan& plan) {
   if (options.deadline_ms > 0) return rounded_down(options.deadline_ms * 1e6);
+  // Those of a file come as fast as they are taken.
+  if (!source.is_live() && options.source_fps <= 0) return 0;
   const double rate = source.frames_per_second();
   if (rate <= 0) return 0;
   const auto frames = static_cast<double>(std::ssize(plan.stages) + options.queue);

@@ -50,9 +50,9 @@ std::string RawSource::describe() const {
 }
 
 std::string RawSource::remarks() const {
-  if (!has_ended_ || read_bytes_ == 0) return {};
+  if (tail_bytes_ == 0) return {};
   return fmt::format("{} ended inside frame {}: {} bytes were left, a frame has {}", input_.name,
-                     frames_, read_bytes_, raw_.size());
+                     tail_frame_, tail_bytes_, raw_.size());
 }
 
 void RawSource::fail(const char* action, int error) const {
@@ -81,6 +81,10 @@ Next RawSource::read_raw(Deadline deadline) {
     if (got > 0) {
       read_bytes_ += static_cast<size_t>(got);
     } else if (got == 0) {
+      if (tail_bytes_ == 0) {
+        tail_bytes_ = read_bytes_;
+        tail_frame_ = frames_;
+      }
       if (begin_again()) continue;
       has_ended_ = true;
       return Next::Ended;
@@ -93,7 +97,9 @@ Next RawSource::read_raw(Deadline deadline) {
 
 bool RawSource::begin_again() {
   // A file without a whole frame would begin again for ever.
-  if (!input_.repeats || frames_ == 0 || read_bytes_ != 0) return false;
+  if (!input_.repeats || frames_in_pass_ == 0) return false;
+  read_bytes_ = 0;
+  frames_in_pass_ = 0;
   return ::lseek(input_.fd, 0, SEEK_SET) == 0;
 }
 
@@ -102,6 +108,7 @@ Next RawSource::next(Frame& frame, Deadline deadline) {
   const Next found = read_raw(deadline);
   if (found != Next::Ready) return found;
   frame.number = frames_++;
+  ++frames_in_pass_;
   frame.captured_ns = steady_ns();
   frame.size = input_.size;
   frame.pixel_labels.clear();

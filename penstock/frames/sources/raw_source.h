@@ -57,6 +57,9 @@ class RawSource : public FrameSource {
   std::vector<uint8_t> raw_;  ///< one raw frame
   size_t read_bytes_ = 0;     ///< of it that have come
   int64_t frames_ = 0;
+  int64_t frames_in_pass_ = 0;  ///< since the file began again
+  size_t tail_bytes_ = 0;       ///< at the end, of the frame `tail_frame_`
+  int64_t tail_frame_ = 0;
   bool has_ended_ = false;
 };
 

@@ -139,6 +139,15 @@ TEST(RawSource, AFileRepeatsIfAsked) {
     all += text_of(frame);
   }
   EXPECT_EQ(all, "aabbaabbaa");
+  folder.write("ragged", "aabbc");
+  RawSource ragged(open_file("ragged"));
+  all.clear();
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(ragged.next(frame, soon()), Next::Ready);
+    all += text_of(frame);
+  }
+  EXPECT_EQ(all, "aabbaabbaa");
+  EXPECT_EQ(ragged.remarks(), "ragged ended inside frame 2: 1 bytes were left, a frame has 2");
   RawSource endless(open_file("short"));
   EXPECT_EQ(endless.next(frame, soon()), Next::Ended);
   EXPECT_THAT(endless.remarks(), HasSubstr("1 bytes were left"));

@@ -7,6 +7,7 @@
 #include "penstock/frames/opencv/opencv_loader.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
+#include "penstock/util/steady_ns.h"
 #include "penstock/util/units.h"
 
 namespace penstock::frames {
@@ -53,7 +54,9 @@ VideoSource::VideoSource(const VideoRequest& request, const std::filesystem::pat
       throw TimeoutError(fmt::format("{} delivers no frames", name_));
     case Kind::NotOpened:
     case Kind::Failed:
-      throw ConfigError(fmt::format("cannot read {}: {}", name_, answer_.error));
+      throw ConfigError(fmt::format(
+          "cannot read {}: {}{}", name_, answer_.error,
+          is_live_ ? "" : "; if it holds raw frames, say so by a pixel format, such as rgb24"));
   }
   has_first_ = true;
   size_ = answer_.size;
@@ -102,7 +105,8 @@ Next VideoSource::next(Frame& frame, Deadline deadline) {
     changed_size_ = answer_.own_size;
   }
   frame.number = frames_++;
-  frame.captured_ns = answer_.came_ns;
+  // A file's frames come when they are taken, the first one too, which was read to know its size.
+  frame.captured_ns = is_live_ ? answer_.came_ns : steady_ns();
   frame.size = size_;
   frame.pixel_labels.clear();
   frame.label.reset();

@@ -162,6 +162,17 @@ TEST(VideoSource, ATruncatedFileEndsEarlyAndSilently) {
   EXPECT_LT(frames, 20u);
 }
 
+TEST(VideoSource, AFilesFirstFrameComesWhenItIsTaken) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("video", folder / "v.avi", 64, 48, 3, 20);
+  const auto source = open_video({.name = (folder / "v.avi").string()});
+  const int64_t opened_ns = steady_ns();  // as long after that as its user likes
+  Frame frame;
+  ASSERT_EQ(source->next(frame, soon()), Next::Ready);
+  EXPECT_GE(frame.captured_ns, opened_ns);
+}
+
 TEST(VideoSource, ADamagedFileEndsOrIsAnError) {
   SKIP_WITHOUT_OPENCV();
   const TestFolder folder;
@@ -197,7 +208,7 @@ TEST(VideoSource, RefusesWhatIsNoVideo) {
   testing::internal::CaptureStderr();
   for (const char* name : {"v.avi", "empty.mp4", "nothing.mp4"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { open_video({.name = (folder / name).string()}); }),
-                AllOf(HasSubstr("cannot read "), HasSubstr(name)));
+                AllOf(HasSubstr("cannot read "), HasSubstr(name), HasSubstr("a pixel format")));
   }
   EXPECT_THAT(message_of<ConfigError>([&] { open_video({.camera = 63}); }),
               HasSubstr("cannot read camera:63: there is no such camera"));
