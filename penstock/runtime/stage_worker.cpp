@@ -115,12 +115,11 @@ void StageWorker::run_action(const Action& action) {
 
 void StageWorker::run_endless() {
   schedule::LazySchedule::Cursor cursor = run_.endless->cursor(worker_);
-  Action action;
-  current_ = &action;
-  while (run_.endless->next(cursor, action)) {
-    if (takes_part(action)) {
-      run_action(action);
-    } else if (makes_weight_gradients(action.op)) {
+  current_ = &next_;
+  while (run_.endless->next(cursor, next_)) {
+    if (takes_part(next_)) {
+      run_action(next_);
+    } else if (makes_weight_gradients(next_.op)) {
       return;  // they come in the order of the micro-batches
     }
   }

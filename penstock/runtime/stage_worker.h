@@ -75,6 +75,7 @@ class StageWorker {
   int64_t last_entered_ = -1;
   int64_t end_ = INT64_MAX;  ///< endless runs: the number of micro-batches, once it is known
   const schedule::Action* current_ = nullptr;
+  schedule::Action next_;  ///< of an endless schedule; outlives what it fails with
   std::vector<schedule::TimelineEvent> events_;
   int64_t waiting_ns_ = 0;  ///< in the current action
   int64_t total_waiting_ns_ = 0;

@@ -61,6 +61,11 @@ void check_output(const model::Model& model, Task task, const FrameKind& kind,
 /// The most frames that are under way at once in a pipeline of so many stages.
 int64_t under_way(const plan::Plan& plan) { return 2 * std::ssize(plan.stages) + 1; }
 
+/// A not-a-number has a sign that says nothing.
+std::string text_of_odd(double number) {
+  return std::isnan(number) ? "nan" : fmt::to_string(number);
+}
+
 plan::WeightPolicy policy_of(const plan::Plan& plan) {
   // One stage has no delay: all policies are the same.
   return plan.stages.size() == 1 || plan.weights.empty() ? plan::default_policy(Strategy::Online)
@@ -176,7 +181,8 @@ bool OnlineLoop::run_plan() {
       throw RuntimeError(fmt::format(
           "the loss of frame {} is {}: the training has diverged; take a smaller learning rate "
           "than {}",
-          feed_.number(MicroBatchId{frame.value}), stats.loss_sum, options_.learning_rate));
+          feed_.number(MicroBatchId{frame.value}), text_of_odd(stats.loss_sum),
+          options_.learning_rate));
     }
     meter_.on_output(latency_ns, stats.loss_sum, loss_->take_hits());
     return true;

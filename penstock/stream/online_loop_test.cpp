@@ -1,5 +1,6 @@
 #include "penstock/stream/online_loop.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "penstock/frames/testing_frames.h"
@@ -162,8 +163,10 @@ TEST(OnlineLoop, EndsWhenTheTrainingDiverges) {
     learn(Task::Reconstruct, 2, 3000, [](StreamOptions& options) { options.learning_rate = 1e6; });
     FAIL();
   } catch (const RuntimeError& error) {
-    EXPECT_NE(std::string(error.what()).find("take a smaller learning rate"), std::string::npos)
-        << error.what();
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("take a smaller learning rate"));
+    EXPECT_THAT(error.what(), ::testing::MatchesRegex(
+                                  "worker 1 \\(stage 1\\) failed in 1F[0-9]+@[0-9]+: .* of frame "
+                                  "[0-9]+ is (nan|inf|-inf): .*"));
   }
 }
 
