@@ -22,26 +22,49 @@ model::LossResult no_loss(const at::Tensor& output) {
 
 }  // namespace
 
+Losses& Losses::operator+=(const Losses& more) {
+  frames += more.frames;
+  sum += more.sum;
+  rebuilt += more.rebuilt;
+  rebuilt_sum += more.rebuilt_sum;
+  hits.hits += more.hits.hits;
+  hits.labels += more.hits.labels;
+  return *this;
+}
+
+Losses& Losses::operator-=(const Losses& fewer) {
+  return *this += {.frames = -fewer.frames,
+                   .sum = -fewer.sum,
+                   .rebuilt = -fewer.rebuilt,
+                   .rebuilt_sum = -fewer.rebuilt_sum,
+                   .hits = {.hits = -fewer.hits.hits, .labels = -fewer.hits.labels}};
+}
+
 model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tensor& targets,
                                         int64_t mini_batch_samples) {
   show(output);
   if (!targets.defined()) return no_loss(output);
-  if (!needs_labels(task_)) return model::mean_squared_error(output, targets, mini_batch_samples);
-  if (task_ == Task::Label) {
-    const model::LossResult result = model::cross_entropy(output, targets, mini_batch_samples);
-    MutexLock lock(mutex_);
-    hits_.hits += result.correct;
-    hits_.labels += targets.size(0);
-    return result;
-  }
+  if (!needs_labels(task_))
+    return count(model::mean_squared_error(output, targets, mini_batch_samples), 0);
+  if (task_ == Task::Label)
+    return count(model::cross_entropy(output, targets, mini_batch_samples), targets.size(0));
   if (targets.dim() == 4) {
-    return model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch_samples);
+    const model::LossResult result =
+        model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch_samples);
+    MutexLock lock(mutex_);
+    losses_ += {.rebuilt = 1, .rebuilt_sum = result.loss_sum};
+    return result;
   }
   const model::LossResult result =
       model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch_samples);
+  return count(result, result.targets);
+}
+
+model::LossResult FrameLoss::count(const model::LossResult& result, int64_t labels) {
   MutexLock lock(mutex_);
-  hits_.hits += result.correct;
-  hits_.labels += result.targets;
+  losses_ += {.frames = 1,
+              .sum = result.loss_sum,
+              .hits = {.hits = labels > 0 ? result.correct : 0, .labels = labels}};
   return result;
 }
 
@@ -66,9 +89,9 @@ void FrameLoss::show(const at::Tensor& output) {
   newest_ = std::move(picture);
 }
 
-Hits FrameLoss::take_hits() {
+Losses FrameLoss::take() {
   MutexLock lock(mutex_);
-  return std::exchange(hits_, {});
+  return std::exchange(losses_, {});
 }
 
 FrameLoss::Picture FrameLoss::newest() const {

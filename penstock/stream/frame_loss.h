@@ -11,10 +11,27 @@
 
 namespace penstock::stream {
 
-/// How well the newest labelled frames were classified before the model learned from them.
+/// How well labelled frames were classified before the model learned from them.
 struct Hits {
   int64_t hits = 0;
   int64_t labels = 0;  ///< pixels, or frames
+};
+
+/// The losses of some frames. A frame without a label has none under Task::Label; under
+/// Task::Pixels it is rebuilt instead, which is another loss.
+struct Losses {
+  int64_t frames = 0;  ///< with the task's own loss
+  double sum = 0;      ///< over them
+  int64_t rebuilt = 0;
+  double rebuilt_sum = 0;
+  Hits hits;
+
+  double mean() const { return frames > 0 ? sum / static_cast<double>(frames) : 0; }
+  double rebuilt_mean() const {
+    return rebuilt > 0 ? rebuilt_sum / static_cast<double>(rebuilt) : 0;
+  }
+  Losses& operator+=(const Losses& more);
+  Losses& operator-=(const Losses& fewer);
 };
 
 /// Thread-safe; loss() is called by the worker of the last stage.
@@ -28,7 +45,7 @@ class FrameLoss {
                                int64_t mini_batch_samples);
 
   /// Since the last call.
-  Hits take_hits();
+  Losses take();
   /// The newest output as a picture, [height, width, channels]: the rebuilt or predicted frame, or
   /// the class of each pixel as a brightness (1 channel). Empty where there is none: before the
   /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked
@@ -43,11 +60,12 @@ class FrameLoss {
 
  private:
   void show(const at::Tensor& output);
+  model::LossResult count(const model::LossResult& result, int64_t labels);
 
   const Task task_;
   const FrameKind kind_;
   mutable Mutex mutex_;
-  Hits hits_ GUARDED_BY(mutex_);
+  Losses losses_ GUARDED_BY(mutex_);
   mutable bool is_watched_ GUARDED_BY(mutex_) = false;
   int64_t shown_ns_ GUARDED_BY(mutex_) = 0;
   Picture newest_ GUARDED_BY(mutex_);

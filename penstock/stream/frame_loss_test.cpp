@@ -26,10 +26,12 @@ TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad()[0][0][0][1].item<float>(), 0) << "no label, no gradient";
   EXPECT_NEAR(output.grad()[0][0][1][1].item<float>(), -0.25, 1e-6);
-  const Hits hits = loss.take_hits();
-  EXPECT_EQ(hits.labels, 2);
-  EXPECT_EQ(hits.hits, 2);
-  EXPECT_EQ(loss.take_hits().labels, 0);
+  const Losses losses = loss.take();
+  EXPECT_EQ(losses.frames, 1);
+  EXPECT_NEAR(losses.sum, expected, 1e-6);
+  EXPECT_EQ(losses.hits.labels, 2);
+  EXPECT_EQ(losses.hits.hits, 2);
+  EXPECT_EQ(loss.take().hits.labels, 0);
 }
 
 TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
@@ -40,6 +42,10 @@ TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().slice(1, 0, 2).abs().max().item<float>(), 0);
   EXPECT_NEAR(output.grad()[0][2][0][0].item<float>(), -0.25, 1e-6);
+  const Losses losses = loss.take();
+  EXPECT_EQ(losses.frames, 0) << "rebuilding is a loss of its own";
+  EXPECT_EQ(losses.rebuilt, 1);
+  EXPECT_NEAR(losses.rebuilt_sum, 0.25, 1e-6);
 }
 
 TEST(FrameLoss, WithoutATargetNothingIsLearned) {
@@ -49,6 +55,7 @@ TEST(FrameLoss, WithoutATargetNothingIsLearned) {
   EXPECT_EQ(result.loss_sum, 0);
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().abs().max().item<float>(), 0);
+  EXPECT_EQ(loss.take().frames, 0);
 }
 
 TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {

@@ -184,7 +184,7 @@ bool OnlineLoop::run_plan() {
           feed_.number(MicroBatchId{frame.value}), text_of_odd(stats.loss_sum),
           options_.learning_rate));
     }
-    meter_.on_output(latency_ns, stats.loss_sum, loss_->take_hits());
+    meter_.on_output(latency_ns, loss_->take());
     return true;
   };
   const auto forget = [&] {
@@ -252,7 +252,8 @@ StreamSummary OnlineLoop::run() {
         next_look = std::chrono::steady_clock::now() + options_.between_looks;
         const StreamLook now = look(false);
         if (options_.on_look) options_.on_look(now);
-        if (!options_.replan || stop_run_) continue;
+        const bool is_ending = options_.stop != nullptr && options_.stop->load();
+        if (!options_.replan || stop_run_ || is_ending) continue;
         if (auto plan = options_.replan(now, this->plan())) {
           check_plan(*plan);
           MutexLock lock(mutex_);
@@ -282,13 +283,23 @@ StreamSummary OnlineLoop::run() {
     MutexLock lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
   }
-  StreamSummary summary{.numbers = meter_.whole(),
-                        .queue = queue_.counters(),
-                        .end = feed_.ended().value_or(FeedEnd{"stopped", false}),
-                        .replans = replans_,
-                        .state = std::move(state_)};
-  if (options_.on_look) options_.on_look(look(true));
+  const StreamLook last = look(true);
+  StreamSummary summary = summary_of(last, feed_.ended().value_or(FeedEnd{"stopped", false}));
+  summary.state = std::move(state_);
+  if (options_.on_look) options_.on_look(last);
   return summary;
+}
+
+StreamSummary OnlineLoop::summary_of(const StreamLook& last, FeedEnd end) const {
+  return {.numbers = last.whole,
+          .queue = last.queue,
+          .end = std::move(end),
+          .replans = replans_,
+          .state = {.layers = {}, .steps = 0, .plan = plan()}};
+}
+
+StreamSummary OnlineLoop::summary_of_failure(const std::string& what) {
+  return summary_of(look(true), {what, true});
 }
 
 }  // namespace penstock::stream

@@ -94,6 +94,8 @@ class OnlineLoop {
   /// no failure (StreamSummary::end).
   StreamSummary run();
 
+  /// After run() has thrown: what the stream came to before it failed, without its state.
+  StreamSummary summary_of_failure(const std::string& what);
   /// Asks for the weights after the frames that have been taken by now; options.on_state gets them
   /// soon.
   void save_soon();
@@ -111,6 +113,7 @@ class OnlineLoop {
   /// One round of the watching thread.
   void watch();
   StreamLook look(bool is_last);
+  StreamSummary summary_of(const StreamLook& last, FeedEnd end) const;
 
   const model::Model& model_;
   frames::FrameQueue& queue_;

@@ -31,7 +31,7 @@ TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
       EXPECT_EQ(summary.state.steps, frames);
       EXPECT_EQ(summary.queue.dropped, 0);
       EXPECT_FALSE(summary.end.is_error) << summary.end.reason;
-      EXPECT_EQ(summary.numbers.hits.labels > 0, needs_labels(task));
+      EXPECT_EQ(summary.numbers.losses.hits.labels > 0, needs_labels(task));
     }
   }
 }
@@ -42,7 +42,7 @@ TEST(OnlineLoop, LossFallsOnAMovingScene) {
     learn(Task::Pixels, stages, 600, [&](StreamOptions& options) {
       options.between_looks = std::chrono::milliseconds(20);
       options.on_look = [&](const StreamLook& look) {
-        if (look.part.processed > 0) losses.push_back(look.part.loss);
+        if (look.part.processed > 0) losses.push_back(look.part.losses.mean());
       };
     });
     ASSERT_GE(losses.size(), 2U);

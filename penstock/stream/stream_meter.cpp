@@ -48,37 +48,38 @@ void StreamMeter::on_action(WorkerId worker, const schedule::TimelineEvent& even
   stage->newest.push_back(event);
 }
 
-void StreamMeter::add(Tally& tally, int64_t latency_ns, double loss, const Hits& hits,
-                      bool misses) {
+void StreamMeter::add(Tally& tally, int64_t latency_ns, const Losses& losses, bool misses) {
   ++tally.processed;
   tally.latencies.add(latency_ns);
   tally.latency_max_ns = std::max(tally.latency_max_ns, latency_ns);
   if (misses) ++tally.deadline_misses;
-  tally.loss_sum += loss;
-  tally.hits.hits += hits.hits;
-  tally.hits.labels += hits.labels;
+  tally.losses += losses;
 }
 
-void StreamMeter::on_output(int64_t latency_ns, double loss, const Hits& hits) {
+void StreamMeter::on_output(int64_t latency_ns, const Losses& losses) {
   const bool misses = deadline_ns_ > 0 && latency_ns > deadline_ns_;
   MutexLock lock(mutex_);
-  add(whole_, latency_ns, loss, hits, misses);
-  add(part_, latency_ns, loss, hits, misses);
+  add(whole_, latency_ns, losses, misses);
+  add(part_, latency_ns, losses, misses);
+}
+
+int64_t StreamMeter::percentile(const Tally& tally, double share) {
+  // A class of the histogram ends above the times in it.
+  return std::min(tally.latencies.percentile(share), tally.latency_max_ns);
 }
 
 StreamNumbers StreamMeter::numbers_of(const Tally& tally) {
   StreamNumbers numbers{.elapsed_ns = tally.begin_ns == 0 ? 0 : steady_ns() - tally.begin_ns,
                         .processed = tally.processed,
-                        .latency_p50_ns = tally.latencies.percentile(0.5),
-                        .latency_p99_ns = tally.latencies.percentile(0.99),
+                        .latency_p50_ns = percentile(tally, 0.5),
+                        .latency_p99_ns = percentile(tally, 0.99),
                         .latency_max_ns = tally.latency_max_ns,
                         .deadline_misses = tally.deadline_misses,
-                        .hits = tally.hits};
+                        .losses = tally.losses};
   if (numbers.elapsed_ns > 0) {
     numbers.fps =
         static_cast<double>(tally.processed) * 1e9 / static_cast<double>(numbers.elapsed_ns);
   }
-  if (tally.processed > 0) numbers.loss = tally.loss_sum / static_cast<double>(tally.processed);
   return numbers;
 }
 

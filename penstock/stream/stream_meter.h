@@ -35,8 +35,7 @@ struct StreamNumbers {
   int64_t latency_p99_ns = 0;
   int64_t latency_max_ns = 0;
   int64_t deadline_misses = 0;
-  double loss = 0;  ///< mean over the frames that have one
-  Hits hits;
+  Losses losses;
 };
 
 /// Thread-safe.
@@ -49,7 +48,7 @@ class StreamMeter {
   /// From the stage's worker.
   void on_action(WorkerId worker, const schedule::TimelineEvent& event);
   /// A frame has come out of the last stage.
-  void on_output(int64_t latency_ns, double loss, const Hits& hits);
+  void on_output(int64_t latency_ns, const Losses& losses);
 
   /// Since the beginning of the stream.
   StreamNumbers whole() const;
@@ -67,8 +66,7 @@ class StreamMeter {
     Histogram latencies;
     int64_t latency_max_ns = 0;
     int64_t deadline_misses = 0;
-    double loss_sum = 0;
-    Hits hits;
+    Losses losses;
   };
   struct Stage {
     mutable Mutex mutex;
@@ -78,7 +76,8 @@ class StreamMeter {
     std::deque<schedule::TimelineEvent> newest GUARDED_BY(mutex);
   };
   static StreamNumbers numbers_of(const Tally& tally);
-  static void add(Tally& tally, int64_t latency_ns, double loss, const Hits& hits, bool misses);
+  static int64_t percentile(const Tally& tally, double share);
+  static void add(Tally& tally, int64_t latency_ns, const Losses& losses, bool misses);
 
   const int64_t deadline_ns_;  ///< 0: none
   mutable Mutex mutex_;

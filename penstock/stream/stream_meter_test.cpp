@@ -17,21 +17,41 @@ schedule::TimelineEvent event(Op op, int64_t start_ns, int64_t end_ns, int64_t w
 TEST(StreamMeter, AddsUpOutputsOfTheWholeAndOfAPart) {
   StreamMeter meter(5'000'000);
   meter.begin(1);
-  meter.on_output(2'000'000, 1.0, {.hits = 3, .labels = 4});
-  meter.on_output(9'000'000, 3.0, {});
+  meter.on_output(2'000'000, {.frames = 1, .sum = 1.0, .hits = {.hits = 3, .labels = 4}});
+  meter.on_output(9'000'000, {.frames = 1, .sum = 3.0});
   const StreamNumbers part = meter.take_part();
   EXPECT_EQ(part.processed, 2);
   EXPECT_EQ(part.deadline_misses, 1);
-  EXPECT_DOUBLE_EQ(part.loss, 2.0);
-  EXPECT_EQ(part.hits.hits, 3);
-  EXPECT_EQ(part.hits.labels, 4);
+  EXPECT_DOUBLE_EQ(part.losses.mean(), 2.0);
+  EXPECT_EQ(part.losses.hits.hits, 3);
+  EXPECT_EQ(part.losses.hits.labels, 4);
   EXPECT_EQ(part.latency_max_ns, 9'000'000);
-  meter.on_output(1'000'000, 8.0, {});
+  meter.on_output(1'000'000, {.frames = 1, .sum = 8.0});
   EXPECT_EQ(meter.take_part().processed, 1);
   const StreamNumbers whole = meter.whole();
   EXPECT_EQ(whole.processed, 3);
-  EXPECT_DOUBLE_EQ(whole.loss, 4.0);
+  EXPECT_DOUBLE_EQ(whole.losses.mean(), 4.0);
   EXPECT_GT(whole.fps, 0);
+}
+
+TEST(StreamMeter, FramesWithoutALossAreNotPartOfTheMean) {
+  StreamMeter meter(0);
+  meter.begin(1);
+  meter.on_output(1, {.frames = 1, .sum = 1.5});
+  meter.on_output(1, {});
+  meter.on_output(1, {.rebuilt = 1, .rebuilt_sum = 0.25});
+  const StreamNumbers whole = meter.whole();
+  EXPECT_EQ(whole.processed, 3);
+  EXPECT_DOUBLE_EQ(whole.losses.mean(), 1.5);
+  EXPECT_DOUBLE_EQ(whole.losses.rebuilt_mean(), 0.25);
+}
+
+TEST(StreamMeter, NoPercentileIsLongerThanTheLongest) {
+  StreamMeter meter(0);
+  meter.begin(1);
+  meter.on_output(1'234'567, {});
+  EXPECT_EQ(meter.whole().latency_p99_ns, 1'234'567);
+  EXPECT_EQ(meter.whole().latency_max_ns, 1'234'567);
 }
 
 TEST(StreamMeter, TimesOfAStageAreMeansPerFrameWithoutWaiting) {

@@ -53,13 +53,17 @@ void StreamLive::add(const stream::StreamLook& look) {
   if (kept.part.processed == 0) {
     kept.part = look_.part;
     kept.stages = look_.stages;
+  } else {
+    const stream::StreamNumbers recent = recent_.add(look.whole);
+    kept.part.fps = recent.fps;
+    kept.part.losses = recent.losses.frames > 0 ? recent.losses : look.whole.losses;
   }
   look_ = std::move(kept);
   const int64_t now = steady_ns() - begin_ns_;
   if (look.part.processed == 0 ||
       (!history_.empty() && now - history_.back().time_ns < between_points_ns_))
     return;
-  history_.push_back({now, look.part, look.queue.dropped});
+  history_.push_back({now, look_.part, look.queue.dropped});
   if (history_.size() < kMostPoints) return;
   // Half of them, and half as many from now on.
   for (size_t i = 0; i < history_.size() / 2; ++i) history_[i] = history_[2 * i];
@@ -93,7 +97,7 @@ std::string StreamLive::state() const {
   for (const Point& point : history_) {
     history.push_back({{"time_ns", point.time_ns},
                        {"fps", point.numbers.fps},
-                       {"loss", point.numbers.loss},
+                       {"loss", point.numbers.losses.mean()},
                        {"latency_p50_ns", point.numbers.latency_p50_ns},
                        {"latency_p99_ns", point.numbers.latency_p99_ns},
                        {"dropped", point.dropped}});
@@ -112,7 +116,7 @@ std::string StreamLive::state() const {
                       {"latency_p50_ns", known(look_.part.latency_p50_ns)},
                       {"latency_p99_ns", known(look_.part.latency_p99_ns)},
                       {"deadline_misses", look_.whole.deadline_misses},
-                      {"loss", known(look_.part.loss)},
+                      {"loss", known(look_.part.losses.mean())},
                       {"ended", ended_},
                       {"message", message_},
                       {"stages", stages_json(plan, look_.stages)},

@@ -8,6 +8,7 @@
 
 #include "penstock/live/live_source.h"
 #include "penstock/stream/online_loop.h"
+#include "penstock/stream/recent_numbers.h"
 #include "penstock/util/mutex.h"
 
 namespace penstock::tool {
@@ -40,6 +41,7 @@ class StreamLive final : public live::LiveSource {
   const int64_t begin_ns_;
   mutable Mutex mutex_;
   stream::StreamLook look_ GUARDED_BY(mutex_);
+  stream::RecentNumbers recent_ GUARDED_BY(mutex_){std::chrono::seconds(1)};
   std::deque<Point> history_ GUARDED_BY(mutex_);
   int64_t between_points_ns_ GUARDED_BY(mutex_) = 0;
   bool ended_ GUARDED_BY(mutex_) = false;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kTerminal{200};
 constexpr std::chrono::milliseconds kElsewhere{5000};
+/// For a rate on a terminal; elsewhere that of the lines.
+constexpr std::chrono::milliseconds kTerminalWindow{2000};
 
 double accuracy(const stream::Hits& hits) {
   return hits.labels > 0 ? static_cast<double>(hits.hits) / static_cast<double>(hits.labels) : 0;
@@ -32,35 +34,42 @@ std::string stage_line(size_t stage, const stream::StageTimes& times) {
 
 }  // namespace
 
-std::string line_of(const stream::StreamLook& look, bool has_deadline) {
+std::string line_of(const stream::StreamLook& look, const stream::StreamNumbers& recent,
+                    bool has_deadline) {
   const stream::StreamNumbers& part = look.part.processed > 0 ? look.part : look.whole;
   std::string text =
       fmt::format("{:>7.1f} s  in {}  out {}  dropped {}  {:.1f} frames/s  latency {} (99 %: {})",
                   static_cast<double>(look.whole.elapsed_ns) / 1e9, look.queue.frames_in,
-                  look.whole.processed, look.queue.dropped, part.fps,
+                  look.whole.processed, look.queue.dropped, recent.fps,
                   format_duration(part.latency_p50_ns), format_duration(part.latency_p99_ns));
   if (has_deadline) text += fmt::format("  late {}", look.whole.deadline_misses);
-  text += fmt::format("  loss {:.4f}", part.loss);
-  if (part.hits.labels > 0) text += fmt::format("  right {:.1f} %", 100 * accuracy(part.hits));
+  // Frames with labels may be rare.
+  const stream::Losses& losses = recent.losses.frames > 0 ? recent.losses : look.whole.losses;
+  if (losses.frames > 0) text += fmt::format("  loss {:.4f}", losses.mean());
+  if (recent.losses.rebuilt > 0)
+    text += fmt::format("  rebuilt loss {:.4f}", recent.losses.rebuilt_mean());
+  if (losses.hits.labels > 0) text += fmt::format("  right {:.1f} %", 100 * accuracy(losses.hits));
   return text;
 }
 
 StreamView::StreamView(bool has_deadline)
     : has_deadline_(has_deadline),
       terminal_(isatty(STDERR_FILENO) == 1),
+      recent_(terminal_ ? kTerminalWindow : kElsewhere),
       last_(std::chrono::steady_clock::now()) {}
 
 void StreamView::show(const stream::StreamLook& look) {
+  const stream::StreamNumbers recent = recent_.add(look.whole);
   const auto now = std::chrono::steady_clock::now();
   if (!look.is_last && shown_ && now - last_ < (terminal_ ? kTerminal : kElsewhere)) return;
   if (look.whole.processed == 0) return;
   last_ = now;
   shown_ = true;
-  draw(look);
+  draw(look, recent);
 }
 
-void StreamView::draw(const stream::StreamLook& look) {
-  const std::string line = line_of(look, has_deadline_);
+void StreamView::draw(const stream::StreamLook& look, const stream::StreamNumbers& recent) {
+  const std::string line = line_of(look, recent, has_deadline_);
   if (!terminal_) {
     std::cerr << line << std::endl;
     return;
@@ -101,10 +110,21 @@ std::string stream_text(const StreamReport& report) {
     text += fmt::format("  deadline       {}: missed by {}\n", format_duration(report.deadline_ns),
                         report::plural(n.deadline_misses, "frame"));
   }
-  text += fmt::format("  loss           {:.5f} (mean over all frames)\n", n.loss);
-  if (n.hits.labels > 0)
+  const stream::Losses& losses = n.losses;
+  if (losses.frames > 0) {
+    text += fmt::format("  loss           {:.5f} (mean over {})\n", losses.mean(),
+                        losses.frames == n.processed
+                            ? "all frames"
+                            : report::plural(losses.frames, "frame") + " with labels");
+  }
+  if (losses.rebuilt > 0) {
+    text += fmt::format("  rebuilt loss   {:.5f} (mean over {} without labels)\n",
+                        losses.rebuilt_mean(), report::plural(losses.rebuilt, "frame"));
+  }
+  if (losses.hits.labels > 0) {
     text += fmt::format("  right          {:.2f} % of the labels, before learning from them\n",
-                        100 * accuracy(n.hits));
+                        100 * accuracy(losses.hits));
+  }
   text += fmt::format(
       "  stages         {}{}\n", s.state.plan.stages.size(),
       s.replans > 0 ? fmt::format(", planned again {}", report::plural(s.replans, "time")) : "");
@@ -142,12 +162,13 @@ std::string stream_json(const StreamReport& report) {
       {"latency_max_ns", n.latency_max_ns},
       {"deadline_ns", report.deadline_ns > 0 ? Json(report.deadline_ns) : Json(nullptr)},
       {"deadline_misses", n.deadline_misses},
-      {"loss", n.processed > 0 ? Json(n.loss) : Json(nullptr)},
-      {"accuracy", n.hits.labels > 0 ? Json(accuracy(n.hits)) : Json(nullptr)},
+      {"loss", n.losses.frames > 0 ? Json(n.losses.mean()) : Json(nullptr)},
+      {"rebuilt_loss", n.losses.rebuilt > 0 ? Json(n.losses.rebuilt_mean()) : Json(nullptr)},
+      {"accuracy", n.losses.hits.labels > 0 ? Json(accuracy(n.losses.hits)) : Json(nullptr)},
       {"elapsed_ns", n.elapsed_ns},
       {"longest_stall_ns", s.queue.longest_stall_ns},
       {"replans", s.replans},
-      {"steps", s.state.steps},
+      {"steps", s.state.layers.empty() ? Json(nullptr) : Json(s.state.steps)},
       {"end", s.end.reason},
       {"stages", stages}};
   return document.dump() + "\n";

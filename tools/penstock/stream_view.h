@@ -7,11 +7,14 @@
 #include <string>
 
 #include "penstock/stream/online_loop.h"
+#include "penstock/stream/recent_numbers.h"
 
 namespace penstock::tool {
 
+/// `recent`: of the last seconds; the latencies are those since the look before.
 /// "in 312  out 300  dropped 10  29.8 frames/s  latency 41.0 ms (99 %: 63.2 ms)  loss 0.0123".
-std::string line_of(const stream::StreamLook& look, bool has_deadline);
+std::string line_of(const stream::StreamLook& look, const stream::StreamNumbers& recent,
+                    bool has_deadline);
 
 /// Not thread-safe. On standard error.
 class StreamView {
@@ -22,10 +25,11 @@ class StreamView {
   void finish();
 
  private:
-  void draw(const stream::StreamLook& look);
+  void draw(const stream::StreamLook& look, const stream::StreamNumbers& recent);
 
   bool has_deadline_;
   bool terminal_;
+  stream::RecentNumbers recent_;
   int drawn_lines_ = 0;
   std::chrono::steady_clock::time_point last_;
   bool shown_ = false;
