@@ -45,6 +45,16 @@ for model in "mlp 16x12 3" "tied_mlp 16x12 1" "lenet5 28x28 3"; do
   [ "$(grep -o '"layers":\[' out | wc -l)" -le "$stages" ] || fail "$name: more than $stages stages"
 done
 
+# The loss is that of the frames which have one.
+stream --task label --lr 0 --frames 100 --seed 5
+loss=$(value loss)
+stream --task label --lr 0 --frames 100 --seed 5 --label-every 10
+holds '$1 > 0.6 * $2 && $1 < 1.6 * $2' "$(value loss)" "$loss"
+is rebuilt_loss null
+stream --frames 40 --label-every 2
+json_keys loss rebuilt_loss
+holds '$1 > 0 && $2 > 0' "$(value loss)" "$(value rebuilt_loss)"
+
 # Learning from labels: right more often than by chance, and more often later.
 stream --frames 400 --workers 2 --seed 5 --lr 0.01
 holds '$1 > 0.6' "$(value accuracy)"
@@ -54,9 +64,12 @@ run 0 stream --json --size 64x48 --depth 8 --width 16 --source-fps 2000 --second
 holds '$1 > 0 && $2 + $3 <= $4 && $2 + $3 + 3 >= $4' \
   "$(value dropped)" "$(value processed)" "$(value dropped)" "$(value frames_in)"
 holds '$1 < 3e9' "$(value latency_p99_ns)"
-# One that is slower: nothing is dropped.
+in_line() { sed -n 's/.* in \([0-9]*\)  out .*/\1/p' err | tail -1; }
+is frames_in "$(in_line)" # the last line and the summary are of one moment
+# One that is slower: nothing is dropped; the last line has the rate of the last seconds.
 stream --source-fps 20 --frames 20 --workers 2 --queue 16
 is dropped 0
+holds '$1 > 8 && $1 < 25' "$(sed -n 's/.*  \([0-9.]*\) frames\/s  latency.*/\1/p' err | tail -1)"
 holds '$1 > 8 && $1 < 25' "$(value fps)"
 
 # The frame rate decides how many stages there are; what cannot be reached is said.
@@ -75,6 +88,11 @@ grep -q '"end":".*10' out || fail "the 10 bytes at the end are not reported: $(c
 penstock stream --json --source frames.raw --pixel gray --size 24x16 --depth 3 --width 4 \
   --frames 8 --lr 0.001 >out 2>err </dev/null || fail "raw file: $(tail -2 err)"
 is processed 8
+penstock stream --json --source frames.raw --pixel rgb24 "${small[@]}" --frames 12 --lr 0.001 \
+  --repeat >out 2>err </dev/null || fail "a repeated file: $(tail -2 err)"
+is processed 12
+mkfifo silent
+refused "raw frames need a size, such as 640x480, and a pixel format" stream --source silent
 
 # A source that stalls is given up, after what came has been learned from; the weights are kept.
 mkfifo pipe
@@ -172,6 +190,20 @@ refused "needs --checkpoint" stream --save-every 1
 refused "--fps" stream --fps -3
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 \
   refused "in one process, a thread per stage" stream --frames 1
+for option in --seconds --stall --save-every --fps --deadline-ms --replan-margin --lr; do
+  refused "$option: expected a number, found nan" stream "$option" nan
+done
+refused "--clip-norm: expected a number" train --model mlp --clip-norm NaN
+for port in abc localhost:0 1.2.3.4:0 80x 65536 -1; do
+  refused "expected a port from 0 to 65535" stream --serve="$port"
+done
+refused "--checkpoint" stream --checkpoint ''
+refused "--checkpoint" train --model mlp --checkpoint ''
+refused "a stream takes current, latest or stash" stream --weights foo
+refused "--momentum" stream --optimizer adam --momentum 0.5
+refused "--weights" stream --strategy serial --weights stash
+refused "--workers" stream --strategy serial --workers 2
+refused "a pixel format" stream --source frames.raw --size 24x16
 refused "there is no such file" stream --source nowhere/at/all.mp4
 printf 'P6 broken' >broken.png
 mkdir images && cp broken.png images/

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -49,6 +50,21 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
                ? fmt::format("expected a whole number of at least {}, found {}", least, text)
                : fmt::format("expected a whole number from {} to {}, found {}", least, most, text);
   };
+}
+
+void catch_end_signals(void (*handler)(int)) {
+  std::signal(SIGINT, handler);
+  std::signal(SIGTERM, handler);
+  if (std::signal(SIGHUP, handler) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+}
+
+void end_at_next_signal() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "expected a name, found nothing" : "";
 }
 
 bool is_later_rank() {

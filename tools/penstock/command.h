@@ -66,6 +66,16 @@ class NoAnswer : public Error {
 std::function<std::string(const std::string&)> whole_number(int64_t least,
                                                             int64_t most = INT64_MAX);
 
+/// SIGINT, SIGTERM and SIGHUP (unless the caller ignores that, as under nohup) run `handler`, which
+/// asks for an orderly end.
+void catch_end_signals(void (*handler)(int));
+/// For the handler: the next SIGINT or SIGTERM ends the program at once. A terminal that closes may
+/// send SIGHUP more than once.
+void end_at_next_signal();
+
+/// For CLI::Option::check: refuses an empty text.
+std::string not_empty(const std::string& text);
+
 /// parse(text), with the option's name before whatever it objects to.
 template <class Parse>
 auto parse_option(const std::string& name, const std::string& text, Parse parse) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -106,10 +107,19 @@ std::string refuse_overlong(const std::string& text, Number (*parse)(const char*
                          : std::string();
 }
 
-void refuse_overlong_integers(CLI::App& app) {
+/// The parser takes "nan" for a number, and no comparison with a bound refuses it.
+std::string refuse_nan(const std::string& text) {
+  return std::isnan(std::strtod(text.c_str(), nullptr))
+             ? fmt::format("expected a number, found {}", text)
+             : std::string();
+}
+
+void refuse_odd_numbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const std::string type = option->get_type_name();
-    if (type.starts_with("UINT")) {
+    if (type.starts_with("FLOAT")) {
+      option->check(refuse_nan);
+    } else if (type.starts_with("UINT")) {
       option->check([](const std::string& text) { return refuse_overlong(text, std::strtoull); });
     } else if (type.starts_with("INT")) {
       option->check([](const std::string& text) { return refuse_overlong(text, std::strtoll); });
@@ -144,7 +154,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
   app.footer(codes);
   const std::vector<Command> commands = make_commands(app);
   app.footer(codes + "\nEach command has its own options: try `penstock train --help`.");
-  for (const Command& command : commands) refuse_overlong_integers(*command.app);
+  for (const Command& command : commands) refuse_odd_numbers(*command.app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "penstock/frames/frame.h"
@@ -17,6 +18,23 @@ namespace {
 
 constexpr double kMostSeconds = 1e8;
 constexpr int64_t kMostStages = 1024;
+
+std::optional<int> port_of(const std::string& text) {
+  constexpr int kLast = 65535;
+  int port = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port < 0 || port > kLast)
+    return std::nullopt;
+  return port;
+}
+
+bool takes_weights(const std::string& policy) {
+  try {
+    return plan::supports(plan::Strategy::Online, plan::parse_weight_policy(policy));
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
 
 void add_source_options(CLI::App& app, StreamArguments& options) {
   app.add_option("--source", options.source,
@@ -118,21 +136,22 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
       ->check(CLI::Range(0.05, kMostSeconds))
       ->capture_default_str();
   app->add_option("--checkpoint", options.checkpoint,
-                  "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says");
+                  "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says")
+      ->check(not_empty);
   app->add_flag("--resume", options.resume, "Continue with the newest weights of the folder");
   app->add_option("--save-every", options.save_every_s,
                   "Save the weights every so many seconds, without stopping")
       ->check(CLI::Range(0.05, kMostSeconds));
   app->add_option_function<std::string>(
          "--serve",
-         [&options](const std::string& port) {
-           options.serve = port.empty() ? 0 : std::stoi(port);
-         },
+         [&options](const std::string& port) { options.serve = port.empty() ? 0 : port_of(port); },
          "Show the running stream on a web page of this machine; a port may be given (default: any "
          "free one)")
       ->expected(0, 1)
       ->check([](const std::string& port) {
-        return port.empty() ? std::string() : whole_number(0, 65535)(port);
+        return port.empty() || port_of(port)
+                   ? std::string()
+                   : fmt::format("expected a port from 0 to 65535, found '{:.40}'", port);
       });
   add_common(*app, options);
   return app;
@@ -153,11 +172,19 @@ void check(const StreamArguments& options) {
                                   plan::names_of(takers), options.strategy));
   }
   if (!options.weights.empty()) {
-    const auto policy = parse_option("--weights", options.weights, plan::parse_weight_policy);
-    if (!plan::supports(plan::Strategy::Online, policy)) {
-      throw ConfigError(fmt::format("--weights: a stream takes current, latest or stash, found {}",
-                                    options.weights));
+    if (!takes_weights(options.weights)) {
+      throw ConfigError(fmt::format(
+          "--weights: a stream takes current, latest or stash, found '{:.40}'", options.weights));
     }
+  }
+  if (options.optimizer.name != "sgd" && options.optimizer.momentum != 0)
+    throw ConfigError(fmt::format("--momentum is for sgd; --optimizer {:.40} has its own",
+                                  options.optimizer.name));
+  if (traits(*strategy).extent == plan::Extent::OneWorker &&
+      (!options.weights.empty() || options.workers > 1)) {
+    throw ConfigError(
+        fmt::format("--strategy {} is one worker without delay: {} has no meaning there",
+                    options.strategy, options.weights.empty() ? "--workers" : "--weights"));
   }
   if (!std::isfinite(options.learning_rate) || options.learning_rate < 0) {
     throw ConfigError(

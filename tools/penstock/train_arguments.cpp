@@ -73,7 +73,8 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted; one that "
-                 "holds a checkpoint needs --resume");
+                 "holds a checkpoint needs --resume")
+      ->check(not_empty);
   app.add_flag("--resume", options.train.resume,
                "Continue from the newest checkpoint in the folder; at step 0 where there is none");
   auto* const check = app.add_flag("--check-against-serial", options.check_against_serial,
