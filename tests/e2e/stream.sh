@@ -208,6 +208,15 @@ refused "there is no such file" stream --source nowhere/at/all.mp4
 printf 'P6 broken' >broken.png
 mkdir images && cp broken.png images/
 refused "broken.png" stream --source images --size 16x16
+# A damaged image is skipped or shown in part, and the libraries that decode it are quiet.
+media=$(dirname "$PENSTOCK")/lib/frames/frames_test_media
+if [ -x "$media" ]; then
+  mkdir pictures
+  "$media" image "$PWD/pictures/a.jpg" 64 48 200 100 50
+  head -c -60 pictures/a.jpg >pictures/b.jpg
+  stream --source pictures --lr 0.001
+  ! grep -i 'premature\|corrupt' err || fail "a library prints"
+fi
 run 0 profile --model mlp --width 8 --depth 1 --samples 1 -o mlp.json --batch-size 1
 refused "profile" stream "${small[@]}" --profile mlp.json
 

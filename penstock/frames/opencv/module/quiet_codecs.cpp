@@ -1,8 +1,9 @@
 // libjpeg and libpng print to stderr when an image is damaged, and OpenCV leaves them to. When
 // OpenCV looks for the functions by which it sets these libraries up, it finds those here first,
 // because this module was loaded before its libraries were; they do the same, and take the printing
-// away. Where another part of the program has loaded the libraries before, OpenCV finds the
-// originals: then images are decoded as well, with messages.
+// away. A program that has loaded these libraries before, as one does that links Debian's libtorch,
+// has to hold this file itself, and to export its functions (quiet_codecs.list): then they are
+// found there. Otherwise OpenCV finds the originals, and images are decoded as well, with messages.
 #include <dlfcn.h>
 
 namespace {
@@ -19,11 +20,11 @@ using PngErrorFunction = void (*)(void*, const char*);
 using PngCreateRead = void* (*)(const char*, void*, PngErrorFunction, PngErrorFunction);
 using PngLongjmp = void (*)(void*, int);
 
-/// A function of a library that is loaded already; never closed.
+/// A function of a library that is loaded already, if need be under another name; never closed.
 template <class Function>
 Function function_of(const char* library, const char* name) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
-  return handle == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(handle, name));
+  return reinterpret_cast<Function>(dlsym(handle == nullptr ? RTLD_NEXT : handle, name));
 }
 
 void ignore_jpeg_message(void*) {}
