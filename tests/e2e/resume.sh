@@ -63,7 +63,10 @@ grep -q "warning: --seed 4 has no effect: the run goes on with the checkpoint's 
   fail "another seed: $(cat err)"
 
 # A signal ends the run after the mini-batches under way, with a checkpoint that can be resumed.
-for signal in INT TERM; do
+# Another run may not use its folder. Under nohup SIGHUP is ignored.
+hangup=HUP
+grep -q '^SigIgn:.*[13579bdf]$' /proc/self/status && hangup=TERM
+for signal in INT $hangup; do
   rm -rf stopped
   (trap - INT; exec "$PENSTOCK" train $steps --strategy 1f1b --workers 2 --epochs 1000000 \
     --checkpoint stopped >out 2>err) &
@@ -72,6 +75,10 @@ for signal in INT TERM; do
     [ -e stopped/latest ] && break
     sleep 0.1
   done
+  penstock train $steps --strategy serial --epochs 1000000 --checkpoint stopped --resume \
+    >other 2>&1 </dev/null
+  [ $? -eq 2 ] && grep -q "another run is saving into 'stopped'" other ||
+    fail "two runs in one folder: $(tail -n 3 other)"
   kill -$signal $pid
   wait $pid
   code=$?

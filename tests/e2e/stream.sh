@@ -91,6 +91,12 @@ is processed 8
 penstock stream --json --source frames.raw --pixel rgb24 "${small[@]}" --frames 12 --lr 0.001 \
   --repeat >out 2>err </dev/null || fail "a repeated file: $(tail -2 err)"
 is processed 12
+# Without a frame there is nothing to learn and nothing to save.
+: >empty.raw
+run 3 stream --json --source empty.raw --pixel rgb24 "${small[@]}" --checkpoint nothing
+grep -q 'no frame was learned from' err || fail "no frames: $(tail -2 err)"
+grep -q '"error":"no frame' out || fail "no frames: $(cat out)"
+[ ! -e nothing/latest ] || fail "weights are saved that have learned nothing"
 mkfifo silent
 refused "raw frames need a size, such as 640x480, and a pixel format" stream --source silent
 
@@ -113,17 +119,22 @@ refused "add --resume" stream "${small[@]}" --frames 5 --checkpoint weights
 stream --frames 12 --checkpoint weights --workers 3 --resume
 grep -q 'resumed after 30 frames' err || fail "$(head -2 err)"
 is steps 42
+stream --frames 3 --checkpoint none/yet --resume
+grep -q "warning: no weights in 'none/yet' yet: beginning anew" err || fail "$(head -2 err)"
+# From a checkpoint by its own name: what follows is saved beside it.
+stream --frames 3 --checkpoint "weights/$(head -1 weights/latest)" --resume
+is steps 45
 stream --seconds 4 --source-fps 50 --checkpoint often --save-every 0.5 --workers 2
 [ "$(grep -c '^weights: ' err)" -ge 2 ] || fail "saved only $(grep -c '^weights: ' err) times"
 refused "another model" stream --frames 3 --size 24x16 --depth 5 --width 6 --kernel 3 \
   --checkpoint weights --resume
 
 # The live page answers while the stream runs.
-rm -f err # the file of the last run must not be taken for this one's
-timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 200 --seconds 20 --serve >out 2>err &
+timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 200 --seconds 20 --checkpoint hung_up \
+  --serve >/dev/null 2>served &
 pid=$!
 for ((i = 0; i < 400; i++)); do
-  grep -qs ' out ' err && break
+  grep -qs ' out ' served && break
   sleep 0.05
 done
 # A frame's memory is that of frames before it: no page comes anew from the system. Field 10 of
@@ -134,42 +145,63 @@ sleep 0.5
 before=$(faults)
 sleep 1.5
 sanitized || holds '$2 - $1 < 300' "$before" "$(faults)"
-port=$(sed -n 's/^live page: http:\/\/127.0.0.1:\([0-9]*\)\/$/\1/p' err)
+port=$(sed -n 's/^live page: http:\/\/127.0.0.1:\([0-9]*\)\/$/\1/p' served)
 if exec 3<>"/dev/tcp/127.0.0.1/${port:-1}"; then
   printf 'GET /state HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
   cat <&3 >state
   exec 3>&-
   grep -q '"processed":[1-9]' state || fail "/state: $(head -c 300 state)"
 else
-  fail "no live page: $(head -3 err)"
+  fail "no live page: $(head -3 served)"
 fi
-kill -INT "${child:-$pid}"
+refused "port" stream "${small[@]}" --serve "${port:-1}"
+# A terminal that closes; a program under nohup ignores it.
+signal=HUP
+grep -q '^SigIgn:.*[13579bdf]$' /proc/self/status && signal=TERM
+kill -$signal "${child:-$pid}"
 wait_within 20 $pid
-[ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 err)"
+[ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 served)"
+[ -e hung_up/latest ] || fail "SIG$signal: the weights are not saved"
 
-# Signals: USR1 saves, INT ends it with a summary.
-rm -f err
-timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >out 2>err &
+# Signals: USR1 saves, INT ends it with a summary. After a save that failed the next one is tried.
+: >messages
+timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >summary \
+  2>messages &
 pid=$!
-for ((i = 0; i < 400; i++)); do
-  grep -qs ' out ' err && break
-  sleep 0.05
-done
+# told WORDS COUNT: waits until more than so many lines have them.
+told() {
+  local i
+  for ((i = 0; i < 400; i++)); do
+    [ "$(grep -cs -- "$1" messages)" -gt "$2" ] && return
+    sleep 0.05
+  done
+  fail "'$1' is not in: $(tail -3 messages)"
+}
+told ' out ' 0
 child=$(pgrep -P $pid | head -1)
 kill -USR1 "${child:-$pid}"
-for ((i = 0; i < 200; i++)); do
-  grep -q '^weights: ' err && break
-  sleep 0.05
-done
-grep -q '^weights: ' err || fail "SIGUSR1 saved nothing: $(tail -2 err)"
+told '^weights: ' 0
+# The folder belongs to this run.
+refused "another run is saving into 'signals'" stream --frames 1 --checkpoint signals --resume \
+  "${small[@]}"
+mv signals saved && : >signals
+kill -USR1 "${child:-$pid}"
+told '^warning: the weights are not saved: ' 0
+rm signals
+kill -USR1 "${child:-$pid}"
+told '^weights: ' 1
 kill -INT "${child:-$pid}"
 wait_within 20 $pid
+cp summary out
+cp messages err
 [ "$code" -eq 0 ] || fail "SIGINT: exit code $code: $(tail -2 err)"
 is end '"stopped"'
+is error null
 
 # A training that diverges ends, and does not replace good weights.
-run 3 stream "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged
-grep -q 'take a smaller learning rate' err || fail "$(tail -2 err)"
+run 3 stream --json "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged --workers 2
+grep -q 'failed in 1F[0-9@]*: .* take a smaller learning rate' err || fail "$(tail -2 err)"
+grep -q '"error":".*take a smaller learning rate' out || fail "no summary: $(cat out)"
 [ ! -e diverged/latest ] || fail "the weights of a training that diverged are saved"
 
 # Wrong and hostile input.
@@ -199,6 +231,8 @@ for port in abc localhost:0 1.2.3.4:0 80x 65536 -1; do
 done
 refused "--checkpoint" stream --checkpoint ''
 refused "--checkpoint" train --model mlp --checkpoint ''
+refused "checkpoint" stream "${small[@]}" --checkpoint /dev/full
+refused "checkpoint" stream "${small[@]}" --checkpoint "$(printf 'x%.0s' {1..300})"
 refused "a stream takes current, latest or stash" stream --weights foo
 refused "--momentum" stream --optimizer adam --momentum 0.5
 refused "--weights" stream --strategy serial --weights stash

@@ -12,14 +12,13 @@
 #include <thread>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/live/listening_socket.h"
 #include "penstock/live/live_server.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/stream/online_loop.h"
 #include "penstock/stream/profiled_loss.h"
-#include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/util/error.h"
 #include "penstock/util/freed_memory.h"
 #include "penstock/util/rounding.h"
@@ -31,22 +30,19 @@
 #include "tools/penstock/stream_live.h"
 #include "tools/penstock/stream_plan.h"
 #include "tools/penstock/stream_view.h"
+#include "tools/penstock/stream_weights.h"
 #include "tools/penstock/thread_memory.h"
 
 namespace penstock::tool {
 
 namespace {
 
-constexpr int kKeptCheckpoints = 2;
-
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_save{false};
 
 extern "C" void on_stop_signal(int) {
   g_stop.store(true);
-  // the second one, of either kind, ends the program at once
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  end_at_next_signal();
 }
 
 extern "C" void on_save_signal(int) { g_save.store(true); }
@@ -100,56 +96,6 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
   return measured_with_progress(model, profiler, loss);
 }
-
-/// Weights in a folder, as of a training without epochs.
-class Weights {
- public:
-  Weights(const StreamArguments& options, const model::Model& model)
-      : options_(options), model_(model), optimizer_(model::make_optimizer(options.optimizer)) {
-    if (options.checkpoint.empty() || options.resume) return;
-    if (train::has_checkpoint(options.checkpoint)) {
-      throw ConfigError(fmt::format(
-          "'{}' holds weights already: add --resume to continue from them, or choose another "
-          "folder",
-          options.checkpoint));
-    }
-  }
-
-  std::optional<stream::StreamState> load() const {
-    if (!options_.resume) return std::nullopt;
-    if (!train::has_checkpoint(options_.checkpoint)) {
-      std::cerr << fmt::format("'{}' holds no weights yet: beginning anew\n", options_.checkpoint);
-      return std::nullopt;
-    }
-    const train::Checkpoint checkpoint = train::load_checkpoint(options_.checkpoint, model_);
-    stream::StreamState state{.steps = checkpoint.step};
-    for (const train::LayerState& layer : checkpoint.layers)
-      state.layers.push_back(train::to_snapshot(layer, *optimizer_, options_.optimizer.name));
-    std::cerr << fmt::format("resumed after {} frames\n", checkpoint.step);
-    return state;
-  }
-
-  /// The folder that was written; empty: none is wanted.
-  std::string save(const stream::StreamState& state) const {
-    if (options_.checkpoint.empty()) return {};
-    train::Checkpoint checkpoint{{.model = model_.name(),
-                                  .step = state.steps,
-                                  .seed = options_.seed,
-                                  .mini_batch_size = 1,
-                                  .optimizer = options_.optimizer.name},
-                                 {},
-                                 plan::to_json(state.plan)};
-    for (const runtime::LayerSnapshot& layer : state.layers)
-      checkpoint.layers.push_back(train::to_state(layer, *optimizer_));
-    return train::save_checkpoint(options_.checkpoint, model_, checkpoint, kKeptCheckpoints)
-        .string();
-  }
-
- private:
-  const StreamArguments& options_;
-  const model::Model& model_;
-  std::unique_ptr<model::Optimizer> optimizer_;
-};
 
 /// The latency that a frame should keep: one tick for every stage and every frame that may wait.
 int64_t deadline_of(const StreamArguments& options, const frames::FrameSource& source,
@@ -234,10 +180,33 @@ class Watcher {
 
 std::string replan_text(const plan::Plan& before, const plan::Plan& after, double tick_ns) {
   return fmt::format(
-      "planned again: {} instead of {}; the slowest stage took {:.1f} ms, now {:.1f} "
-      "predicted",
-      report::plural(std::ssize(after.stages), "stage"), before.stages.size(), tick_ns / 1e6,
-      1e3 / after.throughput_samples_per_s);
+      "planned again: {}; the slowest stage took {:.1f} ms, now {:.1f} predicted",
+      before.stages.size() == after.stages.size()
+          ? fmt::format("{} of other layers", report::plural(std::ssize(after.stages), "stage"))
+          : fmt::format("{} instead of {}", report::plural(std::ssize(after.stages), "stage"),
+                        before.stages.size()),
+      tick_ns / 1e6, 1e3 / after.throughput_samples_per_s);
+}
+
+/// Often enough to end in time.
+std::chrono::milliseconds between_looks(const StreamArguments& options) {
+  const std::chrono::milliseconds usual = stream::StreamOptions{}.between_looks;
+  if (options.seconds <= 0) return usual;
+  const double most_ms = std::min(options.seconds * 1e3, static_cast<double>(usual.count()));
+  return std::chrono::milliseconds(rounded_down(most_ms));
+}
+
+/// What a stage fails with ends the stream as a broken source does, without weights.
+stream::StreamSummary run_to_the_end(stream::OnlineLoop& loop) {
+  try {
+    return loop.run();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const ConfigError&) {  // before the first frame
+    throw;
+  } catch (const Error& error) {
+    return loop.summary_of_failure(error.what());
+  }
 }
 
 int run(const StreamArguments& options) {
@@ -249,9 +218,11 @@ int run(const StreamArguments& options) {
   const bool waits = options.keep_all || (!source->is_live() && options.source_fps <= 0);
   const stream::Task task = task_of(options, *source);
   const model::Model model = model_of(options, task, *source);
-  const Weights weights(options, model);
+  StreamWeights weights(options, model);
   std::optional<stream::StreamState> state = weights.load();
 
+  // Whether the page's port can be had is known before anything is measured.
+  if (options.serve) live::ListeningSocket(live::LiveServerOptions{}.host, *options.serve);
   StreamPlanRequest request{.strategy = options.strategy,
                             .weights = options.weights,
                             .fps = options.fps,
@@ -293,11 +264,12 @@ int run(const StreamArguments& options) {
       .longest_stall = std::chrono::milliseconds(rounded_down(options.stall_s * 1e3)),
       .state = std::move(state),
       .stop = watcher.stop(),
+      .between_looks = between_looks(options),
       .on_look = [&](const stream::StreamLook& look) { watcher.look(look, *running, page.get()); },
       .on_state =
           [&](const stream::StreamState& saved) {
-            const std::string folder = weights.save(saved);
-            if (!folder.empty()) watcher.say("weights: " + folder);
+            const std::string line = weights.save(saved);
+            if (!line.empty()) watcher.say(line);
           },
       .on_stuck = [](const std::string& failure) { _exit(complain(failure, kExitFailure)); }};
   if (profile && options.replan_margin > 0) {
@@ -322,27 +294,32 @@ int run(const StreamArguments& options) {
     server.emplace(*page, live::LiveServerOptions{.port = *options.serve});
     std::cerr << fmt::format("live page: {}\n", server->url());
   }
-  std::signal(SIGINT, on_stop_signal);
-  std::signal(SIGTERM, on_stop_signal);
+  catch_end_signals(on_stop_signal);
   take_save_signals();
-  stream::StreamSummary summary = loop.run();
+  stream::StreamSummary summary = run_to_the_end(loop);
   queue.stop();
   watcher.finish();
-  if (watcher.timed_out())
+  if (watcher.timed_out() && !summary.end.is_error)
     summary.end.reason = fmt::format("the {} s that were asked for are over", options.seconds);
+  if (summary.numbers.processed == 0 && !summary.end.is_error && !g_stop)
+    summary.end = {"no frame was learned from: " + summary.end.reason, true};
   if (page) page->end(summary.end.reason);
-  const std::string folder = weights.save(summary.state);
-  if (!folder.empty()) std::cerr << "weights: " << folder << '\n';
+  // Weights that have learned nothing, or nonsense, must not replace better ones.
+  if (summary.numbers.processed > 0 && !summary.state.layers.empty()) {
+    const std::string line = weights.save(summary.state);
+    if (!line.empty()) std::cerr << line << '\n';
+  }
+  const std::string failure = summary.end.is_error ? summary.end.reason : weights.failure();
   const StreamReport report{.summary = summary,
                             .source = queue.description(),
                             .task = task,
+                            .error = failure,
                             .wanted_fps = options.fps,
                             .predicted_fps = predicted_fps,
                             .deadline_ns = deadline_ns,
                             .stages = watcher.measured()};
   write_output("", options.json ? stream_json(report) : stream_text(report));
-  if (!summary.end.is_error) return kExitYes;
-  return complain(summary.end.reason, kExitFailure);
+  return failure.empty() ? kExitYes : complain(failure, kExitFailure);
 }
 
 }  // namespace

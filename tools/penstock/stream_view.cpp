@@ -170,6 +170,7 @@ std::string stream_json(const StreamReport& report) {
       {"replans", s.replans},
       {"steps", s.state.layers.empty() ? Json(nullptr) : Json(s.state.steps)},
       {"end", s.end.reason},
+      {"error", report.error.empty() ? Json(nullptr) : Json(report.error)},
       {"stages", stages}};
   return document.dump() + "\n";
 }

@@ -39,7 +39,8 @@ struct StreamReport {
   const stream::StreamSummary& summary;
   std::string source;
   stream::Task task;
-  double wanted_fps = 0;  ///< 0: none
+  std::string error = {};  ///< why the stream failed; empty: it did not
+  double wanted_fps = 0;   ///< 0: none
   double predicted_fps = 0;
   int64_t deadline_ns = 0;                 ///< 0: none
   std::vector<stream::StageTimes> stages;  ///< over the last seconds

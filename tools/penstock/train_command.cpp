@@ -24,6 +24,8 @@
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/schedule/formats/chrome_trace.h"
 #include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
@@ -63,9 +65,7 @@ std::atomic<bool> g_stop{false};
 
 extern "C" void on_signal(int) {
   g_stop.store(true);
-  // the second one, of either kind, ends the program at once
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  end_at_next_signal();
 }
 
 /// Whether the plan's stages are those of the model; other layers are most likely another model's.
@@ -276,10 +276,17 @@ std::string resume_advice(const TrainArguments& options, const CLI::App& app,
   return text;
 }
 
-/// Whether nothing is left to train: rank 0 looks, and all ranks know or throw.
-bool is_finished(Job* job, const TrainArguments& options, const model::Model& model) {
+/// Whether nothing is left to train: rank 0 looks, and all ranks know or throw. If something is, it
+/// takes the folder of the checkpoints for this run.
+bool is_finished(Job* job, const TrainArguments& options, const model::Model& model,
+                 std::optional<train::RunLock>& lock) {
+  // The rank of a job that has failed may still be ending.
+  const std::chrono::seconds patience(restarts_of(job) > 0 ? 10 : 0);
   return from_first(job, [&] {
-           return begin_run(options, model) == Begin::Finished ? "finished" : "";
+           if (begin_run(options, model) == Begin::Finished) return "finished";
+           if (!options.checkpoint.empty())
+             lock.emplace(train::folder_of_checkpoints(options.checkpoint), patience);
+           return "";
          }) == "finished";
 }
 
@@ -428,7 +435,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   // A job that the launcher has started again continues.
   if (restarts_of(job) > 0 && !options.checkpoint.empty()) train_options.resume = true;
   train_options.plan_request = plan_request(options);  // before planning fills gaps
-  const bool finished = is_finished(job, options, model);
+  std::optional<train::RunLock> lock;
+  const bool finished = is_finished(job, options, model, lock);
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
                            : plan_of_job(job, options, model);
@@ -476,8 +484,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     });
   }
 
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  catch_end_signals(on_signal);
   if (options.check_against_serial) return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();

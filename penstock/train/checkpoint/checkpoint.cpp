@@ -10,6 +10,7 @@
 
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/file_stream.h"
+#include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/checkpoint/layer_file.h"
 #include "penstock/train/checkpoint/manifest.h"
 #include "penstock/train/checkpoint/model_match.h"
@@ -180,7 +181,7 @@ Checkpoint load_folder(const fs::path& folder, const model::Model& model,
     if (manifest.graph != graph_hash(model)) {
       throw CheckpointError(
           fmt::format("{}: the checkpoint belongs to another model: the layers have the same names "
-                      "but other connections or shapes",
+                      "but other connections or shapes, as for inputs of another size",
                       folder.string()));
     }
     verify_file(folder, manifest.state_dict);

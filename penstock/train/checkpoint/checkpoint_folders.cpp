@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,20 +200,6 @@ void make_checkpoint_directory(const fs::path& directory) {
   throw ConfigError(fmt::format("cannot make the checkpoint folder '{}': {}", directory.string(),
                                 error ? error.message() : "it is a file"));
 }
-
-SaveLock::SaveLock(const fs::path& directory) {
-  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor_ < 0)
-    throw ConfigError(
-        fmt::format("cannot open the checkpoint folder '{}': {}", directory.string(), reason()));
-  // File systems without locks report another error; then we continue without a lock.
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor_);
-    throw RuntimeError(fmt::format("another run is saving into '{}'", directory.string()));
-  }
-}
-
-SaveLock::~SaveLock() { ::close(descriptor_); }
 
 void remove_leftovers(const fs::path& directory) {
   std::error_code ignored;

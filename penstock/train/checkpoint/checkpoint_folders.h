@@ -38,19 +38,6 @@ void check_folder_name(const std::filesystem::path& folder, int64_t step);
 /// itself.
 void make_checkpoint_directory(const std::filesystem::path& directory);
 
-/// While it exists no other process or thread can save into the folder. Throws RuntimeError when
-/// another one is saving.
-class SaveLock {
- public:
-  explicit SaveLock(const std::filesystem::path& directory);
-  ~SaveLock();
-  SaveLock(const SaveLock&) = delete;
-  SaveLock& operator=(const SaveLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
-
 /// Removes files that interrupted saves left, and nothing else. Ignores errors, because leftovers
 /// only cost space.
 void remove_leftovers(const std::filesystem::path& directory);

@@ -14,6 +14,7 @@
 
 #include "penstock/model/builder.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/checkpoint/test_folder.h"
 #include "penstock/train/checkpoint/tied_state.h"
 #include "penstock/util/error.h"
@@ -535,6 +536,29 @@ TEST(Checkpoint, TwoRunsCannotSaveIntoOneFolderAtOnce) {
   EXPECT_THAT(message_of<RuntimeError>(
                   [&] { save_checkpoint(folder.path(), model, make_checkpoint(model, 1)); }),
               HasSubstr("another run"));
+}
+
+TEST(Checkpoint, AFolderBelongsToOneRunWhichSavesIntoIt) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  {
+    const RunLock lock(folder / "run");
+    EXPECT_THAT(message_of<ConfigError>([&] { RunLock other(folder / "run"); }),
+                HasSubstr("another run is saving into"));
+    save_checkpoint(folder / "run", model, make_checkpoint(model, 1));
+    const SaveLock save(folder / "run");
+    EXPECT_THROW(save_checkpoint(folder / "run", model, make_checkpoint(model, 2)), RuntimeError);
+  }
+  EXPECT_EQ(names_in(folder / "run"), (std::vector<std::string>{"latest", "step-000000001"}));
+  const RunLock next(folder / "run");
+}
+
+TEST(Checkpoint, AFolderThatCannotBeUsedIsRefusedBeforeTheRun) {
+  const TestFolder folder;
+  write_test_file(folder / "file", "");
+  for (const fs::path& path : {folder / "file", folder / std::string(300, 'x'), fs::path("/proc/x"),
+                               fs::path("/proc"), fs::path("/dev/full")})
+    EXPECT_THROW(RunLock lock(path), ConfigError) << path;
 }
 
 TEST(Checkpoint, AFullDiskIsARuntimeErrorAndKeepsOldCheckpoints) {

@@ -58,9 +58,12 @@ void check_same_model(const Manifest& manifest, const model::Model& model, std::
     return fmt::format("'{}' ({})", node.name, node.kind);
   };
   const auto refuse = [&](const std::string& why) {
+    const std::string names =
+        manifest.position.model == model.name()
+            ? fmt::format("a '{}' with other options", model.name())
+            : fmt::format("'{}'; expected '{}'", manifest.position.model, model.name());
     throw CheckpointError(
-        fmt::format("{}: the checkpoint belongs to another model ('{}'; expected '{}'): {}", place,
-                    manifest.position.model, model.name(), why));
+        fmt::format("{}: the checkpoint belongs to another model ({}): {}", place, names, why));
   };
   for (int64_t i = 0; i < std::max(found, expected); ++i) {
     const std::string have = i < found ? describe_found(i) : "no more layers";

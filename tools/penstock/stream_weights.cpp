@@ -1,0 +1,72 @@
+#include "tools/penstock/stream_weights.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/checkpoint_folders.h"
+#include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/util/error.h"
+
+namespace penstock::tool {
+
+namespace {
+constexpr int kKeptCheckpoints = 2;
+}
+
+StreamWeights::StreamWeights(const StreamArguments& options, const model::Model& model)
+    : options_(options),
+      model_(model),
+      optimizer_(model::make_optimizer(options.optimizer)),
+      folder_(options.checkpoint) {
+  if (folder_.empty()) return;
+  // One that is a checkpoint itself is resumed from; what follows is saved beside it.
+  if (options.resume) folder_ = train::folder_of_checkpoints(folder_).string();
+  if (!options.resume && train::has_checkpoint(folder_)) {
+    throw ConfigError(fmt::format(
+        "'{}' holds weights already: add --resume to continue from them, or choose another folder",
+        folder_));
+  }
+  lock_.emplace(folder_);
+}
+
+std::optional<stream::StreamState> StreamWeights::load() const {
+  if (!options_.resume) return std::nullopt;
+  if (!train::has_checkpoint(options_.checkpoint)) {
+    std::cerr << fmt::format("warning: no weights in '{}' yet: beginning anew\n",
+                             options_.checkpoint);
+    return std::nullopt;
+  }
+  const train::Checkpoint checkpoint = train::load_checkpoint(options_.checkpoint, model_);
+  stream::StreamState state{.steps = checkpoint.step};
+  for (const train::LayerState& layer : checkpoint.layers)
+    state.layers.push_back(train::to_snapshot(layer, *optimizer_, options_.optimizer.name));
+  std::cerr << fmt::format("resumed after {} frames\n", checkpoint.step);
+  return state;
+}
+
+std::string StreamWeights::save(const stream::StreamState& state) {
+  if (folder_.empty()) return {};
+  train::Checkpoint checkpoint{{.model = model_.name(),
+                                .step = state.steps,
+                                .seed = options_.seed,
+                                .mini_batch_size = 1,
+                                .optimizer = options_.optimizer.name},
+                               {},
+                               plan::to_json(state.plan)};
+  for (const runtime::LayerSnapshot& layer : state.layers)
+    checkpoint.layers.push_back(train::to_state(layer, *optimizer_));
+  try {
+    failure_.clear();
+    const auto saved = train::save_checkpoint(folder_, model_, checkpoint, kKeptCheckpoints);
+    return "weights: " + saved.string();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const Error& error) {
+    failure_ = fmt::format("the weights are not saved: {}", error.what());
+    return "warning: " + failure_;
+  }
+}
+
+}  // namespace penstock::tool
