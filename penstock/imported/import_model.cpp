@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "penstock/imported/program_layer.h"
+#include "penstock/imported/step_groups.h"
 #include "penstock/imported/stored_values.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
@@ -67,6 +68,7 @@ class Importer {
     facts_ = std::move(facts);
     find_origins();
     find_batch();
+    find_hints();
     choose_output();
     if (!reasons_.empty()) refuse(path_, reasons_);
     grouping_ = group_steps(program_, facts_, origins_, batch_symbol_, reasons_);
@@ -158,6 +160,19 @@ class Importer {
       } else if (batch_symbol_ != *size.symbols().begin()) {
         reasons_.push_back(fmt::format("the inputs '{}' and '{}' have batches of their own",
                                        printable(inputs_.front()), printable(name)));
+      }
+    }
+  }
+
+  /// Symbols that stand alone as some size.
+  void find_hints() {
+    for (const auto& [name, meta] : program_.tensors) {
+      for (const exported::SymbolicInt& size : meta.sizes) {
+        if (size.is_number()) continue;
+        const SizeExpression expression(size);
+        for (const std::string& symbol : expression.symbols()) {
+          if (expression.multiple_of(symbol) == 1) hints_[symbol] = size.value;
+        }
       }
     }
   }
@@ -312,6 +327,10 @@ class Importer {
     }
     tie(parts, LayerId{static_cast<int>(g)}, node);
     parts.weight_gradients_can_wait = can_wait(steps);
+    for (const size_t s : steps) {
+      parts.work.emplace_back(program_.steps[s], facts_[s], program_, origins_.parameters, hints_,
+                              batch_symbol_);
+    }
     nodes_.push_back(std::move(node));
     layers_.push_back(std::make_shared<ProgramLayer>(std::move(parts), program_));
   }
@@ -446,6 +465,7 @@ class Importer {
   std::vector<std::string> inputs_;
   std::string batch_symbol_;
   int64_t batch_hint_ = 1;
+  Symbols hints_;  ///< every symbol's value in the example
   Grouping grouping_;
   std::string output_;
   ValueRef output_value_;

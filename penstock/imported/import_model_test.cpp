@@ -157,7 +157,9 @@ TEST(ImportModel, ValuesThatChangeInPlaceDoNotCross) {
   const Model model = import_model(fixture("cnn.pt2"));
   for (const auto& layer : model.graph().layers()) {
     // relu_ works on what the convolution made: one layer.
-    if (layer.name.starts_with("block")) EXPECT_EQ(layer.kind, "conv2d");
+    if (layer.name.starts_with("block")) {
+      EXPECT_EQ(layer.kind, "conv2d");
+    }
     EXPECT_NE(layer.kind, "relu_");
   }
 }
@@ -169,6 +171,19 @@ TEST(ImportModel, AWeightUsedTwiceIsTied) {
   EXPECT_EQ(ties, 1u);
   EXPECT_EQ(model.parameter_count(),
             16 * 49 + 16 + 16 + 17 * 16 + 32 + 48 * 17 + 16 * 17 + 32 + 16 * 17 + 16 + 170);
+}
+
+TEST(ImportModel, WorkIsCountedFromShapes) {
+  const Model model = import_model(fixture("cnn.pt2"));
+  const LayerId conv = model.graph().find("conv1");
+  const profile::LayerWork work = model.layer(conv).work({}, {}, 5);
+  ASSERT_EQ(work.forward.size(), 1u);
+  EXPECT_EQ(work.forward[0].kind, profile::OperationKind::Convolution);
+  EXPECT_EQ(work.forward[0].flops, 2 * 5 * 4 * 14 * 14 * 9);
+  EXPECT_EQ(work.stash_bytes, 4 * 5 * 4 * 14 * 14);
+  const profile::LayerWork linear = model.layer(model.graph().find("fc")).work({}, {}, 5);
+  ASSERT_EQ(linear.backward_weights.size(), 1u);
+  EXPECT_EQ(linear.backward_weights[0].flops, 2 * 5 * 196 * 10);
 }
 
 TEST(ImportModel, WhatNoLayerChangesStaysInTheStateDict) {

@@ -47,6 +47,13 @@ std::vector<model::Shape> ProgramLayer::output_shapes(const std::vector<model::S
   return parts_.output_shapes;
 }
 
+profile::LayerWork ProgramLayer::work(const std::vector<model::Shape>&,
+                                      const std::vector<model::Shape>&, int64_t batch) const {
+  profile::LayerWork work;
+  for (const StepWork& step : parts_.work) step.add_to(work, batch);
+  return work;
+}
+
 model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTensorSpan buffers,
                                      model::TensorSpan inputs,
                                      const model::ForwardContext& context) const {

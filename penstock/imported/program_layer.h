@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/imported/operator_call.h"
-#include "penstock/imported/step_groups.h"
+#include "penstock/imported/step_work.h"
 #include "penstock/model/layer.h"
 
 namespace penstock::imported {
@@ -37,6 +37,7 @@ struct LayerParts {
   std::vector<at::Tensor> constant_values;
   std::vector<model::Shape> output_shapes;
   std::vector<SymbolSource> symbols;
+  std::vector<StepWork> work;
   bool weight_gradients_can_wait = true;
 };
 
@@ -51,6 +52,8 @@ class ProgramLayer final : public model::Layer {
   int num_outputs() const override { return static_cast<int>(parts_.outputs.size()); }
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
+  profile::LayerWork work(const std::vector<model::Shape>& inputs,
+                          const std::vector<model::Shape>& outputs, int64_t batch) const override;
   model::Tensors forward(model::TensorSpan weights, model::MutableTensorSpan buffers,
                          model::TensorSpan inputs,
                          const model::ForwardContext& context) const override;

@@ -24,7 +24,7 @@ struct Losses {
   double sum = 0;      ///< over them
   int64_t rebuilt = 0;
   double rebuilt_sum = 0;
-  Hits hits;
+  Hits hits = {};
 
   double mean() const { return frames > 0 ? sum / static_cast<double>(frames) : 0; }
   double rebuilt_mean() const {

@@ -33,9 +33,9 @@ namespace penstock::stream {
 
 /// Weights and optimiser state of all layers after the same number of frames.
 struct StreamState {
-  std::vector<runtime::LayerSnapshot> layers;
+  std::vector<runtime::LayerSnapshot> layers = {};
   int64_t steps = 0;  ///< frames that have been learned from
-  plan::Plan plan;
+  plan::Plan plan = {};
 };
 
 /// What the watching thread saw since its last look.

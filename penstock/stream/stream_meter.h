@@ -63,10 +63,10 @@ class StreamMeter {
   struct Tally {
     int64_t begin_ns = 0;
     int64_t processed = 0;
-    Histogram latencies;
+    Histogram latencies = {};
     int64_t latency_max_ns = 0;
     int64_t deadline_misses = 0;
-    Losses losses;
+    Losses losses = {};
   };
   struct Stage {
     mutable Mutex mutex;
