@@ -168,6 +168,8 @@ struct StoredTensor {
   /// Place of the whole storage in the file; no bytes: values are not in the file.
   int64_t file_offset = 0;
   int64_t num_bytes = 0;
+  uint32_t crc32 = 0;          ///< of them
+  bool in_state_dict = false;  ///< not for constants, nor for buffers that are not persistent
 };
 
 /// Bounds of a symbol.

@@ -94,6 +94,8 @@ class ProgramReader {
         entry.fail(fmt::format("the member '{}' is missing", printable(member)));
       tensor.file_offset = found->second.offset;
       tensor.num_bytes = found->second.bytes;
+      tensor.crc32 = found->second.crc32;
+      tensor.in_state_dict = below == "data/weights/";
       program_.tensors.emplace(key, std::move(tensor));
     }
   }

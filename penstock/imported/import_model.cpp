@@ -85,22 +85,28 @@ class Importer {
   }
 
  private:
-  /// Parameters and buffers of the state dict that no layer has: not used for the output, or never
-  /// changed.
+  /// What the state dict has besides the layers' own: frozen, not used for the output, never
+  /// changed, or a second name of a tied weight.
   std::vector<model::ExtraTensor> extra_state(const model::Model& model) const {
     std::set<std::string> kept;
+    std::map<int64_t, std::string> key_at;
     for (int i = 0; i < model.graph().num_layers(); ++i) {
-      for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters()) kept.insert(spec.key);
+      for (const ParameterSpec& spec : model.layer(LayerId{i}).parameters()) {
+        kept.insert(spec.key);
+        key_at.emplace(source_.tensors.at(spec.key).file_offset, spec.key);
+      }
       for (const ParameterSpec& spec : model.layer(LayerId{i}).buffers()) kept.insert(spec.key);
     }
     std::vector<model::ExtraTensor> extra;
-    for (const auto& [name, role] : role_of_) {
-      const bool in_state_dict = role->kind == InputRole::Kind::Parameter ||
-                                 (role->kind == InputRole::Kind::Buffer && role->persistent);
-      if (!in_state_dict || kept.contains(role->name)) continue;
-      extra.push_back({role->name, [path = path_, tensor = stored(name)] {
-                         return read_values(path, tensor);
-                       }});
+    for (const auto& [key, tensor] : source_.tensors) {
+      if (!tensor.in_state_dict || kept.contains(key)) continue;
+      model::ExtraTensor one{key,
+                             [path = path_, stored = tensor] { return read_values(path, stored); }};
+      const auto same = key_at.find(tensor.file_offset);
+      if (same != key_at.end() && tensor.num_bytes > 0 &&
+          source_.tensors.at(same->second).meta == tensor.meta)
+        one.same_as = same->second;
+      extra.push_back(std::move(one));
     }
     return extra;
   }
@@ -117,17 +123,57 @@ class Importer {
           origins_.inputs.insert(tensor->name);
           inputs_.push_back(tensor->name);
           break;
-        case InputRole::Kind::Parameter:
-          origins_.parameters.insert(tensor->name);
-          role_of_[tensor->name] = &role;
-          break;
         default:
+          role_of_[tensor->name] = &role;
+          if (role.kind == InputRole::Kind::Parameter && is_trained(role)) {
+            origins_.parameters.insert(tensor->name);
+            break;
+          }
+          check_values(role, mutated.contains(tensor->name));
           (mutated.contains(tensor->name) ? origins_.buffers : origins_.constants)
               .insert(tensor->name);
-          role_of_[tensor->name] = &role;
       }
     }
     if (inputs_.empty()) reasons_.push_back("it has no inputs");
+    if (inputs_.size() > 1) {
+      reasons_.push_back(
+          fmt::format("it has {} inputs; models with one are taken so far", inputs_.size()));
+    }
+  }
+
+  /// A parameter that is frozen (requires_grad=False) is a constant.
+  bool is_trained(const InputRole& role) {
+    const auto found = source_.tensors.find(role.name);
+    if (found == source_.tensors.end()) {
+      reasons_.push_back(
+          fmt::format("the values of '{}' are not in the file", printable(role.name)));
+      return true;
+    }
+    if (!found->second.meta.requires_grad) return false;
+    check_values(role, true);
+    return true;
+  }
+
+  /// `changes`: training changes it, so it is kept as float32.
+  void check_values(const InputRole& role, bool changes) {
+    const auto found = source_.tensors.find(role.name);
+    if (found == source_.tensors.end()) return;  // stored() says so
+    const exported::StoredTensor& tensor = found->second;
+    const bool has_numbers =
+        std::none_of(tensor.meta.sizes.begin(), tensor.meta.sizes.end(),
+                     [](const exported::SymbolicInt& size) { return size.value == 0; });
+    if (tensor.num_bytes == 0 && has_numbers) {
+      reasons_.push_back(fmt::format("'{}' has no values in the file (a model on the device meta?)",
+                                     printable(role.name)));
+    }
+    const exported::ScalarType type = tensor.meta.type;
+    const bool is_counter =
+        role.kind != InputRole::Kind::Parameter &&
+        (type == exported::ScalarType::Long || type == exported::ScalarType::Int);
+    if (changes && type != exported::ScalarType::Float && !is_counter) {
+      reasons_.push_back(fmt::format("'{}' is {}: what training changes has to be float32",
+                                     printable(role.name), exported::to_string(type)));
+    }
   }
 
   const exported::TensorMeta& meta_of(const std::string& name) const {
@@ -185,10 +231,23 @@ class Importer {
       const auto* tensor = std::get_if<TensorArgument>(&program_.outputs[i]);
       if (tensor == nullptr) continue;
       output_ = tensor->name;
+      check_output();
       program_.outputs = {*tensor};  // what only the others need is not computed
       return;
     }
     reasons_.push_back("no output is a tensor");
+  }
+
+  void check_output() {
+    const exported::TensorMeta& meta = meta_of(output_);
+    if (meta.type != exported::ScalarType::Float || meta.sizes.size() < 2 ||
+        SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) != 1) {
+      reasons_.push_back(
+          fmt::format("its first output '{}' is {} with {} dimension(s); expected "
+                      "float32 numbers for each sample: [batch, classes]",
+                      printable(output_), exported::to_string(meta.type), meta.sizes.size()));
+    }
+    if (origins_.inputs.contains(output_)) reasons_.push_back("its first output is its input");
   }
 
   /// Sizes of one sample; where the first size is not the batch, numbers per sample.

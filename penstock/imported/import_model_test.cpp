@@ -7,9 +7,12 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <unistd.h>
 #include <cstdlib>
 #include <cstring>
+
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -188,10 +191,45 @@ TEST(ImportModel, WorkIsCountedFromShapes) {
 
 TEST(ImportModel, WhatNoLayerChangesStaysInTheStateDict) {
   const Model model = import_model(fixture("branches.pt2"));
-  ASSERT_EQ(model.extra_state().size(), 1u);
+  ASSERT_EQ(model.extra_state().size(), 3u);
   EXPECT_EQ(model.extra_state().front().key, "scale");
   EXPECT_TRUE(model.extra_state().front().values().allclose(at::linspace(0.5, 1.5, 8)));
   EXPECT_TRUE(import_model(fixture("cnn.pt2")).extra_state().empty());
+  const Model tied = import_model(fixture("transformer.pt2"));
+  ASSERT_EQ(tied.extra_state().size(), 1u);
+  EXPECT_EQ(tied.extra_state().front().key, "up.weight");
+  EXPECT_EQ(tied.extra_state().front().same_as, "down.weight");
+}
+
+TEST(ImportModel, FrozenParametersAreConstants) {
+  const Model model = import_model(fixture("branches.pt2"));
+  const LayerId stem = model.graph().find("stem");
+  EXPECT_TRUE(model.layer(stem).parameters().empty());
+  EXPECT_EQ(model.extra_state()[1].key, "stem.bias");
+  EXPECT_EQ(model.extra_state()[2].key, "stem.weight");
+}
+
+TEST(ImportModel, DamagedWeightsAreNoticed) {
+  std::string archive = read_file(fixture("cnn.pt2"));
+  const exported::Program program = exported::read_program(fixture("cnn.pt2"));
+  archive[static_cast<size_t>(program.tensors.at("conv1.weight").file_offset) + 2] ^= 1;
+  const std::string path =
+      fmt::format("{}/penstock-damaged-{}.pt2", testing::TempDir(), ::getpid());
+  std::ofstream(path, std::ios::binary) << archive;
+  const Model model = import_model(path);
+  EXPECT_THROW(model.initial_weights(model.graph().find("conv1"), 1), ConfigError);
+  std::filesystem::remove(path);
+}
+
+TEST(ImportModel, OneNumberPerChannelHasNoVariance) {
+  const Model model = import_model(fixture("cnn.pt2"));
+  const LayerId norm = model.graph().find("norm");
+  Tensors buffers = model.initial_buffers(norm);
+  const Tensors weights = model.initial_weights(norm, 1);
+  const Tensors inputs = {at::ones({1, 4, 1, 1})};
+  EXPECT_THROW(model.layer(norm).forward(weights, buffers, inputs, {.training = true}),
+               RuntimeError);
+  EXPECT_NO_THROW(model.layer(norm).forward(weights, buffers, inputs, {.training = false}));
 }
 
 TEST(ImportModel, RandomStepsDependOnTheSeedOnly) {
@@ -218,6 +256,8 @@ TEST(ImportModel, AllReasonsAreNamed) {
   EXPECT_THAT(message("unseeded.pt2"), HasSubstr("alpha_dropout"));
   EXPECT_THAT(message("unseeded.pt2"), HasSubstr("make_fixtures.py:"));
   EXPECT_THAT(message("fixed_batch.pt2"), HasSubstr("the input 'x' has a fixed batch of 4"));
+  EXPECT_THAT(message("forbidden.pt2"), HasSubstr("from_file.default is not allowed"));
+  EXPECT_THAT(message("meta.pt2"), HasSubstr("'conv1.weight' has no values"));
   EXPECT_THAT(message("missing.pt2"), HasSubstr("there is no file"));
   EXPECT_THAT(message("cnn.safetensors"), HasSubstr("no zip archive"));
 }

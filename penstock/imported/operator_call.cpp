@@ -53,6 +53,18 @@ bool is(std::string_view target, std::string_view name) {
 
 constexpr std::string_view kAttention = "scaled_dot_product_attention";
 
+/// Operators of which a file from elsewhere must not make use: they open files, or reach memory
+/// beyond their tensors.
+bool is_forbidden(std::string_view target) {
+  for (const std::string_view name :
+       {"from_file", "_reshape_alias", "set_", "set_data", "resize_", "resize_as_",
+        "_resize_output_", "_make_dual", "_nested_view_from_buffer", "_unsafe_index",
+        "_unsafe_index_put", "_unsafe_masked_index"}) {
+    if (is(target, name)) return true;
+  }
+  return false;
+}
+
 /// Operators that draw numbers without taking a generator, and that have no form of ours.
 bool is_unseeded(std::string_view target) {
   for (const std::string_view name :
@@ -288,6 +300,10 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
   if (!handle && !attention) {
     throw ConfigError(fmt::format("this libtorch has no operator {}", printable(node.target)));
   }
+  if (node.target.starts_with("torch.ops.") && !node.target.starts_with("torch.ops.aten."))
+    throw ConfigError(fmt::format("{} is none of ATen's operators", printable(node.target)));
+  if (is_forbidden(node.target))
+    throw ConfigError(fmt::format("{} is not allowed in a file", printable(node.target)));
   if (is_unseeded(node.target)) {
     throw ConfigError(
         fmt::format("{} draws random numbers that cannot be repeated", printable(node.target)));
@@ -380,6 +396,16 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
   return at::matmul(shares, arguments[2].toTensor());
 }
 
+/// As torch.nn.functional.batch_norm: one number per channel has no variance, and would make the
+/// running one NaN.
+void check_batch_norm(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor input = arguments[0].toTensor();
+  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() > input.size(1)) return;
+  throw RuntimeError(
+      "batch normalisation needs more than one number per channel in training: take larger "
+      "micro-batches");
+}
+
 }  // namespace
 
 std::optional<StepFacts> facts_of(const Step& step, const FlatProgram& program, Reasons& reasons) {
@@ -405,6 +431,8 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
   } else if (is(node.target, "feature_dropout") || is(node.target, "feature_dropout_")) {
     kind_ = Kind::FeatureDropout;
     in_place_ = is(node.target, "feature_dropout_");
+  } else if (is(node.target, "batch_norm")) {
+    kind_ = Kind::BatchNorm;
   } else if (draws_uniform(node.target)) {
     kind_ = Kind::Uniform;
   } else if (draws_normal(node.target)) {
@@ -449,7 +477,9 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
                std::holds_alternative<exported::SymIntArgument>(*given) ||
                std::holds_alternative<std::vector<exported::SymIntArgument>>(*given)) {
       const bool is_list = std::holds_alternative<std::vector<exported::SymIntArgument>>(*given);
-      sizes_.push_back({i, std::move(sizes), is_list});
+      const bool is_tensor =
+          wanted != nullptr && inner_type(*wanted->type()).kind() == c10::TypeKind::TensorType;
+      sizes_.push_back({i, std::move(sizes), is_list, is_tensor});
     } else {
       value = wanted != nullptr ? constant(*given, *wanted->type())
                                 : constant(*given, *c10::AnyType::get());
@@ -505,7 +535,8 @@ void OperatorCall::fill(std::vector<c10::IValue>& stack, const std::vector<at::T
         list.push_back(size.evaluate(*context.symbols));
       stack[place.argument] = std::move(list);
     } else {
-      stack[place.argument] = place.sizes.front().evaluate(*context.symbols);
+      const int64_t size = place.sizes.front().evaluate(*context.symbols);
+      stack[place.argument] = place.is_tensor ? c10::IValue(wrapped(size)) : c10::IValue(size);
     }
   }
   if (!context.forward->training) {
@@ -557,7 +588,8 @@ void OperatorCall::run(std::vector<at::Tensor>& values, const CallContext& conte
   {
     std::optional<at::NoGradGuard> no_grad;
     if (!gradient_) no_grad.emplace();
-    if (kind_ == Kind::Plain)
+    if (kind_ == Kind::BatchNorm && context.forward->training) check_batch_norm(stack);
+    if (kind_ == Kind::Plain || kind_ == Kind::BatchNorm)
       handle_->callBoxed(stack);
     else
       run_special(stack, context);

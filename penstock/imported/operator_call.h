@@ -55,7 +55,15 @@ class OperatorCall {
   std::vector<size_t> frees;
 
  private:
-  enum class Kind : uint8_t { Plain, Dropout, FeatureDropout, Attention, Uniform, Normal };
+  enum class Kind : uint8_t {
+    Plain,
+    Dropout,
+    FeatureDropout,
+    Attention,
+    Uniform,
+    Normal,
+    BatchNorm
+  };
   struct TensorPlace {
     size_t argument;
     size_t slot;
@@ -69,6 +77,7 @@ class OperatorCall {
     size_t argument;
     std::vector<SizeExpression> sizes;
     bool is_list;
+    bool is_tensor;  ///< a number where the operator takes a tensor
   };
 
   void fill(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& values,

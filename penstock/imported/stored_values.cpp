@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <string_view>
 #include <vector>
 
 #include "penstock/util/error.h"
+#include "penstock/util/files.h"
 #include "penstock/util/printable.h"
 
 namespace penstock::imported {
@@ -45,13 +47,19 @@ at::Tensor read_values(const std::string& path, const exported::StoredTensor& te
   std::vector<int64_t> strides;
   for (const exported::SymbolicInt& size : tensor.meta.sizes) sizes.push_back(size.value);
   for (const exported::SymbolicInt& stride : tensor.meta.strides) strides.push_back(stride.value);
-  if (tensor.num_bytes == 0) return at::zeros(sizes, options);
+  if (tensor.num_bytes == 0) return at::zeros(sizes, options);  // importing refuses missing values
   const int64_t item = exported::size_of(tensor.meta.type);
   const at::Tensor storage = at::empty({tensor.num_bytes / item}, options);
   std::ifstream file(path, std::ios::binary);
   file.seekg(tensor.file_offset);
   file.read(static_cast<char*>(storage.data_ptr()), storage.numel() * item);
   if (!file) throw ConfigError(fmt::format("cannot read the weights in {}", printable(path)));
+  const std::string_view bytes(static_cast<const char*>(storage.data_ptr()),
+                               static_cast<size_t>(storage.numel() * item));
+  if (bytes.size() == static_cast<size_t>(tensor.num_bytes) && crc32_of(bytes) != tensor.crc32) {
+    throw ConfigError(
+        fmt::format("{} is damaged: the check sum of weights is wrong", printable(path)));
+  }
   int64_t last = tensor.meta.storage_offset.value;
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] > 0) last += (sizes[d] - 1) * strides.at(d);

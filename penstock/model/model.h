@@ -14,10 +14,12 @@
 
 namespace penstock::model {
 
-/// A tensor of the state dict that no layer trains or changes.
+/// A tensor of the state dict that no layer trains or changes; or another name of one that some
+/// layer does.
 struct ExtraTensor {
   std::string key;
-  std::function<at::Tensor()> values;
+  std::function<at::Tensor()> values;  ///< not called where it is another name
+  std::string same_as = {};            ///< the key of the tensor that has this name, too
 };
 
 class Model {

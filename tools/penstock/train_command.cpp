@@ -360,11 +360,18 @@ int64_t threads_of(const train::TrainOptions& options) {
 }
 
 train::DataSplit data_for(const model::Model& model, const TrainArguments& options) {
-  const LayerId output = model.graph().outputs().front().layer;
+  const graph::ValueRef result = model.graph().outputs().front();
+  const model::Shape& output =
+      model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
+  if (output.empty())
+    throw ConfigError(
+        fmt::format("the model '{}' makes one number for a sample, expected one for "
+                    "each class",
+                    model.name()));
   return train::load_data({.name = options.data,
                            .folder = options.data_folder,
                            .sample_shape = model.input_shapes().front(),
-                           .classes = model.output_shapes(output).front().front(),
+                           .classes = output.front(),
                            .train_samples = options.train_samples,
                            .test_samples = options.test_samples,
                            .seed = options.seed});

@@ -98,7 +98,9 @@ FileRecord write_state_dict(const std::filesystem::path& folder, const std::stri
     insert_buffers(dict, layer, model.layer(LayerId{i}).buffers(), state.buffers);
   }
   for (const model::ExtraTensor& extra : model.extra_state()) {
-    if (!dict.contains(extra.key)) dict.insert(extra.key, for_file(extra.values()));
+    if (dict.contains(extra.key)) continue;
+    dict.insert(extra.key,
+                extra.same_as.empty() ? for_file(extra.values()) : dict.at(extra.same_as));
   }
   FileWriter file(folder / name);
   write_archive(file, dict);

@@ -37,7 +37,7 @@ class Cnn(nn.Module):
 
 
 class Branches(nn.Module):
-    """Chunks, concatenation, squeeze and excitation, sizes of the batch, no_grad."""
+    """Chunks, squeeze and excitation, sizes of the batch, no_grad, a frozen layer."""
 
     def __init__(self):
         super().__init__()
@@ -46,13 +46,14 @@ class Branches(nn.Module):
         self.squeeze = nn.Linear(8, 8)
         self.norm = nn.GroupNorm(2, 8)
         self.head = nn.Linear(8, 10)
+        self.stem.requires_grad_(False)
         self.register_buffer("scale", torch.linspace(0.5, 1.5, 8))
 
     def forward(self, x):
         x = F.silu(self.stem(x))
         left, right = x.chunk(2, dim=1)
         x = torch.cat([self.depthwise(left), F.relu_(right + 0)], dim=1)
-        gate = torch.sigmoid(self.squeeze(x.mean((2, 3)) * self.scale))
+        gate = torch.sigmoid(self.squeeze(x.mean((2, 3)) * self.scale) + x.shape[0])
         with torch.no_grad():
             level = x.detach().abs().mean((1, 2, 3), keepdim=True)
         x = self.norm(x * gate.view(x.shape[0], -1, 1, 1) + level)
@@ -143,6 +144,13 @@ def without_paths(path):
             new.writestr(zipfile.ZipInfo(info.filename, (2026, 1, 1, 0, 0, 0)), data)
 
 
+def with_target(path, other, old, new):
+    """A copy in which one operator is another."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(other, "w", zipfile.ZIP_STORED) as copy:
+        for info in archive.infolist():
+            copy.writestr(info, archive.read(info).replace(old, new))
+
+
 def export(folder, name, model, dynamic=True):
     x = torch.randn(4, 1, 28, 28)
     model.train()
@@ -167,7 +175,8 @@ def main():
         (output * mask).sum().backward()
         results = {"input": x, "output": output, "mask": mask}
         for key, parameter in model.named_parameters(remove_duplicate=False):
-            results["grad." + key] = parameter.grad
+            if parameter.grad is not None:
+                results["grad." + key] = parameter.grad
         for key, buffer in model.named_buffers():
             results["after." + key] = buffer
         write_safetensors(folder / f"{name}.safetensors", results)
@@ -175,6 +184,19 @@ def main():
     export(folder, "random", Random())
     export(folder, "unseeded", DataDependent())
     export(folder, "fixed_batch", Cnn(), dynamic=False)
+    unseeded, forbidden = folder / "unseeded.pt2", folder / "forbidden.pt2"
+    with_target(unseeded, forbidden, b"alpha_dropout.default", b"from_file.default")
+    with torch.device("meta"):
+        model = Cnn()
+    torch.export.save(
+        torch.export.export(
+            model,
+            (torch.randn(4, 1, 28, 28, device="meta"),),
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+        ),
+        folder / "meta.pt2",
+    )
+    without_paths(folder / "meta.pt2")
 
 
 if __name__ == "__main__":
