@@ -30,11 +30,11 @@ if(penstock_torch_libraries IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
 endif()
 
 # The Python that a wheel belongs to: tests let it read what we write.
-file(REAL_PATH ${Torch_DIR} penstock_torch_python)
-cmake_path(SET penstock_torch_python NORMALIZE
-  "${penstock_torch_python}/../../../../../../../bin/python3")
-if(NOT EXISTS "${penstock_torch_python}")
-  set(penstock_torch_python "")
+set(penstock_torch_python "")
+file(REAL_PATH ${Torch_DIR} penstock_torch_folder)
+if(penstock_torch_folder MATCHES "^(.*)/lib/[^/]*/site-packages/torch/" AND
+   EXISTS "${CMAKE_MATCH_1}/bin/python3")
+  set(penstock_torch_python "${CMAKE_MATCH_1}/bin/python3")
 endif()
 
 function(penstock_use_torch target)

@@ -12,7 +12,7 @@ refused "not in range 1 to 4096" launch -n 4097 -- $quick
 refused "--ranks" launch -n two -- $quick
 refused "not in range 1 to 65535" launch -n 2 --port 0 -- $quick
 refused "--max-restarts" launch -n 2 --max-restarts -1 -- $quick
-refused "--grace must lie between 0 and 86400 seconds, found nan" \
+refused "--grace: expected a number, found nan" \
   launch -n 2 --grace nan -- $quick
 refused "--grace must lie between" launch -n 2 --grace -1 -- $quick
 refused "unknown option '--nonsense'" launch -n 2 --nonsense -- $quick
