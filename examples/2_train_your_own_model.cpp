@@ -48,8 +48,7 @@ int main() {
   if (!planned.plan) throw RuntimeError(planned.reason);
   train::DataSpec spec;
   spec.name = "synthetic";
-  spec.sample_shape = {1, 16, 16};
-  spec.classes = 4;
+  spec.sample = train::labelled({1, 16, 16}, 4);
   train::TrainOptions options;
   options.plan = *planned.plan;
   options.mini_batch_size = 32;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "penstock/model/analytic_profile.h"
+#include "penstock/imported/import_model.h"
 #include "penstock/model/builder.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"
@@ -15,5 +16,7 @@
 #include "penstock/stream/online_loop.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/serial_check.h"
+#include "penstock/train/session.h"
 #include "penstock/train/trainer.h"

@@ -2,10 +2,10 @@
 
 #include "penstock/exported/program.h"
 #include "penstock/exported/program_text.h"
-#include "penstock/exported/zip_archive.h"
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
+#include "penstock/util/zip_archive.h"
 
 namespace penstock::exported {
 namespace {
@@ -14,7 +14,9 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 28;
 
 class ProgramReader {
  public:
-  explicit ProgramReader(const std::string& path) : archive_(path) { program_.path = path; }
+  explicit ProgramReader(const std::string& path) : archive_(path, "torch.export.save") {
+    program_.path = path;
+  }
 
   Program run() {
     find_folder();
@@ -34,6 +36,13 @@ class ProgramReader {
   /// All members lie in one folder named after the file.
   void find_folder() {
     if (archive_.members().empty()) fail("is an empty archive");
+    for (const auto& [name, member] : archive_.members()) {
+      if (!member.is_deflated) continue;
+      fail(
+          fmt::format("compresses its member '{}'; torch.export.save does not, so it was packed "
+                      "anew by another program",
+                      printable(name)));
+    }
     if (has("serialized_exported_program.json")) {
       fail(
           "was written by PyTorch 2.5 to 2.7, whose files hold pickled weights: export the model "

@@ -81,10 +81,55 @@ class Importer {
                        graph::ModelGraph::build(num_inputs, std::move(nodes_), {output_value_}),
                        std::move(layers_), std::move(input_shapes_));
     model.set_extra_state(extra_state(model));
+    model.set_inputs(input_specs(model));
+    if (returns_loss_) model.set_returns_loss();
     return model;
   }
 
  private:
+  std::vector<model::InputSpec> input_specs(const model::Model& model) const {
+    const std::map<std::string, int64_t> rows = table_rows();
+    std::vector<model::InputSpec> specs;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const auto found = rows.find(inputs_[i]);
+      specs.push_back({.name = inputs_[i],
+                       .shape = model.input_shapes()[i],
+                       .type = torch_type(meta_of(inputs_[i]).type),
+                       .values = found == rows.end() ? 0 : found->second});
+    }
+    return specs;
+  }
+
+  /// Per input of whole numbers that looks up rows of a table: the rows of the smallest one.
+  std::map<std::string, int64_t> table_rows() const {
+    std::map<std::string, std::set<std::string>> made_of;  // of which inputs
+    for (const std::string& name : origins_.whole) made_of[name] = {name};
+    std::map<std::string, int64_t> rows;
+    for (size_t s = 0; s < facts_.size(); ++s) {
+      const StepFacts& facts = facts_[s];
+      if (short_target(program_.steps[s].node.target) == "embedding" && facts.reads.size() == 2) {
+        const exported::TensorMeta& table = meta_of(facts.reads[0]);
+        if (table.sizes.empty()) continue;
+        for (const std::string& input : made_of[facts.reads[1]]) {
+          const auto [place, is_new] = rows.emplace(input, table.sizes.front().value);
+          if (!is_new) place->second = std::min(place->second, table.sizes.front().value);
+        }
+        continue;
+      }
+      // Whole numbers made of whole numbers: shifted, masked, reshaped.
+      std::set<std::string> from;
+      for (const std::string& read : facts.reads) {
+        const auto found = made_of.find(read);
+        if (found != made_of.end()) from.insert(found->second.begin(), found->second.end());
+      }
+      for (const std::string& output : facts.outputs) {
+        if (!output.empty() && !from.empty() && is_whole(meta_of(output).type))
+          made_of[output] = from;
+      }
+    }
+    return rows;
+  }
+
   /// What the state dict has besides the layers' own: frozen, not used for the output, never
   /// changed, or a second name of a tied weight.
   std::vector<model::ExtraTensor> extra_state(const model::Model& model) const {
@@ -122,6 +167,7 @@ class Importer {
         case InputRole::Kind::User:
           origins_.inputs.insert(tensor->name);
           inputs_.push_back(tensor->name);
+          if (is_whole(meta_of(tensor->name).type)) origins_.whole.insert(tensor->name);
           break;
         default:
           role_of_[tensor->name] = &role;
@@ -135,10 +181,12 @@ class Importer {
       }
     }
     if (inputs_.empty()) reasons_.push_back("it has no inputs");
-    if (inputs_.size() > 1) {
-      reasons_.push_back(
-          fmt::format("it has {} inputs; models with one are taken so far", inputs_.size()));
-    }
+  }
+
+  static bool is_whole(exported::ScalarType type) {
+    using exported::ScalarType;
+    return type == ScalarType::Long || type == ScalarType::Int || type == ScalarType::Short ||
+           type == ScalarType::Char || type == ScalarType::Byte || type == ScalarType::Bool;
   }
 
   /// A parameter that is frozen (requires_grad=False) is a constant.
@@ -231,6 +279,7 @@ class Importer {
       const auto* tensor = std::get_if<TensorArgument>(&program_.outputs[i]);
       if (tensor == nullptr) continue;
       output_ = tensor->name;
+      returns_loss_ = kind == exported::OutputRole::Kind::Loss || meta_of(output_).sizes.empty();
       check_output();
       program_.outputs = {*tensor};  // what only the others need is not computed
       return;
@@ -240,12 +289,16 @@ class Importer {
 
   void check_output() {
     const exported::TensorMeta& meta = meta_of(output_);
-    if (meta.type != exported::ScalarType::Float || meta.sizes.size() < 2 ||
-        SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) != 1) {
-      reasons_.push_back(
-          fmt::format("its first output '{}' is {} with {} dimension(s); expected "
-                      "float32 numbers for each sample: [batch, classes]",
-                      printable(output_), exported::to_string(meta.type), meta.sizes.size()));
+    const bool by_sample =
+        !meta.sizes.empty() && SizeExpression(meta.sizes.front()).multiple_of(batch_symbol_) == 1;
+    const bool is_one_number = std::all_of(
+        meta.sizes.begin(), meta.sizes.end(),
+        [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 1; });
+    if (meta.type != exported::ScalarType::Float || !(returns_loss_ ? is_one_number : by_sample)) {
+      reasons_.push_back(fmt::format(
+          "its first output '{}' is {} with {} dimension(s); expected float32 numbers for each "
+          "sample, as [batch, classes], or one number, its loss",
+          printable(output_), exported::to_string(meta.type), meta.sizes.size()));
     }
     if (origins_.inputs.contains(output_)) reasons_.push_back("its first output is its input");
   }
@@ -253,6 +306,7 @@ class Importer {
   /// Sizes of one sample; where the first size is not the batch, numbers per sample.
   Shape shape_of(const std::string& name) const {
     const exported::TensorMeta& meta = meta_of(name);
+    if (returns_loss_ && name == output_) return {};
     Shape shape;
     for (const exported::SymbolicInt& size : meta.sizes) shape.push_back(size.value);
     const bool by_sample =
@@ -362,7 +416,7 @@ class Importer {
     parts.kind = short_target(main_node(group).target);
     std::vector<size_t> steps(grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.begin),
                               grouping_.main.begin() + static_cast<std::ptrdiff_t>(group.end));
-    parts.steps = with_constant_steps(steps);
+    parts.steps = with_repeated_steps(steps);
     std::set<std::string> made;
     for (const size_t s : parts.steps) {
       for (const std::string& read : facts_[s].reads) {
@@ -384,6 +438,7 @@ class Importer {
         parts.output_shapes.push_back(shape_of(output));
       }
     }
+    parts.shares_output = returns_loss_ && parts.outputs == std::vector<std::string>{output_};
     tie(parts, LayerId{static_cast<int>(g)}, node);
     parts.weight_gradients_can_wait = can_wait(steps);
     for (const size_t s : steps) {
@@ -394,20 +449,20 @@ class Importer {
     layers_.push_back(std::make_shared<ProgramLayer>(std::move(parts), program_));
   }
 
-  /// The constant steps that these need, in order, then these.
-  std::vector<size_t> with_constant_steps(const std::vector<size_t>& steps) const {
+  /// The repeated steps that these need, in order, then these.
+  std::vector<size_t> with_repeated_steps(const std::vector<size_t>& steps) const {
     std::set<std::string> wanted;
     for (const size_t s : steps) wanted.insert(facts_[s].reads.begin(), facts_[s].reads.end());
     std::vector<size_t> result;
-    const std::vector<size_t>& constant = grouping_.constant_steps;
-    for (size_t i = constant.size(); i-- > 0;) {
-      const StepFacts& facts = facts_[constant[i]];
+    const std::vector<size_t>& repeated = grouping_.repeated_steps;
+    for (size_t i = repeated.size(); i-- > 0;) {
+      const StepFacts& facts = facts_[repeated[i]];
       const auto is_wanted = [&](const std::string& name) { return wanted.contains(name); };
       if (std::none_of(facts.outputs.begin(), facts.outputs.end(), is_wanted) &&
           std::none_of(facts.mutated.begin(), facts.mutated.end(), is_wanted))
         continue;
       wanted.insert(facts.reads.begin(), facts.reads.end());
-      result.push_back(constant[i]);
+      result.push_back(repeated[i]);
     }
     std::reverse(result.begin(), result.end());
     result.insert(result.end(), steps.begin(), steps.end());
@@ -527,6 +582,7 @@ class Importer {
   Symbols hints_;  ///< every symbol's value in the example
   Grouping grouping_;
   std::string output_;
+  bool returns_loss_ = false;
   ValueRef output_value_;
   std::map<std::string, ValueRef> values_;
   std::map<std::pair<int64_t, std::string>, graph::ParameterRef> owners_;

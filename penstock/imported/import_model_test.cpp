@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include <unistd.h>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -61,13 +62,13 @@ struct Whole {
     }
   }
 
-  at::Tensor forward(const at::Tensor& input, const model::ForwardContext& context) {
+  at::Tensor forward(const Tensors& batch, const model::ForwardContext& context) {
     std::vector<Tensors> values;
     for (int i = 0; i < model.graph().num_layers(); ++i) {
       Tensors inputs;
       for (const graph::ValueRef value : model.graph().layer(LayerId{i}).inputs) {
         inputs.push_back(value.is_model_input()
-                             ? input
+                             ? batch.at(static_cast<size_t>(value.output))
                              : values[value.layer.index()][static_cast<size_t>(value.output)]);
       }
       values.push_back(
@@ -93,7 +94,8 @@ void expect_close(const at::Tensor& found, const at::Tensor& expected, const std
 
 class Imported : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Models, Imported, testing::Values("cnn", "branches", "transformer"),
+INSTANTIATE_TEST_SUITE_P(Models, Imported,
+                         testing::Values("cnn", "branches", "transformer", "tokens"),
                          [](const auto& info) { return info.param; });
 
 /// `path` without its ending: .pt2 beside .safetensors, as make_fixtures.py writes them.
@@ -101,7 +103,10 @@ void expect_as_in_pytorch(const std::string& path) {
   const Model model = import_model(path + ".pt2");
   auto expected = read_tensors(path + ".safetensors");
   Whole whole(model);
-  const at::Tensor output = whole.forward(expected["input"], {.training = true, .seed = 1});
+  Tensors batch;
+  for (const model::InputSpec& input : model.inputs())
+    batch.push_back(expected[fmt::format("input.{}", batch.size())].to(input.type));
+  const at::Tensor output = whole.forward(batch, {.training = true, .seed = 1});
   expect_close(output, expected["output"], "output");
   (output * expected["mask"]).sum().backward();
   size_t compared = 0;
@@ -139,11 +144,56 @@ TEST_P(Imported, TakesBatchesOfAnySize) {
   const Model model = import_model(fixture(GetParam() + ".pt2"));
   Whole whole(model);
   const at::NoGradGuard no_grad;
-  const at::Tensor input = at::ones({5, 1, 28, 28});
   for (const int64_t batch : {1, 5}) {
-    const at::Tensor output = whole.forward(input.narrow(0, 0, batch), {.training = false});
-    EXPECT_EQ(output.sizes(), (std::vector<int64_t>{batch, 10}));
+    Tensors inputs;
+    model::Shape expected = model.output_shape();
+    expected.insert(expected.begin(), batch);
+    for (const model::InputSpec& input : model.inputs()) {
+      model::Shape sizes = input.shape;
+      sizes.insert(sizes.begin(), batch);
+      inputs.push_back(at::ones(sizes, at::TensorOptions().dtype(input.type)));
+    }
+    EXPECT_EQ(whole.forward(inputs, {.training = false}).sizes(), at::IntArrayRef(expected));
   }
+}
+
+TEST(ImportModel, InputsHaveNamesTypesAndTables) {
+  const Model model = import_model(fixture("tokens.pt2"));
+  ASSERT_EQ(model.inputs().size(), 2u);
+  EXPECT_EQ(model.inputs()[0].name, "input_ids");
+  EXPECT_EQ(model.inputs()[0].type, at::kLong);
+  EXPECT_EQ(model.inputs()[0].shape, (model::Shape{8}));
+  EXPECT_EQ(model.inputs()[0].values, 16);
+  EXPECT_EQ(model.inputs()[1].name, "attention_mask");
+  EXPECT_EQ(model.inputs()[1].values, 0);
+  EXPECT_EQ(model.output_shape(), (model::Shape{8, 16}));
+  EXPECT_FALSE(model.returns_loss());
+}
+
+TEST(ImportModel, MasksDoNotCross) {
+  const Model model = import_model(fixture("tokens.pt2"));
+  // Each block makes the mask itself, so the blocks can be cut apart.
+  std::vector<std::string> readers;
+  for (const graph::LayerNode& layer : model.graph().layers()) {
+    for (const graph::ValueRef value : layer.inputs) {
+      if (value.is_model_input() && value.output == 1) readers.push_back(layer.name);
+    }
+  }
+  EXPECT_EQ(readers.size(), 2u) << testing::PrintToString(readers);
+  EXPECT_GE(model.graph().num_layers(), 10);
+}
+
+TEST(ImportModel, AProgramMayReturnItsLoss) {
+  const Model model = import_model(fixture("ownloss.pt2"));
+  EXPECT_TRUE(model.returns_loss());
+  EXPECT_TRUE(model.output_shape().empty());
+  EXPECT_EQ(model.inputs()[1].name, "labels");
+  Whole whole(model);
+  const at::Tensor ids = at::arange(24, at::kLong).view({3, 8}).remainder(16);
+  const at::Tensor output = whole.forward({ids, ids}, {.training = true});
+  EXPECT_EQ(output.sizes(), at::IntArrayRef({3}));
+  EXPECT_EQ(output[0].item<float>(), output[2].item<float>());
+  EXPECT_NEAR(output[0].item<float>(), std::log(16), 2);
 }
 
 TEST(ImportModel, LayersAreNamedAfterModules) {
@@ -237,7 +287,7 @@ TEST(ImportModel, RandomStepsDependOnTheSeedOnly) {
   Whole whole(model);
   const at::Tensor input = at::ones({3, 1, 28, 28});
   const auto run = [&](bool training, uint64_t seed) {
-    return whole.forward(input, {.training = training, .seed = seed}).detach().clone();
+    return whole.forward({input}, {.training = training, .seed = seed}).detach().clone();
   };
   EXPECT_TRUE(run(true, 1).equal(run(true, 1)));
   EXPECT_FALSE(run(true, 1).equal(run(true, 2)));

@@ -4,6 +4,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -396,6 +398,25 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
   return at::matmul(shares, arguments[2].toTensor());
 }
 
+/// In libtorch 1.13 the gradient of gelu is garbage where the gradient that comes in has other
+/// strides than the input (oneDNN writes beside it).
+class Gelu : public torch::autograd::Function<Gelu> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const std::string& approximate) {
+    context->save_for_backward({input});
+    context->saved_data["approximate"] = approximate;
+    return at::gelu(input, approximate);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor input = context->get_saved_variables().front();
+    return {at::gelu_backward(gradients.front().contiguous(), input.contiguous(),
+                              context->saved_data["approximate"].toStringRef()),
+            at::Tensor()};
+  }
+};
+
 /// As torch.nn.functional.batch_norm: one number per channel has no variance, and would make the
 /// running one NaN.
 void check_batch_norm(const std::vector<c10::IValue>& arguments) {
@@ -433,6 +454,8 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
     in_place_ = is(node.target, "feature_dropout_");
   } else if (is(node.target, "batch_norm")) {
     kind_ = Kind::BatchNorm;
+  } else if (TORCH_VERSION_MAJOR < 2 && is(node.target, "gelu")) {
+    kind_ = Kind::Gelu;
   } else if (draws_uniform(node.target)) {
     kind_ = Kind::Uniform;
   } else if (draws_normal(node.target)) {
@@ -491,6 +514,10 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
         constants_.back().isBool() && constants_.back().toBool())
       training_flags_.push_back(i);
   }
+  // What is written out here (attention) may have other strides than in PyTorch, where the exporter
+  // saw that a view is possible. The arguments are the same.
+  if (node.target == "torch.ops.aten.view.default")
+    handle_ = find_operator("torch.ops.aten.reshape.default");
   for (const Argument& output : node.outputs) {
     std::vector<std::optional<size_t>> slots;
     for (const std::string& name : tensor_names(output)) slots.emplace_back(slot_of(name));
@@ -555,6 +582,10 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
       result.uniform_(0, 1, seeded(context, ordinal_));
     else
       result.normal_(0, 1, seeded(context, ordinal_));
+    return;
+  }
+  if (kind_ == Kind::Gelu) {
+    stack = {Gelu::apply(stack[0].toTensor(), std::string(stack[1].toStringRef()))};
     return;
   }
   if (kind_ == Kind::Attention) {

@@ -62,7 +62,8 @@ class OperatorCall {
     Attention,
     Uniform,
     Normal,
-    BatchNorm
+    BatchNorm,
+    Gelu
   };
   struct TensorPlace {
     size_t argument;

@@ -88,6 +88,8 @@ model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTe
   model::Tensors outputs;
   outputs.reserve(outputs_.size());
   for (const size_t slot : outputs_) outputs.push_back(values[slot]);
+  if (parts_.shares_output)
+    outputs.front() = outputs.front().reshape({1}).expand({inputs.front().size(0)});
   return outputs;
 }
 

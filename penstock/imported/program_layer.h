@@ -25,7 +25,7 @@ struct SymbolSource {
 /// What a layer is made of; names are those of the flat program.
 struct LayerParts {
   std::string kind;
-  std::vector<size_t> steps;        ///< positions in the program, constant ones first
+  std::vector<size_t> steps;        ///< positions in the program, repeated ones first
   std::vector<std::string> inputs;  ///< values of other layers and of the user
   std::vector<bool> copied;         ///< per input: the steps change it
   std::vector<std::string> outputs;
@@ -36,6 +36,8 @@ struct LayerParts {
   std::vector<model::ParameterSpec> buffer_specs;
   std::vector<at::Tensor> constant_values;
   std::vector<model::Shape> output_shapes;
+  /// The only output is one number for all samples: each of them gets it.
+  bool shares_output = false;
   std::vector<SymbolSource> symbols;
   std::vector<StepWork> work;
   bool weight_gradients_can_wait = true;

@@ -43,10 +43,10 @@ class Grouper {
   Grouping run() {
     join_aliases();
     const std::vector<bool> used = used_steps();
-    const std::vector<bool> constant = constant_steps();
+    const std::vector<bool> repeated = repeated_steps();
     for (size_t s = 0; s < facts_.size(); ++s) {
       if (!used[s]) continue;
-      (constant[s] ? result_.constant_steps : result_.main).push_back(s);
+      (repeated[s] ? result_.repeated_steps : result_.main).push_back(s);
     }
     find_illegal();
     cut();
@@ -90,18 +90,19 @@ class Grouper {
     return used;
   }
 
-  std::vector<bool> constant_steps() {
-    std::vector<bool> constant(facts_.size(), true);
+  std::vector<bool> repeated_steps() {
+    std::vector<bool> repeated(facts_.size(), true);
     for (bool changed = true; changed;) {
       changed = false;
       std::set<std::string> values = origins_.constants;
+      values.insert(origins_.whole.begin(), origins_.whole.end());
       std::set<std::string> spoiled;  // alias sets that a step with other inputs changes
       for (size_t s = 0; s < facts_.size(); ++s) {
-        if (constant[s]) continue;
+        if (repeated[s]) continue;
         for (const std::string& name : facts_[s].mutated) spoiled.insert(aliases_.root(name));
       }
       for (size_t s = 0; s < facts_.size(); ++s) {
-        if (!constant[s]) continue;
+        if (!repeated[s]) continue;
         const StepFacts& facts = facts_[s];
         const bool good =
             !facts.is_random &&
@@ -113,12 +114,19 @@ class Grouper {
         if (good) {
           values.insert(facts.outputs.begin(), facts.outputs.end());
         } else {
-          constant[s] = false;
+          repeated[s] = false;
           changed = true;
         }
       }
     }
-    return constant;
+    for (size_t s = 0; s < facts_.size(); ++s) {
+      const auto varies = [&](const std::string& name) {
+        return origins_.whole.contains(name) || varying_.contains(name);
+      };
+      if (repeated[s] && std::any_of(facts_[s].reads.begin(), facts_[s].reads.end(), varies))
+        varying_.insert(facts_[s].outputs.begin(), facts_[s].outputs.end());
+    }
+    return repeated;
   }
 
   /// Whether the value may cross from one worker to another.
@@ -182,7 +190,7 @@ class Grouper {
       const StepFacts& facts = facts_[result_.main[k]];
       for (const std::string& name : facts.reads) {
         const auto made = made_at_.find(name);
-        reads = reads || origins_.inputs.contains(name) ||
+        reads = reads || origins_.inputs.contains(name) || varying_.contains(name) ||
                 (made != made_at_.end() && made->second < begin);
       }
       for (const std::string& name : facts.outputs) {
@@ -225,6 +233,7 @@ class Grouper {
   std::string batch_symbol_;
   Reasons& reasons_;
   AliasSets aliases_;
+  std::set<std::string> varying_;            ///< made by repeated steps of the user's inputs
   std::set<std::string> mutated_;            ///< roots of alias sets that some step changes
   std::map<std::string, size_t> made_at_;    ///< by which main step
   std::map<std::string, size_t> last_read_;  ///< by which main step

@@ -15,6 +15,7 @@ namespace penstock::imported {
 /// Which names come from outside of the steps.
 struct Origins {
   std::set<std::string> inputs;      ///< the user's
+  std::set<std::string> whole;       ///< of `inputs`: whole numbers and truth values
   std::set<std::string> parameters;  ///< trained
   std::set<std::string> buffers;     ///< changed in place by some step
   std::set<std::string> constants;   ///< tensors of the file that nothing changes
@@ -27,9 +28,10 @@ struct StepGroup {
 };
 
 struct Grouping {
-  /// Steps (positions in the program) that depend on nothing but constants and sizes: every layer
-  /// that needs their results runs them itself. In order.
-  std::vector<size_t> constant_steps;
+  /// Steps (positions in the program) that depend on nothing but constants, sizes and inputs of
+  /// whole numbers (masks, positions): every layer that needs their results runs them itself, so
+  /// these need not cross. In order.
+  std::vector<size_t> repeated_steps;
   /// The other steps, without those whose results nobody reads. In order.
   std::vector<size_t> main;
   std::vector<StepGroup> groups;

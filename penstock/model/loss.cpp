@@ -1,12 +1,16 @@
 #include "penstock/model/loss.h"
 
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
-#include <ATen/ops/nll_loss.h>
 #include <ATen/ops/nll_loss2d.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
@@ -14,40 +18,101 @@
 namespace penstock::model {
 namespace {
 
+constexpr int kReductionNone = 0;
+constexpr int kReductionSum = 2;
+
 std::string sizes_text(const at::Tensor& tensor) {
   return detail::shape_text(tensor.sizes().vec());
 }
 
-void check_arguments(const at::Tensor& logits, const at::Tensor& targets,
-                     int64_t mini_batch_samples) {
-  if (logits.dim() != 2 || logits.numel() == 0) {
-    throw ConfigError(fmt::format(
-        "cross-entropy: expected logits of shape [batch, classes], found {}", sizes_text(logits)));
-  }
-  if (targets.dim() != 1 || targets.size(0) != logits.size(0) ||
-      targets.scalar_type() != at::kLong) {
-    throw ConfigError(fmt::format("cross-entropy: expected {} int64 targets, found {} of shape {}",
-                                  logits.size(0), c10::toString(targets.scalar_type()),
-                                  sizes_text(targets)));
-  }
-  if (mini_batch_samples < 1) {
-    throw ConfigError(
-        fmt::format("cross-entropy: samples in the mini-batch must be at least 1, found {}",
-                    mini_batch_samples));
-  }
-  const int64_t lowest = targets.min().item<int64_t>();
-  const int64_t highest = targets.max().item<int64_t>();
-  if (lowest < 0 || highest >= logits.size(1)) {
-    throw ConfigError(
-        fmt::format("cross-entropy: a target is {}, but there are {} classes (0 to {})",
-                    lowest < 0 ? lowest : highest, logits.size(1), logits.size(1) - 1));
-  }
+std::string found_text(const at::Tensor& targets) {
+  return targets.defined() ? fmt::format("{} of shape {}", c10::toString(targets.scalar_type()),
+                                         sizes_text(targets))
+                           : std::string("none");
 }
 
 void check_mini_batch(const char* loss, int64_t samples) {
   if (samples >= 1) return;
   throw ConfigError(
       fmt::format("{}: samples in the mini-batch must be at least 1, found {}", loss, samples));
+}
+
+/// The mini-batch's targets; at least 1, so that nothing is divided by 0.
+double targets_of(const MiniBatchSize& mini_batch, int64_t here) {
+  return static_cast<double>(
+      std::max<int64_t>(1, mini_batch.targets > 0 ? mini_batch.targets : here));
+}
+
+/// Fills the result in for a sum over this micro-batch's targets.
+void set_loss(LossResult& result, const at::Tensor& sum, double detached_sum,
+              const MiniBatchSize& mini_batch) {
+  const double targets = targets_of(mini_batch, result.targets);
+  result.scaled_loss = sum / targets;
+  result.loss_sum = detached_sum * (static_cast<double>(mini_batch.samples) / targets);
+}
+
+/// The dimension of the classes; 0: the shapes do not fit.
+int64_t class_dimension(const at::Tensor& logits, const at::Tensor& targets) {
+  const auto fits = [&](int64_t dimension) {
+    if (logits.dim() < 2 || targets.dim() != logits.dim() - 1) return false;
+    for (int64_t d = 0, t = 0; d < logits.dim(); ++d) {
+      if (d != dimension && logits.size(d) != targets.size(t++)) return false;
+    }
+    return true;
+  };
+  const int64_t last = logits.dim() - 1;
+  const std::pair<int64_t, int64_t> order =
+      logits.dim() == 3 ? std::pair(last, int64_t{1}) : std::pair(int64_t{1}, last);
+  return fits(order.first) ? order.first : fits(order.second) ? order.second : 0;
+}
+
+int64_t checked_class_dimension(const at::Tensor& logits, const at::Tensor& targets) {
+  if (logits.dim() < 2 || logits.numel() == 0) {
+    throw ConfigError(fmt::format(
+        "cross-entropy: expected logits of shape [batch, classes], [batch, places, classes] or "
+        "[batch, classes, height, width], found {}",
+        sizes_text(logits)));
+  }
+  const int64_t dimension = targets.defined() && targets.scalar_type() == at::kLong
+                                ? class_dimension(logits, targets)
+                                : 0;
+  if (dimension > 0) return dimension;
+  if (logits.dim() == 2) {
+    throw ConfigError(fmt::format("cross-entropy: expected {} int64 targets, found {}",
+                                  logits.size(0), found_text(targets)));
+  }
+  Shape expected = logits.sizes().vec();
+  expected.erase(expected.begin() + (logits.dim() == 3 ? 2 : 1));
+  throw ConfigError(
+      fmt::format("cross-entropy: expected int64 targets of shape {} for logits of {}, found {}",
+                  detail::shape_text(expected), sizes_text(logits), found_text(targets)));
+}
+
+struct TargetCounts {
+  int64_t targets = 0;
+  int64_t lowest = 0;
+  int64_t highest = 0;
+
+  void add(int64_t target) {
+    ++targets;
+    lowest = std::min(lowest, target);
+    highest = std::max(highest, target);
+  }
+  void check(const char* loss, int64_t classes) const {
+    if (lowest >= 0 && highest < classes) return;
+    throw ConfigError(fmt::format("{}: a target is {}, but there are {} classes (0 to {})", loss,
+                                  lowest < 0 ? lowest : highest, classes, classes - 1));
+  }
+};
+
+TargetCounts count_targets(const at::Tensor& targets, int64_t ignored) {
+  const at::Tensor all = targets.contiguous();
+  const auto* const target = all.data_ptr<int64_t>();
+  TargetCounts counts;
+  for (int64_t i = 0; i < all.numel(); ++i) {
+    if (target[i] != ignored) counts.add(target[i]);
+  }
+  return counts;
 }
 
 void check_pixels(const at::Tensor& logits, const at::Tensor& targets) {
@@ -68,11 +133,8 @@ void check_pixels(const at::Tensor& logits, const at::Tensor& targets) {
 }
 
 /// Of the pixels that have a target.
-struct PixelCounts {
-  int64_t targets = 0;
+struct PixelCounts : TargetCounts {
   int64_t correct = 0;  ///< whose largest logit, the first of equal ones, is the target's
-  int64_t lowest = 0;
-  int64_t highest = 0;
 };
 
 /// In one pass: libtorch's operations would be ten, each with a tensor of its own.
@@ -87,9 +149,7 @@ PixelCounts count_pixels(const at::Tensor& logits, const at::Tensor& targets) {
     const int64_t* const target = wanted.data_ptr<int64_t>() + sample * pixels;
     for (int64_t i = 0; i < pixels; ++i) {
       if (target[i] == kNoTarget) continue;
-      ++counts.targets;
-      counts.lowest = std::min(counts.lowest, target[i]);
-      counts.highest = std::max(counts.highest, target[i]);
+      counts.add(target[i]);
       int64_t best = 0;
       for (int64_t c = 1; c < classes; ++c) {
         if (score[c * pixels + i] > score[best * pixels + i]) best = c;
@@ -100,55 +160,172 @@ PixelCounts count_pixels(const at::Tensor& logits, const at::Tensor& targets) {
   return counts;
 }
 
+void check_same_shape(const char* loss, const at::Tensor& output, const at::Tensor& targets) {
+  if (!targets.defined() || output.sizes() != targets.sizes() || output.dim() < 1 ||
+      output.numel() == 0 || targets.scalar_type() != output.scalar_type()) {
+    throw ConfigError(fmt::format("{}: expected {} targets of shape {}, found {}", loss,
+                                  c10::toString(output.scalar_type()), sizes_text(output),
+                                  found_text(targets)));
+  }
+}
+
+/// Of a mean over the micro-batch.
+LossResult mean_loss(const at::Tensor& mean, int64_t samples, const MiniBatchSize& mini_batch) {
+  LossResult result;
+  result.targets = samples;
+  const auto here = static_cast<double>(samples);
+  result.scaled_loss = mean * (here / static_cast<double>(mini_batch.samples));
+  result.loss_sum = mean.detach().item<double>() * here;
+  return result;
+}
+
+constexpr const char* kCrossEntropy = "cross-entropy";
+constexpr const char* kMeanSquaredError = "mean-squared-error";
+constexpr const char* kBinaryCrossEntropy = "binary-cross-entropy";
+constexpr const char* kModel = "model";
+
 }  // namespace
 
 LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                         int64_t mini_batch_samples) {
-  check_arguments(logits, targets, mini_batch_samples);
-  const at::Tensor per_sample =
-      at::nll_loss(at::log_softmax(logits, 1), targets, /*weight=*/{}, /*reduction: none=*/0);
+                         const MiniBatchSize& mini_batch, const LossSpec& spec) {
+  const int64_t dimension = checked_class_dimension(logits, targets);
+  check_mini_batch(kCrossEntropy, mini_batch.samples);
+  const int64_t classes = logits.size(dimension);
+  const TargetCounts counts = count_targets(targets, spec.ignore_index);
+  counts.check(kCrossEntropy, classes);
+  const bool is_flat = logits.dim() == 2;
+  const at::Tensor rows = is_flat ? logits : logits.movedim(dimension, -1).reshape({-1, classes});
+  const at::Tensor flat_targets = is_flat ? targets : targets.reshape({-1});
+  const at::Tensor losses = at::cross_entropy_loss(
+      rows, flat_targets, /*weight=*/{}, kReductionNone, spec.ignore_index, spec.label_smoothing);
   LossResult result;
-  result.scaled_loss = per_sample.sum() / static_cast<double>(mini_batch_samples);
-  result.loss_sum = per_sample.detach().sum(at::kDouble).item<double>();
-  result.correct = logits.detach().argmax(1).eq(targets).sum().item<int64_t>();
+  result.targets = counts.targets;
+  result.correct = rows.detach().argmax(1).eq(flat_targets).sum().item<int64_t>();
+  set_loss(result, losses.sum(), losses.detach().sum(at::kDouble).item<double>(), mini_batch);
   return result;
 }
 
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                               int64_t mini_batch_samples) {
+                               const MiniBatchSize& mini_batch) {
   check_pixels(logits, targets);
-  check_mini_batch("cross-entropy per pixel", mini_batch_samples);
+  check_mini_batch("cross-entropy per pixel", mini_batch.samples);
   const PixelCounts counts = count_pixels(logits, targets);
-  if (counts.highest >= logits.size(1) || counts.lowest < 0) {
-    throw ConfigError(fmt::format(
-        "cross-entropy per pixel: a target is {}, but there are {} classes (0 to {})",
-        counts.lowest < 0 ? counts.lowest : counts.highest, logits.size(1), logits.size(1) - 1));
-  }
-  const at::Tensor sum = at::nll_loss2d(at::log_softmax(logits, 1), targets, /*weight=*/{},
-                                        /*reduction: sum=*/2, kNoTarget);
-  const auto pixels = static_cast<double>(std::max<int64_t>(counts.targets, 1));
-  const auto samples = static_cast<double>(logits.size(0));
+  counts.check("cross-entropy per pixel", logits.size(1));
+  const at::Tensor sum =
+      at::nll_loss2d(at::log_softmax(logits, 1), targets, /*weight=*/{}, kReductionSum, kNoTarget);
   LossResult result;
-  result.scaled_loss = sum * (samples / pixels / static_cast<double>(mini_batch_samples));
-  result.loss_sum = sum.detach().item<double>() * samples / pixels;
-  result.correct = counts.correct;
   result.targets = counts.targets;
+  result.correct = counts.correct;
+  set_loss(result, sum, sum.detach().item<double>(), mini_batch);
   return result;
 }
 
 LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& targets,
-                              int64_t mini_batch_samples) {
-  if (output.sizes() != targets.sizes() || output.dim() < 1 || output.numel() == 0) {
-    throw ConfigError(fmt::format("mean squared error: expected targets of shape {}, found {}",
-                                  sizes_text(output), sizes_text(targets)));
+                              const MiniBatchSize& mini_batch) {
+  check_same_shape(kMeanSquaredError, output, targets);
+  check_mini_batch(kMeanSquaredError, mini_batch.samples);
+  return mean_loss(at::mse_loss(output, targets), output.size(0), mini_batch);
+}
+
+LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                                const MiniBatchSize& mini_batch) {
+  check_same_shape(kBinaryCrossEntropy, logits, targets);
+  check_mini_batch(kBinaryCrossEntropy, mini_batch.samples);
+  const double lowest = targets.min().item<double>();
+  const double highest = targets.max().item<double>();
+  if (!(lowest >= 0 && highest <= 1)) {
+    throw ConfigError(fmt::format("{}: expected targets from 0 to 1, found {}", kBinaryCrossEntropy,
+                                  lowest >= 0 ? highest : lowest));
   }
-  check_mini_batch("mean squared error", mini_batch_samples);
-  const auto samples = static_cast<double>(output.size(0));
-  const at::Tensor mean = at::mse_loss(output, targets);
-  LossResult result;
-  result.scaled_loss = mean * (samples / static_cast<double>(mini_batch_samples));
-  result.loss_sum = mean.detach().item<double>() * samples;
+  LossResult result =
+      mean_loss(at::binary_cross_entropy_with_logits(logits, targets), logits.size(0), mini_batch);
+  if (logits.numel() == logits.size(0))
+    result.correct = logits.detach().gt(0).eq(targets.gt(0.5)).sum().item<int64_t>();
   return result;
+}
+
+LossResult own_loss(const at::Tensor& output, const at::Tensor&, const MiniBatchSize& mini_batch) {
+  if (output.dim() != 1 || output.numel() == 0) {
+    throw ConfigError(
+        fmt::format("the model's own loss: expected one number for each sample, found shape {}",
+                    sizes_text(output)));
+  }
+  check_mini_batch("the model's own loss", mini_batch.samples);
+  return mean_loss(output.mean(), output.size(0), mini_batch);
+}
+
+LossSpec loss_for(const Model& model, const LossSpec& spec) {
+  LossSpec result = spec;
+  if (result.name.empty()) result.name = model.returns_loss() ? kModel : kCrossEntropy;
+  const bool is_cross_entropy = result.name == kCrossEntropy;
+  if (!is_cross_entropy && result.name != kMeanSquaredError && result.name != kBinaryCrossEntropy &&
+      result.name != kModel) {
+    throw ConfigError(
+        fmt::format("unknown loss '{}': expected one of {}", result.name, kLossNames));
+  }
+  if (!(result.label_smoothing >= 0 && result.label_smoothing < 1)) {
+    throw ConfigError(fmt::format("label smoothing must be at least 0 and below 1, found {}",
+                                  result.label_smoothing));
+  }
+  if (!is_cross_entropy && result.label_smoothing > 0) {
+    throw ConfigError(
+        fmt::format("label smoothing is a part of the loss cross-entropy, not of {}", result.name));
+  }
+  if (model.graph().outputs().size() != 1) {
+    throw ConfigError(fmt::format("training needs a model with one output, '{}' has {}",
+                                  model.name(), model.graph().outputs().size()));
+  }
+  const Shape& output = model.output_shape();
+  if (model.returns_loss() && result.name != kModel) {
+    throw ConfigError(fmt::format(
+        "the model '{}' has a loss of its own, its first output: expected the loss model, found {}",
+        model.name(), result.name));
+  }
+  if (result.name == kModel && !output.empty()) {
+    throw ConfigError(fmt::format(
+        "the loss model is for models whose first output is one number, their loss; that of '{}' "
+        "has {} for each sample",
+        model.name(), detail::shape_text(output)));
+  }
+  if (is_cross_entropy && output.empty()) {
+    throw ConfigError(fmt::format(
+        "the model '{}' makes one number for a sample, cross-entropy needs one for each class",
+        model.name()));
+  }
+  return result;
+}
+
+Loss make_loss(const LossSpec& spec) {
+  if (spec.name == kMeanSquaredError) return mean_squared_error;
+  if (spec.name == kBinaryCrossEntropy) return binary_cross_entropy;
+  if (spec.name == kModel) return own_loss;
+  return
+      [spec](const at::Tensor& logits, const at::Tensor& targets, const MiniBatchSize& mini_batch) {
+        return cross_entropy(logits, targets, mini_batch, spec);
+      };
+}
+
+TargetSpec targets_for(const Model& model, const LossSpec& spec) {
+  Shape shape = model.output_shape();
+  if (spec.name == kModel) return {.needed = false, .shape = {}};
+  if (spec.name != kCrossEntropy)
+    return {.needed = true,
+            .shape = std::move(shape),
+            .type = at::kFloat,
+            .are_probabilities = spec.name == kBinaryCrossEntropy};
+  // As class_dimension() prefers it, without the batch.
+  const size_t dimension = shape.size() == 2 ? 1 : 0;
+  TargetSpec targets{.needed = true, .shape = shape, .classes = shape.at(dimension)};
+  targets.shape.erase(targets.shape.begin() + static_cast<std::ptrdiff_t>(dimension));
+  return targets;
+}
+
+bool counts_correct(const Model& model, const LossSpec& spec) {
+  if (spec.name == kCrossEntropy) return true;
+  if (spec.name != kBinaryCrossEntropy) return false;
+  int64_t numbers = 1;
+  for (const int64_t size : model.output_shape()) numbers *= size;
+  return numbers == 1;
 }
 
 }  // namespace penstock::model

@@ -1,5 +1,5 @@
-// The training losses. Gradients are scaled by samples, not by micro-batches, so a mini-batch cut
-// into unequal micro-batches has the same gradient.
+// The training losses. Each is a mean over the targets of the whole mini-batch, whatever the
+// micro-batches into which it is cut.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,36 +7,81 @@
 #include <cstdint>
 #include <functional>
 
+#include "penstock/model/loss_spec.h"
+#include "penstock/model/model.h"
+
 namespace penstock::model {
 
-struct LossResult {
-  /// Differentiable scalar: sum over the micro-batch's samples / `mini_batch_samples`.
-  at::Tensor scaled_loss;
-  double loss_sum = 0;  ///< sum of the samples' losses
-  int64_t correct = 0;  ///< samples whose largest logit is the target's
-  int64_t targets = 0;  ///< of pixel_cross_entropy(): pixels that have one
+/// The mini-batch that a micro-batch is a part of.
+struct MiniBatchSize {
+  int64_t samples = 1;
+  /// That count: labels, tokens, pixels, without those that are ignored. 0: those of this
+  /// micro-batch, which is the whole mini-batch.
+  int64_t targets = 0;
 };
 
-/// Softmax cross-entropy of logits [batch, classes] against targets [batch] (int64). Throws
-/// ConfigError when the shapes disagree or a target is out of range.
-LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                         int64_t mini_batch_samples);
+struct LossResult {
+  /// Differentiable scalar: this micro-batch's part of the mini-batch's mean.
+  at::Tensor scaled_loss;
+  /// That part times the mini-batch's samples: divided by them, the sum over the micro-batches is
+  /// the mean.
+  double loss_sum = 0;
+  int64_t correct = 0;  ///< targets that the largest logit names
+  int64_t targets = 0;  ///< that count in this micro-batch
+};
 
-/// Cross-entropy per pixel: logits [batch, classes, height, width] against targets [batch, height,
-/// width] (int64); the mean over the pixels that have a target, times the samples. Pixels whose
-/// target is kNoTarget count nothing. `correct` is the number of pixels whose largest logit is the
-/// target's. On the CPU. Throws ConfigError as cross_entropy().
+/// What makes a loss of the model's output: one of the below, or the user's own.
+using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor& targets,
+                                      const MiniBatchSize& mini_batch)>;
+
+/// Softmax cross-entropy of logits against classes (int64):
+///   [batch, classes] and [batch];
+///   [batch, places..., classes] and [batch, places...], as language models have them;
+///   [batch, classes, places...] and [batch, places...], as images have them.
+/// Three-dimensional logits that fit both ways have the classes last, others first. Throws
+/// ConfigError when shapes disagree or a target is out of range.
+LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                         const MiniBatchSize& mini_batch, const LossSpec& spec = {});
+
+/// cross_entropy() of logits [batch, classes, height, width] in one pass over the pixels, for
+/// frames that come one by one. Pixels whose target is kNoTarget count nothing.
 LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                               int64_t mini_batch_samples);
+                               const MiniBatchSize& mini_batch);
 inline constexpr int64_t kNoTarget = -100;  ///< as PyTorch's ignore_index
 
-/// Mean of the squared differences of a sample's numbers, summed over the samples; targets of the
-/// output's shape, float32. Throws ConfigError when the shapes disagree.
+/// Mean of the squared differences; targets of the output's shape, float32. Throws ConfigError when
+/// the shapes disagree.
 LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& targets,
-                              int64_t mini_batch_samples);
+                              const MiniBatchSize& mini_batch);
 
-/// What makes a loss of the model's output: one of the above, or the user's own.
-using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor& targets,
-                                      int64_t mini_batch_samples)>;
+/// Mean of the binary cross-entropies of logits and probabilities, as PyTorch's BCEWithLogitsLoss;
+/// targets of the output's shape, float32 from 0 to 1. `correct`, for one logit per sample: samples
+/// on whose side of 0.5 the target is. Throws ConfigError when the shapes disagree or a target is
+/// out of range.
+LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                                const MiniBatchSize& mini_batch);
+
+/// For models whose output is their loss, one number for each sample; targets are not read.
+LossResult own_loss(const at::Tensor& output, const at::Tensor& targets,
+                    const MiniBatchSize& mini_batch);
+
+/// The spec with the loss that is right for the model where it names none. Throws ConfigError: an
+/// unknown name, options out of range or of another loss, a model that does not fit (says why).
+LossSpec loss_for(const Model& model, const LossSpec& spec);
+/// What the spec of loss_for() says.
+Loss make_loss(const LossSpec& spec);
+
+/// What the loss compares one sample's output with.
+struct TargetSpec {
+  bool needed = true;
+  Shape shape;
+  at::ScalarType type = at::kLong;
+  int64_t classes = 0;             ///< int64: targets lie in [0, classes)
+  bool are_probabilities = false;  ///< float32: from 0 to 1
+};
+/// For a spec of loss_for(). Where logits fit in two ways: the one that cross_entropy() prefers.
+TargetSpec targets_for(const Model& model, const LossSpec& spec);
+/// Whether LossResult::correct means something.
+bool counts_correct(const Model& model, const LossSpec& spec);
 
 }  // namespace penstock::model

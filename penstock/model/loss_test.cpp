@@ -20,7 +20,7 @@ at::Tensor example_logits() {
 TEST(CrossEntropy, MatchesTheFormula) {
   const at::Tensor logits = example_logits();
   const std::vector<int64_t> targets = {0, 2, 2, 2};
-  const LossResult result = cross_entropy(logits, at::tensor(targets), 8);
+  const LossResult result = cross_entropy(logits, at::tensor(targets), {8, 8});
   double expected = 0;
   for (int64_t i = 0; i < 4; ++i) {
     double total = 0;
@@ -36,11 +36,11 @@ TEST(CrossEntropy, UnequalMicroBatchesSumToTheGradientOfTheMiniBatch) {
   const at::Tensor logits = example_logits();
   const at::Tensor targets = at::tensor(std::vector<int64_t>{1, 2, 0, 2});
   const at::Tensor whole =
-      torch::autograd::grad({cross_entropy(logits, targets, 4).scaled_loss}, {logits})[0];
+      torch::autograd::grad({cross_entropy(logits, targets, {4, 4}).scaled_loss}, {logits})[0];
   const at::Tensor first =
-      cross_entropy(logits.slice(0, 0, 1), targets.slice(0, 0, 1), 4).scaled_loss;
+      cross_entropy(logits.slice(0, 0, 1), targets.slice(0, 0, 1), {4, 4}).scaled_loss;
   const at::Tensor rest =
-      cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), 4).scaled_loss;
+      cross_entropy(logits.slice(0, 1, 4), targets.slice(0, 1, 4), {4, 4}).scaled_loss;
   const at::Tensor parts = torch::autograd::grad({first + rest}, {logits})[0];
   EXPECT_TRUE(at::allclose(whole, parts, 1e-6, 1e-7));
 }
@@ -48,12 +48,12 @@ TEST(CrossEntropy, UnequalMicroBatchesSumToTheGradientOfTheMiniBatch) {
 TEST(CrossEntropy, RefusesWhatDoesNotFit) {
   const at::Tensor logits = example_logits();
   const auto targets = [](std::vector<int64_t> values) { return at::tensor(values); };
-  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2}), 4), ConfigError);
-  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 3}), 4), ConfigError);
-  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, -1}), 4), ConfigError);
-  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}).to(at::kInt), 4), ConfigError);
-  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}), 0), ConfigError);
-  EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), 4), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2}), {4, 4}), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 3}), {4, 4}), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, -1}), {4, 4}), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}).to(at::kInt), {4, 4}), ConfigError);
+  EXPECT_THROW(cross_entropy(logits, targets({0, 1, 2, 2}), {0, 4}), ConfigError);
+  EXPECT_THROW(cross_entropy(logits.view({2, 2, 3}), targets({0, 1}), {4, 4}), ConfigError);
 }
 
 // Counts by a loop of its own, compared with libtorch's operations.
@@ -64,7 +64,7 @@ TEST(PixelCrossEntropy, CountsAsTheOperationsDo) {
     for (const at::Tensor& logits : {all.slice(1, 0, classes), at::zeros({2, classes, 7, 4})}) {
       at::Tensor targets = at::randint(0, classes, {2, 7, 4}, at::kLong);
       targets.masked_fill_(at::rand({2, 7, 4}).lt(0.3), kNoTarget);
-      const LossResult result = pixel_cross_entropy(logits, targets, 2);
+      const LossResult result = pixel_cross_entropy(logits, targets, {.samples = 2});
       EXPECT_EQ(result.targets, targets.ne(kNoTarget).sum().item<int64_t>());
       EXPECT_EQ(result.correct, logits.argmax(1).eq(targets).sum().item<int64_t>());
     }
@@ -73,9 +73,9 @@ TEST(PixelCrossEntropy, CountsAsTheOperationsDo) {
   const auto targets = [](std::vector<int64_t> values) {
     return at::tensor(values).view({1, 1, 2});
   };
-  EXPECT_THROW(pixel_cross_entropy(logits, targets({0, 2}), 1), ConfigError);
-  EXPECT_THROW(pixel_cross_entropy(logits, targets({-1, 1}), 1), ConfigError);
-  EXPECT_EQ(pixel_cross_entropy(logits, targets({kNoTarget, kNoTarget}), 1).loss_sum, 0);
+  EXPECT_THROW(pixel_cross_entropy(logits, targets({0, 2}), {1, 1}), ConfigError);
+  EXPECT_THROW(pixel_cross_entropy(logits, targets({-1, 1}), {1, 1}), ConfigError);
+  EXPECT_EQ(pixel_cross_entropy(logits, targets({kNoTarget, kNoTarget}), {}).loss_sum, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "penstock/model/shapes.h"
@@ -63,8 +64,12 @@ Model::Model(std::string name, graph::ModelGraph graph,
     throw ConfigError(fmt::format("model '{}': {} input shapes for {} inputs", name_,
                                   input_shapes_.size(), graph_.num_inputs()));
   }
-  for (const Shape& shape : input_shapes_)
+  for (const Shape& shape : input_shapes_) {
     detail::checked_elements(shape, fmt::format("model '{}': input", name_));
+    const size_t number = inputs_.size() + 1;
+    inputs_.push_back(
+        {.name = number == 1 ? "input" : fmt::format("input{}", number), .shape = shape});
+  }
 
   int64_t parameters = 0;
   for (int i = 0; i < graph_.num_layers(); ++i) {
@@ -114,6 +119,24 @@ int64_t Model::own_parameters(LayerId id) const {
         detail::checked_elements(specs[borrowed].shape, "parameter '" + specs[borrowed].name + "'");
   }
   return count;
+}
+
+void Model::set_inputs(std::vector<InputSpec> inputs) {
+  const bool fits =
+      std::equal(inputs.begin(), inputs.end(), input_shapes_.begin(), input_shapes_.end(),
+                 [](const InputSpec& input, const Shape& shape) { return input.shape == shape; });
+  if (!fits) {
+    throw ConfigError(fmt::format("model '{}': the inputs' shapes are not those of its {} inputs",
+                                  name_, input_shapes_.size()));
+  }
+  inputs_ = std::move(inputs);
+}
+
+const Shape& Model::output_shape() const {
+  const graph::ValueRef& output = graph_.outputs().front();
+  return output.is_model_input()
+             ? input_shapes_.at(static_cast<size_t>(output.output))
+             : output_shapes(output.layer).at(static_cast<size_t>(output.output));
 }
 
 int64_t Model::parameter_count(LayerId id) const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
+#include "penstock/model/input_spec.h"
 #include "penstock/model/layer.h"
 
 namespace penstock::model {
@@ -33,6 +34,15 @@ class Model {
   void set_extra_state(std::vector<ExtraTensor> extra) { extra_state_ = std::move(extra); }
   const std::vector<ExtraTensor>& extra_state() const { return extra_state_; }
 
+  /// Names and types of the inputs, if they are others than "input" and float32. Throws ConfigError
+  /// when the shapes are not input_shapes().
+  void set_inputs(std::vector<InputSpec> inputs);
+  const std::vector<InputSpec>& inputs() const { return inputs_; }
+
+  /// The first output is the loss of a sample, which the model computes of its inputs.
+  void set_returns_loss() { returns_loss_ = true; }
+  bool returns_loss() const { return returns_loss_; }
+
   const std::string& name() const { return name_; }
   const graph::ModelGraph& graph() const { return graph_; }
   const Layer& layer(LayerId id) const { return *layers_.at(id.index()); }
@@ -41,6 +51,8 @@ class Model {
   const std::vector<Shape>& output_shapes(LayerId id) const {
     return output_shapes_.at(id.index());
   }
+  /// Shape of the model's first output, one sample.
+  const Shape& output_shape() const;
   /// Trainable numbers that the layer reads / in the model; there a tied weight counts once.
   int64_t parameter_count(LayerId id) const;
   int64_t parameter_count() const { return parameter_count_; }
@@ -66,6 +78,8 @@ class Model {
   std::vector<std::vector<Shape>> output_shapes_;
   int64_t parameter_count_ = 0;
   std::vector<ExtraTensor> extra_state_;
+  std::vector<InputSpec> inputs_;
+  bool returns_loss_ = false;
 };
 
 }  // namespace penstock::model

@@ -196,7 +196,7 @@ class Measurement {
     bool arrived = false;
     try {
       const ThreadCount threads(options_.threads);
-      detail::ModelPass pass(model_, options_.batch_size, options_.seed, options_.optimizer, loss_);
+      detail::ModelPass pass(model_, options_, loss_);
       arrived = true;
       ready_.arrive_and_wait();
       if (copy == 0) {

@@ -20,13 +20,13 @@ struct ProfiledLoss {
 };
 
 /// The model's profile on this machine. The loss belongs to the layer that makes the first output:
-/// its times include it, and LayerCost::loss_ns says how much it is. Without `loss` it is the
-/// cross-entropy of random targets where that output is a vector of logits, and otherwise none (a
-/// gradient of ones). `loss` is called by `concurrency` threads at the same time. A first layer
-/// whose inputs need no gradient is measured without it; the time of the loss's gradient counts as
-/// gradient of the inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5
-/// least_time if that is longer. Throws ConfigError for a batch size, sample or thread count below
-/// 1 and other options out of range, RuntimeError when a layer fails (names it).
+/// its times include it, and LayerCost::loss_ns says how much it is. Without `loss` it is
+/// options.loss of random targets, and none (a gradient of ones) for a model with several outputs.
+/// `loss` is called by `concurrency` threads at the same time. A first layer whose inputs need no
+/// gradient is measured without it; the time of the loss's gradient counts as gradient of the
+/// inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5 least_time if that
+/// is longer. Throws ConfigError for a batch size, sample or thread count below 1 and other options
+/// out of range, RuntimeError when a layer fails (names it).
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options,
                                  const std::optional<ProfiledLoss>& loss = {});
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 
 namespace penstock::model {
@@ -29,6 +30,7 @@ struct ProfilerOptions {
   int concurrency = 1;
   uint64_t seed = 1;
   OptimizerSpec optimizer = {};
+  LossSpec loss = {};
   /// Called after each pass with (done, total); from the calling thread. The total grows when
   /// `least_time` requires more samples.
   std::function<void(int, int)> progress = {};

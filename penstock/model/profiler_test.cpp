@@ -96,7 +96,7 @@ TEST(Profiler, TheLossIsAPartOfTheLayerThatMakesTheOutput) {
     }
     return found;
   };
-  EXPECT_EQ(losses({}), (std::vector<int64_t>{0, 0})) << "no loss of such an output is known";
+  EXPECT_GT(losses({})[1], 0) << "cross-entropy of the channels";
   const std::vector<int64_t> pixels =
       losses(ProfiledLoss{pixel_cross_entropy, at::zeros({4, 14, 14}, at::kLong)});
   EXPECT_EQ(pixels[0], 0);

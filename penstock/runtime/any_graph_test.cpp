@@ -248,7 +248,7 @@ TEST(AnyGraph, TiedWeightsAreOneWeight) {
   const at::Tensor logits =
       whole.forward(leaves, buffers, batches.inputs(MicroBatchId{0}), {}).front();
   const at::Tensor loss =
-      model::cross_entropy(logits, batches.targets(MicroBatchId{0}), 12).scaled_loss;
+      model::cross_entropy(logits, batches.targets(MicroBatchId{0}), {12, 12}).scaled_loss;
   const Trained stepped = train(model, one);
   for (const auto& [owner, leaf] : by_owner) {
     const at::Tensor expected =

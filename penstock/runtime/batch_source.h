@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "penstock/model/layer.h"
+#include "penstock/model/loss.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::runtime {
@@ -13,12 +14,19 @@ namespace penstock::runtime {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// One tensor per model input, each [samples, ...] float32.
+  /// One tensor per model input, each [samples, ...] of the input's type.
   virtual model::Tensors inputs(MicroBatchId micro_batch) const = 0;
-  /// [samples] int64.
+  /// As the loss takes them; undefined where it reads none.
   virtual at::Tensor targets(MicroBatchId micro_batch) const = 0;
   virtual int64_t samples(MicroBatchId micro_batch) const = 0;
   virtual int64_t mini_batch_samples(MiniBatchId mini_batch) const = 0;
+  /// Targets that count, as model::MiniBatchSize. Default: one per sample.
+  virtual int64_t mini_batch_targets(MiniBatchId mini_batch) const {
+    return mini_batch_samples(mini_batch);
+  }
+  model::MiniBatchSize size_of(MiniBatchId mini_batch) const {
+    return {.samples = mini_batch_samples(mini_batch), .targets = mini_batch_targets(mini_batch)};
+  }
   /// Endless runs: whether the next micro-batch is there.
   enum class Next : uint8_t {
     Ready,

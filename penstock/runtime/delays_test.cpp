@@ -68,7 +68,7 @@ Trained reference(const model::Model& model, const Case& setup, const Delays& de
                        {.training = true, .seed = batches.seed(MicroBatchId{b})})
               .front();
       const auto loss = model::cross_entropy(logits, batches.targets(MicroBatchId{b}),
-                                             batches.mini_batch_samples(MiniBatchId{t}));
+                                             batches.size_of(MiniBatchId{t}));
       loss_sum += loss.loss_sum;
       for (size_t w = 0; w < leaves.size(); ++w) {
         const auto v = static_cast<size_t>(delays.backward(t, stage_of_weight[w], stages));

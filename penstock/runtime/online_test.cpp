@@ -103,7 +103,7 @@ Trained reference(const model::Model& model, const Case& setup) {
       model::Tensors made;
       if (is_last) {
         const auto loss = model::cross_entropy(pass.output, batches.targets(MicroBatchId{g}),
-                                               batches.mini_batch_samples(MiniBatchId{g}));
+                                               batches.size_of(MiniBatchId{g}));
         result.losses.push_back(loss.loss_sum /
                                 static_cast<double>(batches.mini_batch_samples(MiniBatchId{g})));
         made = torch::autograd::grad({loss.scaled_loss}, leaves);

@@ -54,7 +54,7 @@ struct PipelineOptions {
   /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
-  model::Loss loss = model::cross_entropy;
+  model::Loss loss = model::make_loss({});
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
 };

@@ -29,7 +29,7 @@ struct RunContext {
   /// Endless runs: `source`, whose micro-batches come one after another.
   BatchSource* stream = nullptr;
   bool training = true;
-  model::Loss loss = model::cross_entropy;  ///< PipelineOptions
+  model::Loss loss = model::make_loss({});  ///< PipelineOptions
   int64_t gradient_groups = 1;
   int64_t steps_before = 0;                  ///< optimiser steps before the run
   FloatType precision = FloatType::Float32;  ///< PipelineOptions

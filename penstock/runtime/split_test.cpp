@@ -81,7 +81,7 @@ struct Bench {
     const model::Tensors outputs =
         tape.forward(weights, buffers, model::Tensors{input}, {.training = true, .seed = 9});
     if (!module->model_outputs().empty())
-      tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
+      tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
     ValueGradients values(*module);
     for (const StageId target : module->target_stages()) {
       model::Tensors parts;
@@ -273,7 +273,7 @@ TEST(Split, AfterTheInputsALayerKeepsOnlyTheOperandsOfW) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
+  tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
   EXPECT_TRUE(layer->holds_product());
   ValueGradients values(*bench.module);
   tape.backward_inputs(values);
@@ -310,7 +310,7 @@ TEST(Split, ALayerMayReturnItsInputAndItsWeight) {
   const model::Tensors outputs = bench.module->forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
   const at::Tensor loss =
-      model::cross_entropy(outputs[0], at::arange(4, at::kLong) % 3, 8).scaled_loss;
+      model::cross_entropy(outputs[0], at::arange(4, at::kLong) % 3, {8, 8}).scaled_loss;
   expect_equal(bench.gradients(true), torch::autograd::grad({loss}, bench.weights));
 }
 
@@ -364,7 +364,7 @@ TEST(Segments, GradientsOfEachBucketComeWhileTheBackwardPassGoesOn) {
   StageTape tape(*bench.module, ends);
   const model::Tensors outputs = tape.forward(
       bench.weights, bench.buffers, model::Tensors{bench.input}, {.training = true, .seed = 9});
-  tape.loss(model::cross_entropy, outputs, at::arange(4, at::kLong) % 3, 8);
+  tape.loss(model::make_loss({}), outputs, at::arange(4, at::kLong) % 3, {8, 8});
   ValueGradients values(*bench.module);
   std::vector<std::vector<size_t>> made;
   const model::Tensors gradients = tape.backward(

@@ -162,14 +162,13 @@ model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
   record.inputs.clear();
   if (!makes_output()) return {};
   return record.tape->loss(run_.loss, record.outputs, run_.source.targets(action.micro_batch),
-                           run_.source.mini_batch_samples(action.mini_batch));
+                           run_.source.size_of(action.mini_batch));
 }
 
 model::LossResult StageRun::loss_without_tape(const Action& action, const InFlight& record) const {
   const at::NoGradGuard no_grad;
   return run_.loss(record.outputs[module().model_outputs().front()],
-                   run_.source.targets(action.micro_batch),
-                   run_.source.mini_batch_samples(action.mini_batch));
+                   run_.source.targets(action.micro_batch), run_.source.size_of(action.mini_batch));
 }
 
 void StageRun::forward(const Action& action) {

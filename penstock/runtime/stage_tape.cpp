@@ -97,11 +97,12 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
 }
 
 model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
-                                  const at::Tensor& targets, int64_t mini_batch_samples) {
+                                  const at::Tensor& targets,
+                                  const model::MiniBatchSize& mini_batch) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor logits =
       loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
-  model::LossResult result = loss(logits, targets, mini_batch_samples);
+  model::LossResult result = loss(logits, targets, mini_batch);
   loss_tape_.leave({&result.scaled_loss, 1});
   loss_gradient_ = at::ones_like(result.scaled_loss.detach());
   result.scaled_loss.reset();

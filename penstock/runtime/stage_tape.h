@@ -37,7 +37,7 @@ class StageTape {
   /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
   /// the backward pass.
   model::LossResult loss(const model::Loss& loss, TensorSpan outputs, const at::Tensor& targets,
-                         int64_t mini_batch_samples);
+                         const model::MiniBatchSize& mini_batch);
 
   /// Called whenever the gradients of some weights are complete: their places in `gradients`, the
   /// stage's flat list, out of which they may be taken.

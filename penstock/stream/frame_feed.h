@@ -50,6 +50,7 @@ class FrameFeed final : public runtime::BatchSource {
   at::Tensor targets(MicroBatchId micro_batch) const override;
   int64_t samples(MicroBatchId) const override { return 1; }
   int64_t mini_batch_samples(MiniBatchId) const override { return 1; }
+  int64_t mini_batch_targets(MiniBatchId) const override { return 0; }  // those of the frame
   uint64_t seed(MicroBatchId micro_batch) const override;
 
   /// When the frame came, on steady_clock.

@@ -41,22 +41,21 @@ Losses& Losses::operator-=(const Losses& fewer) {
 }
 
 model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tensor& targets,
-                                        int64_t mini_batch_samples) {
+                                        const model::MiniBatchSize& mini_batch) {
   show(output);
   if (!targets.defined()) return no_loss(output);
-  if (!needs_labels(task_))
-    return count(model::mean_squared_error(output, targets, mini_batch_samples), 0);
+  if (!needs_labels(task_)) return count(model::mean_squared_error(output, targets, mini_batch), 0);
   if (task_ == Task::Label)
-    return count(model::cross_entropy(output, targets, mini_batch_samples), targets.size(0));
+    return count(model::cross_entropy(output, targets, mini_batch), targets.size(0));
   if (targets.dim() == 4) {
     const model::LossResult result =
-        model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch_samples);
+        model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch);
     MutexLock lock(mutex_);
     losses_ += {.rebuilt = 1, .rebuilt_sum = result.loss_sum};
     return result;
   }
   const model::LossResult result =
-      model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch_samples);
+      model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch);
   return count(result, result.targets);
 }
 

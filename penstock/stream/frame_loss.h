@@ -42,7 +42,7 @@ class FrameLoss {
   /// runtime::PipelineOptions::loss. `output` as the task's model makes it, `targets` those of
   /// FrameFeed.
   model::LossResult operator()(const at::Tensor& output, const at::Tensor& targets,
-                               int64_t mini_batch_samples);
+                               const model::MiniBatchSize& mini_batch);
 
   /// Since the last call.
   Losses take();
@@ -51,7 +51,7 @@ class FrameLoss {
   /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked
   /// for.
   struct Picture {
-    std::vector<uint8_t> pixels;
+    std::vector<uint8_t> pixels = {};
     int64_t height = 0;
     int64_t width = 0;
     int channels = 0;

@@ -20,7 +20,7 @@ TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
   at::Tensor targets = at::full({1, 2, 2}, model::kNoTarget, at::kLong);
   targets[0][0][0] = 1;
   targets[0][1][1] = 0;
-  const model::LossResult result = loss(output, targets, 1);
+  const model::LossResult result = loss(output, targets, {});
   const double expected = (std::log1p(std::exp(-4.0)) + std::log(2.0)) / 2;
   EXPECT_NEAR(result.loss_sum, expected, 1e-6);
   result.scaled_loss.backward();
@@ -37,7 +37,7 @@ TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
 TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
   FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 2});
   const at::Tensor output = at::zeros({1, 3, 2, 2}).requires_grad_(true);
-  const model::LossResult result = loss(output, at::full({1, 1, 2, 2}, 0.5), 1);
+  const model::LossResult result = loss(output, at::full({1, 1, 2, 2}, 0.5), {});
   EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().slice(1, 0, 2).abs().max().item<float>(), 0);
@@ -51,7 +51,7 @@ TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
 TEST(FrameLoss, WithoutATargetNothingIsLearned) {
   FrameLoss loss(Task::Label, {.channels = 1, .classes = 3});
   const at::Tensor output = at::ones({1, 3}).requires_grad_(true);
-  const model::LossResult result = loss(output, {}, 1);
+  const model::LossResult result = loss(output, {}, {});
   EXPECT_EQ(result.loss_sum, 0);
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().abs().max().item<float>(), 0);
@@ -61,16 +61,16 @@ TEST(FrameLoss, WithoutATargetNothingIsLearned) {
 TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {
   FrameLoss loss(Task::Reconstruct, {.channels = 3});
   const model::LossResult result =
-      loss(at::full({1, 3, 4, 4}, 0.25), at::full({1, 3, 4, 4}, -0.25), 1);
+      loss(at::full({1, 3, 4, 4}, 0.25), at::full({1, 3, 4, 4}, -0.25), {});
   EXPECT_NEAR(result.loss_sum, 0.25, 1e-6);
 }
 
 TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
   FrameLoss loss(Task::Reconstruct, {.channels = 1});
   const at::Tensor frame = at::full({1, 1, 2, 3}, 0.5);
-  loss(frame, frame, 1);
+  loss(frame, frame, {});
   EXPECT_TRUE(loss.newest().pixels.empty());
-  loss(frame, frame, 1);
+  loss(frame, frame, {});
   const FrameLoss::Picture picture = loss.newest();
   EXPECT_EQ(picture.height, 2);
   EXPECT_EQ(picture.width, 3);

@@ -149,7 +149,9 @@ bool OnlineLoop::run_plan() {
        // A frame may be as late as the source may stall.
        .deadline = options_.longest_stall + std::chrono::minutes(5),
        .loss = [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
-                              int64_t samples) { return (*loss)(output, targets, samples); }});
+                              const model::MiniBatchSize& mini_batch) {
+         return (*loss)(output, targets, mini_batch);
+       }});
   if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
   const schedule::EndlessSchedule schedule = schedule::make_endless(
       Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());

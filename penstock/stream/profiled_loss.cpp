@@ -30,11 +30,11 @@ at::Tensor random_targets(Task task, const FrameKind& kind, frames::FrameSize si
 
 model::ProfiledLoss profiled_loss(Task task, const FrameKind& kind, frames::FrameSize size,
                                   uint64_t seed) {
-  return {[loss = std::make_shared<FrameLoss>(task, kind)](
-              const at::Tensor& output, const at::Tensor& targets, int64_t samples) {
-            return (*loss)(output, targets, samples);
-          },
-          random_targets(task, kind, size, seed)};
+  return {
+      [loss = std::make_shared<FrameLoss>(task, kind)](
+          const at::Tensor& output, const at::Tensor& targets,
+          const model::MiniBatchSize& mini_batch) { return (*loss)(output, targets, mini_batch); },
+      random_targets(task, kind, size, seed)};
 }
 
 }  // namespace penstock::stream

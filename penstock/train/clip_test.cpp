@@ -51,7 +51,7 @@ Expected train_with_torch(const model::Model& model, const Dataset& data, int64_
   for (int64_t t = 0; t < steps; ++t) {
     const std::vector<int64_t> rows(order.begin() + t * kBatch,
                                     order.begin() + std::min(data.size(), (t + 1) * kBatch));
-    at::Tensor x = at::tanh(at::linear(data.inputs(rows), w[0], w[1]));
+    at::Tensor x = at::tanh(at::linear(data.inputs(rows).front(), w[0], w[1]));
     x = at::tanh(at::linear(x, w[2], w[3]));
     x = at::tanh(at::linear(x, w[2].t(), w[4]));
     const at::Tensor loss = at::cross_entropy_loss(at::linear(x, w[5], w[6]), data.targets(rows));

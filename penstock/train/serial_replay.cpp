@@ -86,6 +86,7 @@ class SerialReplay {
       : model_(model),
         data_(data),
         options_(options),
+        loss_(model::make_loss(model::loss_for(model, options.loss))),
         precision_(plan::parse_sync_precision(options.plan.sync_precision)),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0}),
@@ -107,7 +108,7 @@ class SerialReplay {
   void add_use(const graph::ParameterRef& use, const at::Tensor& initial, model::Tensors& weights);
   void run_epoch(int64_t epoch, int64_t total_steps);
   /// Adds the gradients of one micro-batch to `sums`; returns the sum of its samples' losses.
-  double run_micro_batch(const EpochBatches& batches, MicroBatchId b, int64_t mini_batch_samples,
+  double run_micro_batch(const EpochBatches& batches, MicroBatchId b, MiniBatchId mini_batch,
                          const std::vector<Versions>& versions, GradientSums& sums) const;
   /// How many replicas round the gradients of a use: each adds those of its own micro-batches. 1:
   /// nothing is rounded.
@@ -123,6 +124,7 @@ class SerialReplay {
   const model::Model& model_;
   const DataSplit& data_;
   const TrainOptions& options_;
+  model::Loss loss_;
   FloatType precision_;
   std::vector<StageId> stage_of_layer_;
   StageId last_stage_{0};
@@ -161,8 +163,7 @@ const at::Tensor& SerialReplay::weight(size_t use, int64_t version) const {
 }
 
 double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b,
-                                     int64_t mini_batch_samples,
-                                     const std::vector<Versions>& versions,
+                                     MiniBatchId mini_batch, const std::vector<Versions>& versions,
                                      GradientSums& sums) const {
   model::Tensors leaves;
   for (size_t use = 0; use < uses_.size(); ++use) {
@@ -174,8 +175,8 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
   }
   const model::Tensors outputs = whole_.forward(leaves, buffers_, batches.inputs(b),
                                                 {.training = true, .seed = batches.seed(b)});
-  const model::LossResult loss = model::cross_entropy(outputs.at(whole_.model_outputs().front()),
-                                                      batches.targets(b), mini_batch_samples);
+  const model::LossResult loss = loss_(outputs.at(whole_.model_outputs().front()),
+                                       batches.targets(b), batches.size_of(mini_batch));
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
     if (read.forward != read.backward)
@@ -265,7 +266,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
     for (; b < std::min((t + 1) * cut.micro_batches, cut.num_micro_batches()); ++b) {
       std::vector<Versions> read;
       for (const auto& stage : table) read.push_back(stage[static_cast<size_t>(b)]);
-      loss += run_micro_batch(batches, MicroBatchId{b}, size, read, sums);
+      loss += run_micro_batch(batches, MicroBatchId{b}, MiniBatchId{t}, read, sums);
     }
     result_.losses.push_back(loss / static_cast<double>(size));
     step(sums_of_weights(std::move(sums)),

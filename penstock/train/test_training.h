@@ -40,8 +40,7 @@ inline model::Model branching_model(double dropout = 0.2, bool tied = false) {
 inline DataSplit feature_data(int64_t samples = 200) {
   DataSpec spec;
   spec.name = "synthetic";
-  spec.sample_shape = {6};
-  spec.classes = 3;
+  spec.sample = labelled({6}, 3);
   spec.train_samples = samples;
   spec.test_samples = 40;
   return load_data(spec);

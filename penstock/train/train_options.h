@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
 #include "penstock/train/learning_rate.h"
@@ -33,6 +34,7 @@ struct TrainOptions {
   int64_t warmup_steps = 0;  ///< run first; not counted in throughput, idle share and timeline
   model::OptimizerSpec optimizer = {};
   LearningRateSpec learning_rate = {};
+  model::LossSpec loss = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
   /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu

@@ -40,29 +40,29 @@ void check_range(const char* what, int64_t value, int64_t least, int64_t most = 
     throw ConfigError(fmt::format("{} must be at most {}, found {}", what, most, value));
 }
 
-/// The data set must fit the model: one input per sample, targets below the number of logits.
-void check_data(const model::Model& model, const DataSplit& data) {
+/// The data set must fit the model and its loss.
+void check_data(const model::Model& model, const DataSplit& data, const model::LossSpec& loss) {
+  const SampleSpec wanted = samples_for(model, loss);
   if (data.train->size() < 1) throw ConfigError("the training set is empty");
-  if (model.input_shapes().size() != 1) {
-    throw ConfigError(fmt::format("a data set has one input per sample, the model '{}' needs {}",
-                                  model.name(), model.input_shapes().size()));
+  const SampleSpec& found = data.train->sample();
+  const auto same_input = [](const model::InputSpec& a, const model::InputSpec& b) {
+    return a.shape == b.shape && a.type == b.type;
+  };
+  const bool inputs_fit = std::equal(found.inputs.begin(), found.inputs.end(),
+                                     wanted.inputs.begin(), wanted.inputs.end(), same_input);
+  const model::TargetSpec& a = found.targets;
+  const model::TargetSpec& b = wanted.targets;
+  const bool targets_fit = !b.needed || (a.needed && a.shape == b.shape && a.type == b.type);
+  if (!inputs_fit || !targets_fit) {
+    throw ConfigError(fmt::format("the data set '{}' has {}; the model '{}' and its loss take {}",
+                                  data.train->name(), describe(found), model.name(),
+                                  describe(wanted)));
   }
-  if (model.graph().outputs().size() != 1) {
-    throw ConfigError(
-        fmt::format("training needs a model with one output (the logits), '{}' has {}",
-                    model.name(), model.graph().outputs().size()));
-  }
-  const graph::ValueRef output = model.graph().outputs().front();
-  const model::Shape shape =
-      output.is_model_input()
-          ? model.input_shapes().front()
-          : model.output_shapes(output.layer).at(static_cast<size_t>(output.output));
-  if (shape.size() != 1 || shape.front() < data.train->classes()) {
+  if (b.needed && b.type == at::kLong && a.classes > b.classes) {
     throw ConfigError(fmt::format(
-        "the model '{}' ends in {} numbers per sample, the data set '{}' has {} classes: a "
-        "classifier of at least as many is "
-        "expected (--classes)",
-        model.name(), fmt::join(shape, "x"), data.train->name(), data.train->classes()));
+        "the model '{}' has logits for {} classes, the data set '{}' has {}: a classifier of at "
+        "least as many is expected (--classes)",
+        model.name(), b.classes, data.train->name(), a.classes));
   }
 }
 
@@ -99,7 +99,9 @@ class Run {
                    .precision = plan::parse_sync_precision(options.plan.sync_precision),
                    .rounded_layers = options.rounded_layers,
                    .staleness = options.staleness,
+                   .loss = model::make_loss(model::loss_for(model, options.loss)),
                    .world = options.world}),
+        counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
 
@@ -109,6 +111,11 @@ class Run {
   Schedule schedule_of(int64_t samples) const {
     return training_schedule(options_.plan, pipeline_.links(), samples, options_.mini_batch_size,
                              has_norm());
+  }
+  /// NaN where the loss knows nothing that is right.
+  double accuracy(int64_t correct, int64_t targets) const {
+    if (!counts_correct_) return std::nan("");
+    return targets > 0 ? static_cast<double>(correct) / static_cast<double>(targets) : 0;
   }
   /// Gradients of weights that stages share are summed where the norm is computed, so the norm is
   /// known then, too.
@@ -141,6 +148,7 @@ class Run {
   uint64_t seed_;
   std::unique_ptr<model::Optimizer> optimizer_;
   runtime::Pipeline pipeline_;
+  bool counts_correct_;             ///< otherwise there is no accuracy
   std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
   int64_t mini_batches_per_epoch_;
   int64_t total_steps_ = 0;  ///< when the run will end, counted from the very first run
@@ -148,6 +156,7 @@ class Run {
   int64_t next_mini_batch_ = 0;
   int64_t warmup_left_ = 0;
   int64_t epoch_correct_ = 0;
+  int64_t epoch_targets_ = 0;
   int64_t epoch_samples_ = 0;
   int64_t measured_ns_ = 0;
   int64_t measured_samples_ = 0;
@@ -266,6 +275,7 @@ TrainResult Run::run() {
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
     EpochSummary summary;
     evaluate(summary);
+    result_.test_loss = summary.test_loss;
     result_.test_accuracy = summary.test_accuracy;
   }
   result_.throughput_samples_per_s = samples_per_second(measured_samples_, measured_ns_);
@@ -292,6 +302,7 @@ void Run::run_epoch() {
   summary.epoch = epoch_;
   const size_t steps_before = result_.losses.size();
   epoch_correct_ = 0;
+  epoch_targets_ = 0;
   epoch_samples_ = 0;
   const auto remaining = [&]() {
     return std::min(mini_batches_per_epoch_ - next_mini_batch_, total_steps_ - pipeline_.steps());
@@ -312,8 +323,7 @@ void Run::run_epoch() {
   }
   if (epoch_samples_ > 0) {
     summary.loss /= static_cast<double>(epoch_samples_);
-    summary.train_accuracy =
-        static_cast<double>(epoch_correct_) / static_cast<double>(epoch_samples_);
+    summary.train_accuracy = accuracy(epoch_correct_, epoch_targets_);
     summary.samples_per_s = samples_per_second(epoch_samples_, summary.train_ns);
   }
   if (next_mini_batch_ == mini_batches_per_epoch_) {
@@ -324,7 +334,10 @@ void Run::run_epoch() {
   save();
   if (options_.evaluate && !result_.interrupted) evaluate(summary);
   result_.epochs.push_back(summary);
-  if (summary.test_accuracy) result_.test_accuracy = summary.test_accuracy;
+  if (summary.test_loss) {
+    result_.test_loss = summary.test_loss;
+    result_.test_accuracy = summary.test_accuracy;
+  }
   if (options_.observer != nullptr) options_.observer->on_epoch(summary);
 }
 
@@ -341,6 +354,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t done_samples = 0;
   int64_t done = 0;
   int64_t correct = epoch_correct_;
+  int64_t targets = epoch_targets_;
   const int64_t last_mini_batch =
       std::min(mini_batches_per_epoch_, next_mini_batch_ + total_steps_ - pipeline_.steps());
   runtime::RunOptions run_options;
@@ -349,9 +363,10 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   if (std::isfinite(options_.max_grad_norm)) run_options.max_grad_norm = options_.max_grad_norm;
   run_options.stop = options_.stop;
   run_options.on_stuck = options_.on_stuck;
-  run_options.on_mini_batch = [&](MiniBatchId, const runtime::MiniBatchStats& stats) {
+  run_options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
     done_samples += stats.samples;
     correct += stats.correct;
+    targets += batches.mini_batch_targets(id);
     ++done;
     // A disk that is full is reported now, not after the next epoch.
     const bool goes_on = std::isfinite(stats.loss_sum) && !(writer_ && writer_->has_failed());
@@ -365,8 +380,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
          .mini_batches = last_mini_batch,
          .samples = done_samples,
          .loss = stats.mean_loss(),
-         .accuracy =
-             static_cast<double>(correct) / static_cast<double>(epoch_samples_ + done_samples),
+         .accuracy = accuracy(correct, targets),
          .samples_per_s = static_cast<double>(done_samples) / std::max(seconds, 1e-9)});
     return goes_on;
   };
@@ -386,6 +400,8 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t finished_samples = 0;
   for (const auto& stats : run.mini_batches) finished_samples += stats.samples;
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
+  for (int64_t t = 0; t < finished; ++t)
+    epoch_targets_ += batches.mini_batch_targets(MiniBatchId{t});
   account(run, finished_samples, measured, summary);
   if (!measured || finished_samples == 0) return;
   const bool longest =
@@ -438,8 +454,8 @@ void Run::evaluate(EpochSummary& summary) {
   run_options.stop = options_.stop;
   run_options.on_stuck = options_.on_stuck;
   run_options.max_timeline_events = 0;
-  const runtime::RunResult run =
-      pipeline_.run(schedule, EpochBatches(*data_.test, order, 0, cut, seed_), run_options);
+  const EpochBatches batches(*data_.test, order, 0, cut, seed_);
+  const runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
   double loss = 0;
   int64_t correct = 0;
   int64_t samples = 0;
@@ -453,7 +469,10 @@ void Run::evaluate(EpochSummary& summary) {
     return;
   }
   summary.test_loss = loss / static_cast<double>(size);
-  summary.test_accuracy = static_cast<double>(correct) / static_cast<double>(size);
+  int64_t targets = 0;
+  for (int64_t t = 0; t < cut.num_mini_batches(); ++t)
+    targets += batches.mini_batch_targets(MiniBatchId{t});
+  if (counts_correct_) summary.test_accuracy = accuracy(correct, targets);
 }
 
 /// Replicas step alone, and their steps are added: so one step of each has to be a part of a step
@@ -499,7 +518,7 @@ void validate(const TrainOptions& options) {
 void check_trainable(const model::Model& model, const DataSplit& data,
                      const TrainOptions& options) {
   validate(options);
-  check_data(model, data);
+  check_data(model, data, options.loss);
   check_range("the number of workers of the plan", options.plan.num_workers(), 1, kMaxThreads);
   check_range("micro_batches of the plan", options.plan.micro_batches, 1);
   if (options.gradient_groups > 0 &&

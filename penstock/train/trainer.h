@@ -26,14 +26,14 @@ struct Progress {
   int64_t mini_batches = 0;  ///< of this epoch when the run leaves it: fewer at max_steps
   int64_t samples = 0;       ///< finished since the segment began
   double loss = 0;           ///< mean of the last mini-batch
-  double accuracy = 0;       ///< share of the epoch's samples so far that were right
+  double accuracy = 0;       ///< share of the epoch's targets so far that were right; NaN: none
   double samples_per_s = 0;  ///< since the segment began
 };
 
 struct EpochSummary {
   int64_t epoch = 0;
   double loss = 0;            ///< mean over the epoch's samples
-  double train_accuracy = 0;  ///< while training
+  double train_accuracy = 0;  ///< while training; NaN where the loss has no right and wrong
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
   /// Mean over the epoch's steps, before clipping; empty when norms are not computed.
@@ -68,7 +68,8 @@ struct TrainResult {
   std::vector<EpochSummary> epochs;
   double final_loss = 0;         ///< mean over the last (at most) 50 mini-batches of this run
   int64_t final_loss_steps = 0;  ///< how many those were; the last one is number `steps`
-  std::optional<double> test_accuracy;
+  std::optional<double> test_loss;
+  std::optional<double> test_accuracy;  ///< empty: not evaluated, or no right and wrong
   double throughput_samples_per_s = 0;
   double idle_share = 0;
   int64_t peak_memory_bytes = 0;  ///< of the largest process, while training

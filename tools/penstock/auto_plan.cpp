@@ -116,6 +116,7 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
                               std::max(request.workers, 1) / kMicroBatchesPerSample,
                           0, options.most_samples));
   options.threads = request.threads_per_worker;
+  options.loss = request.loss;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
   options.concurrency =

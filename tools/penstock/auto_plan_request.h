@@ -6,6 +6,7 @@
 #include <string>
 
 #include "penstock/cluster/cluster.h"
+#include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/profile/profile.h"
 
@@ -37,6 +38,7 @@ struct AutoPlanRequest {
   int64_t training_samples = 0;
   uint64_t seed = 1;
   model::OptimizerSpec optimizer;
+  model::LossSpec loss = {};
 };
 
 }  // namespace penstock::tool

@@ -7,6 +7,7 @@
 
 #include "penstock/exported/program.h"
 #include "penstock/imported/import_model.h"
+#include "penstock/train/data/sample_spec.h"
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
 #include "tools/penstock/command.h"
@@ -39,11 +40,14 @@ Described describe(const exported::Program& program, const model::Model& model) 
                {"schema", program.schema}, {"parameters", model.parameter_count()},
                {"inputs", Json::array()},  {"output", output},
                {"layers", Json::array()}};
-  for (const model::Shape& input : model.input_shapes()) {
-    text.table += fmt::format("  input       {}, a sample\n", sizes_text(input));
-    text.json["inputs"].push_back(input);
+  for (const model::InputSpec& input : model.inputs()) {
+    text.table += fmt::format("  input       {}: {}, a sample\n", printable(input.name),
+                              train::describe(input.type, input.shape));
+    text.json["inputs"].push_back(
+        {{"name", input.name}, {"type", train::type_name(input.type)}, {"shape", input.shape}});
   }
-  text.table += fmt::format("  output      {}, a sample\n  parameters  {}\n", sizes_text(output),
+  text.table += fmt::format("  output      {}\n  parameters  {}\n",
+                            model.returns_loss() ? "its loss" : sizes_text(output) + ", a sample",
                             model.parameter_count());
   size_t ties = 0;
   size_t width = 5;

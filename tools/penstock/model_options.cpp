@@ -28,6 +28,19 @@ void add_model_options(CLI::App& app, ModelOptions& options, bool required) {
                  "Shape of one sample, e.g. 3x32x32 (default: the model's own)");
 }
 
+void add_loss_options(CLI::App& app, model::LossSpec& loss) {
+  app.add_option("--loss", loss.name,
+                 fmt::format("{} (default: model where the model makes its loss itself, otherwise "
+                             "cross-entropy)",
+                             model::kLossNames));
+  app.add_option("--label-smoothing", loss.label_smoothing,
+                 "cross-entropy: spread this share of a target over all classes")
+      ->capture_default_str();
+  app.add_option("--ignore-index", loss.ignore_index,
+                 "cross-entropy: targets of this value count nothing")
+      ->capture_default_str();
+}
+
 CLI::App* add_import(CLI::App& parent, ImportArguments& arguments) {
   CLI::App* app = parent.add_subcommand(
       "import", "Show what is in a model exported from PyTorch, or why it cannot be trained here");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "penstock/model/loss_spec.h"
 #include "tools/penstock/command.h"
 
 namespace penstock::tool {
@@ -20,6 +21,8 @@ struct ModelOptions {
 };
 
 void add_model_options(CLI::App& app, ModelOptions& options, bool required = true);
+/// --loss and what belongs to it.
+void add_loss_options(CLI::App& app, model::LossSpec& loss);
 struct ImportArguments : CommonOptions {
   std::string path;
 };

@@ -78,6 +78,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
   app->add_option("--optimizer", options.profiler.optimizer.name,
                   "sgd or adam: the optimiser whose step is measured")
       ->capture_default_str();
+  add_loss_options(*app, options.profiler.loss);
   CLI::Option* const analytic = app->add_flag("--analytic", options.analytic,
                                               "Estimate the times on --device from the model's "
                                               "operations instead of measuring on this machine");
@@ -89,7 +90,8 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
                   "For penstock stream: single frames, and the model and the loss of this task "
                   "(reconstruct, predict, pixels or label)")
       ->excludes(batch)
-      ->excludes(analytic);
+      ->excludes(analytic)
+      ->excludes(app->get_option("--loss"));
   app->add_option("-o,--output", options.output, "File to write the profile to (JSON)");
   add_common(*app, options);
   // After --json: options are handed over in the order of their definition, this one before --model

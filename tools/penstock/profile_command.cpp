@@ -40,7 +40,11 @@ struct Subject {
 };
 
 Subject subject_of(ProfileArguments& options) {
-  if (options.task.empty()) return {chosen_model(options.model), {}};
+  if (options.task.empty()) {
+    Subject subject{chosen_model(options.model), {}};
+    options.profiler.loss = model::loss_for(subject.model, options.profiler.loss);
+    return subject;
+  }
   constexpr int kClasses = 4;  // of the generated scene
   constexpr int kMostClasses = 255;
   const stream::Task task = parse_option("--task", options.task, stream::parse_task);

@@ -112,6 +112,10 @@ void check_batch_size(const TrainArguments& options) {
 
 void check(const TrainArguments& options) {
   check_batch_size(options);
+  if (options.bad_samples != "fatal" && options.bad_samples != "skip") {
+    throw ConfigError(
+        fmt::format("--bad-samples: expected fatal or skip, found '{}'", options.bad_samples));
+  }
   const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
   plan::check_schedule_options(strategy, options.chunks, options.slack);
   if (options.sync == "auto" && !options.plan_path.empty())
@@ -180,8 +184,23 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   CLI::App* app = parent.add_subcommand("train", "Train a model through a pipeline");
   add_model_options(*app, options.model);
   app->add_option("--data", options.data,
-                  "fashion-mnist, synthetic, or idx (four IDX files in --data-folder)")
+                  "fashion-mnist; synthetic; idx (four IDX files in --data-folder); or a file: "
+                  "FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt (its bytes as "
+                  "tokens)")
       ->capture_default_str();
+  auto* const test_data =
+      app->add_option("--test-data", options.test_data,
+                      "File with the test samples (default: those of --data, or a part of them)")
+          ->check(not_empty);
+  app->add_option("--test-share", options.test_share,
+                  "The part of a file's samples that is for the test, where it has no others")
+      ->capture_default_str()
+      ->excludes(test_data);
+  app->add_option("--bad-samples", options.bad_samples,
+                  "What to do with samples of a file that hold nan, or a token or class that does "
+                  "not exist: fatal or skip")
+      ->capture_default_str();
+  add_loss_options(*app, options.train.loss);
   app->add_option("--data-folder", options.data_folder,
                   "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
   app->add_option("--train-samples", options.train_samples, "Use only the first N training samples")

@@ -23,6 +23,9 @@ struct TrainArguments : CommonOptions {
   std::string data_folder;
   int64_t train_samples = 0;  ///< 0: all, here and below
   int64_t test_samples = 0;
+  std::string test_data;
+  double test_share = 0.1;
+  std::string bad_samples = "fatal";
   AutoPlanRequest plan;
   std::string plan_path;
   train::TrainOptions train;

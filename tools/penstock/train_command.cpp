@@ -27,6 +27,7 @@
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/folder_lock.h"
 #include "penstock/train/data/data_digest.h"
+#include "penstock/train/data/file_data.h"
 #include "penstock/train/serial_check.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/arithmetic.h"
@@ -360,21 +361,20 @@ int64_t threads_of(const train::TrainOptions& options) {
 }
 
 train::DataSplit data_for(const model::Model& model, const TrainArguments& options) {
-  const graph::ValueRef result = model.graph().outputs().front();
-  const model::Shape& output =
-      model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
-  if (output.empty())
+  if (!options.test_data.empty() && !train::is_data_file(options.data)) {
     throw ConfigError(
-        fmt::format("the model '{}' makes one number for a sample, expected one for "
-                    "each class",
-                    model.name()));
+        fmt::format("--test-data is for training samples in a file, --data is {}", options.data));
+  }
   return train::load_data({.name = options.data,
                            .folder = options.data_folder,
-                           .sample_shape = model.input_shapes().front(),
-                           .classes = output.front(),
+                           .sample = train::samples_for(model, options.train.loss),
                            .train_samples = options.train_samples,
                            .test_samples = options.test_samples,
-                           .seed = options.seed});
+                           .seed = options.seed,
+                           .test_file = options.test_data,
+                           .test_share = options.test_share,
+                           .ignore_index = options.train.loss.ignore_index,
+                           .skip_bad_samples = options.bad_samples == "skip"});
 }
 
 /// The results, where the user wants them. All that can be written is written before the first
@@ -419,6 +419,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train::DataSplit data;
   const auto load = [&]() -> std::string {
     chosen.emplace(chosen_model(options.model));
+    options.train.loss = model::loss_for(*chosen, options.train.loss);
+    options.plan.loss = options.train.loss;
     data = data_for(*chosen, options);
     return "";
   };

@@ -30,6 +30,7 @@ Json epochs_of(const train::TrainResult& result) {
     Json entry{{"epoch", epoch.epoch + 1},
                {"train_loss", finite(epoch.loss)},
                {"train_accuracy", finite(epoch.train_accuracy)}};
+    entry["test_loss"] = epoch.test_loss ? finite(*epoch.test_loss) : Json(nullptr);
     entry["test_accuracy"] = epoch.test_accuracy ? finite(*epoch.test_accuracy) : Json(nullptr);
     epochs.push_back(std::move(entry));
   }

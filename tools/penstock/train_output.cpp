@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <utility>
@@ -121,18 +122,21 @@ std::string row(const std::string& name, const WorkerTimes& t) {
 
 void ConsoleObserver::on_mini_batch(const train::Progress& p) {
   if (!bar_) bar_.emplace(fmt::format("epoch {}/{}", p.epoch + 1, p.epochs));
-  bar_->update(p.mini_batch, p.mini_batches,
-               fmt::format("loss {:.4f}  accuracy {:.1f} %  {:.0f} samples/s", p.loss,
-                           100 * p.accuracy, p.samples_per_s));
+  bar_->update(
+      p.mini_batch, p.mini_batches,
+      fmt::format("loss {:.4f}{}  {:.0f} samples/s", p.loss,
+                  std::isnan(p.accuracy) ? std::string()
+                                         : fmt::format("  accuracy {:.1f} %", 100 * p.accuracy),
+                  p.samples_per_s));
 }
 
 void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   bar_.reset();
-  std::cerr << fmt::format("epoch {}: loss {:.4f}, accuracy {:.2f} %", s.epoch + 1, s.loss,
-                           100 * s.train_accuracy);
-  if (s.test_accuracy)
-    std::cerr << fmt::format("; test loss {:.4f}, test accuracy {:.2f} %", *s.test_loss,
-                             100 * *s.test_accuracy);
+  std::cerr << fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
+  if (!std::isnan(s.train_accuracy))
+    std::cerr << fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);
+  if (s.test_loss) std::cerr << fmt::format("; test loss {:.4f}", *s.test_loss);
+  if (s.test_accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *s.test_accuracy);
   if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
   std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns))
             << std::endl;
@@ -154,14 +158,15 @@ std::string to_json(const Outcome& outcome) {
   }
   Json epochs = Json::array();
   for (const auto& e : r.epochs) {
-    epochs.push_back({{"epoch", e.epoch + 1},
-                      {"loss", e.loss},
-                      {"train_accuracy", e.train_accuracy},
-                      {"test_loss", or_null(e.test_loss)},
-                      {"test_accuracy", or_null(e.test_accuracy)},
-                      {"grad_norm", or_null(e.grad_norm)},
-                      {"samples_per_s", e.samples_per_s},
-                      {"train_ns", e.train_ns}});
+    epochs.push_back(
+        {{"epoch", e.epoch + 1},
+         {"loss", e.loss},
+         {"train_accuracy", std::isnan(e.train_accuracy) ? Json(nullptr) : Json(e.train_accuracy)},
+         {"test_loss", or_null(e.test_loss)},
+         {"test_accuracy", or_null(e.test_accuracy)},
+         {"grad_norm", or_null(e.grad_norm)},
+         {"samples_per_s", e.samples_per_s},
+         {"train_ns", e.train_ns}});
   }
   Json sent = Json::array();
   Json received = Json::array();
@@ -183,6 +188,7 @@ std::string to_json(const Outcome& outcome) {
       {"final_loss", r.losses.empty() ? Json(nullptr) : Json(r.final_loss)},
       {"final_loss_first_step", r.losses.empty() ? Json(nullptr) : Json(final_loss_first_step(r))},
       {"final_loss_last_step", r.losses.empty() ? Json(nullptr) : Json(r.steps)},
+      {"test_loss", or_null(r.test_loss)},
       {"test_accuracy", or_null(r.test_accuracy)},
       {"throughput_samples_per_s", r.throughput_samples_per_s},
       {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
@@ -218,6 +224,7 @@ std::string to_text(const Outcome& outcome) {
     text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
                         r.grad_norms.back(),
                         *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
+  if (r.test_loss) text += fmt::format("  test loss      {:.4f}\n", *r.test_loss);
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
   if (r.peak_memory_bytes > 0) {
     text += fmt::format("  peak memory    {}, of the whole process\n",

@@ -17,6 +17,9 @@ std::map<std::string, std::string> training_settings(const TrainArguments& argum
     settings[name] = fmt::format("{}", value);
   };
   add("--data", data);
+  if (!train.loss.name.empty()) add("--loss", train.loss.name);
+  add("--label-smoothing", train.loss.label_smoothing);
+  add("--ignore-index", train.loss.ignore_index);
   add("--batch-size", train.mini_batch_size);
   add("--no-shuffle", arguments.no_shuffle ? "yes" : "no");
   add("--optimizer", train.optimizer.name);

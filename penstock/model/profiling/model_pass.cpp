@@ -66,33 +66,58 @@ int64_t total_bytes(const Tensors& tensors) {
   return total;
 }
 
+/// Numbers such as the model takes: of tables any row, of masks nothing is hidden.
+at::Tensor random_input(const InputSpec& input, int64_t batch_size, at::Generator& generator) {
+  const std::vector<int64_t> sizes = batched(input.shape, batch_size);
+  if (!at::isIntegralType(input.type, /*includeBool=*/true)) {
+    return at::empty(sizes, at::TensorOptions().dtype(at::kFloat))
+        .normal_(0, 1, generator)
+        .to(input.type);
+  }
+  const bool is_mask = input.name.find("mask") != std::string::npos;
+  if (is_mask || input.values < 1)
+    return at::full(sizes, is_mask ? 1 : 0, at::TensorOptions().dtype(input.type));
+  return at::empty(sizes, at::TensorOptions().dtype(at::kLong))
+      .random_(0, input.values, generator)
+      .to(input.type);
+}
+
+ProfiledLoss random_loss(const Model& model, const ProfilerOptions& options,
+                         at::Generator& generator) {
+  const LossSpec loss = loss_for(model, options.loss);
+  const TargetSpec targets = targets_for(model, loss);
+  if (!targets.needed) return {make_loss(loss), {}};
+  const std::vector<int64_t> sizes = batched(targets.shape, options.batch_size);
+  at::Tensor values = at::empty(sizes, at::TensorOptions().dtype(targets.type));
+  if (targets.type == at::kLong)
+    values.random_(0, targets.classes, generator);
+  else
+    values.uniform_(0, 1, generator);
+  return {make_loss(loss), values};
+}
+
 }  // namespace
 
-ModelPass::ModelPass(const Model& model, int64_t batch_size, uint64_t seed,
-                     const OptimizerSpec& optimizer, const std::optional<ProfiledLoss>& loss)
-    : model_(model), batch_size_(batch_size), optimizer_(make_optimizer(optimizer)), loss_(loss) {
+ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
+                     const std::optional<ProfiledLoss>& loss)
+    : model_(model),
+      batch_size_(options.batch_size),
+      optimizer_(make_optimizer(options.optimizer)),
+      loss_(loss) {
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   layers_.resize(layers);
   bytes_.resize(layers);
   try {
     const c10::AutoGradMode no_grad(false);
     auto generator =
-        at::make_generator<at::CPUGeneratorImpl>(derive_seed(seed, hash_name("profiler")));
-    for (const Shape& shape : model.input_shapes()) {
-      samples_.push_back(
-          at::empty(batched(shape, batch_size), at::TensorOptions().dtype(at::kFloat))
-              .normal_(0, 1, generator));
-    }
-    const graph::ValueRef result = model.graph().outputs().front();
-    if (!loss_ && !result.is_model_input()) {
-      const Shape& logits =
-          model.output_shapes(result.layer).at(static_cast<size_t>(result.output));
-      if (logits.size() == 1) {
-        loss_ = {cross_entropy, at::empty({batch_size}, at::TensorOptions().dtype(at::kLong))
-                                    .random_(0, logits[0], generator)};
-      }
-    }
-    for (size_t i = 0; i < layers; ++i) prepare_layer(LayerId{static_cast<int32_t>(i)}, seed);
+        at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
+    for (const InputSpec& input : model.inputs())
+      samples_.push_back(random_input(input, batch_size_, generator));
+    if (!loss_ && model.graph().outputs().size() == 1 &&
+        !model.graph().outputs().front().is_model_input())
+      loss_ = random_loss(model, options, generator);
+    for (size_t i = 0; i < layers; ++i)
+      prepare_layer(LayerId{static_cast<int32_t>(i)}, options.seed);
   } catch (const c10::Error& error) {
     throw RuntimeError(fmt::format("profiling: cannot make the model's tensors: {}",
                                    error.what_without_backtrace()));
@@ -186,7 +211,7 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     as_layer(model_, ref.layer, "the loss", [&] {
       const at::Tensor logits = value(ref).detach().requires_grad_();
       const Stopwatch forward_watch;
-      const LossResult result = loss_->loss(logits, loss_->targets, batch_size_);
+      const LossResult result = loss_->loss(logits, loss_->targets, {.samples = batch_size_});
       layer_times.loss_ns = forward_watch.elapsed_ns();
       layer_times.forward_ns += layer_times.loss_ns;
       const Stopwatch backward_watch;

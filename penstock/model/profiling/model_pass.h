@@ -42,9 +42,9 @@ struct LayerBytes {
 
 class ModelPass {
  public:
-  /// Random samples; `loss` as measure_profile() takes it. Throws RuntimeError when memory cannot
-  /// be allocated.
-  ModelPass(const Model& model, int64_t batch_size, uint64_t seed, const OptimizerSpec& optimizer,
+  /// Random samples of options.batch_size; `loss` as measure_profile() takes it. Throws ConfigError
+  /// for a loss that the model does not fit, RuntimeError when memory cannot be allocated.
+  ModelPass(const Model& model, const ProfilerOptions& options,
             const std::optional<ProfiledLoss>& loss = {});
 
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from

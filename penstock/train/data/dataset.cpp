@@ -4,9 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <string_view>
 #include <system_error>
 
+#include "penstock/train/data/file_data.h"
+#include "penstock/train/data/idx.h"
 #include "penstock/train/data/image_dataset.h"
 #include "penstock/train/data/synthetic_dataset.h"
 #include "penstock/util/error.h"
@@ -87,7 +91,17 @@ void keep_first(LabelledImages& data, int64_t wanted, const char* part) {
   data.images.shrink_to_fit();
 }
 
+/// Images with a class each are all that IDX files hold.
+void check_takes_images(const DataSpec& spec) {
+  if (is_labelled(spec.sample)) return;
+  throw ConfigError(
+      fmt::format("the data set '{}' has an image and a class for each sample, the model and its "
+                  "loss take {}; expected other data, as --data FILE.npz",
+                  spec.name, describe(spec.sample)));
+}
+
 DataSplit load_images(const DataSpec& spec, int64_t classes) {
+  check_takes_images(spec);
   const std::filesystem::path folder =
       spec.folder.empty() ? std::filesystem::path(kFashionFolder) : spec.folder;
   std::error_code ignored;
@@ -100,7 +114,8 @@ DataSplit load_images(const DataSpec& spec, int64_t classes) {
         "folder '{}': expected test images of {} x {} as in the training set, found {} x {}",
         folder.string(), train.rows, train.columns, test.rows, test.columns));
   }
-  const ImageLayout layout = fit_images(train.rows, train.columns, spec.sample_shape);
+  const ImageLayout layout =
+      fit_images(train.rows, train.columns, spec.sample.inputs.front().shape);
   // Computed from all training images, also those that are not used, so a run on a part of the data
   // has the same normalisation.
   const PixelTable table = normalising_table(train.images);
@@ -115,16 +130,24 @@ DataSplit load_images(const DataSpec& spec, int64_t classes) {
 DataSplit make_synthetic(const DataSpec& spec) {
   constexpr int64_t kTrainSamples = 2048;
   constexpr int64_t kTestSamples = 512;
-  const model::Shape shape =
-      spec.sample_shape.empty() ? model::Shape{1, 28, 28} : spec.sample_shape;
+  SampleSpec sample = spec.sample;
+  if (is_labelled(sample) && sample.inputs.front().shape.empty())
+    sample.inputs.front().shape = {1, 28, 28};
   const auto make = [&](int64_t samples, uint64_t part) {
-    return std::make_shared<SyntheticDataset>(shape, samples, spec.classes, spec.seed, part);
+    return std::make_shared<SyntheticDataset>(sample, samples, spec.seed, part);
   };
   return {make(spec.train_samples > 0 ? spec.train_samples : kTrainSamples, 0),
           make(spec.test_samples > 0 ? spec.test_samples : kTestSamples, 1)};
 }
 
 }  // namespace
+
+int64_t Dataset::count_targets(const std::vector<int64_t>& indices) const {
+  const auto count = static_cast<int64_t>(indices.size());
+  const model::TargetSpec& targets = sample().targets;
+  if (!targets.needed || targets.type != at::kLong) return count;
+  return std::accumulate(targets.shape.begin(), targets.shape.end(), count, std::multiplies<>());
+}
 
 DataSplit load_data(const DataSpec& spec) {
   if (spec.train_samples < 0 || spec.test_samples < 0) {
@@ -136,18 +159,24 @@ DataSplit load_data(const DataSpec& spec) {
     throw ConfigError(fmt::format("expected at most {} samples, found {}", kMostSamples,
                                   std::max(spec.train_samples, spec.test_samples)));
   }
-  if (spec.classes < 1)
-    throw ConfigError(
-        fmt::format("data set '{}': expected at least 1 class, found {}", spec.name, spec.classes));
+  const model::TargetSpec& targets = spec.sample.targets;
+  if (targets.needed && targets.type == at::kLong && targets.classes < 1) {
+    throw ConfigError(fmt::format("data set '{}': expected at least 1 class, found {}", spec.name,
+                                  targets.classes));
+  }
   if (spec.name == "synthetic") return make_synthetic(spec);
   if (spec.name == "fashion-mnist") return load_images(spec, 10);
-  if (spec.name != "idx")
+  if (is_data_file(spec.name)) return load_file(spec);
+  if (spec.name != "idx") {
     throw ConfigError(
-        fmt::format("unknown data set '{}': expected fashion-mnist, synthetic or idx", spec.name));
+        fmt::format("unknown data set '{}': expected fashion-mnist, synthetic, idx, or a file "
+                    "(.npz, .npy or .txt)",
+                    spec.name));
+  }
   if (spec.folder.empty())
     throw ConfigError(
         "data set 'idx': expected the folder that holds the four IDX files, found none");
-  return load_images(spec, spec.classes);
+  return load_images(spec, targets.classes);
 }
 
 }  // namespace penstock::train

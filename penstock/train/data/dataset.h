@@ -10,22 +10,26 @@
 #include <vector>
 
 #include "penstock/model/layer.h"
-#include "penstock/train/data/idx.h"
+#include "penstock/train/data/sample_spec.h"
 
 namespace penstock::train {
 
-/// Labelled samples. Immutable after construction; thread-safe.
+/// Samples, each with the inputs of a model and what its loss needs. Immutable after construction;
+/// thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::string name() const = 0;
   virtual int64_t size() const = 0;
-  virtual int64_t classes() const = 0;
-  virtual model::Shape sample_shape() const = 0;
-  /// Inputs [n, ...] float32 and targets [n] int64 of the samples with these indices. Throws
-  /// InternalError when an index is out of range.
-  virtual at::Tensor inputs(const std::vector<int64_t>& indices) const = 0;
+  virtual const SampleSpec& sample() const = 0;
+  /// Of the samples with these indices: one tensor per input, [n, ...], and the targets, [n, ...]
+  /// (undefined where none are needed), of sample()'s types. Throws InternalError when an index is
+  /// out of range.
+  virtual model::Tensors inputs(const std::vector<int64_t>& indices) const = 0;
   virtual at::Tensor targets(const std::vector<int64_t>& indices) const = 0;
+  /// How many of these samples' targets count in the loss's mean (model::MiniBatchSize). Default:
+  /// every class; one per sample where targets are other numbers.
+  virtual int64_t count_targets(const std::vector<int64_t>& indices) const;
 };
 
 struct DataSplit {
@@ -34,23 +38,27 @@ struct DataSplit {
 };
 
 struct DataSpec {
-  /// "fashion-mnist", "synthetic", or "idx" (four IDX files in `folder` under their standard
-  /// names).
+  /// "fashion-mnist", "synthetic", "idx" (four IDX files in `folder` under their standard names),
+  /// or a file: arrays (.npz), tokens (.npy) or text (.txt); file_data.h says what it holds.
   std::string name = "fashion-mnist";
   /// Where the IDX files are; empty: the folder of Debian's dataset-fashion-mnist package.
   std::filesystem::path folder = {};
-  model::Shape
-      /// The input shape of the model: images are zero-padded to it, one channel is repeated to
-      /// several, a flat shape is flattened.
-      sample_shape;
-  int64_t classes = 10;       ///< synthetic and idx (labels must be below it)
+  /// What the model and its loss take (samples_for()). Images are zero-padded to the input's shape,
+  /// one channel is repeated to several, a flat shape is flattened; an empty one is that of the
+  /// images. Labels must be below its classes.
+  SampleSpec sample = labelled({}, 10);
   int64_t train_samples = 0;  ///< 0: all (synthetic: 2048); otherwise the first this many
   int64_t test_samples = 0;   ///< 0: all (synthetic: 512)
   uint64_t seed = 1;          ///< synthetic
+  // Files:
+  std::filesystem::path test_file = {};  ///< empty: a part of the file
+  double test_share = 0.1;               ///< that part
+  int64_t ignore_index = -100;           ///< model::LossSpec
+  bool skip_bad_samples = false;         ///< otherwise one is an error
 };
 
-/// Throws ConfigError (unknown name, missing folder or file: says which package to install; shapes
-/// that cannot be adapted), ParseError (damaged files).
+/// Throws ConfigError (unknown name, missing folder or file: says which package to install; samples
+/// that the model cannot take), ParseError (damaged files).
 DataSplit load_data(const DataSpec& spec);
 
 /// A permutation of 0..size-1 that depends on (seed, epoch) only; the same on every machine.

@@ -36,8 +36,7 @@ class ImageFolder {
   }
   void remove(const std::string& name) const { std::filesystem::remove(folder_ / name); }
   DataSpec spec(model::Shape shape = {}) const {
-    return {
-        .name = "idx", .folder = folder_.path(), .sample_shape = std::move(shape), .classes = 3};
+    return {.name = "idx", .folder = folder_.path(), .sample = labelled(std::move(shape), 3)};
   }
   DataSplit load(model::Shape shape = {}) const { return load_data(spec(std::move(shape))); }
 
@@ -54,49 +53,51 @@ TEST(ImageData, SamplesAreNormalisedWithTheTrainingSet) {
   const DataSplit data = ImageFolder().load();
   EXPECT_EQ(data.train->size(), 4);
   EXPECT_EQ(data.test->size(), 2);
-  EXPECT_EQ(data.train->classes(), 3);
-  EXPECT_EQ(data.train->sample_shape(), (model::Shape{1, 2, 3}));
-  const at::Tensor all = data.train->inputs({0, 1, 2, 3});
+  EXPECT_EQ(data.train->sample().targets.classes, 3);
+  EXPECT_EQ(data.train->sample().inputs.front().shape, (model::Shape{1, 2, 3}));
+  const at::Tensor all = data.train->inputs({0, 1, 2, 3}).front();
   EXPECT_EQ(all.sizes(), at::IntArrayRef({4, 1, 2, 3}));
   EXPECT_NEAR(all.mean().item<double>(), 0, 1e-6);
   EXPECT_NEAR(all.std(false).item<double>(), 1, 1e-6);
   const double mean = 115;
   const double deviation = 10 * std::sqrt((24.0 * 24 - 1) / 12);
   EXPECT_NEAR(all[1][0][1][2].item<double>(), (110 - mean) / deviation, 1e-6);
-  EXPECT_NEAR(data.test->inputs({1})[0][0][0][0].item<double>(), (127 - mean) / deviation, 1e-6);
+  EXPECT_NEAR(data.test->inputs({1}).front()[0][0][0][0].item<double>(), (127 - mean) / deviation,
+              1e-6);
 }
 
 TEST(ImageData, TargetsFollowTheIndices) {
   const DataSplit data = ImageFolder().load();
   EXPECT_TRUE(data.train->targets({3, 0, 2, 2}).equal(torch::tensor({1, 0, 2, 2}, torch::kLong)));
-  EXPECT_TRUE(data.train->inputs({2, 0}).equal(
-      at::stack({data.train->inputs({2})[0], data.train->inputs({0})[0]})));
-  EXPECT_EQ(data.train->inputs({}).size(0), 0);
+  EXPECT_TRUE(data.train->inputs({2, 0}).front().equal(
+      at::stack({data.train->inputs({2}).front()[0], data.train->inputs({0}).front()[0]})));
+  EXPECT_EQ(data.train->inputs({}).front().size(0), 0);
   EXPECT_THROW(data.train->inputs({4}), InternalError);
   EXPECT_THROW(data.train->targets({-1}), InternalError);
 }
 
 TEST(ImageData, AFlatShapeFlattens) {
   const ImageFolder folder;
-  EXPECT_TRUE(folder.load({6}).train->inputs({1, 2}).equal(
-      folder.load().train->inputs({1, 2}).reshape({2, 6})));
+  EXPECT_TRUE(folder.load({6}).train->inputs({1, 2}).front().equal(
+      folder.load().train->inputs({1, 2}).front().reshape({2, 6})));
 }
 
 TEST(ImageData, PaddingIsTheValueOfABlackPixelAndTheImageIsCentred) {
   const ImageFolder folder;
-  const at::Tensor plain = folder.load().train->inputs({2});
-  const at::Tensor padded = folder.load({1, 4, 6}).train->inputs({2});
+  const at::Tensor plain = folder.load().train->inputs({2}).front();
+  const at::Tensor padded = folder.load({1, 4, 6}).train->inputs({2}).front();
   ASSERT_EQ(padded.sizes(), at::IntArrayRef({1, 1, 4, 6}));
   EXPECT_TRUE(padded.slice(2, 1, 3).slice(3, 1, 4).equal(plain));
-  const double black = folder.load().train->inputs({0})[0][0][0][0].item<double>();
+  const double black = folder.load().train->inputs({0}).front()[0][0][0][0].item<double>();
   EXPECT_EQ(padded[0][0][0][0].item<double>(), black);
   EXPECT_NEAR((padded.sum() - plain.sum()).item<double>(), black * 18, 1e-4);
 }
 
 TEST(ImageData, OneChannelIsRepeated) {
   const ImageFolder folder;
-  const at::Tensor grey = folder.load({1, 3, 3}).train->inputs({3, 1});
-  EXPECT_TRUE(folder.load({3, 3, 3}).train->inputs({3, 1}).equal(grey.expand({2, 3, 3, 3})));
+  const at::Tensor grey = folder.load({1, 3, 3}).train->inputs({3, 1}).front();
+  EXPECT_TRUE(
+      folder.load({3, 3, 3}).train->inputs({3, 1}).front().equal(grey.expand({2, 3, 3, 3})));
 }
 
 TEST(ImageData, AnImpossibleShapeIsRefusedWithThePossibleOnes) {
@@ -119,7 +120,7 @@ TEST(ImageData, ALimitKeepsTheFirstSamples) {
   const DataSplit part = load_data(spec);
   EXPECT_EQ(part.train->size(), 3);
   EXPECT_EQ(part.test->size(), 1);
-  EXPECT_TRUE(part.train->inputs({2}).equal(folder.load().train->inputs({2})));
+  EXPECT_TRUE(part.train->inputs({2}).front().equal(folder.load().train->inputs({2}).front()));
   spec.train_samples = 5;
   EXPECT_THAT(refusal<ConfigError>(spec), AllOf(HasSubstr("at most 4"), HasSubstr("found 5")));
   spec.train_samples = -1;
@@ -128,19 +129,18 @@ TEST(ImageData, ALimitKeepsTheFirstSamples) {
 
 TEST(ImageData, MissingDataNamesFolderAndPackage) {
   const TestFolder folder;
-  const DataSpec nowhere{.name = "fashion-mnist", .folder = folder / "nowhere", .sample_shape = {}};
+  const DataSpec nowhere{.name = "fashion-mnist", .folder = folder / "nowhere"};
   EXPECT_THAT(refusal<ConfigError>(nowhere),
               AllOf(HasSubstr((folder / "nowhere").string()),
                     HasSubstr("apt-get install dataset-fashion-mnist")));
-  const DataSpec empty{.name = "fashion-mnist", .folder = folder.path(), .sample_shape = {}};
+  const DataSpec empty{.name = "fashion-mnist", .folder = folder.path()};
   EXPECT_THAT(refusal<ConfigError>(empty),
               AllOf(HasSubstr("train-images-idx3-ubyte"),
                     HasSubstr("apt-get install dataset-fashion-mnist")));
   const ImageFolder images;
   images.remove("t10k-labels-idx1-ubyte");
   EXPECT_THAT(refusal<ConfigError>(images.spec()), HasSubstr("t10k-labels-idx1-ubyte.gz"));
-  EXPECT_THAT(refusal<ConfigError>({.name = "idx", .folder = {}, .sample_shape = {}}),
-              HasSubstr("folder"));
+  EXPECT_THAT(refusal<ConfigError>({.name = "idx", .folder = {}}), HasSubstr("folder"));
 }
 
 TEST(ImageData, RefusesLabelsThatAreNotAClass) {
@@ -168,53 +168,54 @@ TEST(ImageData, RefusesTestImagesOfAnotherSizeAndNoImages) {
 }
 
 TEST(ImageData, RefusesUnknownNames) {
-  EXPECT_THAT(refusal<ConfigError>({.name = "mnist", .folder = {}, .sample_shape = {}}),
-              AllOf(HasSubstr("'mnist'"), HasSubstr("fashion-mnist, synthetic or idx")));
+  EXPECT_THAT(refusal<ConfigError>({.name = "mnist", .folder = {}}),
+              AllOf(HasSubstr("'mnist'"), HasSubstr("fashion-mnist, synthetic, idx, or a file")));
 }
 
 TEST(FashionMnist, HasThePublishedSizeMeanAndDeviation) {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist"))
     GTEST_SKIP() << "the package dataset-fashion-mnist is not installed";
   const DataSplit data =
-      load_data({.name = "fashion-mnist", .folder = {}, .sample_shape = {1, 32, 32}});
+      load_data({.name = "fashion-mnist", .folder = {}, .sample = labelled({1, 32, 32}, 10)});
   EXPECT_EQ(data.train->size(), 60000);
   EXPECT_EQ(data.test->size(), 10000);
-  EXPECT_EQ(data.train->classes(), 10);
+  EXPECT_EQ(data.train->sample().targets.classes, 10);
   // A corner of the padding is a black pixel: (0 - 0.2860) / 0.3530.
-  EXPECT_NEAR(data.test->inputs({0})[0][0][0][0].item<double>(), -0.2860 / 0.3530, 1e-3);
+  EXPECT_NEAR(data.test->inputs({0}).front()[0][0][0][0].item<double>(), -0.2860 / 0.3530, 1e-3);
   EXPECT_TRUE(data.train->targets({0, 1, 2, 3}).equal(torch::tensor({9, 0, 0, 3}, torch::kLong)));
 }
 
 TEST(SyntheticData, SamplesDependOnSeedAndIndexOnly) {
   const DataSpec spec{
-      .name = "synthetic", .folder = {}, .sample_shape = {3, 9, 7}, .classes = 4, .seed = 5};
+      .name = "synthetic", .folder = {}, .sample = labelled({3, 9, 7}, 4), .seed = 5};
   const DataSplit data = load_data(spec);
   EXPECT_EQ(data.train->size(), 2048);
   EXPECT_EQ(data.test->size(), 512);
-  const at::Tensor batch = data.train->inputs({7, 3, 7});
+  const at::Tensor batch = data.train->inputs({7, 3, 7}).front();
   EXPECT_TRUE(batch[0].equal(batch[2]));
   EXPECT_FALSE(batch[0].equal(batch[1]));
-  EXPECT_TRUE(load_data(spec).train->inputs({3})[0].equal(batch[1]));
-  EXPECT_FALSE(data.test->inputs({7})[0].equal(batch[0]));
+  EXPECT_TRUE(load_data(spec).train->inputs({3}).front()[0].equal(batch[1]));
+  EXPECT_FALSE(data.test->inputs({7}).front()[0].equal(batch[0]));
   DataSpec other = spec;
   other.seed = 6;
-  EXPECT_FALSE(load_data(other).train->inputs({7})[0].equal(batch[0]));
+  EXPECT_FALSE(load_data(other).train->inputs({7}).front()[0].equal(batch[0]));
 }
 
 TEST(SyntheticData, TheNearestClassMeanOfTheTrainingSetClassifiesTheTestSet) {
   for (const model::Shape& shape : {model::Shape{64}, {1, 28, 28}, {3, 5, 1}, {2, 3, 4, 5}}) {
     const DataSplit data = load_data({.name = "synthetic",
                                       .folder = {},
-                                      .sample_shape = shape,
+                                      .sample = labelled(shape, 10),
                                       .train_samples = 400,
                                       .test_samples = 200});
     std::vector<int64_t> order(400);
     std::iota(order.begin(), order.end(), 0);
-    const at::Tensor inputs = data.train->inputs(order).flatten(1);
+    const at::Tensor inputs = data.train->inputs(order).front().flatten(1);
     const at::Tensor one_hot = at::one_hot(data.train->targets(order), 10).to(at::kFloat);
     const at::Tensor means = one_hot.t().matmul(inputs) / one_hot.sum(0).unsqueeze(1);
     order.resize(200);
-    const at::Tensor nearest = at::cdist(data.test->inputs(order).flatten(1), means).argmin(1);
+    const at::Tensor nearest =
+        at::cdist(data.test->inputs(order).front().flatten(1), means).argmin(1);
     EXPECT_GT(nearest.eq(data.test->targets(order)).to(at::kFloat).mean().item<double>(), 0.8)
         << shape;
     EXPECT_LT(inputs.abs().max().item<double>(), 4);
@@ -224,26 +225,26 @@ TEST(SyntheticData, TheNearestClassMeanOfTheTrainingSetClassifiesTheTestSet) {
 TEST(SyntheticData, ALargeShapeIsNotKeptInMemory) {
   const DataSplit data = load_data({.name = "synthetic",
                                     .folder = {},
-                                    .sample_shape = {3, 224, 224},
-                                    .classes = 1000,
+                                    .sample = labelled({3, 224, 224}, 1000),
                                     .train_samples = 1'000'000'000});
-  EXPECT_EQ(data.train->inputs({999'999'999}).numel(), 3 * 224 * 224);
+  EXPECT_EQ(data.train->inputs({999'999'999}).front().numel(), 3 * 224 * 224);
   EXPECT_EQ(data.train->targets({999'999'999}).item<int64_t>(), 999);
 }
 
 TEST(SyntheticData, RefusesInvalidSpecifications) {
-  EXPECT_THAT(refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample_shape = {0}}),
-              HasSubstr("sample shape [0]"));
   EXPECT_THAT(
-      refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample_shape = {INT64_MAX, 3}}),
-      HasSubstr("at most"));
-  EXPECT_THAT(
-      refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample_shape = {3}, .classes = 0}),
-      HasSubstr("at least 1 class"));
-  EXPECT_THAT(
-      refusal<ConfigError>(
-          {.name = "synthetic", .folder = {}, .sample_shape = {3}, .train_samples = INT64_MAX}),
-      HasSubstr("samples"));
+      refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample = labelled({0}, 10)}),
+      HasSubstr("sample shape [0]"));
+  EXPECT_THAT(refusal<ConfigError>(
+                  {.name = "synthetic", .folder = {}, .sample = labelled({INT64_MAX, 3}, 10)}),
+              HasSubstr("at most"));
+  EXPECT_THAT(refusal<ConfigError>({.name = "synthetic", .folder = {}, .sample = labelled({3}, 0)}),
+              HasSubstr("at least 1 class"));
+  EXPECT_THAT(refusal<ConfigError>({.name = "synthetic",
+                                    .folder = {},
+                                    .sample = labelled({3}, 10),
+                                    .train_samples = INT64_MAX}),
+              HasSubstr("samples"));
 }
 
 TEST(EpochOrder, IsAPermutationThatDependsOnSeedAndEpoch) {

@@ -45,14 +45,22 @@ BatchCut::Range BatchCut::range(MicroBatchId b) const {
   return {t * mini_batch_size + n * j / parts, t * mini_batch_size + n * (j + 1) / parts};
 }
 
-std::vector<int64_t> EpochBatches::indices(MicroBatchId b) const {
-  const auto range = cut_.range(b);
+std::vector<int64_t> EpochBatches::indices(const BatchCut::Range& range) const {
   return {order_.begin() + first_ + range.begin, order_.begin() + first_ + range.end};
 }
 
-model::Tensors EpochBatches::inputs(MicroBatchId b) const { return {data_.inputs(indices(b))}; }
+model::Tensors EpochBatches::inputs(MicroBatchId b) const {
+  return data_.inputs(indices(cut_.range(b)));
+}
 
-at::Tensor EpochBatches::targets(MicroBatchId b) const { return data_.targets(indices(b)); }
+at::Tensor EpochBatches::targets(MicroBatchId b) const {
+  return data_.targets(indices(cut_.range(b)));
+}
+
+int64_t EpochBatches::mini_batch_targets(MiniBatchId t) const {
+  const int64_t begin = t.value * cut_.mini_batch_size;
+  return data_.count_targets(indices({begin, begin + cut_.mini_batch_samples(t)}));
+}
 
 int64_t EpochBatches::samples(MicroBatchId b) const {
   const auto range = cut_.range(b);

@@ -42,10 +42,11 @@ class EpochBatches : public runtime::BatchSource {
   at::Tensor targets(MicroBatchId b) const override;
   int64_t samples(MicroBatchId b) const override;
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }
+  int64_t mini_batch_targets(MiniBatchId t) const override;
   uint64_t seed(MicroBatchId b) const override;
 
  private:
-  std::vector<int64_t> indices(MicroBatchId b) const;
+  std::vector<int64_t> indices(const BatchCut::Range& range) const;
 
   const Dataset& data_;
   const std::vector<int64_t>& order_;

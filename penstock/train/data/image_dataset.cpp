@@ -70,7 +70,7 @@ ImageDataset::ImageDataset(std::string name, std::vector<uint8_t> images,
     : name_(std::move(name)),
       images_(std::move(images)),
       labels_(std::move(labels)),
-      classes_(classes),
+      sample_(labelled(layout.shape, classes)),
       layout_(std::move(layout)),
       table_(table) {
   PENSTOCK_CHECK(static_cast<int64_t>(images_.size()) == size() * layout_.rows * layout_.columns,
@@ -91,7 +91,7 @@ void ImageDataset::write_sample(const uint8_t* image, float* out) const {
   for (int64_t c = 1; c < layout_.channels; ++c) std::copy_n(out, plane, out + c * plane);
 }
 
-at::Tensor ImageDataset::inputs(const std::vector<int64_t>& indices) const {
+model::Tensors ImageDataset::inputs(const std::vector<int64_t>& indices) const {
   at::Tensor result = at::empty(batch_shape(indices.size(), layout_.shape), at::kFloat);
   const int64_t elements = layout_.channels * layout_.height * layout_.width;
   float* out = result.data_ptr<float>();
@@ -100,7 +100,7 @@ at::Tensor ImageDataset::inputs(const std::vector<int64_t>& indices) const {
     write_sample(images_.data() + index * layout_.rows * layout_.columns, out);
     out += elements;
   }
-  return result;
+  return {std::move(result)};
 }
 
 at::Tensor ImageDataset::targets(const std::vector<int64_t>& indices) const {

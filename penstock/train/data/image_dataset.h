@@ -40,9 +40,8 @@ class ImageDataset : public Dataset {
 
   std::string name() const override { return name_; }
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
-  int64_t classes() const override { return classes_; }
-  model::Shape sample_shape() const override { return layout_.shape; }
-  at::Tensor inputs(const std::vector<int64_t>& indices) const override;
+  const SampleSpec& sample() const override { return sample_; }
+  model::Tensors inputs(const std::vector<int64_t>& indices) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
 
  private:
@@ -51,7 +50,7 @@ class ImageDataset : public Dataset {
   std::string name_;
   std::vector<uint8_t> images_;
   std::vector<uint8_t> labels_;
-  int64_t classes_;
+  SampleSpec sample_;
   ImageLayout layout_;
   PixelTable table_;
 };

@@ -1,6 +1,7 @@
-// Classification data made from a seed: every class has a coarse pattern, every sample is its
-// class's pattern plus noise. Nothing is stored; a sample is computed from (seed, index) when it is
-// needed, so large shapes cost no memory.
+// Data made from a seed, for any model. Every class has a coarse pattern, and every sample is its
+// class's pattern plus noise; tokens follow each other by a rule, with exceptions. Nothing is
+// stored; a sample is computed from (seed, index) when it is needed, so large shapes cost no
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +14,34 @@ namespace penstock::train {
 
 class SyntheticDataset : public Dataset {
  public:
-  /// Sets with the same seed and different `part` have the same patterns but different samples.
-  /// Sample i has class i % classes.
-  SyntheticDataset(model::Shape shape, int64_t samples, int64_t classes, uint64_t seed,
-                   uint64_t part);
+  /// Sets with the same seed and different `part` have the same patterns and rules but different
+  /// samples. Sample i has class i % classes; without classes as targets there are ten patterns.
+  /// Inputs of whole numbers are tokens, those with "mask" in their name ones. Targets for each
+  /// place of tokens are the next tokens. Other targets are a pattern of the class's own.
+  SyntheticDataset(SampleSpec sample, int64_t samples, uint64_t seed, uint64_t part);
 
   std::string name() const override { return "synthetic"; }
   int64_t size() const override { return samples_; }
-  int64_t classes() const override { return classes_; }
-  model::Shape sample_shape() const override { return shape_; }
-  at::Tensor inputs(const std::vector<int64_t>& indices) const override;
+  const SampleSpec& sample() const override { return sample_; }
+  model::Tensors inputs(const std::vector<int64_t>& indices) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
 
  private:
-  void write_pattern(int64_t label, float* out) const;
-  void add_noise(int64_t index, float* out) const;
+  bool has_tokens() const;
+  at::Tensor patterns(const std::vector<int64_t>& indices, const model::Shape& shape, size_t stream,
+                      bool with_noise) const;
+  void write_pattern(int64_t label, const model::Shape& shape, size_t stream, float* out) const;
+  void add_noise(int64_t index, int64_t elements, size_t stream, float* out) const;
+  /// The sample's tokens from place `first` on: a row, each below `values`.
+  void write_tokens(int64_t index, int64_t first, int64_t count, int64_t values,
+                    int64_t* out) const;
+  at::Tensor tokens(const std::vector<int64_t>& indices, const model::Shape& shape, int64_t first,
+                    int64_t values) const;
 
-  model::Shape shape_;
-  int64_t elements_;
+  SampleSpec sample_;
   int64_t samples_;
   int64_t classes_;
+  int64_t values_;  ///< of tokens
   uint64_t pattern_seed_;
   uint64_t noise_seed_;
 };

@@ -2,9 +2,9 @@
 
     python make_fixtures.py FOLDER
 
-Writes NAME.pt2 (torch.export.save) and NAME.safetensors: "input", "output" and "mask" of one
-forward pass in training mode, "grad.KEY" (the gradient of sum(output * mask)) and "after.KEY"
-(buffers after the pass). Dropout has probability 0 where results are compared.
+Writes NAME.pt2 (torch.export.save) and NAME.safetensors: "input.0", "input.1"..., "output" and
+"mask" of one forward pass in training mode, "grad.KEY" (the gradient of sum(output * mask)) and
+"after.KEY" (buffers after the pass). Dropout has probability 0 where results are compared.
 """
 
 import json
@@ -104,6 +104,65 @@ class Random(nn.Module):
         return self.fc2(self.drop(x) + 0.01 * torch.rand_like(x))
 
 
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x, visible):
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        a = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        x = x + self.out(a.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Tokens(nn.Module):
+    """Two inputs of whole numbers; a mask made of them is read by every block; a tied head."""
+
+    def __init__(self, values=16, length=8, width=16):
+        super().__init__()
+        self.embed = nn.Embedding(values, width)
+        self.place = nn.Embedding(length, width)
+        self.blocks = nn.ModuleList([Block(width) for _ in range(2)])
+        self.head = nn.Linear(width, values, bias=False)
+        self.head.weight = self.embed.weight
+        with torch.no_grad():
+            self.embed.weight *= 0.2
+
+    def forward(self, input_ids, attention_mask):
+        length = input_ids.shape[1]
+        places = torch.arange(length)
+        earlier = places[:, None] >= places[None, :]
+        visible = earlier[None, None] & attention_mask.bool()[:, None, None, :]
+        x = self.embed(input_ids) + self.place(places)
+        for block in self.blocks:
+            x = block(x, visible)
+        return self.head(x)
+
+
+class Letters(Tokens):
+    """One input: the bytes of a text."""
+
+    def __init__(self):
+        super().__init__(values=256, length=16, width=16)
+
+    def forward(self, text):
+        return super().forward(text, torch.ones_like(text))
+
+
+class OwnLoss(Tokens):
+    """The program makes its loss itself, out of an input with the labels."""
+
+    def forward(self, input_ids, labels):
+        logits = super().forward(input_ids, torch.ones_like(input_ids))
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), logits
+
+
 class DataDependent(nn.Module):
     """Cannot be trained: draws numbers that cannot be repeated."""
 
@@ -118,7 +177,9 @@ class DataDependent(nn.Module):
 def write_safetensors(path, tensors):
     header, data = {}, b""
     for name, tensor in tensors.items():
-        raw = bytes(tensor.detach().contiguous().to(torch.float32).untyped_storage())
+        tensor = tensor.detach()
+        tensor = tensor.to(torch.float32).clone(memory_format=torch.contiguous_format)
+        raw = bytes(tensor.untyped_storage())
         header[name] = {
             "dtype": "F32",
             "shape": list(tensor.shape),
@@ -149,29 +210,46 @@ def with_target(path, other, old, new):
             copy.writestr(info, archive.read(info).replace(old, new))
 
 
+def sample(name, batch):
+    """The inputs of the model of that name."""
+    if name in ("tokens", "ownloss"):
+        ids = torch.randint(0, 16, (batch, 8))
+        mask = torch.arange(8) < torch.randint(4, 9, (batch, 1))
+        return (ids, mask.long()) if name == "tokens" else (ids, ids)
+    if name == "letters":
+        return (torch.randint(0, 256, (batch, 16)),)
+    return (torch.randn(batch, 1, 28, 28),)
+
+
 def export(folder, name, model, dynamic=True):
-    x = torch.randn(4, 1, 28, 28)
+    x = sample(name, 4)
     model.train()
-    shapes = ({0: torch.export.Dim("batch", min=1)},) if dynamic else None
-    program = torch.export.export(model, (x,), dynamic_shapes=shapes)
+    batch = torch.export.Dim("batch", min=1)
+    shapes = tuple({0: batch} for _ in x) if dynamic else None
+    program = torch.export.export(model, x, dynamic_shapes=shapes)
     torch.export.save(program, folder / f"{name}.pt2")
     without_paths(folder / f"{name}.pt2")
-    return x
 
 
 def main():
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, kind in [("cnn", Cnn), ("branches", Branches), ("transformer", Transformer)]:
+    for name, kind in [
+        ("cnn", Cnn),
+        ("branches", Branches),
+        ("transformer", Transformer),
+        ("tokens", Tokens),
+    ]:
         torch.manual_seed(1)
         model = kind()
-        x = export(folder, name, model)
-        x = torch.randn(3, 1, 28, 28)
-        output = model(x)
+        export(folder, name, model)
+        x = sample(name, 3)
+        output = model(*x)
         mask = torch.randn(output.shape)
         (output * mask).sum().backward()
-        results = {"input": x, "output": output, "mask": mask}
+        results = {"output": output, "mask": mask}
+        results.update({f"input.{i}": value for i, value in enumerate(x)})
         for key, parameter in model.named_parameters(remove_duplicate=False):
             if parameter.grad is not None:
                 results["grad." + key] = parameter.grad
@@ -195,6 +273,8 @@ def main():
         folder / "meta.pt2",
     )
     without_paths(folder / "meta.pt2")
+    export(folder, "letters", Letters())
+    export(folder, "ownloss", OwnLoss())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-#include "penstock/exported/zip_archive.h"
+#include "penstock/util/zip_archive.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +12,7 @@
 #include "penstock/util/files.h"
 #include "penstock/util/printable.h"
 
-namespace penstock::exported {
+namespace penstock {
 namespace {
 
 // Signatures and sizes of APPNOTE.TXT 6.3.10.
@@ -20,6 +21,7 @@ constexpr uint32_t kDirectoryEntry = 0x02014b50;
 constexpr uint32_t kEnd = 0x06054b50;
 constexpr uint32_t kEnd64 = 0x06064b50;
 constexpr uint32_t kEnd64Locator = 0x07064b50;
+constexpr uint64_t kDeflated = 8;
 constexpr int64_t kEndBytes = 22;
 constexpr int64_t kMaxDirectoryBytes = int64_t{1} << 30;
 
@@ -36,7 +38,7 @@ int64_t signed_number(std::string_view text, size_t at, size_t bytes) {
 
 }  // namespace
 
-ZipArchive::ZipArchive(const std::string& path) : path_(path) {
+ZipArchive::ZipArchive(const std::string& path, const std::string& writer) : path_(path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error))
     throw ConfigError(fmt::format("there is no file '{}'", printable(path)));
@@ -56,7 +58,8 @@ ZipArchive::ZipArchive(const std::string& path) : path_(path) {
         number(tail, end + 20, 2) == tail.size() - end - static_cast<size_t>(kEndBytes))
       break;
   }
-  if (end > tail.size()) fail("is no zip archive, as torch.export.save writes, or is cut off");
+  if (end > tail.size())
+    fail(fmt::format("is no zip archive, as {} writes, or is cut off", writer));
   int64_t entries = signed_number(tail, end + 10, 2);
   int64_t bytes = signed_number(tail, end + 12, 4);
   int64_t offset = signed_number(tail, end + 16, 4);
@@ -97,7 +100,7 @@ void ZipArchive::read_directory(int64_t offset, int64_t bytes, int64_t entries) 
     const uint64_t flags = number(directory, at + 8, 2);
     const uint64_t method = number(directory, at + 10, 2);
     ZipMember member{.crc32 = static_cast<uint32_t>(number(directory, at + 16, 4))};
-    int64_t packed = signed_number(directory, at + 20, 4);
+    member.packed_bytes = signed_number(directory, at + 20, 4);
     member.bytes = signed_number(directory, at + 24, 4);
     const size_t name_bytes = number(directory, at + 28, 2);
     const size_t extra_bytes = number(directory, at + 30, 2);
@@ -115,7 +118,7 @@ void ZipArchive::read_directory(int64_t offset, int64_t bytes, int64_t entries) 
       if (e + 4 + length > extra.size()) break;
       if (number(extra, e, 2) == 1) {
         size_t next = e + 4;
-        for (int64_t* value : {&member.bytes, &packed, &header}) {
+        for (int64_t* value : {&member.bytes, &member.packed_bytes, &header}) {
           if (*value != 0xffffffff) continue;
           if (next + 8 > e + 4 + length) fail("has a damaged directory");
           *value = signed_number(extra, next, 8);
@@ -126,14 +129,14 @@ void ZipArchive::read_directory(int64_t offset, int64_t bytes, int64_t entries) 
     }
     if (!name.empty() && name.back() == '/') continue;
     if ((flags & 1) != 0) fail(fmt::format("encrypts its member '{}'", printable(name)));
-    if (method != 0 || packed != member.bytes) {
-      fail(
-          fmt::format("compresses its member '{}'; torch.export.save does not, so it was packed "
-                      "anew by another program",
-                      printable(name)));
+    member.is_deflated = method == kDeflated;
+    if (method != 0 && method != kDeflated) {
+      fail(fmt::format("packs its member '{}' by method {}; expected none, or deflate",
+                       printable(name), method));
     }
+    if (!member.is_deflated && member.packed_bytes != member.bytes) fail("has a damaged directory");
     member.offset = data_offset(header, name);
-    if (member.bytes < 0 || member.bytes > size_ - member.offset)
+    if (member.bytes < 0 || member.packed_bytes < 0 || member.packed_bytes > size_ - member.offset)
       fail(fmt::format("is damaged: its member '{}' lies outside of the file", printable(name)));
     if (!members_.emplace(name, member).second)
       fail(fmt::format("has two members '{}'", printable(name)));
@@ -151,6 +154,37 @@ int64_t ZipArchive::data_offset(int64_t local_header, const std::string& name) {
   return offset;
 }
 
+std::string ZipArchive::inflated(const std::string& packed, const std::string& name,
+                                 const ZipMember& member) const {
+  // Deflate cannot do better: what claims to is a trap, and no memory is taken for it.
+  constexpr int64_t kBestRatio = 1040;
+  const bool is_plausible = member.bytes / kBestRatio <= member.packed_bytes;
+  std::string bytes(is_plausible ? static_cast<size_t>(member.bytes) : 0, '\0');
+  z_stream stream{};
+  bool good = is_plausible && inflateInit2(&stream, -MAX_WBITS) == Z_OK;
+  // zlib counts in 32 bits.
+  constexpr size_t kMost = size_t{1} << 30;
+  size_t read = 0;
+  size_t made = 0;
+  int status = Z_OK;
+  while (good && status == Z_OK) {
+    const size_t in = std::min(kMost, packed.size() - read);
+    const size_t out = std::min(kMost, bytes.size() - made);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + read));
+    stream.avail_in = static_cast<uInt>(in);
+    stream.next_out = reinterpret_cast<Bytef*>(bytes.data() + made);
+    stream.avail_out = static_cast<uInt>(out);
+    status = inflate(&stream, Z_NO_FLUSH);
+    read += in - stream.avail_in;
+    made += out - stream.avail_out;
+    if (in == stream.avail_in && out == stream.avail_out && status == Z_OK) break;
+  }
+  if (is_plausible) inflateEnd(&stream);
+  good = good && status == Z_STREAM_END && made == bytes.size();
+  if (!good) fail(fmt::format("is damaged: its member '{}' cannot be unpacked", printable(name)));
+  return bytes;
+}
+
 std::string ZipArchive::read(const std::string& name, int64_t max_bytes) {
   const auto found = members_.find(name);
   if (found == members_.end()) fail(fmt::format("has no member '{}'", printable(name)));
@@ -159,10 +193,11 @@ std::string ZipArchive::read(const std::string& name, int64_t max_bytes) {
     fail(fmt::format("has a member '{}' of {} bytes, expected at most {}", printable(name),
                      member.bytes, max_bytes));
   }
-  std::string bytes = bytes_at(member.offset, member.bytes);
+  std::string bytes = bytes_at(member.offset, member.packed_bytes);
+  if (member.is_deflated) bytes = inflated(bytes, name, member);
   if (crc32_of(bytes) != member.crc32)
     fail(fmt::format("is damaged: the check sum of its member '{}' is wrong", printable(name)));
   return bytes;
 }
 
-}  // namespace penstock::exported
+}  // namespace penstock

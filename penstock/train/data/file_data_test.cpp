@@ -1,0 +1,212 @@
+#include "penstock/train/data/file_data.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "penstock/train/checkpoint/test_folder.h"
+#include "penstock/train/data/sample_subset.h"
+#include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/data/test_npy.h"
+#include "penstock/train/data/token_dataset.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Members = std::vector<std::pair<std::string, std::string>>;
+
+/// `count` samples of two numbers, sample i is {i, -i}.
+std::string pairs(int count) {
+  std::vector<float> numbers;
+  for (int i = 0; i < count; ++i) {
+    numbers.push_back(static_cast<float>(i));
+    numbers.push_back(static_cast<float>(-i));
+  }
+  return npy_of(numbers, fmt::format("({}, 2)", count));
+}
+/// Class of sample i: i % 3.
+std::string classes(int count) {
+  std::vector<int64_t> numbers;
+  for (int i = 0; i < count; ++i) numbers.push_back(i % 3);
+  return npy_of_int64(numbers, fmt::format("({},)", count));
+}
+
+/// A model of tokens: `length` of `values` ones.
+SampleSpec tokens(int64_t length, int64_t values) {
+  return {.inputs = {{.name = "ids", .shape = {length}, .type = at::kLong, .values = values}},
+          .targets = {.needed = true, .shape = {length}, .classes = values}};
+}
+
+class FileData : public testing::Test {
+ protected:
+  DataSpec spec(const std::string& file, const std::string& content,
+                SampleSpec sample = labelled({2}, 3)) const {
+    write_test_file(folder_ / file, content);
+    return {.name = (folder_ / file).string(), .folder = {}, .sample = std::move(sample)};
+  }
+  DataSpec arrays(const Members& members, SampleSpec sample = labelled({2}, 3)) const {
+    return spec("data.npz", make_zip(members, /*deflates=*/true), std::move(sample));
+  }
+  static std::string refusal(const DataSpec& spec) {
+    return message_of<ConfigError>([&] { load_data(spec); });
+  }
+
+  TestFolder folder_;
+};
+
+std::vector<int64_t> firsts(const Dataset& data) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < data.size(); ++i)
+    all.push_back(static_cast<int64_t>(data.inputs({i}).front()[0][0].item<float>()));
+  return all;
+}
+
+TEST_F(FileData, APartOfTheSamplesIsForTheTestAlwaysTheSame) {
+  const DataSpec spec = arrays({{"x.npy", pairs(50)}, {"y.npy", classes(50)}});
+  const DataSplit data = load_data(spec);
+  EXPECT_EQ(data.train->size(), 45);
+  EXPECT_EQ(data.test->size(), 5);
+  std::set<int64_t> seen;
+  for (const auto& part : {data.train, data.test}) {
+    for (const int64_t first : firsts(*part)) EXPECT_TRUE(seen.insert(first).second);
+  }
+  EXPECT_EQ(seen.size(), 50);
+  EXPECT_NE(firsts(*data.test), (std::vector<int64_t>{45, 46, 47, 48, 49})) << "drawn at random";
+  EXPECT_EQ(firsts(*load_data(spec).test), firsts(*data.test));
+  for (int64_t i = 0; i < data.train->size(); ++i)
+    EXPECT_EQ(data.train->targets({i}).item<int64_t>(),
+              firsts(*data.train)[static_cast<size_t>(i)] % 3);
+  DataSpec all = spec;
+  all.test_share = 0;
+  EXPECT_EQ(load_data(all).train->size(), 50);
+  EXPECT_EQ(load_data(all).test->size(), 0);
+  all.train_samples = 7;
+  EXPECT_EQ(firsts(*load_data(all).train), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(FileData, TestSamplesMayHaveArraysOrAFileOfTheirOwn) {
+  const DataSplit named = load_data(arrays({{"x_train.npy", pairs(9)},
+                                            {"y_train.npy", classes(9)},
+                                            {"x_test.npy", pairs(4)},
+                                            {"y_test.npy", classes(4)}}));
+  EXPECT_EQ(named.train->size(), 9);
+  EXPECT_EQ(named.test->size(), 4);
+  write_test_file(folder_ / "test.npz",
+                  make_zip({{"x.npy", pairs(6)}, {"labels.npy", classes(6)}}));
+  DataSpec spec = arrays({{"x.npy", pairs(9)}, {"y.npy", classes(9)}});
+  spec.test_file = folder_ / "test.npz";
+  EXPECT_EQ(load_data(spec).train->size(), 9);
+  EXPECT_EQ(load_data(spec).test->size(), 6);
+}
+
+TEST_F(FileData, SeveralInputsComeByName) {
+  SampleSpec sample{.inputs = {{.name = "image", .shape = {2}},
+                               {.name = "mask", .shape = {2}, .type = at::kBool}},
+                    .targets = {.needed = true, .shape = {1}, .type = at::kFloat}};
+  const std::string mask = make_npy("|b1", "(2, 2)", std::string("\1\0\1\1", 4));
+  const DataSplit data = load_data(arrays(
+      {{"mask.npy", mask}, {"image.npy", pairs(2)}, {"targets.npy", npy_of({0.5F, 2}, "(2,)")}},
+      sample));
+  const model::Tensors batch = data.train->inputs({0});
+  ASSERT_EQ(batch.size(), 2);
+  EXPECT_EQ(batch[1].scalar_type(), at::kBool);
+  EXPECT_EQ(data.train->targets({0}).sizes(), at::IntArrayRef({1, 1})) << "a size of 1 may lack";
+  EXPECT_THAT(
+      refusal(arrays({{"image.npy", pairs(2)}, {"y.npy", npy_of({1, 2}, "(2,)")}}, sample)),
+      AllOf(HasSubstr("data.npz: there is no array 'mask'"), HasSubstr("image (float32, 2x2)"),
+            HasSubstr("mask (bool, 2); targets (float32, 1)")));
+}
+
+TEST_F(FileData, SaysWhatDoesNotFit) {
+  EXPECT_THAT(refusal(arrays({{"x.npy", pairs(4)}})), HasSubstr("no array of targets"));
+  EXPECT_THAT(refusal(arrays({{"x.npy", pairs(4)}, {"y.npy", classes(3)}})),
+              HasSubstr("the array 'targets' has 3 samples, 'input' has 4"));
+  EXPECT_THAT(refusal(arrays({{"x.npy", pairs(4)}, {"y.npy", pairs(4)}})),
+              HasSubstr("'targets': expected samples of int64, one number, found float32, 2"));
+  EXPECT_THAT(refusal(arrays({{"x.npy", pairs(4)}, {"y.npy", npy_of({1.0F, 1, 1, 1}, "(4,)")}})),
+              HasSubstr("expected whole numbers"));
+  EXPECT_THAT(refusal(arrays({{"x.npy", npy_of({}, "(0, 2)")}, {"y.npy", classes(0)}})),
+              HasSubstr("has no samples"));
+  EXPECT_THAT(refusal(arrays({{"x.npy", npy_of({1.0F}, "()")}, {"y.npy", classes(1)}})),
+              HasSubstr("one number, expected samples"));
+  EXPECT_THAT(refusal({.name = (folder_ / "none.npz").string()}), HasSubstr("there is no file"));
+  DataSpec share = arrays({{"x.npy", pairs(4)}, {"y.npy", classes(4)}});
+  share.test_share = 1;
+  EXPECT_THAT(refusal(share), HasSubstr("share"));
+}
+
+TEST_F(FileData, BadSamplesAreReportedOrLeftOut) {
+  std::vector<float> numbers(12, 1);
+  numbers[5] = std::nanf("");  // sample 2
+  numbers[8] = INFINITY;       // sample 4
+  const std::string labels = npy_of_int64(std::vector<int64_t>{0, 7, 0, 0, -100, 0}, "(6,)");
+  DataSpec spec = arrays({{"x.npy", npy_of(numbers, "(6, 2)")}, {"y.npy", labels}});
+  EXPECT_THAT(refusal(spec),
+              AllOf(HasSubstr("sample 1 of 'targets' holds 7, expected a class from 0 to 2"),
+                    HasSubstr("sample 2 of 'input' holds nan"),
+                    HasSubstr("sample 4 of 'input' holds inf"), HasSubstr("--bad-samples skip")));
+  spec.skip_bad_samples = true;
+  spec.test_share = 0;
+  EXPECT_EQ(load_data(spec).train->size(), 3);
+}
+
+TEST_F(FileData, TokensAreFollowedByTheNextOnes) {
+  std::string text;
+  for (int i = 0; i < 23; ++i) text += static_cast<char>('a' + i);
+  const DataSplit data = load_data(spec("text.txt", text, tokens(4, 256)));
+  EXPECT_EQ(data.train->size() + data.test->size(), 5);
+  const at::Tensor inputs = data.train->inputs({0, 1}).front();
+  EXPECT_EQ(inputs.scalar_type(), at::kLong);
+  EXPECT_TRUE(inputs.reshape({8}).equal(at::arange('a', 'a' + 8, at::kLong)));
+  EXPECT_TRUE(data.train->targets({0, 1}).reshape({8}).equal(at::arange('b', 'b' + 8, at::kLong)));
+  EXPECT_EQ(data.train->count_targets({0, 1}), 8);
+  EXPECT_EQ(data.test->inputs({0}).front()[0][0].item<int64_t>(), 'a' + 16) << "the last ones";
+
+  EXPECT_THAT(refusal(spec("text.txt", text, tokens(4, 100))),
+              HasSubstr("the token 119 does not exist: the model knows those from 0 to 99"));
+  EXPECT_THAT(refusal(spec("text.txt", "abc", tokens(4, 256))), HasSubstr("at least 5 tokens"));
+  EXPECT_THAT(refusal(spec("text.txt", "", tokens(4, 256))), HasSubstr("at least 5 tokens"));
+  EXPECT_THAT(refusal(spec("text.txt", text)), HasSubstr("tokens are for models of tokens"));
+  const std::string row = npy_of_int64(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}, "(7,)");
+  EXPECT_EQ(load_data(spec("row.npy", row, tokens(2, 9))).train->size(), 2);
+  EXPECT_THAT(refusal(spec("row.npy", pairs(3), tokens(2, 9))),
+              HasSubstr("expected one row of tokens (whole numbers), found float32, 3x2"));
+}
+
+TEST_F(FileData, MasksPositionsAndLabelsOfTokensAreFilledIn) {
+  SampleSpec sample{.inputs = {{.name = "input_ids", .shape = {3}, .type = at::kLong, .values = 9},
+                               {.name = "attention_mask", .shape = {3}, .type = at::kLong},
+                               {.name = "position_ids", .shape = {3}, .type = at::kLong},
+                               {.name = "labels", .shape = {3}, .type = at::kLong}},
+                    .targets = {.needed = false}};
+  const std::string row = npy_of_int64(std::vector<int64_t>{1, 2, 3, 4, 5, 6}, "(6,)");
+  const model::Tensors batch = load_data(spec("row.npy", row, sample)).train->inputs({0});
+  EXPECT_TRUE(batch[0].equal(batch[3]));
+  EXPECT_EQ(batch[1].sum().item<int64_t>(), 3);
+  EXPECT_TRUE(batch[2][0].equal(at::arange(3, at::kLong)));
+  sample.inputs[3].name = "decoder_input_ids";
+  EXPECT_THAT(refusal(spec("row.npy", row, sample)), HasSubstr("'decoder_input_ids' is another"));
+}
+
+TEST(TensorData, IgnoredTargetsDoNotCount) {
+  const SampleSpec sample = tokens(2, 5);
+  const at::Tensor targets =
+      at::tensor(std::vector<int64_t>{1, -100, 2, 3, -100, -100}).view({3, 2});
+  const TensorDataset data("t", sample, {at::zeros({3, 2}, at::kLong)}, targets);
+  EXPECT_EQ(data.count_targets({0}), 1);
+  EXPECT_EQ(data.count_targets({2}), 0);
+  EXPECT_EQ(data.count_targets({0, 1, 1}), 5);
+  EXPECT_TRUE(data.bad_samples(9).empty());
+  const SampleSubset some(std::make_shared<TensorDataset>(data), {1, 2});
+  EXPECT_EQ(some.count_targets({0, 1}), 2);
+}
+
+}  // namespace
+}  // namespace penstock::train

@@ -1,0 +1,86 @@
+// Training that a program drives itself: it gives the batches, one after another, and may look at
+// the weights in between. train() (trainer.h) is for whole runs over a data set.
+//
+//   Session session(model, {.plan = plan});
+//   for (const Batch& batch : batches) loss = session.step(batch).loss;
+//   model::Tensors weights = session.snapshot().front().weights;
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "penstock/model/model.h"
+#include "penstock/runtime/pipeline.h"
+#include "penstock/train/data/dataset.h"
+#include "penstock/train/train_options.h"
+
+namespace penstock::train {
+
+/// The samples of one optimiser step.
+struct Batch {
+  model::Tensors inputs;  ///< one per input of the model, [samples, ...]
+  at::Tensor targets;     ///< as the loss takes them; undefined where it reads none
+};
+
+/// The mean over samples or targets, and how many of these were right.
+struct StepResult {
+  double loss = 0;
+  int64_t samples = 0;
+  int64_t targets = 0;
+  int64_t correct = 0;
+  double grad_norm = 0;  ///< 0: not computed
+};
+
+class Session {
+ public:
+  /// Keeps a reference to the model. Of the options it takes plan, optimizer, learning_rate with
+  /// learning_rate_steps, loss, seed, threads_per_worker, max_grad_norm, gradient_groups, deadline
+  /// and stop. Throws ConfigError as train().
+  Session(const model::Model& model, const TrainOptions& options);
+
+  /// One optimiser step; blocks until it is done. Micro-batches are the plan's, or fewer where the
+  /// batch has fewer samples. Under policies that delay weights a step drains the pipeline, so that
+  /// nothing is delayed: train on several at once instead. Throws ConfigError (a batch that does
+  /// not fit), RuntimeError.
+  StepResult step(const Batch& batch);
+  /// The samples of `data` in `order`, cut into steps of `batch_size`: epoch number `epoch`,
+  /// through which the pipeline stays full, as train() runs it. `on_step` is called after each
+  /// step, from a worker's thread; false ends early. Returns the steps that were made.
+  std::vector<StepResult> train(const Dataset& data, const std::vector<int64_t>& order,
+                                int64_t epoch, int64_t batch_size,
+                                const std::function<bool(const StepResult&)>& on_step = {});
+  /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
+  StepResult evaluate(const Dataset& data, int64_t batch_size);
+
+  int64_t steps() const { return pipeline_.steps(); }
+  /// Of layers, in graph order; refers to the session's own tensors where it can.
+  std::vector<runtime::LayerSnapshot> snapshot() const { return pipeline_.snapshot(); }
+  /// Goes on from this state. Throws ConfigError when it does not fit the model.
+  void load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps);
+  /// Multiplies the learning rate of later steps; 1 at first.
+  void set_rate_factor(double factor) { rate_factor_ = factor; }
+  double rate() const;
+  /// Whether StepResult::correct means something.
+  bool counts_correct() const { return counts_correct_; }
+  const SampleSpec& sample() const { return sample_; }
+
+ private:
+  double rate_of(int64_t step) const;
+  runtime::RunOptions run_options() const;
+  std::vector<StepResult> run(const Dataset& data, const std::vector<int64_t>& order, uint64_t seed,
+                              int64_t batch_size,
+                              const std::function<bool(const StepResult&)>& on_step);
+  void check(const Dataset& data, int64_t batch_size) const;
+
+  const model::Model& model_;
+  TrainOptions options_;
+  SampleSpec sample_;
+  bool counts_correct_;
+  std::unique_ptr<model::Optimizer> optimizer_;
+  runtime::Pipeline pipeline_;
+  double rate_factor_ = 1;
+};
+
+}  // namespace penstock::train

@@ -1,0 +1,109 @@
+#include "penstock/train/session.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "penstock/train/test_training.h"
+#include "penstock/util/error.h"
+
+namespace penstock::train {
+namespace {
+
+Batch batch_of(const Dataset& data, int64_t first, int64_t count) {
+  std::vector<int64_t> indices(static_cast<size_t>(count));
+  std::iota(indices.begin(), indices.end(), first);
+  return {data.inputs(indices), data.targets(indices)};
+}
+
+class Sessions : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Sessions,
+                         testing::Values("1f1b-flush", "gpipe", "1f1b", "zb-h1"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(Sessions, AnEpochIsThatOfTrain) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data(100);
+  TrainOptions options{.plan = plan_for(model, GetParam(), {1, 1, 1}, 4),
+                       .mini_batch_size = 16,
+                       .epochs = 2,
+                       .keep_weights = true};
+  const TrainResult expected = train(model, data, options);
+  Session session(model, options);
+  std::vector<double> losses;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    const auto order = epoch_order(data.train->size(), options.seed, epoch, true);
+    for (const StepResult& step : session.train(*data.train, order, epoch, 16))
+      losses.push_back(step.loss);
+  }
+  EXPECT_EQ(losses, expected.losses);
+  EXPECT_EQ(session.steps(), 14);
+  const StepResult test = session.evaluate(*data.test, 4);
+  EXPECT_EQ(test.loss, expected.test_loss);
+  EXPECT_EQ(static_cast<double>(test.correct) / static_cast<double>(test.targets),
+            expected.test_accuracy);
+  const auto layers = session.snapshot();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    for (size_t w = 0; w < layers[l].weights.size(); ++w)
+      EXPECT_TRUE(layers[l].weights[w].equal(expected.weights[l][w]));
+  }
+}
+
+TEST(Session, StepsOneByOneAreThoseOfAnEpoch) {
+  const model::Model model = branching_model(/*dropout=*/0);
+  const DataSplit data = feature_data(64);
+  const TrainOptions options{.plan = plan_for(model, "1f1b-flush", {1, 1}, 4)};
+  Session whole(model, options);
+  Session steps(model, options);
+  const auto order = epoch_order(64, 1, 0, false);
+  const std::vector<StepResult> expected = whole.train(*data.train, order, 0, 16);
+  ASSERT_EQ(expected.size(), 4);
+  for (int64_t t = 0; t < 4; ++t) {
+    const StepResult step = steps.step(batch_of(*data.train, 16 * t, 16));
+    EXPECT_EQ(step.loss, expected[static_cast<size_t>(t)].loss);
+    EXPECT_EQ(step.correct, expected[static_cast<size_t>(t)].correct);
+    EXPECT_EQ(step.targets, 16);
+  }
+  EXPECT_EQ(steps.step(batch_of(*data.train, 0, 3)).samples, 3) << "fewer than micro-batches";
+}
+
+TEST(Session, GoesOnFromAState) {
+  const model::Model model = branching_model(/*dropout=*/0);
+  const DataSplit data = feature_data(64);
+  const TrainOptions options{.plan = plan_for(model, "gpipe", {1, 1}, 2)};
+  Session first(model, options);
+  first.step(batch_of(*data.train, 0, 16));
+  std::vector<runtime::LayerSnapshot> state = first.snapshot();
+  for (runtime::LayerSnapshot& layer : state) {
+    for (at::Tensor& weight : layer.weights) weight = weight.clone();
+    for (model::Tensors& tensors : layer.optimizer_state) {
+      for (at::Tensor& tensor : tensors) tensor = tensor.clone();
+    }
+  }
+  const double expected = first.step(batch_of(*data.train, 16, 16)).loss;
+  Session second(model, options);
+  second.load(state, 1);
+  EXPECT_EQ(second.steps(), 1);
+  EXPECT_EQ(second.step(batch_of(*data.train, 16, 16)).loss, expected);
+}
+
+TEST(Session, RefusesBatchesThatDoNotFit) {
+  const model::Model model = branching_model();
+  Session session(model, {.plan = plan_for(model, "gpipe", {1, 1}, 2)});
+  const at::Tensor classes = at::zeros({4}, at::kLong);
+  EXPECT_THROW(session.step({{at::zeros({4, 7})}, classes}), ConfigError);
+  EXPECT_THROW(session.step({{at::zeros({4, 6})}, at::zeros({3}, at::kLong)}), ConfigError);
+  EXPECT_THROW(session.step({{at::zeros({4, 6})}, {}}), ConfigError);
+  EXPECT_THROW(session.step({{at::zeros({4, 6})}, classes + 3}), Error);
+  EXPECT_EQ(session.step({{at::zeros({4, 6})}, classes}).samples, 4) << "it goes on";
+}
+
+}  // namespace
+}  // namespace penstock::train

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# The user's own data: arrays, tokens and texts out of files; losses other than that of classes.
+source "$(dirname "$0")/lib.sh" "$1"
+models=$here/../data/imported
+python3 "$here/make_arrays.py" . || { echo "skipped: no Python here"; exit 77; }
+for i in $(seq 300); do echo "the quick brown fox jumps over the lazy dog"; done >text.txt
+
+# falls WORDS: the losses of the run before fall, from the first five steps to the last five.
+falls() {
+  numbers losses >losses
+  awk -v words="$*" '
+    { loss[NR] = $1 }
+    END {
+      for (i = 1; i <= 5; ++i) { first += loss[i]; last += loss[NR - 5 + i] }
+      if (NR < 10 || !(last < 0.97 * first)) { print words ": " first " -> " last; exit 1 }
+    }' losses || fail "$*: the loss does not fall"
+}
+
+# Two inputs by name and targets that are ignored: any cut has the losses and weights of one worker.
+tokens="--model $models/tokens.pt2 --data tokens.npz --batch-size 24 --lr 0.1"
+run 0 train $tokens --strategy serial --epochs 6 --json
+falls tokens.npz
+json_keys test_loss test_accuracy
+run 0 profile --model "$models/tokens.pt2" --batch-size 4 --samples 1 -o p.json
+for options in "--strategy 1f1b-flush --workers 3 --micro-batches 4" \
+  "--strategy dp --workers 2 --micro-batches 4" "--strategy zb-h1 --workers 2 --micro-batches 6" \
+  "--strategy gpipe --workers 2 --micro-batches 4 --label-smoothing 0.1 --clip-norm 0.5"; do
+  run 0 train $tokens --profile p.json $options --steps 4 --check-against-serial
+  grep -q 'bit for bit equal' out || fail "tokens $options: $(tail -n 4 out)"
+done
+# The mean is over the targets of the mini-batch: the micro-batches do not matter but for rounding.
+for parts in 1 2 4; do
+  run 0 train $tokens --strategy serial --micro-batches $parts --steps 3 --no-eval --json
+  numbers losses >losses.$parts
+done
+for parts in 2 4; do
+  paste losses.1 losses.$parts |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5) exit 1 }' ||
+    fail "$parts micro-batches have other losses: $(paste losses.1 losses.$parts | tr '\n' ' ')"
+done
+refused "holds -100, expected a class" train $tokens --ignore-index -1
+
+# A text, and a row of tokens.
+run 0 train --model "$models/letters.pt2" --data text.txt --strategy serial --epochs 2 \
+  --batch-size 32 --lr 0.2 --momentum 0.9 --json
+falls text.txt
+run 0 train --model "$models/letters.pt2" --data text.txt --strategy 1f1b-flush --workers 2 \
+  --micro-batches 4 --steps 3 --check-against-serial
+grep -q 'bit for bit equal' out || fail "text.txt: $(tail -n 4 out)"
+run 0 train --model "$models/letters.pt2" --data row.npy --strategy serial --steps 2
+
+# A loss that is a part of the program, with its labels as an input.
+for data in synthetic row.npy; do
+  run 0 train --model "$models/ownloss.pt2" --data $data --strategy 1f1b-flush --workers 2 \
+    --micro-batches 2 --batch-size 16 --epochs 20 --steps 30 --lr 0.1 --json
+  falls "ownloss $data"
+  grep -q '"test_accuracy":null' out || fail "a model's own loss has an accuracy"
+done
+run 0 train --model "$models/ownloss.pt2" --data row.npy --strategy gpipe --workers 3 \
+  --micro-batches 3 --steps 3 --check-against-serial
+grep -q 'bit for bit equal' out || fail "ownloss: $(tail -n 4 out)"
+run 0 import "$models/ownloss.pt2"
+grep -q 'output      its loss' out || fail "import: $(cat out)"
+
+# Numbers as targets.
+mlp="--model mlp --input 784 --width 16 --depth 2 --batch-size 16"
+run 0 train $mlp --data regression.npz --loss mean-squared-error --epochs 8 --lr 0.05 --json
+falls regression
+run 0 train $mlp --data binary.npz --loss binary-cross-entropy --epochs 8 --lr 0.5 --json
+falls binary
+run 0 train $mlp --data regression.npz --loss mean-squared-error --workers 2 \
+  --strategy 1f1b-flush --micro-batches 4 --steps 3 --check-against-serial
+grep -q 'bit for bit equal' out || fail "regression: $(tail -n 4 out)"
+run 0 train $mlp --data regression.npz --loss mean-squared-error --epochs 1 --history h.json
+grep -q accuracy out err && fail "an accuracy of numbers: $(grep accuracy out err)"
+run 0 train $mlp --data synthetic --loss mean-squared-error --steps 2
+
+# What does not fit.
+refused "there is no array 'attention_mask'" train --model "$models/tokens.pt2" --data no_mask.npz
+refused "expected samples of int64, 8, found int32, 7" \
+  train --model "$models/tokens.pt2" --data other_rows.npz
+refused "sample 17 of 'input_ids' holds 16; the model's table has the rows 0 to 15" \
+  train --model "$models/tokens.pt2" --data large.npz
+refused "sample 5 of 'input' holds nan" train $mlp --data bad.npz
+refused "sample 9 of 'targets' holds 10" train $mlp --data bad.npz
+run 0 train $mlp --data bad.npz --bad-samples skip --steps 1
+grep -q "2 of 96 samples are left out" err || fail "skip: $(cat err)"
+refused "expected a class" train $mlp --data bad.npz
+refused "expected samples of int64, one number, found float32, 10" \
+  train $mlp --data regression.npz --loss cross-entropy
+refused "expected 0 to 1" train $mlp --data beyond.npz --loss binary-cross-entropy
+refused "unknown loss 'hinge'" train $mlp --data bad.npz --loss hinge
+refused "label smoothing" train $mlp --label-smoothing 1 --data bad.npz
+refused "has an image and a class" train --model "$models/tokens.pt2" --data fashion-mnist
+refused "the loss model is for" train $mlp --data bad.npz --loss model
+refused "has a loss of its own" train --model "$models/ownloss.pt2" --data row.npy \
+  --loss cross-entropy
+refused "tokens are for models of tokens" train $mlp --data text.txt
+refused "there is no file" train $mlp --data nowhere.npz
+refused "nowhere.npy" train --model "$models/letters.pt2" --data nowhere.npy
+refused "unknown data set" train $mlp --data nowhere.csv
+refused "--test-data" train $mlp --data synthetic --test-data bad.npz
+refused "fatal or skip" train $mlp --data bad.npz --bad-samples maybe
+head -c 1000 tokens.npz >cut.npz
+refused "cut off" train --model "$models/tokens.pt2" --data cut.npz
+head -c 90 row.npy >cut.npy
+refused "cut.npy" train --model "$models/letters.pt2" --data cut.npy
+finish
