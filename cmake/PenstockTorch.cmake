@@ -1,5 +1,13 @@
 # libtorch, with one precompiled header shared by every torch target (torch headers cost seconds per
 # file).
+# pip builds for the libtorch of its Python, whatever else is in the system's folders.
+if(SKBUILD)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c "import os, torch; print(os.path.dirname(torch.__file__))"
+    OUTPUT_VARIABLE penstock_pip_torch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  list(PREPEND CMAKE_PREFIX_PATH ${penstock_pip_torch})
+endif()
 find_package(Torch REQUIRED)
 
 add_library(penstock_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)

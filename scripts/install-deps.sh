@@ -56,6 +56,7 @@ torch=(
 wheel=(
   "python3|runs pip"
   "python3-venv|a place for the wheel of PyTorch"
+  "python3-dev|the Python package"
 )
 bench=(
   "python3|runs the benchmark driver"

@@ -29,7 +29,9 @@ int64_t micro_batch_size(const AutoPlanRequest& request, int64_t micro_batches) 
 profile::Profile measure(const model::Model& model, const AutoPlanRequest& request,
                          int64_t micro_batches) {
   if (request.measure) return request.measure(micro_batches);
-  return measured_with_progress(model, profiler_options(request, micro_batches));
+  const model::ProfilerOptions options = profiler_options(request, micro_batches);
+  return request.is_quiet ? measured_quietly(model, options)
+                          : measured_with_progress(model, options);
 }
 
 /// Micro-batches per mini-batch that the strategy will probably run with.
@@ -151,10 +153,12 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
     if (resized && given) {
       profile = profile::scaled_to(profile, wanted);
     } else if (resized) {
-      std::cerr << fmt::format("{} has {} per step: measuring again with micro-batches of {}\n",
-                               to_string(plan.strategy),
-                               report::plural(options.micro_batches, "micro-batch"),
-                               report::plural(wanted, "sample"));
+      if (!request.is_quiet) {
+        std::cerr << fmt::format("{} has {} per step: measuring again with micro-batches of {}\n",
+                                 to_string(plan.strategy),
+                                 report::plural(options.micro_batches, "micro-batch"),
+                                 report::plural(wanted, "sample"));
+      }
       profile = measure(model, request, options.micro_batches);
     }
     plan = best_plan(profile, request, options);

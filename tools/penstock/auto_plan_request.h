@@ -36,6 +36,7 @@ struct AutoPlanRequest {
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
   /// less than about a tenth of the training.
   int64_t training_samples = 0;
+  bool is_quiet = false;  ///< no progress on standard error
   uint64_t seed = 1;
   model::OptimizerSpec optimizer;
   model::LossSpec loss = {};

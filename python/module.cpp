@@ -1,0 +1,332 @@
+// penstock._core: what the Python package needs of the C++ libraries. The package itself is in
+// penstock/*.py; nothing else uses this module.
+#include <fmt/format.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/imported/import_model.h"
+#include "penstock/plan/plan.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/train/data/sample_spec.h"
+#include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/session.h"
+#include "penstock/train/trainer.h"
+#include "penstock/util/error.h"
+#include "penstock/util/log.h"
+#include "tools/penstock/auto_plan.h"
+
+namespace py = pybind11;
+
+namespace penstock::python {
+
+namespace {
+
+/// Options come as keywords; each must be known.
+template <class T>
+void take(py::dict& options, const char* name, T& value) {
+  if (!options.contains(name)) return;
+  value = options[name].cast<T>();
+  PyDict_DelItemString(options.ptr(), name);
+}
+
+void refuse_rest(const py::dict& options) {
+  for (const auto& item : options)
+    throw ConfigError(fmt::format("unknown option '{}'", item.first.cast<std::string>()));
+}
+
+/// Runs on another thread without the GIL, so that Python's signals and other threads are served
+/// meanwhile; what they raise (KeyboardInterrupt) ends it and is raised.
+template <class Work>
+auto interruptibly(std::atomic<bool>& stop, const Work& work) {
+  stop.store(false);
+  auto result = std::async(std::launch::async, work);
+  bool raised = false;
+  while (true) {
+    {
+      const py::gil_scoped_release release;
+      if (result.wait_for(std::chrono::milliseconds(raised ? 10'000 : 50)) ==
+          std::future_status::ready)
+        break;
+    }
+    if (!raised && PyErr_CheckSignals() != 0) {
+      raised = true;
+      stop.store(true);
+    }
+  }
+  if (raised) throw py::error_already_set();
+  return result.get();
+}
+
+model::OptimizerSpec take_optimizer(py::dict& options) {
+  model::OptimizerSpec spec;
+  take(options, "optimizer", spec.name);
+  take(options, "momentum", spec.momentum);
+  take(options, "weight_decay", spec.weight_decay);
+  take(options, "beta1", spec.beta1);
+  take(options, "beta2", spec.beta2);
+  take(options, "eps", spec.epsilon);
+  return spec;
+}
+
+model::LossSpec take_loss(py::dict& options) {
+  model::LossSpec spec;
+  take(options, "loss", spec.name);
+  take(options, "label_smoothing", spec.label_smoothing);
+  take(options, "ignore_index", spec.ignore_index);
+  return spec;
+}
+
+/// One model as it was exported.
+class ProgramModel {
+ public:
+  explicit ProgramModel(const std::string& path) : model_(imported::import_model(path)) {}
+
+  const model::Model& model() const { return model_; }
+
+  py::list inputs() const {
+    py::list result;
+    for (const model::InputSpec& input : model_.inputs()) {
+      py::dict one;
+      one["name"] = input.name;
+      one["dtype"] = train::type_name(input.type);
+      one["shape"] = input.shape;
+      result.append(one);
+    }
+    return result;
+  }
+  std::vector<std::string> layers() const {
+    std::vector<std::string> names;
+    for (const graph::LayerNode& layer : model_.graph().layers()) names.push_back(layer.name);
+    return names;
+  }
+
+  /// A plan as JSON, made for a profile that is measured now.
+  std::string plan(py::dict options) const {
+    tool::AutoPlanRequest request;
+    take(options, "strategy", request.strategy);
+    take(options, "workers", request.workers);
+    take(options, "threads", request.threads_per_worker);
+    take(options, "batch_size", request.mini_batch_size);
+    take(options, "micro_batches", request.micro_batches);
+    take(options, "weights", request.weights);
+    take(options, "chunks", request.chunks);
+    take(options, "seed", request.seed);
+    take(options, "quiet", request.is_quiet);
+    double clip = 0;
+    take(options, "clip_norm", clip);
+    request.global_norm = clip > 0;
+    request.optimizer = take_optimizer(options);
+    request.loss = model::loss_for(model_, take_loss(options));
+    refuse_rest(options);
+    if (request.workers < 1 || request.workers > 1024)
+      throw ConfigError(fmt::format("workers: expected 1 to 1024, found {}", request.workers));
+    if (request.threads_per_worker < 1)
+      throw ConfigError(fmt::format("threads: at least 1, found {}", request.threads_per_worker));
+    if (request.mini_batch_size < 1)
+      throw ConfigError(fmt::format("batch_size: at least 1, found {}", request.mini_batch_size));
+    if (request.micro_batches < 0 || request.micro_batches > request.mini_batch_size) {
+      throw ConfigError(fmt::format("micro_batches: expected 1 to the batch_size {}, found {}",
+                                    request.mini_batch_size, request.micro_batches));
+    }
+    if (!graph::tie_groups(model_.graph()).empty() &&
+        !plan::parse_strategy_choice(request.strategy) && request.weights.empty())
+      request.weights = "flush";
+    // A measurement cannot be interrupted.
+    std::atomic<bool> unused{false};
+    return interruptibly(unused, [&] { return plan::to_json(tool::auto_plan(model_, request)); });
+  }
+
+ private:
+  model::Model model_;
+};
+
+py::dict to_python(const train::StepResult& step, bool counts_correct) {
+  py::dict result;
+  result["loss"] = step.loss;
+  result["samples"] = step.samples;
+  result["accuracy"] = counts_correct && step.targets > 0
+                           ? py::object(py::float_(static_cast<double>(step.correct) /
+                                                   static_cast<double>(step.targets)))
+                           : py::object(py::none());
+  result["grad_norm"] =
+      step.grad_norm > 0 ? py::object(py::float_(step.grad_norm)) : py::object(py::none());
+  return result;
+}
+
+class PythonSession {
+ public:
+  PythonSession(std::shared_ptr<ProgramModel> model, const std::string& plan, py::dict options)
+      : model_(std::move(model)) {
+    train::TrainOptions train;
+    train.plan = plan::parse_plan(plan, "the plan");
+    train.optimizer = take_optimizer(options);
+    train.loss = model::loss_for(model_->model(), take_loss(options));
+    take(options, "lr", train.learning_rate.base);
+    take(options, "lr_schedule", train.learning_rate.schedule);
+    take(options, "lr_warmup", train.learning_rate.warmup_steps);
+    take(options, "lr_factor", train.learning_rate.factor);
+    take(options, "lr_every", train.learning_rate.every);
+    take(options, "total_steps", train.learning_rate_steps);
+    take(options, "seed", train.seed);
+    take(options, "threads", train.threads_per_worker);
+    take(options, "clip_norm", train.max_grad_norm);
+    take(options, "gradient_groups", train.gradient_groups);
+    refuse_rest(options);
+    train.stop = &stop_;
+    optimizer_ = train.optimizer;
+    ignore_index_ = train.loss.ignore_index;
+    plan_ = train.plan;
+    session_ = std::make_unique<train::Session>(model_->model(), train);
+  }
+
+  py::dict step(const model::Tensors& inputs, const std::optional<at::Tensor>& targets) {
+    const train::Batch batch{inputs, targets.value_or(at::Tensor())};
+    return to_python(interruptibly(stop_, [&] { return session_->step(batch); }),
+                     session_->counts_correct());
+  }
+
+  /// The session's data of these tensors.
+  std::shared_ptr<train::TensorDataset> data(const model::Tensors& inputs,
+                                             const std::optional<at::Tensor>& targets) const {
+    const train::SampleSpec& sample = session_->sample();
+    if (inputs.size() != sample.inputs.size()) {
+      throw ConfigError(fmt::format("expected {} input(s): {}; found {}", sample.inputs.size(),
+                                    describe(sample), inputs.size()));
+    }
+    auto data = std::make_shared<train::TensorDataset>(
+        "the data", sample, inputs, targets.value_or(at::Tensor()), ignore_index_);
+    const auto bad = data->bad_samples(1);
+    if (!bad.empty()) throw ConfigError(bad.front().reason);
+    return data;
+  }
+
+  py::list train(const train::TensorDataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
+                 uint64_t seed, const py::object& on_step) {
+    const std::vector<int64_t> order = train::epoch_order(data.size(), seed, epoch, shuffle);
+    std::exception_ptr failure;
+    const auto report = [&](const train::StepResult& step) {
+      const py::gil_scoped_acquire acquire;
+      try {
+        on_step(to_python(step, session_->counts_correct()));
+        return true;
+      } catch (...) {
+        failure = std::current_exception();
+        return false;
+      }
+    };
+    const auto results = interruptibly(stop_, [&] {
+      return session_->train(
+          data, order, epoch, batch_size,
+          on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report);
+    });
+    if (failure) std::rethrow_exception(failure);
+    py::list list;
+    for (const train::StepResult& step : results)
+      list.append(to_python(step, session_->counts_correct()));
+    return list;
+  }
+
+  py::dict evaluate(const train::TensorDataset& data, int64_t batch_size) {
+    return to_python(interruptibly(stop_, [&] { return session_->evaluate(data, batch_size); }),
+                     session_->counts_correct());
+  }
+
+  /// weights.pt, as a checkpoint has it.
+  void save_weights(const std::string& path) const {
+    const py::gil_scoped_release release;
+    const auto optimizer = model::make_optimizer(optimizer_);
+    std::vector<train::LayerState> layers;
+    for (runtime::LayerSnapshot& layer : session_->snapshot())
+      layers.push_back(train::to_state(std::move(layer), *optimizer));
+    train::save_state_dict(path, model_->model(), layers);
+  }
+
+  /// Weights and buffers by name; the optimiser's state stays.
+  void load_weights(const std::map<std::string, at::Tensor>& weights) {
+    std::vector<runtime::LayerSnapshot> layers = session_->snapshot();
+    const model::Model& model = model_->model();
+    const at::NoGradGuard no_grad;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const model::Layer& layer = model.layer(LayerId{static_cast<int>(l)});
+      const auto fill = [&](const std::vector<model::ParameterSpec>& specs, model::Tensors& into) {
+        for (size_t i = 0; i < specs.size(); ++i) {
+          const auto found = weights.find(specs[i].key);
+          if (found == weights.end())
+            throw ConfigError(fmt::format("the state dict has no '{}'", specs[i].key));
+          if (found->second.sizes() != at::IntArrayRef(specs[i].shape))
+            throw ConfigError(fmt::format("'{}' has another shape than the model's", specs[i].key));
+          into[i] = found->second.detach().to(at::kFloat).contiguous().clone();
+        }
+      };
+      fill(layer.parameters(), layers[l].weights);
+      fill(layer.buffers(), layers[l].buffers);
+      for (model::Tensors& tensors : layers[l].optimizer_state) {
+        for (at::Tensor& tensor : tensors) tensor = tensor.clone();
+      }
+    }
+    session_->load(layers, session_->steps());
+  }
+
+  int64_t steps() const { return session_->steps(); }
+  double rate() const { return session_->rate(); }
+  void set_rate_factor(double factor) { session_->set_rate_factor(factor); }
+  std::string plan() const { return plan::to_json(plan_); }
+  std::string sample() const { return describe(session_->sample()); }
+  bool needs_targets() const { return session_->sample().targets.needed; }
+
+ private:
+  std::shared_ptr<ProgramModel> model_;  ///< outlives the session
+  std::atomic<bool> stop_{false};
+  model::OptimizerSpec optimizer_;
+  int64_t ignore_index_ = -100;
+  plan::Plan plan_;
+  std::unique_ptr<train::Session> session_;
+};
+
+}  // namespace
+
+PYBIND11_MODULE(_core, m) {
+  py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
+  py::class_<train::TensorDataset, std::shared_ptr<train::TensorDataset>>(m, "Data").def(
+      "__len__", &train::TensorDataset::size);
+  py::class_<ProgramModel, std::shared_ptr<ProgramModel>>(m, "Model")
+      .def(py::init<const std::string&>())
+      .def("inputs", &ProgramModel::inputs)
+      .def("layers", &ProgramModel::layers)
+      .def("plan", &ProgramModel::plan);
+  py::class_<PythonSession>(m, "Session")
+      .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict>())
+      .def("step", &PythonSession::step)
+      .def("data", &PythonSession::data)
+      .def("train", &PythonSession::train)
+      .def("evaluate", &PythonSession::evaluate)
+      .def("save_weights", &PythonSession::save_weights)
+      .def("load_weights", &PythonSession::load_weights)
+      .def("set_rate_factor", &PythonSession::set_rate_factor)
+      .def_property_readonly("steps", &PythonSession::steps)
+      .def_property_readonly("rate", &PythonSession::rate)
+      .def_property_readonly("plan", &PythonSession::plan)
+      .def_property_readonly("sample", &PythonSession::sample)
+      .def_property_readonly("needs_targets", &PythonSession::needs_targets);
+  m.def("set_log", [](const py::function& log) {
+    // Called from any thread.
+    set_log_sink([log](LogLevel level, std::string_view message) {
+      const py::gil_scoped_acquire acquire;
+      log(level == LogLevel::Warning, std::string(message));
+    });
+  });
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,30 @@
+"""Trains PyTorch models through pipelines of workers.
+
+>>> import penstock, torch
+>>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+>>> trainer = penstock.Trainer(model, torch.randn(4, 8), workers=2, lr=0.1, progress=False)
+>>> x = torch.randn(64, 8)
+>>> history = trainer.fit(x, x[:, :3].argmax(1), epochs=5, batch_size=16)
+>>> history[-1]["loss"] < history[0]["loss"]
+True
+>>> model.load_state_dict(trainer.state_dict(), strict=True)
+<All keys matched successfully>
+"""
+
+from penstock._errors import PenstockError
+from penstock._export import export
+from penstock._tool import plan, profile, report, schedule, simulate, verify
+from penstock._trainer import Trainer
+
+__all__ = [
+    "PenstockError",
+    "Trainer",
+    "export",
+    "plan",
+    "profile",
+    "report",
+    "schedule",
+    "simulate",
+    "verify",
+]
+__version__ = "0.1.0"

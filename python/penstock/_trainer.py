@@ -1,0 +1,423 @@
+"""Training from Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Iterable, Mapping, Sequence, Union
+
+import torch
+
+from penstock import _core
+from penstock._export import Example, PathLike, export
+
+Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
+Callback = Callable[[dict[str, Any]], Any]
+
+_OPTIMIZERS = {"sgd", "adam"}
+_LOSSES = {
+    "CrossEntropyLoss": "cross-entropy",
+    "MSELoss": "mean-squared-error",
+    "BCEWithLogitsLoss": "binary-cross-entropy",
+}
+_TARGETS = ("targets", "target", "labels", "label", "y")
+#: Policies under which a step at a time is the same as many at once.
+_FLUSH = "flush"
+
+
+class Trainer:
+    """A model, cut into stages that train at the same time.
+
+    :param model: a module, or a file of `penstock.export`. A module is not changed: take
+        `state_dict` back
+    :param example: an example batch for a module, as for `penstock.export`
+    :param strategy: "auto" (the fastest for these workers, found by measuring), or one of
+        `penstock plan`: "serial", "dp", "gpipe", "1f1b", "1f1b-flush", "zb-h1"...
+    :param workers: threads that train; each holds one part of the model or more
+    :param plan: a plan of `penstock.plan`, or a file of one, instead of strategy and workers
+    :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
+        returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
+        model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
+    :param optimizer: "SGD" or "Adam", with the parameters of torch.optim: ``lr``, ``momentum``,
+        ``weight_decay``, ``betas``, ``eps``
+    :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
+        (times ``lr_factor`` every ``lr_every`` steps)
+    :param lr_warmup: steps over which the rate rises
+    :param clip_norm: the largest norm of all gradients together; 0: not clipped
+    :param batch_size: samples of a step, for which the plan is made
+    :param micro_batches: parts into which a step is cut; None: chosen
+    :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's
+    :param threads: of each worker
+    :param seed: of dropout and of the order of samples
+    :param progress: show a bar on standard error; None: where that is a terminal
+    :raises PenstockError: a model that cannot be trained here (every operator and line of Python),
+        options that do not fit
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | PathLike,
+        example: Example | None = None,
+        *,
+        strategy: str = "auto",
+        workers: int = 2,
+        plan: Mapping[str, Any] | PathLike | None = None,
+        loss: Any = None,
+        optimizer: str = "SGD",
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        lr_schedule: str = "constant",
+        lr_warmup: int = 0,
+        lr_factor: float = 0.1,
+        lr_every: int = 0,
+        total_steps: int = 0,
+        clip_norm: float = 0.0,
+        batch_size: int = 64,
+        micro_batches: int | None = None,
+        weights: str | None = None,
+        threads: int = 1,
+        seed: int = 1,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+        progress: bool | None = None,
+    ) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if isinstance(model, torch.nn.Module):
+            if example is None:
+                raise ValueError("a module needs an example batch: Trainer(module, example)")
+            self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
+            name = type(model).__name__.lower()
+            model = export(model, example, Path(self._folder.name) / f"{name}.pt2")
+        self._model = _core.Model(os.fspath(model))
+        self._batch_size = batch_size
+        self._seed = seed
+        self._epoch = 0
+        self._progress = sys.stderr.isatty() if progress is None else progress
+        loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
+        name = _optimizer(optimizer)
+        shared: dict[str, Any] = {
+            "optimizer": name,
+            "momentum": float(momentum),
+            "weight_decay": float(weight_decay),
+            "beta1": float(betas[0]),
+            "beta2": float(betas[1]),
+            "eps": float(eps),
+            "loss": loss_name,
+            "label_smoothing": smoothing,
+            "ignore_index": ignored,
+            "clip_norm": float(clip_norm),
+            "seed": seed,
+            "threads": threads,
+        }
+        if plan is None:
+            request = dict(
+                shared, strategy=strategy, workers=workers, batch_size=batch_size,
+                micro_batches=micro_batches or 0, weights=weights or "", quiet=not self._progress
+            )
+            text = self._model.plan(request)
+        elif isinstance(plan, Mapping):
+            text = json.dumps(plan)
+        else:
+            text = Path(plan).read_text()
+        self._session = _core.Session(
+            self._model,
+            text,
+            dict(
+                shared, lr=float(lr), lr_schedule=lr_schedule, lr_warmup=lr_warmup,
+                lr_factor=float(lr_factor), lr_every=lr_every, total_steps=total_steps
+            ),
+        )
+        self._plan: dict[str, Any] = json.loads(self._session.plan)
+        self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
+
+    # What it is
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The plan: stages with their layers, replicas, predictions."""
+        return self._plan
+
+    @property
+    def layers(self) -> list[str]:
+        """The model's layers, in order; it may be cut between any two."""
+        return self._model.layers()
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps so far."""
+        return self._session.steps
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next step."""
+        return self._session.rate
+
+    def scale_lr(self, factor: float) -> None:
+        """Multiplies the learning rates of the schedule from the next step on."""
+        self._session.set_rate_factor(float(factor))
+
+    # Training
+
+    def step(self, x: Batch, y: torch.Tensor | None = None) -> dict[str, Any]:
+        """One optimiser step.
+
+        :param x: the inputs: one tensor, several in the model's order, or by name
+        :param y: the targets; None: they are in ``x`` by name, or the model makes its loss itself
+        :returns: ``loss``, ``accuracy`` (None where nothing is right or wrong), ``samples``,
+            ``grad_norm`` (None where it is not computed)
+        :raises PenstockError: under a strategy that delays weights, which needs a full pipeline
+        """
+        self._needs_flush()
+        inputs, targets = self._split(x, y)
+        return self._session.step(inputs, targets)
+
+    def fit(
+        self,
+        data: Any,
+        targets: torch.Tensor | None = None,
+        *,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        callbacks: Iterable[Callback] = (),
+    ) -> list[dict[str, Any]]:
+        """Trains for some epochs.
+
+        :param data: a loader (anything that gives batches, such as torch.utils.data.DataLoader:
+            pairs of inputs and targets, or dicts by name), or the inputs of all samples as tensors
+            or NumPy arrays, as ``x`` of `step`
+        :param targets: of all samples, where ``data`` is no loader
+        :param batch_size: samples of a step, for tensors; None: that of the plan
+        :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
+        :param callbacks: each is called after each step with a dict: ``epoch`` (from 0), ``step``
+            (from 1, over all epochs), ``loss``, ``accuracy``, ``samples``, ``grad_norm``
+        :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``, ``seconds``
+        :raises KeyboardInterrupt: after the steps that have begun
+        """
+        callbacks = list(callbacks)
+        tensors = None
+        if targets is not None or isinstance(data, torch.Tensor) or _is_array(data):
+            tensors = self._data(data, targets)
+        elif isinstance(data, Mapping):
+            tensors = self._data(data, None)
+        history = []
+        for _ in range(epochs):
+            summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
+            if tensors is not None:
+                size = batch_size or self._batch_size
+                summary.total = math.ceil(len(tensors) / size)
+                self._session.train(tensors, self._epoch, size, shuffle, self._seed, summary.add)
+            elif self._delays():
+                self._fit_whole(data, summary)
+            else:
+                summary.total = len(data) if hasattr(data, "__len__") else 0
+                for batch in data:
+                    summary.add(self._session.step(*self._split(batch, None)))
+            self._epoch += 1
+            history.append(summary.result())
+        return history
+
+    def evaluate(
+        self, data: Any, targets: torch.Tensor | None = None, *, batch_size: int | None = None
+    ) -> dict[str, Any]:
+        """Loss and accuracy without dropout and without learning; arguments as of `fit`.
+
+        :returns: ``loss``, ``accuracy``, ``samples``
+        """
+        size = batch_size or self._batch_size
+        if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
+            results = [self._session.evaluate(self._data(data, targets), size)]
+        else:
+            results = [
+                self._session.evaluate(self._session.data(*self._split(batch, None)), size)
+                for batch in data
+            ]
+        return _mean(results)
+
+    # Weights
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Weights and buffers under the module's own names, as copies."""
+        with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+            path = os.path.join(folder, "weights.pt")
+            self._session.save_weights(path)
+            return torch.load(path, weights_only=True)
+
+    def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Goes on from these weights; the optimiser's state stays.
+
+        :raises PenstockError: a name is missing, or a shape is another
+        """
+        self._session.load_weights({name: value.cpu() for name, value in weights.items()})
+
+    # Inside
+
+    def _delays(self) -> bool:
+        return self._plan.get("weights", _FLUSH) != _FLUSH
+
+    def _needs_flush(self) -> None:
+        if self._delays():
+            raise _core.PenstockError(
+                f"the strategy {self._plan['strategy']} delays weights over several steps, so "
+                "there is no single step: call fit, or choose weights='flush'"
+            )
+
+    def _fit_whole(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
+        """The pipeline stays full over the whole epoch, whose batches are loaded first."""
+        batches = [self._split(batch, None) for batch in loader]
+        if not batches:
+            return
+        size = batches[0][0][0].shape[0]
+        sizes = [inputs[0].shape[0] for inputs, _ in batches]
+        if any(one != size for one in sizes[:-1]) or sizes[-1] > size:
+            raise _core.PenstockError(
+                f"the batches have {sorted(set(sizes))} samples; expected one size (the last batch "
+                "may be smaller) under a strategy that delays weights"
+            )
+        inputs = [torch.cat(parts) for parts in zip(*(batch[0] for batch in batches))]
+        targets = [batch[1] for batch in batches]
+        joined = None if targets[0] is None else torch.cat(targets)
+        summary.total = len(batches)
+        data = self._session.data(inputs, joined)
+        self._session.train(data, self._epoch, size, False, self._seed, summary.add)
+
+    def _data(self, x: Any, y: Any) -> Any:
+        inputs, targets = self._split(_tensors(x), None if y is None else _tensor(y))
+        return self._session.data(inputs, targets)
+
+    def _split(
+        self, batch: Batch, targets: torch.Tensor | None
+    ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+        """Inputs in the model's order, and targets."""
+        if targets is None and isinstance(batch, (tuple, list)) and self._session.needs_targets:
+            if len(batch) < 2:
+                raise _core.PenstockError(
+                    f"expected a batch of inputs and targets, found {len(batch)} part(s); the "
+                    f"model and its loss take {self._session.sample}"
+                )
+            *rest, targets = batch
+            batch = rest[0] if len(rest) == 1 else rest
+        if isinstance(batch, Mapping):
+            missing = [name for name in self._inputs if name not in batch]
+            if missing:
+                raise _core.PenstockError(
+                    f"the batch has no '{missing[0]}'; the model and its loss take "
+                    f"{self._session.sample}; the batch has {', '.join(map(str, batch))}"
+                )
+            inputs = [batch[name] for name in self._inputs]
+            if targets is None and self._session.needs_targets:
+                found = [name for name in _TARGETS if name in batch]
+                targets = batch[found[0]] if found else None
+        elif isinstance(batch, (tuple, list)):
+            inputs = list(batch)
+        else:
+            inputs = [batch]
+        tensors = [_tensor(one).contiguous() for one in inputs]
+        return tensors, None if targets is None else _tensor(targets).contiguous()
+
+
+class _Epoch:
+    """What is known of an epoch so far; the bar."""
+
+    def __init__(
+        self, epoch: int, steps: int, callbacks: Sequence[Callback], progress: bool
+    ) -> None:
+        self.epoch = epoch
+        self.total = 0
+        self._first = steps
+        self._callbacks = callbacks
+        self._progress = progress
+        self._results: list[dict[str, Any]] = []
+        self._start = time.perf_counter()
+        self._drawn = 0.0
+
+    def add(self, result: dict[str, Any]) -> None:
+        self._results.append(result)
+        for callback in self._callbacks:
+            callback({"epoch": self.epoch, "step": self._first + len(self._results), **result})
+        now = time.perf_counter()
+        if self._progress and now - self._drawn > 0.1:
+            self._drawn = now
+            self._draw(result["loss"])
+
+    def _draw(self, loss: float) -> None:
+        done = len(self._results)
+        seconds = time.perf_counter() - self._start
+        samples = sum(one["samples"] for one in self._results)
+        rest = f"/{self.total}" if self.total else ""
+        left = f", {seconds / done * (self.total - done):.0f} s left" if self.total > done else ""
+        sys.stderr.write(
+            f"\repoch {self.epoch + 1}: step {done}{rest}, loss {loss:.4f}, "
+            f"{samples / max(seconds, 1e-9):.0f} samples/s{left}\033[K"
+        )
+        sys.stderr.flush()
+
+    def result(self) -> dict[str, Any]:
+        seconds = time.perf_counter() - self._start
+        if self._progress and self._results:
+            self._draw(self._results[-1]["loss"])
+            sys.stderr.write("\n")
+        return {"epoch": self.epoch, **_mean(self._results), "seconds": seconds}
+
+
+def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    samples = sum(one["samples"] for one in results)
+    if samples == 0:
+        return {"loss": math.nan, "accuracy": None, "samples": 0}
+    loss = sum(one["loss"] * one["samples"] for one in results) / samples
+    known = [one for one in results if one["accuracy"] is not None]
+    accuracy = None
+    if known:
+        share = sum(one["samples"] for one in known)
+        accuracy = sum(one["accuracy"] * one["samples"] for one in known) / share
+    return {"loss": loss, "accuracy": accuracy, "samples": samples}
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "__array__") and not isinstance(value, torch.Tensor)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _tensor(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_tensor(one) for one in value]
+    return _tensor(value)
+
+
+def _optimizer(optimizer: Any) -> str:
+    name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "")
+    if name.lower() not in _OPTIMIZERS:
+        raise ValueError(f"optimizer: expected 'SGD' or 'Adam', found {optimizer!r}")
+    return name.lower()
+
+
+def _loss(loss: Any, smoothing: float, ignored: int) -> tuple[str, float, int]:
+    if loss is None or isinstance(loss, str):
+        return loss or "", float(smoothing), ignored
+    kind = loss if isinstance(loss, type) else type(loss)
+    if kind.__name__ not in _LOSSES or not issubclass(kind, torch.nn.Module):
+        raise ValueError(
+            "loss: expected 'cross-entropy', 'mean-squared-error', 'binary-cross-entropy', "
+            f"'model', or one of torch.nn's {', '.join(_LOSSES)}, found {loss!r}"
+        )
+    if isinstance(loss, torch.nn.Module):
+        if any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight")):
+            raise ValueError(f"loss: weights of classes are not supported: {loss!r}")
+        if loss.reduction != "mean":
+            raise ValueError(f"loss: expected reduction='mean', found {loss.reduction!r}")
+        smoothing = getattr(loss, "label_smoothing", smoothing)
+        ignored = getattr(loss, "ignore_index", ignored)
+    return _LOSSES[kind.__name__], float(smoothing), ignored
