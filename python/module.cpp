@@ -24,7 +24,6 @@
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
-#include "penstock/util/log.h"
 #include "tools/penstock/auto_plan.h"
 
 namespace py = pybind11;
@@ -320,13 +319,6 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("plan", &PythonSession::plan)
       .def_property_readonly("sample", &PythonSession::sample)
       .def_property_readonly("needs_targets", &PythonSession::needs_targets);
-  m.def("set_log", [](const py::function& log) {
-    // Called from any thread.
-    set_log_sink([log](LogLevel level, std::string_view message) {
-      const py::gil_scoped_acquire acquire;
-      log(level == LogLevel::Warning, std::string(message));
-    });
-  });
 }
 
 }  // namespace penstock::python

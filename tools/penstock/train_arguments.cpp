@@ -184,7 +184,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   CLI::App* app = parent.add_subcommand("train", "Train a model through a pipeline");
   add_model_options(*app, options.model);
   app->add_option("--data", options.data,
-                  "fashion-mnist; synthetic; idx (four IDX files in --data-folder); or a file: "
+                  "fashion-mnist; cifar10 or cifar100 (binary versions in --data-folder); "
+                  "synthetic; idx (four IDX files in --data-folder); or a file: "
                   "FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt (its bytes as "
                   "tokens)")
       ->capture_default_str();
@@ -202,7 +203,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       ->capture_default_str();
   add_loss_options(*app, options.train.loss);
   app->add_option("--data-folder", options.data_folder,
-                  "Where the IDX files are (default: Debian's dataset-fashion-mnist)");
+                  "Where the files are of idx, cifar10 and cifar100 (of fashion-mnist: Debian's "
+                  "dataset-fashion-mnist)");
   app->add_option("--train-samples", options.train_samples, "Use only the first N training samples")
       ->check(whole_number(1, kMostSamples));
   app->add_option("--test-samples", options.test_samples, "Use only the first N test samples")

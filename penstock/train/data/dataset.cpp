@@ -21,13 +21,6 @@ namespace {
 constexpr std::string_view kFashionFolder = "/usr/share/datasets/fashion-mnist";
 constexpr std::string_view kFashionPackage = "dataset-fashion-mnist";
 
-struct LabelledImages {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  std::vector<uint8_t> images;
-  std::vector<uint8_t> labels;
-};
-
 [[noreturn]] void throw_missing(const DataSpec& spec, const std::filesystem::path& folder,
                                 const std::string& what) {
   std::string message =
@@ -76,7 +69,10 @@ LabelledImages read_images(const DataSpec& spec, const std::filesystem::path& fo
                                  images.sizes[0], image_path.string(), labels.sizes[0]));
   }
   check_labels(labels.bytes, classes, label_path);
-  return {images.sizes[1], images.sizes[2], std::move(images.bytes), std::move(labels.bytes)};
+  return {.rows = images.sizes[1],
+          .columns = images.sizes[2],
+          .images = std::move(images.bytes),
+          .labels = std::move(labels.bytes)};
 }
 
 void keep_first(LabelledImages& data, int64_t wanted, const char* part) {
@@ -87,7 +83,7 @@ void keep_first(LabelledImages& data, int64_t wanted, const char* part) {
         fmt::format("expected at most {} {} samples, which is all there are, found {}", available,
                     part, wanted));
   data.labels.resize(static_cast<size_t>(wanted));
-  data.images.resize(static_cast<size_t>(wanted * data.rows * data.columns));
+  data.images.resize(static_cast<size_t>(wanted * data.bytes_per_image()));
   data.images.shrink_to_fit();
 }
 
@@ -100,31 +96,51 @@ void check_takes_images(const DataSpec& spec) {
                   spec.name, describe(spec.sample)));
 }
 
-DataSplit load_images(const DataSpec& spec, int64_t classes) {
-  check_takes_images(spec);
+ImageParts read_idx_parts(const DataSpec& spec, int64_t classes) {
   const std::filesystem::path folder =
       spec.folder.empty() ? std::filesystem::path(kFashionFolder) : spec.folder;
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored))
     throw_missing(spec, folder, "the data is missing; expected IDX files");
-  LabelledImages train = read_images(spec, folder, "train", classes);
-  LabelledImages test = read_images(spec, folder, "t10k", classes);
-  if (train.rows != test.rows || train.columns != test.columns) {
+  ImageParts parts{read_images(spec, folder, "train", classes),
+                   read_images(spec, folder, "t10k", classes)};
+  if (parts.train.rows != parts.test.rows || parts.train.columns != parts.test.columns) {
     throw ConfigError(fmt::format(
         "folder '{}': expected test images of {} x {} as in the training set, found {} x {}",
-        folder.string(), train.rows, train.columns, test.rows, test.columns));
+        folder.string(), parts.train.rows, parts.train.columns, parts.test.rows,
+        parts.test.columns));
   }
-  const ImageLayout layout =
-      fit_images(train.rows, train.columns, spec.sample.inputs.front().shape);
+  return parts;
+}
+
+DataSplit load_images(const DataSpec& spec, ImageParts parts, int64_t classes) {
+  const ImageLayout layout = fit_images(parts.train.planes, parts.train.rows, parts.train.columns,
+                                        spec.sample.inputs.front().shape);
   // Computed from all training images, also those that are not used, so a run on a part of the data
   // has the same normalisation.
-  const PixelTable table = normalising_table(train.images);
-  keep_first(train, spec.train_samples, "training");
-  keep_first(test, spec.test_samples, "test");
-  return {std::make_shared<ImageDataset>(spec.name, std::move(train.images),
-                                         std::move(train.labels), classes, layout, table),
-          std::make_shared<ImageDataset>(spec.name, std::move(test.images), std::move(test.labels),
-                                         classes, layout, table)};
+  const std::vector<PixelTable> tables = normalising_tables(parts.train);
+  keep_first(parts.train, spec.train_samples, "training");
+  keep_first(parts.test, spec.test_samples, "test");
+  return {
+      std::make_shared<ImageDataset>(spec.name, std::move(parts.train), classes, layout, tables),
+      std::make_shared<ImageDataset>(spec.name, std::move(parts.test), classes, layout, tables)};
+}
+
+DataSplit load_cifar(const DataSpec& spec) {
+  check_takes_images(spec);
+  if (spec.folder.empty()) {
+    throw ConfigError(fmt::format(
+        "data set '{}': expected the folder that holds its binary version (--data-folder), found "
+        "none",
+        spec.name));
+  }
+  const bool fine = spec.name == "cifar100";
+  return load_images(spec, read_cifar(spec.folder, fine), fine ? 100 : 10);
+}
+
+DataSplit load_idx(const DataSpec& spec, int64_t classes) {
+  check_takes_images(spec);
+  return load_images(spec, read_idx_parts(spec, classes), classes);
 }
 
 DataSplit make_synthetic(const DataSpec& spec) {
@@ -165,18 +181,19 @@ DataSplit load_data(const DataSpec& spec) {
                                   targets.classes));
   }
   if (spec.name == "synthetic") return make_synthetic(spec);
-  if (spec.name == "fashion-mnist") return load_images(spec, 10);
+  if (spec.name == "fashion-mnist") return load_idx(spec, 10);
+  if (spec.name == "cifar10" || spec.name == "cifar100") return load_cifar(spec);
   if (is_data_file(spec.name)) return load_file(spec);
   if (spec.name != "idx") {
-    throw ConfigError(
-        fmt::format("unknown data set '{}': expected fashion-mnist, synthetic, idx, or a file "
-                    "(.npz, .npy or .txt)",
-                    spec.name));
+    throw ConfigError(fmt::format(
+        "unknown data set '{}': expected fashion-mnist, cifar10, cifar100, synthetic, idx, or "
+        "a file (.npz, .npy or .txt)",
+        spec.name));
   }
   if (spec.folder.empty())
     throw ConfigError(
         "data set 'idx': expected the folder that holds the four IDX files, found none");
-  return load_images(spec, targets.classes);
+  return load_idx(spec, targets.classes);
 }
 
 }  // namespace penstock::train

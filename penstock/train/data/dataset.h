@@ -38,10 +38,12 @@ struct DataSplit {
 };
 
 struct DataSpec {
-  /// "fashion-mnist", "synthetic", "idx" (four IDX files in `folder` under their standard names),
-  /// or a file: arrays (.npz), tokens (.npy) or text (.txt); file_data.h says what it holds.
+  /// "fashion-mnist", "cifar10", "cifar100" (binary versions in `folder`), "synthetic", "idx" (four
+  /// IDX files in `folder` under their standard names), or a file: arrays (.npz), tokens (.npy) or
+  /// text (.txt); file_data.h says what it holds.
   std::string name = "fashion-mnist";
-  /// Where the IDX files are; empty: the folder of Debian's dataset-fashion-mnist package.
+  /// Where the files are; of fashion-mnist, empty: the folder of Debian's dataset-fashion-mnist
+  /// package.
   std::filesystem::path folder = {};
   /// What the model and its loss take (samples_for()). Images are zero-padded to the input's shape,
   /// one channel is repeated to several, a flat shape is flattened; an empty one is that of the

@@ -169,7 +169,8 @@ TEST(ImageData, RefusesTestImagesOfAnotherSizeAndNoImages) {
 
 TEST(ImageData, RefusesUnknownNames) {
   EXPECT_THAT(refusal<ConfigError>({.name = "mnist", .folder = {}}),
-              AllOf(HasSubstr("'mnist'"), HasSubstr("fashion-mnist, synthetic, idx, or a file")));
+              AllOf(HasSubstr("'mnist'"),
+                    HasSubstr("fashion-mnist, cifar10, cifar100, synthetic, idx, or a file")));
 }
 
 TEST(FashionMnist, HasThePublishedSizeMeanAndDeviation) {
@@ -183,6 +184,61 @@ TEST(FashionMnist, HasThePublishedSizeMeanAndDeviation) {
   // A corner of the padding is a black pixel: (0 - 0.2860) / 0.3530.
   EXPECT_NEAR(data.test->inputs({0}).front()[0][0][0][0].item<double>(), -0.2860 / 0.3530, 1e-3);
   EXPECT_TRUE(data.train->targets({0, 1, 2, 3}).equal(torch::tensor({9, 0, 0, 3}, torch::kLong)));
+}
+
+/// Image i has label i % 10 and the bytes i, i + 1, i + 2 in its three planes.
+std::string cifar_file(int images, int first, bool fine = false) {
+  std::string text;
+  for (int i = first; i < first + images; ++i) {
+    if (fine) text += '\7';
+    text += static_cast<char>(i % 10);
+    for (int plane = 0; plane < 3; ++plane) text.append(1024, static_cast<char>(i + plane));
+  }
+  return text;
+}
+
+TEST(Cifar, ReadsColoursAndNormalisesEachPlane) {
+  const TestFolder folder;
+  for (int part = 1; part <= 5; ++part) {
+    write_test_file(folder / fmt::format("data_batch_{}.bin", part), cifar_file(2, 2 * part - 2));
+  }
+  write_test_file(folder / "test_batch.bin", cifar_file(3, 20));
+  const DataSplit data =
+      load_data({.name = "cifar10", .folder = folder.path(), .sample = labelled({3, 32, 32}, 10)});
+  EXPECT_EQ(data.train->size(), 10);
+  EXPECT_EQ(data.test->size(), 3);
+  EXPECT_TRUE(data.train->targets({0, 9, 4}).equal(torch::tensor({0, 9, 4}, torch::kLong)));
+  std::vector<int64_t> order(10);
+  std::iota(order.begin(), order.end(), 0);
+  const at::Tensor all = data.train->inputs(order).front();
+  EXPECT_EQ(all.sizes(), at::IntArrayRef({10, 3, 32, 32}));
+  for (int64_t plane = 0; plane < 3; ++plane) {
+    EXPECT_NEAR(all.select(1, plane).mean().item<double>(), 0, 1e-5);
+    EXPECT_NEAR(all.select(1, plane).square().mean().item<double>(), 1, 1e-5);
+  }
+  const DataSpec flat{.name = "cifar10", .folder = folder.path(), .sample = labelled({3072}, 10)};
+  EXPECT_TRUE(load_data(flat).train->inputs({3}).front().equal(all.narrow(0, 3, 1).flatten(1)));
+  const auto refused = [&](const std::string& name, model::Shape shape) {
+    return refusal<ConfigError>(
+        {.name = name, .folder = folder.path(), .sample = labelled(std::move(shape), 100)});
+  };
+  EXPECT_THAT(refused("cifar10", {1, 32, 32}), HasSubstr("3 channels"));
+  EXPECT_THAT(refused("cifar100", {3, 32, 32}), HasSubstr("there is no train.bin"));
+  EXPECT_THAT(refusal<ConfigError>({.name = "cifar10"}), HasSubstr("--data-folder"));
+  write_test_file(folder / "data_batch_3.bin", cifar_file(2, 0) + "x");
+  EXPECT_THAT(refusal<ParseError>(flat), HasSubstr("expected images of 3073 bytes"));
+  write_test_file(folder / "train.bin", cifar_file(4, 96, /*fine=*/true));
+  write_test_file(folder / "test.bin", cifar_file(1, 0, /*fine=*/true));
+  const DataSplit fine = load_data(
+      {.name = "cifar100", .folder = folder.path(), .sample = labelled({3, 32, 32}, 100)});
+  EXPECT_EQ(fine.train->targets({1}).item<int64_t>(), 7);
+  std::string wrong = cifar_file(1, 0, /*fine=*/true);
+  wrong[1] = 100;
+  write_test_file(folder / "test.bin", wrong);
+  EXPECT_THAT(
+      refusal<ParseError>(
+          {.name = "cifar100", .folder = folder.path(), .sample = labelled({3, 32, 32}, 100)}),
+      HasSubstr("image 0: expected a class from 0 to 99, found 100"));
 }
 
 TEST(SyntheticData, SamplesDependOnSeedAndIndexOnly) {

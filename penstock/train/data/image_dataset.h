@@ -1,4 +1,5 @@
-// Grey images in memory as bytes; converted to normalised float32 when they are read.
+// Images in memory as bytes, grey or in colours; converted to normalised float32 when they are
+// read.
 #pragma once
 
 #include <array>
@@ -7,11 +8,13 @@
 #include <vector>
 
 #include "penstock/train/data/dataset.h"
+#include "penstock/train/data/labelled_images.h"
 
 namespace penstock::train {
 
 /// How an image of `rows` x `columns` is placed in a sample.
 struct ImageLayout {
+  int64_t planes = 1;  ///< of an image: 1 (grey) or 3 (colours)
   int64_t rows = 0;
   int64_t columns = 0;
   model::Shape shape;  ///< of the sample
@@ -22,37 +25,38 @@ struct ImageLayout {
   int64_t left = 0;
 };
 
-/// {channels, height, width} with the image in the middle of zeros, or {rows * columns}; an empty
-/// shape is {1, rows, columns}. Throws ConfigError saying what is possible.
-ImageLayout fit_images(int64_t rows, int64_t columns, const model::Shape& shape);
+/// {channels, height, width} with the image in the middle of zeros, or {planes * rows * columns};
+/// an empty shape is {planes, rows, columns}. The plane of a grey image is repeated to all
+/// channels. Throws ConfigError saying what is possible.
+ImageLayout fit_images(int64_t planes, int64_t rows, int64_t columns, const model::Shape& shape);
 
 /// The value of each byte: (byte / 255 - mean) / deviation.
 using PixelTable = std::array<float, 256>;
 
-/// The table with the mean and deviation of these bytes.
-PixelTable normalising_table(const std::vector<uint8_t>& bytes);
+/// The table of each plane, with the mean and deviation of its bytes in all these images.
+std::vector<PixelTable> normalising_tables(const LabelledImages& images);
 
 class ImageDataset : public Dataset {
  public:
-  /// `images` holds labels.size() images. Labels must be below `classes`.
-  ImageDataset(std::string name, std::vector<uint8_t> images, std::vector<uint8_t> labels,
-               int64_t classes, ImageLayout layout, PixelTable table);
+  /// Labels must be below `classes`; a table for each plane.
+  ImageDataset(std::string name, LabelledImages images, int64_t classes, ImageLayout layout,
+               std::vector<PixelTable> tables);
 
   std::string name() const override { return name_; }
-  int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
+  int64_t size() const override { return static_cast<int64_t>(images_.labels.size()); }
   const SampleSpec& sample() const override { return sample_; }
   model::Tensors inputs(const std::vector<int64_t>& indices) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
 
  private:
+  void write_plane(const uint8_t* image, const PixelTable& table, float* out) const;
   void write_sample(const uint8_t* image, float* out) const;
 
   std::string name_;
-  std::vector<uint8_t> images_;
-  std::vector<uint8_t> labels_;
+  LabelledImages images_;
   SampleSpec sample_;
   ImageLayout layout_;
-  PixelTable table_;
+  std::vector<PixelTable> tables_;
 };
 
 }  // namespace penstock::train
