@@ -360,9 +360,11 @@ class Importer {
   std::string name_of(const StepGroup& group, bool several) {
     const exported::Node& node = main_node(group);
     std::string name = module_of(group);
-    if (name.empty() || several)
-      name +=
-          (name.empty() ? "" : ".") + (node.name.empty() ? short_target(node.target) : node.name);
+    // No module may have a '-' in its name, nor be called forward.
+    if (name.empty() || several) {
+      name = fmt::format("{}-{}", name.empty() ? "forward" : name,
+                         node.name.empty() ? short_target(node.target) : node.name);
+    }
     name = layer_name(name);
     std::string unique = name;
     for (int k = 2; !names_.insert(unique).second; ++k) unique = fmt::format("{}-{}", name, k);

@@ -109,7 +109,10 @@ def plan(profile: Document, cluster: PathLike | None = None, **options: Any) -> 
     :param profile: of `profile`, or a file of one
     :param cluster: a cluster file (TOML); otherwise ``workers=2`` threads of this machine
     :param options: those of the command: ``strategy="1f1b"``, ``memory_limit="16GB"``...
-    :returns: the plan (docs/formats.md)
+    :returns: the plan (docs/formats.md). With ``format="pytorch"`` what
+        torch.distributed.pipelining needs instead: ``split_spec`` (modules before which it cuts),
+        ``schedule`` (the text of its CSV), ``micro_batches``, and the predicted
+        ``throughput_samples_per_s`` beside ``plan_throughput_samples_per_s`` of the plan's own cuts
     :raises PenstockError: no plan fits, or bad input
 
     >>> costs = profile("lenet5", batch_size=8, samples=1)
@@ -123,7 +126,10 @@ def plan(profile: Document, cluster: PathLike | None = None, **options: Any) -> 
         text = _run(*arguments, "-o", str(output))
         if not output.exists():
             raise PenstockError(text.strip() or "no plan fits")
-        return json.loads(output.read_text())
+        document = json.loads(output.read_text())
+        if options.get("format") == "pytorch":
+            document["schedule"] = (folder / document["schedule"]).read_text()
+        return document
 
 
 def schedule(plan: Document | None = None, *, format: str = "penstock", **options: Any) -> str:

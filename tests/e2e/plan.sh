@@ -176,6 +176,18 @@ refused 'net.graph.txt' $plan --price net.graph.txt
 refused "unknown strategy 'caf??'" $plan --strategy "$(printf 'caf\351\377')"
 refused "unknown strategy 'café'" $plan --strategy "$(printf 'caf\303\251')"
 refused 'caf?' "$(printf 'caf\351')"
+# What torch.distributed.pipelining needs, which cuts before submodules only.
+models=$here/../data/imported
+if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
+  run 0 profile --model "$models/tokens.pt2" --batch-size 4 --samples 1 -o tokens.json
+  tokens="plan --profile tokens.json --workers 2 --straight"
+  run 0 $tokens --strategy gpipe --micro-batches 4 --format pytorch -o split.json
+  grep -q 'for torch.distributed.pipelining' out || fail "no table for PyTorch: $(cat out)"
+  grep -q '"split_spec"' split.json || fail "no split for PyTorch: $(cat split.json)"
+  [ "$(grep -c '^[01]F0,' split.csv)" -eq 2 ] || fail "no schedule for PyTorch: $(cat split.csv)"
+  refused 'give --output' $tokens --strategy gpipe --format pytorch
+  refused 'synchronous schedules only' $tokens --strategy 1f1b --format pytorch -o split.json
+fi
 run 0 plan --help
 for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \
   --compare --what-if --price --svg --html; do

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -11,12 +12,16 @@
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/planner.h"
+#include "penstock/planner/pytorch_split.h"
 #include "penstock/planner/sync_prices.h"
 #include "penstock/planner/what_if.h"
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/text/text_table.h"
+#include "penstock/schedule/formats/pytorch_csv.h"
+#include "penstock/schedule/generate.h"
+#include "penstock/schedule/plan_shape.h"
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
@@ -43,6 +48,7 @@ struct Options : CommonOptions {
   std::string price;
   std::vector<CLI::Option*> not_when_pricing;
   std::string output;
+  std::string format = "penstock";
   std::string svg;
   std::string html;
 };
@@ -109,6 +115,65 @@ void check_files(const Options& options) {
                                     files[k].first, files[i].first, files[i].second));
     }
   }
+}
+
+/// What torch.distributed.pipelining needs of a plan: FILE.json with the split, FILE.csv with the
+/// schedule of one step.
+struct ForPytorch {
+  std::string path;
+  std::string schedule_path;
+};
+
+ForPytorch pytorch_files(const Options& options) {
+  if (options.output.empty() || is_standard_output(options.output)) {
+    throw ConfigError(
+        "--format pytorch writes two files, the split and the schedule: give --output FILE.json");
+  }
+  std::string stem = options.output;
+  if (stem.ends_with(".json")) stem.resize(stem.size() - 5);
+  return {options.output, stem + ".csv"};
+}
+
+Json pytorch_json(const planner::PytorchSplit& split, const plan::Plan& plan,
+                  const ForPytorch& files) {
+  Json document{{"format", "penstock-pytorch-split"}, {"version", 1}, {"model", plan.model}};
+  document["split_spec"] = Json::object();
+  document["moved"] = Json::array();
+  for (const planner::PytorchCut& cut : split.cuts) {
+    document["split_spec"][cut.module] = "beginning";
+    document["moved"].push_back(cut.moved);
+  }
+  document["stages"] = Json::array();
+  for (const plan::Stage& stage : split.plan.stages) document["stages"].push_back(stage.layers);
+  const size_t slash = files.schedule_path.rfind('/');
+  document["schedule"] = files.schedule_path.substr(slash == std::string::npos ? 0 : slash + 1);
+  document["micro_batches"] = plan.micro_batches;
+  document["throughput_samples_per_s"] = split.plan.throughput_samples_per_s;
+  document["plan_throughput_samples_per_s"] = plan.throughput_samples_per_s;
+  return document;
+}
+
+std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& plan) {
+  report::TextTable table({{"stage"}, {"begins with", report::Align::Left}, {"layers"}, {"moved"}});
+  for (size_t s = 0; s < split.plan.stages.size(); ++s) {
+    const int moved = s == 0 ? 0 : split.cuts[s - 1].moved;
+    table.add({fmt::to_string(s), s == 0 ? "the inputs" : split.cuts[s - 1].module,
+               fmt::to_string(split.plan.stages[s].layers.size()),
+               moved == 0 ? ""
+                          : fmt::format("{} by {}", moved > 0 ? "later" : "earlier",
+                                        report::plural(std::abs(moved), "layer"))});
+  }
+  const double share = split.plan.throughput_samples_per_s / plan.throughput_samples_per_s;
+  return fmt::format(
+      "\nfor torch.distributed.pipelining, which cuts before submodules only\n{}  predicted {:.1f} "
+      "samples/s, {:.1f} % of the plan's own cuts\n",
+      table.to_string(2), split.plan.throughput_samples_per_s, 100 * share);
+}
+
+/// The schedule of one step, compute only: PyTorch adds the messages.
+std::string pytorch_schedule(const plan::Plan& plan) {
+  schedule::ScheduleShape shape = schedule::shape_of(plan, 1);
+  return schedule::to_pytorch_csv(schedule::generate(plan.strategy, shape));
 }
 
 void check_price(const Options& options) {
@@ -229,6 +294,8 @@ void check_schedule_options(Options& options) {
 
 int run(Options& options) {
   check_files(options);
+  const bool for_pytorch = options.format == "pytorch";
+  const ForPytorch pytorch = for_pytorch ? pytorch_files(options) : ForPytorch{};
   check_price(options);
   check_schedule_options(options);
   plan::parse_sync_choice(options.plan.sync);
@@ -267,15 +334,25 @@ int run(Options& options) {
       planner::sync_prices(profile, cluster, *result.plan, options.plan.global_norm);
   Json document = parse_json(plan::to_json(*result.plan), "plan");
   if (options.what_if) document["what_if"] = what_if_json(changes);
-  if (!options.output.empty()) write_output(options.output, to_text(document));
+  std::string pytorch_table;
+  if (for_pytorch) {
+    const planner::PytorchSplit split = planner::pytorch_split(*result.plan, profile, cluster);
+    const Json split_document = pytorch_json(split, *result.plan, pytorch);
+    write_output(pytorch.schedule_path, pytorch_schedule(split.plan));
+    write_output(pytorch.path, to_text(split_document));
+    document["pytorch"] = split_document;
+    pytorch_table = pytorch_text(split, *result.plan);
+  } else if (!options.output.empty()) {
+    write_output(options.output, to_text(document));
+  }
   if (!options.svg.empty())
     write_output(options.svg, report::plan_svg(*result.plan, options.plan.memory_limit_bytes));
   if (!options.html.empty())
     write_output(options.html,
                  report::plan_html(*result.plan, changes, options.plan.memory_limit_bytes));
   if (options.json && !prices.empty()) document["sync_methods"] = sync_json(prices);
-  write_output(
-      "", options.json ? document.dump() + "\n" : tables(options, *result.plan, prices, changes));
+  write_output("", options.json ? document.dump() + "\n"
+                                : tables(options, *result.plan, prices, changes) + pytorch_table);
   return kExitYes;
 }
 
@@ -357,6 +434,11 @@ void add_explanation(CLI::App& app, Options& options) {
                  "Do not search: predict the cost of this plan (JSON) with the profile, cluster "
                  "(default: the plan's own) and cost model");
   app.add_option("-o,--output", options.output, "File to write the plan to (JSON)");
+  app.add_option("--format", options.format,
+                 "penstock, or pytorch: --output is a split specification for "
+                 "torch.distributed.pipelining, and beside it lies the schedule (.csv)")
+      ->check(CLI::IsMember({"penstock", "pytorch"}))
+      ->capture_default_str();
   app.add_option("--svg", options.svg, "File to write a picture of the plan to");
   app.add_option(
       "--html", options.html,

@@ -1,0 +1,104 @@
+#include "penstock/planner/pytorch_split.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/planner/planner.h"
+#include "penstock/planner/testing/testing_graphs.h"
+#include "penstock/util/error.h"
+
+namespace penstock::planner {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_graphs::flat_cluster;
+
+/// A chain of layers with these names; each takes as long as the others.
+profile::Profile named(const std::vector<std::string>& names) {
+  std::vector<graph::LayerNode> nodes;
+  profile::Profile profile;
+  profile.model = "named";
+  profile.batch_size = 8;
+  for (size_t l = 0; l < names.size(); ++l) {
+    nodes.push_back({.name = names[l],
+                     .kind = "test",
+                     .inputs = {l == 0 ? graph::ValueRef::model_input(0)
+                                       : graph::ValueRef{LayerId{static_cast<int>(l) - 1}, 0}}});
+    profile.costs.push_back(
+        {.forward_ns = 1'000'000, .backward_ns = 2'000'000, .output_bytes = {1000}});
+  }
+  const LayerId last{static_cast<int>(names.size()) - 1};
+  profile.graph = graph::ModelGraph::build(1, std::move(nodes), {{last, 0}});
+  return profile;
+}
+
+plan::Plan planned(const profile::Profile& profile, int workers,
+                   plan::Strategy strategy = plan::Strategy::GPipe) {
+  PlanOptions options;
+  options.strategy = strategy;
+  options.straight = true;
+  options.micro_batches = 8;
+  return *make_plan(profile, flat_cluster(workers, 1'000'000'000'000), options).plan;
+}
+
+PytorchSplit split_of(const profile::Profile& profile, int workers) {
+  return pytorch_split(planned(profile, workers), profile,
+                       flat_cluster(workers, 1'000'000'000'000));
+}
+
+TEST(PytorchSplit, KnowsModulesByTheNamesOfLayers) {
+  EXPECT_EQ(module_of_layer("layers.7-add_2"), "layers.7");
+  EXPECT_EQ(module_of_layer("layers.7.norm"), "layers.7.norm");
+  EXPECT_EQ(module_of_layer("forward-add"), "");
+}
+
+TEST(PytorchSplit, KeepsCutsBeforeModules) {
+  const profile::Profile profile = named({"a", "b", "c", "d"});
+  const PytorchSplit split = split_of(profile, 2);
+  ASSERT_EQ(split.cuts.size(), 1);
+  EXPECT_EQ(split.cuts[0].module, "c");
+  EXPECT_EQ(split.cuts[0].moved, 0);
+  EXPECT_EQ(split.plan.throughput_samples_per_s, planned(profile, 2).throughput_samples_per_s);
+}
+
+TEST(PytorchSplit, MovesOthersToTheNearestModule) {
+  // The plan cuts before "block-add"; PyTorch before "block.down", a layer earlier, or before
+  // "head", three later.
+  const profile::Profile profile =
+      named({"block.norm", "block.up", "block.down", "block-add", "block-relu", "block-add_1"});
+  const PytorchSplit split = split_of(profile, 2);
+  EXPECT_EQ(split.cuts[0].module, "block.down");
+  EXPECT_EQ(split.cuts[0].moved, -1);
+  EXPECT_EQ(split.plan.stages[0].layers, (std::vector<std::string>{"block.norm", "block.up"}));
+  EXPECT_LT(split.plan.throughput_samples_per_s, planned(profile, 2).throughput_samples_per_s);
+}
+
+TEST(PytorchSplit, CutsStayApart) {
+  const profile::Profile profile = named({"a", "a-x", "a-y", "b", "c", "c-x"});
+  const PytorchSplit split = split_of(profile, 3);
+  ASSERT_EQ(split.cuts.size(), 2);
+  EXPECT_EQ(split.cuts[0].module, "b");
+  EXPECT_EQ(split.cuts[1].module, "c");
+}
+
+TEST(PytorchSplit, RefusesWhatPyTorchHasNot) {
+  const auto refusal = [](const plan::Plan& plan, const profile::Profile& profile) {
+    try {
+      pytorch_split(plan, profile, flat_cluster(2, 1'000'000'000'000));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  const profile::Profile profile = named({"a", "b", "c", "d"});
+  EXPECT_THAT(refusal(planned(profile, 2, plan::Strategy::OneFOneB), profile),
+              HasSubstr("synchronous schedules only"));
+  plan::Plan replicated = planned(profile, 2);
+  replicated.stages[0].replicas = 2;
+  EXPECT_THAT(refusal(replicated, profile), HasSubstr("no replicas"));
+  const profile::Profile whole = named({"a", "a-x", "a-y", "a-z"});
+  EXPECT_THAT(refusal(planned(whole, 2), whole), HasSubstr("the model has 0 of them"));
+}
+
+}  // namespace
+}  // namespace penstock::planner

@@ -1,0 +1,136 @@
+"""torch.distributed.pipelining trains with the split and the schedule of a plan, over Gloo."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self, width=32, blocks=4):
+        super().__init__()
+        self.embed = nn.Embedding(16, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
+        self.head = nn.Linear(width, 16)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def loss(logits, targets):
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def batch(samples=16):
+    tokens = torch.randint(0, 16, (samples, 8))
+    return tokens, (tokens + 3) % 16
+
+
+def rank_main(folder):
+    """One rank of the job: a stage of the model."""
+    import torch.distributed as dist
+    from torch.distributed.pipelining import SplitPoint, pipeline
+    from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+
+    split = json.loads((folder / "split.json").read_text())
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store",
+                            rank=int(os.environ["RANK"]), world_size=2)
+    rank = dist.get_rank()
+    torch.manual_seed(1)
+    model = Net()
+    tokens, targets = batch()
+    parts = split["micro_batches"]
+    spec = {name: SplitPoint.BEGINNING for name in split["split_spec"]}
+    pipe = pipeline(model, mb_args=(tokens[: len(tokens) // parts],), split_spec=spec)
+    assert pipe.num_stages == 2, pipe.num_stages
+    stage = pipe.build_stage(rank, torch.device("cpu"))
+    schedule = _PipelineScheduleRuntime([stage], parts, loss_fn=loss)
+    schedule._load_csv(str(folder / "schedule.csv"))
+    optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.5)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        of_parts = []
+        if rank == 0:
+            schedule.step(tokens)
+        else:
+            schedule.step(target=targets, losses=of_parts)
+            losses.append(sum(one.item() for one in of_parts) / len(of_parts))
+        optimizer.step()
+    if rank == 1:
+        (folder / "losses.json").write_text(json.dumps(losses))
+    dist.destroy_process_group()
+
+
+class PipeliningTest(unittest.TestCase):
+    def test_it_trains_with_the_split_and_the_schedule(self):
+        import penstock
+
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        model = Net()
+        tokens, targets = batch()
+        costs = penstock.profile(model, tokens[:4], batch_size=4, samples=1)
+        for strategy in ["gpipe", "1f1b-flush", "zb-h1"]:
+            with self.subTest(strategy), tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                split = penstock.plan(costs, workers=2, strategy=strategy, straight=True,
+                                      micro_batches=4, format="pytorch")
+                self.assertEqual(len(split["split_spec"]), 1)
+                self.assertLessEqual(
+                    split["throughput_samples_per_s"],
+                    1.001 * split["plan_throughput_samples_per_s"],
+                )
+                (folder / "split.json").write_text(json.dumps(split))
+                (folder / "schedule.csv").write_text(split["schedule"])
+                ranks = [
+                    subprocess.Popen(
+                        [sys.executable, __file__, str(folder)],
+                        env={**os.environ, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
+                        stderr=subprocess.PIPE, text=True,
+                    )
+                    for rank in range(2)
+                ]
+                for process in ranks:
+                    _, errors = process.communicate(timeout=120)
+                    self.assertEqual(process.returncode, 0, errors[-2000:])
+                losses = json.loads((folder / "losses.json").read_text())
+                self.assertLess(losses[-1], 0.9 * losses[0])
+                # The same as without a pipeline.
+                torch.manual_seed(1)
+                whole = Net()
+                tokens, targets = batch()
+                optimizer = torch.optim.SGD(whole.parameters(), lr=0.5)
+                for found in losses:
+                    optimizer.zero_grad()
+                    value = loss(whole(tokens), targets)
+                    value.backward()
+                    optimizer.step()
+                    self.assertAlmostEqual(found, value.item(), places=4)
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        rank_main(Path(sys.argv[1]))
+    else:
+        unittest.main()
