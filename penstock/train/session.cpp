@@ -31,6 +31,13 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets) {
 TrainOptions checked(TrainOptions options) {
   validate(options);
   if (options.world != nullptr) throw ConfigError("a session trains in one process");
+  const std::string& rate = options.learning_rate.schedule;
+  if ((rate == "cosine" || rate == "linear") && options.learning_rate_steps < 1) {
+    throw ConfigError(
+        fmt::format("the learning-rate schedule {} ends at the last step: expected the number of "
+                    "steps in all (total_steps)",
+                    rate));
+  }
   return options;
 }
 
@@ -115,9 +122,32 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
   return results;
 }
 
+/// A session has one pipeline: who finds it busy is told, instead of waiting for himself.
+class Session::Busy {
+ public:
+  explicit Busy(std::atomic<bool>& busy) : busy_(busy) {
+    if (busy_.exchange(true))
+      throw RuntimeError("it is training already, on another thread or around this callback");
+  }
+  ~Busy() { busy_.store(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+};
+
 StepResult Session::step(const Batch& batch) {
+  const Busy busy(busy_);
+  if (batch.inputs.size() != sample_.inputs.size()) {
+    throw ConfigError(fmt::format("expected {} input(s), found {}: the model and its loss take {}",
+                                  sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
+  }
   const TensorDataset data("the batch", sample_, batch.inputs, batch.targets,
                            options_.loss.ignore_index);
+  // Once they have changed the weights it is too late.
+  const auto bad = data.bad_samples(1);
+  if (!bad.empty()) throw ConfigError(bad.front().reason);
   std::vector<int64_t> order(static_cast<size_t>(data.size()));
   std::iota(order.begin(), order.end(), int64_t{0});
   const uint64_t seed = derive_seed(options_.seed, hash_name("step"), pipeline_.steps());
@@ -129,6 +159,7 @@ StepResult Session::step(const Batch& batch) {
 std::vector<StepResult> Session::train(const Dataset& data, const std::vector<int64_t>& order,
                                        int64_t epoch, int64_t batch_size,
                                        const std::function<bool(const StepResult&)>& on_step) {
+  const Busy busy(busy_);
   check(data, batch_size);
   if (order.empty()) return {};
   std::vector<StepResult> results =
@@ -138,6 +169,7 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
 }
 
 StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
+  const Busy busy(busy_);
   check(data, batch_size);
   const BatchCut cut(data.size(), batch_size, 1);
   const schedule::Schedule schedule =
@@ -160,7 +192,13 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   return sum;
 }
 
+std::vector<runtime::LayerSnapshot> Session::snapshot() const {
+  const Busy busy(busy_);
+  return pipeline_.snapshot();
+}
+
 void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps) {
+  const Busy busy(busy_);
   pipeline_.load(layers, steps);
 }
 

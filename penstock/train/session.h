@@ -6,6 +6,7 @@
 //   model::Tensors weights = session.snapshot().front().weights;
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,6 +34,7 @@ struct StepResult {
   double grad_norm = 0;  ///< 0: not computed
 };
 
+/// One call at a time: another thread, or a callback, is refused with RuntimeError.
 class Session {
  public:
   /// Keeps a reference to the model. Of the options it takes plan, optimizer, learning_rate with
@@ -56,7 +58,7 @@ class Session {
 
   int64_t steps() const { return pipeline_.steps(); }
   /// Of layers, in graph order; refers to the session's own tensors where it can.
-  std::vector<runtime::LayerSnapshot> snapshot() const { return pipeline_.snapshot(); }
+  std::vector<runtime::LayerSnapshot> snapshot() const;
   /// Goes on from this state. Throws ConfigError when it does not fit the model.
   void load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps);
   /// Multiplies the learning rate of later steps; 1 at first.
@@ -67,6 +69,8 @@ class Session {
   const SampleSpec& sample() const { return sample_; }
 
  private:
+  class Busy;
+
   double rate_of(int64_t step) const;
   runtime::RunOptions run_options() const;
   std::vector<StepResult> run(const Dataset& data, const std::vector<int64_t>& order, uint64_t seed,
@@ -81,6 +85,7 @@ class Session {
   std::unique_ptr<model::Optimizer> optimizer_;
   runtime::Pipeline pipeline_;
   double rate_factor_ = 1;
+  mutable std::atomic<bool> busy_{false};
 };
 
 }  // namespace penstock::train

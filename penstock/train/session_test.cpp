@@ -94,6 +94,32 @@ TEST(Session, GoesOnFromAState) {
   EXPECT_EQ(second.step(batch_of(*data.train, 16, 16)).loss, expected);
 }
 
+TEST(Session, IsForOneCallAtATime) {
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data(64);
+  Session session(model, {.plan = plan_for(model, "gpipe", {1, 1}, 2)});
+  int refused = 0;
+  session.train(*data.train, epoch_order(64, 1, 0, true), 0, 16, [&](const StepResult&) {
+    try {
+      session.step(batch_of(*data.train, 0, 4));
+    } catch (const RuntimeError&) {
+      ++refused;
+    }
+    return true;
+  });
+  EXPECT_EQ(refused, 4);
+  EXPECT_EQ(session.step(batch_of(*data.train, 0, 4)).samples, 4);
+}
+
+TEST(Session, SchedulesThatEndNeedAnEnd) {
+  const model::Model model = branching_model();
+  TrainOptions options{.plan = plan_for(model, "gpipe", {1, 1}, 2)};
+  options.learning_rate.schedule = "cosine";
+  EXPECT_THROW(Session(model, options), ConfigError);
+  options.learning_rate_steps = 10;
+  EXPECT_NO_THROW(Session(model, options));
+}
+
 TEST(Session, RefusesBatchesThatDoNotFit) {
   const model::Model model = branching_model();
   Session session(model, {.plan = plan_for(model, "gpipe", {1, 1}, 2)});
@@ -101,7 +127,9 @@ TEST(Session, RefusesBatchesThatDoNotFit) {
   EXPECT_THROW(session.step({{at::zeros({4, 7})}, classes}), ConfigError);
   EXPECT_THROW(session.step({{at::zeros({4, 6})}, at::zeros({3}, at::kLong)}), ConfigError);
   EXPECT_THROW(session.step({{at::zeros({4, 6})}, {}}), ConfigError);
-  EXPECT_THROW(session.step({{at::zeros({4, 6})}, classes + 3}), Error);
+  EXPECT_THROW(session.step({{at::zeros({4, 6})}, classes + 3}), ConfigError);
+  EXPECT_THROW(session.step({{at::full({4, 6}, NAN)}, classes}), ConfigError);
+  EXPECT_THROW(session.step({{at::zeros({4, 6}), classes}, classes}), ConfigError);
   EXPECT_EQ(session.step({{at::zeros({4, 6})}, classes}).samples, 4) << "it goes on";
 }
 

@@ -212,8 +212,8 @@ class Trainer:
         for _ in range(epochs):
             summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
             if tensors is not None:
-                size = batch_size or self._batch_size
-                summary.total = math.ceil(len(tensors) / size)
+                size = self._batch_size if batch_size is None else batch_size
+                summary.total = math.ceil(len(tensors) / max(size, 1))
                 self._session.train(tensors, self._epoch, size, shuffle, self._seed, summary.add)
             elif self._delays():
                 self._fit_whole(data, summary)
@@ -232,7 +232,7 @@ class Trainer:
 
         :returns: ``loss``, ``accuracy``, ``samples``
         """
-        size = batch_size or self._batch_size
+        size = self._batch_size if batch_size is None else batch_size
         if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
             results = [self._session.evaluate(self._data(data, targets), size)]
         else:
@@ -386,7 +386,12 @@ def _is_array(value: Any) -> bool:
 
 
 def _tensor(value: Any) -> torch.Tensor:
-    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"expected a tensor or an array of numbers, found {value!r:.60}") from error
 
 
 def _tensors(value: Any) -> Any:
