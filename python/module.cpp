@@ -24,6 +24,7 @@
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
+#include "penstock/util/freed_memory.h"
 #include "tools/penstock/auto_plan.h"
 
 namespace py = pybind11;
@@ -168,6 +169,7 @@ class PythonSession {
  public:
   PythonSession(std::shared_ptr<ProgramModel> model, const std::string& plan, py::dict options)
       : model_(std::move(model)) {
+    keep_freed_memory();  // otherwise every step takes its gradients anew from the system
     train::TrainOptions train;
     train.plan = plan::parse_plan(plan, "the plan");
     train.optimizer = take_optimizer(options);
