@@ -407,13 +407,9 @@ void StageRun::make_ready(MiniBatchId mini_batch) {
 }
 
 void StageRun::add_inner_ties() {
-  const at::NoGradGuard no_grad;
   for (const std::vector<size_t>& group : replica_.ties->inside) {
     at::Tensor sum;
-    for (const size_t w : group) {
-      const at::Tensor& part = (*ready_)[w];
-      if (part.defined()) sum = sum.defined() ? sum + part : part;
-    }
+    for (const size_t w : group) add_gradient(sum, std::exchange((*ready_)[w], {}));
     for (const size_t w : group) (*ready_)[w] = sum;
   }
 }
