@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <future>
@@ -17,6 +18,7 @@
 
 #include "penstock/imported/import_model.h"
 #include "penstock/plan/plan.h"
+#include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/sample_spec.h"
@@ -24,8 +26,11 @@
 #include "penstock/train/session.h"
 #include "penstock/train/trainer.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files.h"
 #include "penstock/util/freed_memory.h"
 #include "tools/penstock/auto_plan.h"
+#include "tools/penstock/job.h"
+#include "tools/penstock/job_auto_plan.h"
 
 namespace py = pybind11;
 
@@ -88,6 +93,56 @@ model::LossSpec take_loss(py::dict& options) {
   return spec;
 }
 
+/// The job that a launcher (torchrun) has made this process a rank of.
+class PythonJob {
+ public:
+  /// Null: this process is no rank of several. Blocks until all ranks are there.
+  static std::shared_ptr<PythonJob> join() {
+    std::atomic<bool> unused{false};
+    std::unique_ptr<tool::Job> job = interruptibly(unused, [] { return tool::Job::join(); });
+    if (job == nullptr) return nullptr;
+    return std::make_shared<PythonJob>(std::move(job));
+  }
+
+  explicit PythonJob(std::unique_ptr<tool::Job> job) : job_(std::move(job)) {}
+
+  tool::Job& job() const { return *job_; }
+  int rank() const { return job_->rank(); }
+  int ranks() const { return job_->ranks(); }
+  int training_ranks() const { return job_->ranks() - job_->servers(); }
+
+  void check_same(const std::string& what, const std::string& text) {
+    const py::gil_scoped_release release;
+    job_->check_same(what, text);
+  }
+  void check_same_file(const std::string& what, const std::string& path) {
+    const py::gil_scoped_release release;
+    const std::vector<std::string> crcs = job_->together(
+        [&] { return fmt::format("one of CRC {:08x}", crc32_of(read_file(path, INT64_MAX))); });
+    job_->check_same(what, crcs.at(static_cast<size_t>(rank())));
+  }
+
+  /// Rank 0's file at `path` becomes a file at `path` on every rank; with a trouble, which only
+  /// rank 0 may have, all ranks throw.
+  void share_file(const std::string& path, const std::string& trouble) {
+    constexpr size_t kPart = size_t{64} << 20;
+    const py::gil_scoped_release release;
+    std::string content;
+    const std::string size = job_->from_first([&] {
+      if (!trouble.empty()) throw RuntimeError(trouble);
+      content = read_file(path, INT64_MAX);
+      return fmt::to_string(content.size());
+    });
+    std::string received;
+    for (size_t at = 0; at < std::stoull(size); at += kPart)
+      received += job_->from_first([&] { return content.substr(at, kPart); });
+    if (!job_->is_first()) write_file_atomic(path, received);
+  }
+
+ private:
+  std::unique_ptr<tool::Job> job_;
+};
+
 /// One model as it was exported.
 class ProgramModel {
  public:
@@ -112,8 +167,8 @@ class ProgramModel {
     return names;
   }
 
-  /// A plan as JSON, made for a profile that is measured now.
-  std::string plan(py::dict options) const {
+  /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.
+  std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
     tool::AutoPlanRequest request;
     take(options, "strategy", request.strategy);
     take(options, "workers", request.workers);
@@ -145,7 +200,10 @@ class ProgramModel {
       request.weights = "flush";
     // A measurement cannot be interrupted.
     std::atomic<bool> unused{false};
-    return interruptibly(unused, [&] { return plan::to_json(tool::auto_plan(model_, request)); });
+    return interruptibly(unused, [&] {
+      return plan::to_json(job == nullptr ? tool::auto_plan(model_, request)
+                                          : tool::auto_plan_together(job->job(), model_, request));
+    });
   }
 
  private:
@@ -167,8 +225,10 @@ py::dict to_python(const train::StepResult& step, bool counts_correct) {
 
 class PythonSession {
  public:
-  PythonSession(std::shared_ptr<ProgramModel> model, const std::string& plan, py::dict options)
-      : model_(std::move(model)) {
+  /// `may_idle`: a plan for fewer workers than ranks leaves ranks without work.
+  PythonSession(std::shared_ptr<ProgramModel> model, const std::string& plan, py::dict options,
+                std::shared_ptr<PythonJob> job, bool may_idle)
+      : model_(std::move(model)), job_(std::move(job)) {
     keep_freed_memory();  // otherwise every step takes its gradients anew from the system
     train::TrainOptions train;
     train.plan = plan::parse_plan(plan, "the plan");
@@ -184,11 +244,17 @@ class PythonSession {
     take(options, "threads", train.threads_per_worker);
     take(options, "clip_norm", train.max_grad_norm);
     take(options, "gradient_groups", train.gradient_groups);
+    take(options, "batch_size", train.mini_batch_size);
     refuse_rest(options);
     train.stop = &stop_;
     optimizer_ = train.optimizer;
     ignore_index_ = train.loss.ignore_index;
     plan_ = train.plan;
+    if (job_ != nullptr) {
+      const py::gil_scoped_release release;
+      world_ = job_->job().make_world(plan_.num_workers(), may_idle);
+      train.world = world_.get();
+    }
     session_ = std::make_unique<train::Session>(model_->model(), train);
   }
 
@@ -222,17 +288,23 @@ class PythonSession {
       try {
         on_step(to_python(step, session_->counts_correct()));
         return true;
-      } catch (...) {
+      } catch (const py::error_already_set& error) {
         failure = std::current_exception();
-        return false;
+        const std::string why = error.what();
+        throw RuntimeError(why.substr(0, why.find('\n')));  // what the other ranks are told
       }
     };
-    const auto results = interruptibly(stop_, [&] {
-      return session_->train(
-          data, order, epoch, batch_size,
-          on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report);
-    });
-    if (failure) std::rethrow_exception(failure);
+    std::vector<train::StepResult> results;
+    try {
+      results = interruptibly(stop_, [&] {
+        return session_->train(
+            data, order, epoch, batch_size,
+            on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report);
+      });
+    } catch (const RuntimeError&) {
+      if (failure) std::rethrow_exception(failure);
+      throw;
+    }
     py::list list;
     for (const train::StepResult& step : results)
       list.append(to_python(step, session_->counts_correct()));
@@ -242,6 +314,28 @@ class PythonSession {
   py::dict evaluate(const train::TensorDataset& data, int64_t batch_size) {
     return to_python(interruptibly(stop_, [&] { return session_->evaluate(data, batch_size); }),
                      session_->counts_correct());
+  }
+
+  /// The call that the other ranks are in, or will make, ends with this failure.
+  void give_up(const std::string& why) const {
+    if (job_ == nullptr) return;
+    const py::gil_scoped_release release;
+    session_->give_up(why);
+  }
+
+  void end_epoch() {
+    interruptibly(stop_, [&] { session_->end_epoch(); });
+  }
+
+  std::string save(const std::string& folder, int64_t epochs) {
+    return interruptibly(stop_, [&] { return session_->save(folder, epochs).string(); });
+  }
+  /// The epochs that are over; nothing: there is no checkpoint.
+  std::optional<int64_t> resume(const std::string& folder) {
+    return interruptibly(stop_, [&]() -> std::optional<int64_t> {
+      if (!train::has_checkpoint(folder)) return std::nullopt;
+      return session_->resume(folder);
+    });
   }
 
   /// weights.pt, as a checkpoint has it.
@@ -289,6 +383,8 @@ class PythonSession {
 
  private:
   std::shared_ptr<ProgramModel> model_;  ///< outlives the session
+  std::shared_ptr<PythonJob> job_;       ///< so do these two; null: this process alone
+  std::unique_ptr<runtime::World> world_;
   std::atomic<bool> stop_{false};
   model::OptimizerSpec optimizer_;
   int64_t ignore_index_ = -100;
@@ -302,17 +398,30 @@ PYBIND11_MODULE(_core, m) {
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
   py::class_<train::TensorDataset, std::shared_ptr<train::TensorDataset>>(m, "Data").def(
       "__len__", &train::TensorDataset::size);
+  py::class_<PythonJob, std::shared_ptr<PythonJob>>(m, "Job")
+      .def_static("join", &PythonJob::join)
+      .def_property_readonly("rank", &PythonJob::rank)
+      .def_property_readonly("ranks", &PythonJob::ranks)
+      .def_property_readonly("training_ranks", &PythonJob::training_ranks)
+      .def("check_same", &PythonJob::check_same)
+      .def("check_same_file", &PythonJob::check_same_file)
+      .def("share_file", &PythonJob::share_file);
   py::class_<ProgramModel, std::shared_ptr<ProgramModel>>(m, "Model")
       .def(py::init<const std::string&>())
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
       .def("plan", &ProgramModel::plan);
   py::class_<PythonSession>(m, "Session")
-      .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict>())
+      .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict,
+                    std::shared_ptr<PythonJob>, bool>())
       .def("step", &PythonSession::step)
       .def("data", &PythonSession::data)
       .def("train", &PythonSession::train)
       .def("evaluate", &PythonSession::evaluate)
+      .def("give_up", &PythonSession::give_up)
+      .def("end_epoch", &PythonSession::end_epoch)
+      .def("save", &PythonSession::save)
+      .def("resume", &PythonSession::resume)
       .def("save_weights", &PythonSession::save_weights)
       .def("load_weights", &PythonSession::load_weights)
       .def("set_rate_factor", &PythonSession::set_rate_factor)

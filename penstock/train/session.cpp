@@ -3,22 +3,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <exception>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "penstock/plan/gradient_sync.h"
+#include "penstock/train/checkpoint/checkpoint.h"
+#include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/rank_layers.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/files.h"
 #include "penstock/util/rng.h"
 
 namespace penstock::train {
 
 namespace {
+
+/// A rank may do something of its own between two calls; one that is gone is noticed at once.
+constexpr std::chrono::hours kCalls{24};
+constexpr int kKeptCheckpoints = 2;
 
 StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets) {
   return {.loss = stats.mean_loss(),
@@ -30,7 +42,6 @@ StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets) {
 
 TrainOptions checked(TrainOptions options) {
   validate(options);
-  if (options.world != nullptr) throw ConfigError("a session trains in one process");
   const std::string& rate = options.learning_rate.schedule;
   if ((rate == "cosine" || rate == "linear") && options.learning_rate_steps < 1) {
     throw ConfigError(
@@ -60,7 +71,27 @@ Session::Session(const model::Model& model, const TrainOptions& options)
                  .precision = plan::parse_sync_precision(options.plan.sync_precision),
                  .rounded_layers = options.rounded_layers,
                  .staleness = options.staleness,
-                 .loss = model::make_loss(model::loss_for(model, options.loss))}) {}
+                 .loss = model::make_loss(model::loss_for(model, options.loss)),
+                 .world = options.world}) {}
+
+runtime::Ranks Session::ranks() const { return {.world = options_.world, .deadline = kCalls}; }
+
+void Session::agree(const std::function<std::string()>& call) const {
+  const std::vector<std::string> calls = runtime::together(ranks(), call);
+  for (size_t r = 1; r < calls.size(); ++r) {
+    if (calls[r] == calls[0]) continue;
+    throw ConfigError(
+        fmt::format("the ranks must make the same calls with the same data: rank 0 {}, rank {} {}",
+                    calls[0], r, calls[r]));
+  }
+}
+
+void Session::give_up(const std::string& why) const {
+  try {
+    runtime::together(ranks(), [&]() -> std::string { throw RuntimeError(why); });
+  } catch (const Error&) {  // the caller knows
+  }
+}
 
 double Session::rate_of(int64_t step) const {
   // Schedules that do not end need no length.
@@ -139,19 +170,25 @@ class Session::Busy {
 
 StepResult Session::step(const Batch& batch) {
   const Busy busy(busy_);
-  if (batch.inputs.size() != sample_.inputs.size()) {
-    throw ConfigError(fmt::format("expected {} input(s), found {}: the model and its loss take {}",
-                                  sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
-  }
-  const TensorDataset data("the batch", sample_, batch.inputs, batch.targets,
-                           options_.loss.ignore_index);
-  // Once they have changed the weights it is too late.
-  const auto bad = data.bad_samples(1);
-  if (!bad.empty()) throw ConfigError(bad.front().reason);
-  std::vector<int64_t> order(static_cast<size_t>(data.size()));
+  std::optional<TensorDataset> data;
+  agree([&] {
+    if (batch.inputs.size() != sample_.inputs.size()) {
+      throw ConfigError(
+          fmt::format("expected {} input(s), found {}: the model and its loss take {}",
+                      sample_.inputs.size(), batch.inputs.size(), describe(sample_)));
+    }
+    data.emplace("the batch", sample_, batch.inputs, batch.targets, options_.loss.ignore_index);
+    // Once they have changed the weights it is too late.
+    const auto bad = data->bad_samples(1);
+    if (!bad.empty()) throw ConfigError(bad.front().reason);
+    return options_.world == nullptr
+               ? std::string()
+               : fmt::format("makes step {} with {}", steps() + 1, data_digest(*data));
+  });
+  std::vector<int64_t> order(static_cast<size_t>(data->size()));
   std::iota(order.begin(), order.end(), int64_t{0});
   const uint64_t seed = derive_seed(options_.seed, hash_name("step"), pipeline_.steps());
-  const std::vector<StepResult> results = run(data, order, seed, data.size(), {});
+  const std::vector<StepResult> results = run(*data, order, seed, data->size(), {});
   if (results.empty()) throw RuntimeError("interrupted");
   return results.front();
 }
@@ -160,17 +197,46 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
                                        int64_t epoch, int64_t batch_size,
                                        const std::function<bool(const StepResult&)>& on_step) {
   const Busy busy(busy_);
-  check(data, batch_size);
+  agree([&] {
+    check(data, batch_size);
+    if (options_.world == nullptr) return std::string();
+    const std::string_view bytes(reinterpret_cast<const char*>(order.data()),
+                                 order.size() * sizeof(order.front()));
+    return fmt::format("trains epoch {} in batches of {} with {}, order CRC {:08x}", epoch + 1,
+                       batch_size, data_digest(data), crc32_of(bytes));
+  });
   if (order.empty()) return {};
+  std::exception_ptr failure;
+  const auto report = [&](const StepResult& step) {
+    try {
+      return on_step(step);
+    } catch (...) {
+      failure = std::current_exception();
+      return false;
+    }
+  };
   std::vector<StepResult> results =
-      run(data, order, derive_seed(options_.seed, epoch), batch_size, on_step);
+      run(data, order, derive_seed(options_.seed, epoch), batch_size,
+          on_step ? report : std::function<bool(const StepResult&)>());
+  agree([&] {
+    if (failure) std::rethrow_exception(failure);
+    return fmt::format("ends epoch {} after {} steps", epoch + 1, results.size());
+  });
   pipeline_.average_buffers();
   return results;
 }
 
+void Session::end_epoch() {
+  const Busy busy(busy_);
+  agree([&] { return fmt::format("ends an epoch after step {}", steps()); });
+}
+
 StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   const Busy busy(busy_);
-  check(data, batch_size);
+  agree([&] {
+    check(data, batch_size);
+    return options_.world == nullptr ? std::string() : "evaluates " + data_digest(data);
+  });
   const BatchCut cut(data.size(), batch_size, 1);
   const schedule::Schedule schedule =
       evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
@@ -194,12 +260,58 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
 
 std::vector<runtime::LayerSnapshot> Session::snapshot() const {
   const Busy busy(busy_);
-  return pipeline_.snapshot();
+  agree([] { return "copies the weights"; });
+  std::vector<runtime::LayerSnapshot> layers = pipeline_.snapshot();
+  share_layers(ranks(), layers);
+  return layers;
 }
 
 void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps) {
   const Busy busy(busy_);
+  agree([&] { return fmt::format("takes the weights of step {}", steps); });
   pipeline_.load(layers, steps);
+}
+
+std::filesystem::path Session::save(const std::filesystem::path& directory, int64_t epochs) const {
+  const Busy busy(busy_);
+  agree([&] { return fmt::format("saves to {}", directory.string()); });
+  Checkpoint checkpoint{{.model = model_.name(),
+                         .epoch = epochs,
+                         .step = steps(),
+                         .seed = options_.seed,
+                         .mini_batch_size = options_.mini_batch_size,
+                         .optimizer = options_.optimizer.name},
+                        {},
+                        {}};
+  for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
+    checkpoint.layers.push_back(to_state(std::move(layer), *optimizer_));
+  return save_checkpoint(directory, model_, checkpoint, kKeptCheckpoints, ranks());
+}
+
+int64_t Session::resume(const std::filesystem::path& directory) {
+  const Busy busy(busy_);
+  Checkpoint checkpoint;
+  std::vector<runtime::LayerSnapshot> layers;
+  agree([&] {
+    checkpoint = load_checkpoint(directory, model_,
+                                 [this](LayerId layer) { return pipeline_.holds(layer); });
+    if (checkpoint.optimizer != options_.optimizer.name) {
+      throw ConfigError(
+          fmt::format("the checkpoint was made with optimiser '{}', this run uses '{}'",
+                      checkpoint.optimizer, options_.optimizer.name));
+    }
+    if (checkpoint.next_mini_batch > 0) {
+      throw ConfigError(
+          fmt::format("the checkpoint was saved after {} steps of an epoch; expected one that was "
+                      "saved between epochs",
+                      checkpoint.next_mini_batch));
+    }
+    for (const LayerState& state : checkpoint.layers)
+      layers.push_back(to_snapshot(state, *optimizer_, options_.optimizer.name));
+    return fmt::format("resumes after {} epochs and {} steps", checkpoint.epoch, checkpoint.step);
+  });
+  pipeline_.load(layers, checkpoint.step);
+  return checkpoint.epoch;
 }
 
 }  // namespace penstock::train

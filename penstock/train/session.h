@@ -1,6 +1,9 @@
 // Training that a program drives itself: it gives the batches, one after another, and may look at
 // the weights in between. train() (trainer.h) is for whole runs over a data set.
 //
+// With TrainOptions::world every rank has a session and makes the same calls with the same data;
+// what differs is refused on all of them.
+//
 //   Session session(model, {.plan = plan});
 //   for (const Batch& batch : batches) loss = session.step(batch).loss;
 //   model::Tensors weights = session.snapshot().front().weights;
@@ -8,12 +11,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
 #include "penstock/runtime/pipeline.h"
+#include "penstock/runtime/ranks.h"
 #include "penstock/train/data/dataset.h"
 #include "penstock/train/train_options.h"
 
@@ -38,8 +44,8 @@ struct StepResult {
 class Session {
  public:
   /// Keeps a reference to the model. Of the options it takes plan, optimizer, learning_rate with
-  /// learning_rate_steps, loss, seed, threads_per_worker, max_grad_norm, gradient_groups, deadline
-  /// and stop. Throws ConfigError as train().
+  /// learning_rate_steps, loss, seed, threads_per_worker, max_grad_norm, gradient_groups, deadline,
+  /// stop and world. Throws ConfigError as train().
   Session(const model::Model& model, const TrainOptions& options);
 
   /// One optimiser step; blocks until it is done. Micro-batches are the plan's, or fewer where the
@@ -49,18 +55,31 @@ class Session {
   StepResult step(const Batch& batch);
   /// The samples of `data` in `order`, cut into steps of `batch_size`: epoch number `epoch`,
   /// through which the pipeline stays full, as train() runs it. `on_step` is called after each
-  /// step, from a worker's thread; false ends early. Returns the steps that were made.
+  /// step, on rank 0 only, from a worker's thread; false ends early, and what it throws ends early
+  /// and is thrown on all ranks. Returns the steps that were made.
   std::vector<StepResult> train(const Dataset& data, const std::vector<int64_t>& order,
                                 int64_t epoch, int64_t batch_size,
                                 const std::function<bool(const StepResult&)>& on_step = {});
+  /// Ends an epoch of single steps: from here on no rank is among them any more.
+  void end_epoch();
   /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
   StepResult evaluate(const Dataset& data, int64_t batch_size);
 
   int64_t steps() const { return pipeline_.steps(); }
-  /// Of layers, in graph order; refers to the session's own tensors where it can.
+  /// Of all layers, in graph order, on every rank; refers to the session's own tensors where it
+  /// can.
   std::vector<runtime::LayerSnapshot> snapshot() const;
   /// Goes on from this state. Throws ConfigError when it does not fit the model.
   void load(const std::vector<runtime::LayerSnapshot>& layers, int64_t steps);
+  /// Saves a checkpoint after so many epochs, as train() does, and returns its folder. Throws as
+  /// save_checkpoint().
+  std::filesystem::path save(const std::filesystem::path& directory, int64_t epochs) const;
+  /// Goes on from the newest checkpoint in `directory`, or from that folder; returns the epochs
+  /// that it has behind it. Throws as load_checkpoint(), and ConfigError for one of another
+  /// optimiser or inside an epoch.
+  int64_t resume(const std::filesystem::path& directory);
+  /// Ends the call that the other ranks are in or will make with this failure; does not throw.
+  void give_up(const std::string& why) const;
   /// Multiplies the learning rate of later steps; 1 at first.
   void set_rate_factor(double factor) { rate_factor_ = factor; }
   double rate() const;
@@ -72,6 +91,9 @@ class Session {
   class Busy;
 
   double rate_of(int64_t step) const;
+  runtime::Ranks ranks() const;
+  /// Throws on all ranks where they make different calls, or where `call` throws on one.
+  void agree(const std::function<std::string()>& call) const;
   runtime::RunOptions run_options() const;
   std::vector<StepResult> run(const Dataset& data, const std::vector<int64_t>& order, uint64_t seed,
                               int64_t batch_size,

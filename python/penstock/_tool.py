@@ -35,10 +35,15 @@ def main() -> None:
     os.execv(program, [program, *sys.argv[1:]])
 
 
+#: What makes a process a rank of a job; a program that a rank starts is none.
+_RANK_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
 def _run(*arguments: str) -> str:
     """Standard output. Progress goes to this process's standard error."""
     done = subprocess.run(
         [str(tool_path()), *arguments],
+        env={name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

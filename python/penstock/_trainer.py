@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -38,7 +39,8 @@ class Trainer:
     :param example: an example batch for a module, as for `penstock.export`
     :param strategy: "auto" (the fastest for these workers, found by measuring), or one of
         `penstock plan`: "serial", "dp", "gpipe", "1f1b", "1f1b-flush", "zb-h1"...
-    :param workers: threads that train; each holds one part of the model or more
+    :param workers: that train: threads of this process, dealt to all ranks in a job (below); None:
+        2, or one per rank
     :param plan: a plan of `penstock.plan`, or a file of one, instead of strategy and workers
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
@@ -57,6 +59,11 @@ class Trainer:
     :param progress: show a bar on standard error; None: where that is a terminal
     :raises PenstockError: a model that cannot be trained here (every operator and line of Python),
         options that do not fit
+
+    Started by torchrun, mpirun, srun or ``penstock launch`` as one of several ranks, the trainers
+    of all ranks train one model together. The weights are those of rank 0's module. All ranks make
+    the same calls with the same data, from the constructor on; what differs is refused. Callbacks
+    and the bar are for rank 0 alone.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class Trainer:
         example: Example | None = None,
         *,
         strategy: str = "auto",
-        workers: int = 2,
+        workers: int | None = None,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
         optimizer: str = "SGD",
@@ -90,17 +97,22 @@ class Trainer:
         progress: bool | None = None,
     ) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._job = _join()
         if isinstance(model, torch.nn.Module):
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
             name = type(model).__name__.lower()
-            model = export(model, example, Path(self._folder.name) / f"{name}.pt2")
+            model = self._export(model, example, Path(self._folder.name) / f"{name}.pt2")
+        elif self._job is not None:
+            self._job.check_same_file("model", os.fspath(model))
         self._model = _core.Model(os.fspath(model))
+        if workers is None:
+            workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
         self._seed = seed
         self._epoch = 0
-        self._progress = sys.stderr.isatty() if progress is None else progress
+        self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
         loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
         name = _optimizer(optimizer)
         shared: dict[str, Any] = {
@@ -117,23 +129,32 @@ class Trainer:
             "seed": seed,
             "threads": threads,
         }
+        rates: dict[str, Any] = {
+            "lr": float(lr),
+            "lr_schedule": lr_schedule,
+            "lr_warmup": lr_warmup,
+            "lr_factor": float(lr_factor),
+            "lr_every": lr_every,
+            "total_steps": total_steps,
+        }
+        shared["batch_size"] = batch_size
+        request = dict(
+            shared, strategy=strategy, workers=workers, micro_batches=micro_batches or 0,
+            weights=weights or ""
+        )
+        if self._job is not None:
+            asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}
+            for option, value in asked.items():
+                self._job.check_same(option, str(value))
         if plan is None:
-            request = dict(
-                shared, strategy=strategy, workers=workers, batch_size=batch_size,
-                micro_batches=micro_batches or 0, weights=weights or "", quiet=not self._progress
-            )
-            text = self._model.plan(request)
+            text = self._model.plan(dict(request, quiet=not self._progress), self._job)
         elif isinstance(plan, Mapping):
             text = json.dumps(plan)
         else:
             text = Path(plan).read_text()
+        may_idle = plan is None and (self._job is None or workers >= self._job.training_ranks)
         self._session = _core.Session(
-            self._model,
-            text,
-            dict(
-                shared, lr=float(lr), lr_schedule=lr_schedule, lr_warmup=lr_warmup,
-                lr_factor=float(lr_factor), lr_every=lr_every, total_steps=total_steps
-            ),
+            self._model, text, dict(shared, **rates), self._job, may_idle
         )
         self._plan: dict[str, Any] = json.loads(self._session.plan)
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
@@ -149,6 +170,16 @@ class Trainer:
     def layers(self) -> list[str]:
         """The model's layers, in order; it may be cut between any two."""
         return self._model.layers()
+
+    @property
+    def rank(self) -> int:
+        """Of this process, from 0; 0 without a job."""
+        return 0 if self._job is None else self._job.rank
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of `fit` so far, those before `resume` included."""
+        return self._epoch
 
     @property
     def steps(self) -> int:
@@ -188,6 +219,7 @@ class Trainer:
         batch_size: int | None = None,
         shuffle: bool = True,
         callbacks: Iterable[Callback] = (),
+        checkpoint: PathLike | None = None,
     ) -> list[dict[str, Any]]:
         """Trains for some epochs.
 
@@ -199,10 +231,11 @@ class Trainer:
         :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
         :param callbacks: each is called after each step with a dict: ``epoch`` (from 0), ``step``
             (from 1, over all epochs), ``loss``, ``accuracy``, ``samples``, ``grad_norm``
+        :param checkpoint: a folder into which `save` saves after each epoch
         :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``, ``seconds``
         :raises KeyboardInterrupt: after the steps that have begun
         """
-        callbacks = list(callbacks)
+        callbacks = list(callbacks) if self.rank == 0 else []
         tensors = None
         if targets is not None or isinstance(data, torch.Tensor) or _is_array(data):
             tensors = self._data(data, targets)
@@ -214,15 +247,16 @@ class Trainer:
             if tensors is not None:
                 size = self._batch_size if batch_size is None else batch_size
                 summary.total = math.ceil(len(tensors) / max(size, 1))
-                self._session.train(tensors, self._epoch, size, shuffle, self._seed, summary.add)
+                self._train(tensors, size, shuffle, summary)
             elif self._delays():
                 self._fit_whole(data, summary)
             else:
                 summary.total = len(data) if hasattr(data, "__len__") else 0
-                for batch in data:
-                    summary.add(self._session.step(*self._split(batch, None)))
+                self._fit_steps(data, summary)
             self._epoch += 1
             history.append(summary.result())
+            if checkpoint is not None:
+                self.save(checkpoint)
         return history
 
     def evaluate(
@@ -258,7 +292,62 @@ class Trainer:
         """
         self._session.load_weights({name: value.cpu() for name, value in weights.items()})
 
+    def save(self, folder: PathLike) -> Path:
+        """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs.
+
+        :param folder: keeps the newest two; the format is that of ``penstock train --checkpoint``,
+            with a ``weights.pt`` for torch.load. Ranks share it
+        :returns: the checkpoint's own folder in it
+        :raises PenstockError: it cannot be written; what was saved before stays
+        """
+        return Path(self._session.save(os.fspath(folder), self._epoch))
+
+    def resume(self, folder: PathLike) -> bool:
+        """Goes on from the newest checkpoint in a folder, whatever plan it was trained with.
+
+        :param folder: of `save`, of ``fit(checkpoint=...)`` or of the command; or one checkpoint
+        :returns: whether there was one; `epochs` and `steps` are then those of the checkpoint
+        :raises PenstockError: it is damaged, or of another model or optimiser
+        """
+        epochs = self._session.resume(os.fspath(folder))
+        if epochs is not None:
+            self._epoch = epochs
+        return epochs is not None
+
     # Inside
+
+    def _export(self, module: torch.nn.Module, example: Example, path: Path) -> PathLike:
+        """Of a job, rank 0's module: the weights of the others are others."""
+        if self._job is None:
+            return export(module, example, path)
+        if self._job.rank != 0:
+            self._job.share_file(str(path), "")
+            return path
+        try:
+            export(module, example, path)
+        except Exception as error:
+            with contextlib.suppress(_core.PenstockError):
+                self._job.share_file(str(path), str(error) or type(error).__name__)
+            raise
+        self._job.share_file(str(path), "")
+        return path
+
+    def _train(self, data: Any, size: int, shuffle: bool, summary: "_Epoch") -> None:
+        add = summary.add if self.rank == 0 else None
+        results = self._session.train(data, self._epoch, size, shuffle, self._seed, add)
+        if add is None:
+            summary.take(results)
+
+    def _fit_steps(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
+        try:
+            for batch in loader:
+                summary.add(self._session.step(*self._split(batch, None)))
+        except _core.PenstockError:
+            raise
+        except BaseException as error:  # a loader's or a callback's
+            self._session.give_up(f"{type(error).__name__}: {error}")
+            raise
+        self._session.end_epoch()
 
     def _delays(self) -> bool:
         return self._plan.get("weights", _FLUSH) != _FLUSH
@@ -287,7 +376,7 @@ class Trainer:
         joined = None if targets[0] is None else torch.cat(targets)
         summary.total = len(batches)
         data = self._session.data(inputs, joined)
-        self._session.train(data, self._epoch, size, False, self._seed, summary.add)
+        self._train(data, size, False, summary)
 
     def _data(self, x: Any, y: Any) -> Any:
         inputs, targets = self._split(_tensors(x), None if y is None else _tensor(y))
@@ -324,6 +413,16 @@ class Trainer:
         return tensors, None if targets is None else _tensor(targets).contiguous()
 
 
+_job: list[Any] = []
+
+
+def _join() -> Any:
+    """The job of this process, which is joined once; None: it is no rank of one."""
+    if not _job:
+        _job.append(_core.Job.join())
+    return _job[0]
+
+
 class _Epoch:
     """What is known of an epoch so far; the bar."""
 
@@ -347,6 +446,10 @@ class _Epoch:
         if self._progress and now - self._drawn > 0.1:
             self._drawn = now
             self._draw(result["loss"])
+
+    def take(self, results: Sequence[dict[str, Any]]) -> None:
+        """All steps at once."""
+        self._results.extend(results)
 
     def _draw(self, loss: float) -> None:
         done = len(self._results)

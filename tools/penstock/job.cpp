@@ -94,7 +94,7 @@ class MeshJob : public Job {
 
   JobLinks measure_links(std::chrono::milliseconds budget, int threads) override;
 
-  runtime::World& world(int workers, bool may_idle) override {
+  std::unique_ptr<runtime::World> make_world(int workers, bool may_idle) override {
     const int training = ranks() - servers_;
     if (workers < training && !may_idle) {
       throw ConfigError(
@@ -108,8 +108,7 @@ class MeshJob : public Job {
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
       rank_of_worker.push_back(static_cast<int>(w * used / workers));
-    world_ = runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used, hosts());
-    return *world_;
+    return runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used, hosts());
   }
 
  private:
@@ -119,7 +118,6 @@ class MeshJob : public Job {
   int servers_;
   std::shared_ptr<runtime::MeshHub> hub_;
   std::unique_ptr<runtime::World> talk_;  ///< for what is agreed before there is a plan
-  std::unique_ptr<runtime::World> world_;
 };
 
 JobLinks MeshJob::measure_links(std::chrono::milliseconds budget, int threads) {

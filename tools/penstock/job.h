@@ -4,7 +4,7 @@
 //   if (const std::unique_ptr<Job> job = Job::join()) {
 //     job->check_same("model", digest);
 //     const std::string plan = job->from_first([&] { return make_plan(); });
-//     options.world = &job->world(workers);
+//     const std::unique_ptr<runtime::World> world = job->make_world(workers, false);
 //   }
 #pragma once
 
@@ -69,7 +69,7 @@ class Job {
   /// The workers dealt to the ranks in blocks, servers left out. Throws ConfigError when there are
   /// fewer workers than such ranks, unless ranks `may_idle`: then those behind the others have
   /// none, and count as servers.
-  virtual runtime::World& world(int workers, bool may_idle) = 0;
+  virtual std::unique_ptr<runtime::World> make_world(int workers, bool may_idle) = 0;
 };
 
 /// Throws as Job::check_same() when the ranks' options differ; the first that does is named. Data

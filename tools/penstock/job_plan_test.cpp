@@ -32,7 +32,9 @@ class TableJob : public Job {
   std::vector<int> hosts() override { return hosts_; }
   JobLinks measure_links(std::chrono::milliseconds, int) override { return {}; }
   void check_same(const std::string&, const std::string&) override {}
-  runtime::World& world(int, bool) override { throw InternalError("no world here"); }
+  std::unique_ptr<runtime::World> make_world(int, bool) override {
+    throw InternalError("no world here");
+  }
 
   std::vector<std::string> together(const std::function<std::string()>& part) override {
     std::exception_ptr failure;

@@ -42,10 +42,7 @@
 #include "tools/penstock/command.h"
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/job.h"
-#include "tools/penstock/job_links.h"
-#include "tools/penstock/job_plan.h"
-#include "tools/penstock/job_profile.h"
-#include "tools/penstock/measured_profile.h"
+#include "tools/penstock/job_auto_plan.h"
 #include "tools/penstock/prediction.h"
 #include "tools/penstock/thread_memory.h"
 #include "tools/penstock/train_arguments.h"
@@ -58,9 +55,6 @@
 namespace penstock::tool {
 
 namespace {
-
-/// For what joins the ranks: in hosts, and again between them.
-constexpr std::chrono::milliseconds kLinkTime{300};
 
 std::atomic<bool> g_stop{false};
 
@@ -115,27 +109,24 @@ void complete_request(TrainArguments& options, const model::Model& model, bool s
   options.plan.optimizer = options.train.optimizer;
 }
 
-/// The user's plan, or one made for complete_request().
-plan::Plan plan_of(TrainArguments& options, const model::Model& model) {
-  if (!options.plan_path.empty()) {
-    plan::Plan plan = plan::load_plan(options.plan_path);
-    // Every worker is a thread with its own copy of the weights: refused before anything is made
-    // for it.
-    if (plan.num_workers() > kMaxThreads) {
-      throw ConfigError(fmt::format(
-          "{}: the plan has {} workers, expected at most {}: they are threads of this process",
-          options.plan_path, plan.num_workers(), kMaxThreads));
-    }
-    if (options.batch_size->empty())
-      options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
-    check_batch_size(options);
-    check_model(plan, model, options.plan_path);
-    cap_micro_batches(options, /*says=*/true);
-    return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
-                               .micro_batches = options.plan.micro_batches,
-                               .weights = options.plan.weights});
+/// The user's plan.
+plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
+  plan::Plan plan = plan::load_plan(options.plan_path);
+  // Every worker is a thread with its own copy of the weights: refused before anything is made
+  // for it.
+  if (plan.num_workers() > kMaxThreads) {
+    throw ConfigError(fmt::format(
+        "{}: the plan has {} workers, expected at most {}: they are threads of this process",
+        options.plan_path, plan.num_workers(), kMaxThreads));
   }
-  return auto_plan(model, options.plan);
+  if (options.batch_size->empty())
+    options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
+  check_batch_size(options);
+  check_model(plan, model, options.plan_path);
+  cap_micro_batches(options, /*says=*/true);
+  return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
+                             .micro_batches = options.plan.micro_batches,
+                             .weights = options.plan.weights});
 }
 
 /// Takes the method and the precision that the user names. What a plan of theirs predicts stays
@@ -218,47 +209,20 @@ std::string plan_of_checkpoint(const TrainArguments& options, const model::Model
   return {};
 }
 
-/// Rank 0 plans, for what all ranks measure; the others take its plan.
+/// The checkpoint's, the user's, or one made now; that of rank 0 on all ranks.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
   const bool is_first = job == nullptr || job->is_first();
   const std::string saved = from_first(job, [&] { return plan_of_checkpoint(options, model); });
   if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
-  if (options.plan_path.empty()) complete_request(options, model, is_first);
-  if (job == nullptr) return plan_of(options, model);
-  AutoPlanRequest& request = options.plan;
-  int local_ranks = 1;
-  const auto speeds = std::make_shared<std::vector<double>>();
   if (options.plan_path.empty()) {
-    const int training = job->ranks() - job->servers();
-    request.local_workers = std::max(1, static_cast<int>(options.workers) / training);
-    const JobLinks links =
-        job->measure_links(kLinkTime, request.local_workers * request.threads_per_worker);
-    if (is_first) std::cerr << links_text(links) << '\n';
-    local_ranks = links.ranks_per_host;
-    request.cluster = [links, speeds](int workers, int64_t copy_bandwidth_bytes_per_s) {
-      return cluster_of(links, workers, copy_bandwidth_bytes_per_s, *speeds);
-    };
+    complete_request(options, model, is_first);
+    return job == nullptr ? auto_plan(model, options.plan)
+                          : auto_plan_together(*job, model, options.plan);
   }
-  const MeasureFor measure = [&](int64_t micro_batches) {
-    const model::ProfilerOptions profiler = profiler_options(request, micro_batches);
-    const int most =
-        std::min(local_ranks, ranks_that_measure(profiler.concurrency, profiler.threads));
-    return measure_together(*job, most, [&] {
-      return is_first ? measured_with_progress(model, profiler) : measured_quietly(model, profiler);
-    });
-  };
-  const auto make = [&](const MeasureFor& measure_all) {
-    request.measure = [&](int64_t micro_batches) {
-      const JobProfile measured = measure_all(micro_batches);
-      *speeds = measured.speed_of_host;
-      if (const std::string text = speeds_text(measured); !text.empty()) std::cerr << text << '\n';
-      return measured.profile;
-    };
-    return plan::to_json(plan_of(options, model));
-  };
-  const plan::Plan plan =
-      plan::parse_plan(plan_together(*job, make, measure), "the plan of rank 0");
-  if (!is_first && !options.plan_path.empty() && options.batch_size->empty())
+  const std::string text =
+      from_first(job, [&] { return plan::to_json(plan_of_file(options, model)); });
+  const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
+  if (!is_first && options.batch_size->empty())
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
   return plan;
 }
@@ -445,6 +409,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   if (restarts_of(job) > 0 && !options.checkpoint.empty()) train_options.resume = true;
   train_options.plan_request = plan_request(options);  // before planning fills gaps
   std::optional<train::RunLock> lock;
+  std::unique_ptr<runtime::World> world;
   const bool finished = is_finished(job, options, model, lock);
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
@@ -465,7 +430,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     const int training = job->ranks() - job->servers();
     const int workers = train_options.plan.num_workers();
     const bool chosen = options.plan_path.empty() && options.workers >= training;
-    train_options.world = &job->world(workers, /*may_idle=*/chosen);
+    world = job->make_world(workers, /*may_idle=*/chosen);
+    train_options.world = world.get();
     if (is_first) std::cerr << servers_advice(*job, train_options);
     if (is_first && chosen && workers < training) {
       std::cerr << fmt::format("{} of {} train: the plan is faster with {}\n", workers,
