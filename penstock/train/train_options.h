@@ -37,6 +37,9 @@ struct TrainOptions {
   model::LossSpec loss = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
+  /// That make the inputs of the next micro-batches where that takes long (Dataset::is_slow());
+  /// 0: the first stage makes them when it needs them.
+  int data_threads = 1;
   /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu
   /// et al. 2013), under every schedule; infinity: only records the norm; 0: neither.
   double max_grad_norm = 0;

@@ -14,6 +14,7 @@
 #include "penstock/train/checkpoint/checkpoint_writer.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/epoch_batches.h"
+#include "penstock/train/data/prefetch.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/rank_results.h"
 #include "penstock/train/training_schedule.h"
@@ -32,6 +33,9 @@ constexpr size_t kFinalLosses = 50;
 constexpr int kKeptCheckpoints = 2;
 
 constexpr int64_t kMaxThreads = 1024;
+
+/// Micro-batches that are made beforehand.
+constexpr int64_t kLeastAhead = 4;
 
 void check_range(const char* what, int64_t value, int64_t least, int64_t most = INT64_MAX) {
   if (value < least)
@@ -68,6 +72,12 @@ void check_data(const model::Model& model, const DataSplit& data, const model::L
 
 double samples_per_second(int64_t samples, int64_t ns) {
   return ns > 0 ? static_cast<double>(samples) * 1e9 / static_cast<double>(ns) : 0;
+}
+
+const runtime::BatchSource& source_of(const std::unique_ptr<PrefetchedBatches>& ahead,
+                                      const EpochBatches& batches) {
+  if (ahead) return *ahead;
+  return batches;
 }
 
 /// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
@@ -132,6 +142,9 @@ class Run {
   /// All ranks must go on from the same checkpoint.
   void check_same_position(const Checkpoint& checkpoint) const;
   void run_epoch();
+  /// Null where nothing is gained.
+  std::unique_ptr<PrefetchedBatches> prefetched(const Dataset& data, const EpochBatches& batches,
+                                                const Schedule& schedule) const;
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                    EpochSummary& summary);
@@ -341,6 +354,22 @@ void Run::run_epoch() {
   if (options_.observer != nullptr) options_.observer->on_epoch(summary);
 }
 
+std::unique_ptr<PrefetchedBatches> Run::prefetched(const Dataset& data, const EpochBatches& batches,
+                                                   const Schedule& schedule) const {
+  if (!data.is_slow() || options_.data_threads == 0) return nullptr;
+  PrefetchOptions ahead{.order = {},
+                        .threads = options_.data_threads,
+                        .ahead = std::max(kLeastAhead, int64_t{2} * options_.data_threads)};
+  for (const WorkerId worker : pipeline_.world().site().own_workers()) {
+    for (const schedule::Action& action : schedule.workers[worker.index()]) {
+      if (action.op == schedule::Op::Forward && action.stage == StageId{0})
+        ahead.order.push_back(action.micro_batch);
+    }
+  }
+  if (ahead.order.empty()) return nullptr;
+  return std::make_unique<PrefetchedBatches>(batches, std::move(ahead));
+}
+
 void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                       EpochSummary& summary) {
   const int64_t first = next_mini_batch_ * options_.mini_batch_size;
@@ -349,6 +378,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   const Schedule schedule = schedule_of(samples);
   const int64_t credits = check_schedule(schedule);
   const EpochBatches batches(*data_.train, order, first, cut, derive_seed(seed_, epoch_));
+  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.train, batches, schedule);
 
   const auto start = std::chrono::steady_clock::now();
   int64_t done_samples = 0;
@@ -385,7 +415,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     return goes_on;
   };
   reset_peak_memory();
-  runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
+  runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   // What every rank knows, so that all of them throw.
   if (std::any_of(run.mini_batches.begin(), run.mini_batches.end(),
                   [](const auto& stats) { return !std::isfinite(stats.loss_sum); })) {
@@ -455,7 +485,8 @@ void Run::evaluate(EpochSummary& summary) {
   run_options.on_stuck = options_.on_stuck;
   run_options.max_timeline_events = 0;
   const EpochBatches batches(*data_.test, order, 0, cut, seed_);
-  const runtime::RunResult run = pipeline_.run(schedule, batches, run_options);
+  const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
+  const runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   double loss = 0;
   int64_t correct = 0;
   int64_t samples = 0;
@@ -500,6 +531,8 @@ void validate(const TrainOptions& options) {
   check_range("the number of steps", options.max_steps, 0);
   check_range("the number of warm-up steps", options.warmup_steps, 0);
   check_range("the number of threads per worker", options.threads_per_worker, 1, kMaxThreads);
+  check_range("the number of threads for data (--data-threads)", options.data_threads, 0,
+              kMaxThreads);
   check_range("the length of the learning rate's schedule", options.learning_rate_steps, 0);
   if (!(options.max_grad_norm >= 0)) {
     throw ConfigError(fmt::format(

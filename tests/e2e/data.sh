@@ -101,6 +101,28 @@ refused "nowhere.npy" train --model "$models/letters.pt2" --data nowhere.npy
 refused "unknown data set" train $mlp --data nowhere.csv
 refused "--test-data" train $mlp --data synthetic --test-data bad.npz
 refused "fatal or skip" train $mlp --data bad.npz --bad-samples maybe
+# A folder of images; decoded beforehand or not, the numbers are the same.
+if [[ -f $(dirname "$PENSTOCK")/penstock-opencv.so ]]; then
+  photos="--model lenet5 --data photos --batch-size 20 --lr 0.05 --momentum 0.9"
+  run 0 train $photos --strategy 1f1b-flush --workers 2 --micro-batches 4 --epochs 4 --json
+  falls photos
+  for threads in 0 1 3; do
+    run 0 train $photos --strategy serial --steps 8 --data-threads $threads --json
+    numbers losses >losses.$threads
+    cmp losses.0 losses.$threads || fail "$threads threads for data: other losses"
+  done
+  run 0 train $photos --strategy dp --workers 2 --steps 4 --check-against-serial
+  grep -q 'bit for bit equal' out || fail "photos: $(tail -n 4 out)"
+  refused "the model and its loss take" train --model "$models/tokens.pt2" --data photos
+  echo damaged >photos/train/down/11.ppm
+  refused "photos/train/down/11.ppm: the image cannot be decoded" train $photos --epochs 1
+  run 0 train $photos --strategy serial --steps 2 --bad-samples skip
+  grep -q "1 of 120 samples are left out" err || fail "skip: $(cat err)"
+  refused "a class 'train' that the training images have not" \
+    train --model lenet5 --data photos/val --test-data photos
+  refused "expected one per class" train --model lenet5 --data photos/train/down
+  refused "data-threads" train $photos --data-threads -1
+fi
 head -c 1000 tokens.npz >cut.npz
 refused "cut off" train --model "$models/tokens.pt2" --data cut.npz
 head -c 90 row.npy >cut.npy

@@ -58,3 +58,19 @@ bad[784 * 5] = float("nan")
 classes = [i % 10 for i in range(count)]
 classes[9] = 10
 write(folder / "bad.npz", x=("<f4", (count, 784), bad), y=("<i8", (count,), classes))
+
+# Images of three kinds of stripes, in a folder per kind; sizes that are not the model's.
+stripes = {"across": lambda x, y: y, "down": lambda x, y: x, "diagonal": lambda x, y: x + y}
+for part, each in (("train", 40), ("val", 10)):
+    for name, at in stripes.items():
+        (folder / "photos" / part / name).mkdir(parents=True, exist_ok=True)
+        for i in range(each):
+            width, height = 28 + 3 * i % 17, 28 + 5 * i % 19
+            noise = numbers(width * height, 6, i)
+            pixels = bytearray()
+            for y in range(height):
+                for x in range(width):
+                    value = 180 * (at(x, y) // 5 % 2) + noise[y * width + x]
+                    pixels += bytes((value, value, value))
+            (folder / "photos" / part / name / f"{i}.ppm").write_bytes(
+                b"P6\n%d %d\n255\n" % (width, height) + pixels)

@@ -185,13 +185,14 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   add_model_options(*app, options.model);
   app->add_option("--data", options.data,
                   "fashion-mnist; cifar10 or cifar100 (binary versions in --data-folder); "
-                  "synthetic; idx (four IDX files in --data-folder); or a file: "
+                  "synthetic; idx (four IDX files in --data-folder); a file: "
                   "FILE.npz (arrays by name), FILE.npy (a row of tokens), FILE.txt (its bytes as "
-                  "tokens)")
+                  "tokens); or a folder with images in a folder per class")
       ->capture_default_str();
   auto* const test_data =
       app->add_option("--test-data", options.test_data,
-                      "File with the test samples (default: those of --data, or a part of them)")
+                      "File or folder with the test samples (default: those of --data, or a part "
+                      "of them)")
           ->check(not_empty);
   app->add_option("--test-share", options.test_share,
                   "The part of a file's samples that is for the test, where it has no others")
@@ -199,7 +200,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
       ->excludes(test_data);
   app->add_option("--bad-samples", options.bad_samples,
                   "What to do with samples of a file that hold nan, or a token or class that does "
-                  "not exist: fatal or skip")
+                  "not exist, and with images that cannot be decoded: fatal or skip")
+      ->capture_default_str();
+  app->add_option("--data-threads", options.train.data_threads,
+                  "Threads that decode the next images while the model computes (0: none)")
       ->capture_default_str();
   add_loss_options(*app, options.train.loss);
   app->add_option("--data-folder", options.data_folder,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "penstock/frames/frame_source.h"
-#include "penstock/frames/opencv/opencv_loader.h"
+#include "penstock/frames/opencv/image_decoder.h"
 
 namespace penstock::frames {
 
@@ -43,20 +43,18 @@ class ImageFolder : public FrameSource {
   std::string remarks() const override;
 
  private:
-  bool decode(const std::string& name, std::string& why);
   /// Decodes the next image that can be; false if there is none. Stops early at the deadline, with
   /// is_decoded_ still false.
   bool find_next(Deadline deadline);
   void leave_out(const std::string& why);
 
   ImageFolderOptions options_;
-  const OpencvInterface& opencv_;
-  PictureHandle picture_;
+  ImageDecoder decoder_;
   FrameSize size_;
   std::vector<std::string> names_;
   size_t found_ = 0;  ///< images at the beginning
   size_t next_name_ = 0;
-  bool is_decoded_ = false;  ///< picture_ is the next frame
+  bool is_decoded_ = false;  ///< the decoder's picture is the next frame
   int broken_in_row_ = 0;
   int64_t broken_ = 0;
   std::string first_broken_;

@@ -186,8 +186,8 @@ DataSplit load_data(const DataSpec& spec) {
   if (is_data_file(spec.name)) return load_file(spec);
   if (spec.name != "idx") {
     throw ConfigError(fmt::format(
-        "unknown data set '{}': expected fashion-mnist, cifar10, cifar100, synthetic, idx, or "
-        "a file (.npz, .npy or .txt)",
+        "unknown data set '{}': expected fashion-mnist, cifar10, cifar100, synthetic, idx, a file "
+        "(.npz, .npy or .txt), or a folder of images",
         spec.name));
   }
   if (spec.folder.empty())

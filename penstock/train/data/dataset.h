@@ -27,6 +27,9 @@ class Dataset {
   /// out of range.
   virtual model::Tensors inputs(const std::vector<int64_t>& indices) const = 0;
   virtual at::Tensor targets(const std::vector<int64_t>& indices) const = 0;
+  /// Whether making inputs takes long (files are decoded), so that it pays to make them before they
+  /// are needed.
+  virtual bool is_slow() const { return false; }
   /// How many of these samples' targets count in the loss's mean (model::MiniBatchSize). Default:
   /// every class; one per sample where targets are other numbers.
   virtual int64_t count_targets(const std::vector<int64_t>& indices) const;
@@ -39,8 +42,8 @@ struct DataSplit {
 
 struct DataSpec {
   /// "fashion-mnist", "cifar10", "cifar100" (binary versions in `folder`), "synthetic", "idx" (four
-  /// IDX files in `folder` under their standard names), or a file: arrays (.npz), tokens (.npy) or
-  /// text (.txt); file_data.h says what it holds.
+  /// IDX files in `folder` under their standard names), a file: arrays (.npz), tokens (.npy) or
+  /// text (.txt), or a folder of images; file_data.h says what they hold.
   std::string name = "fashion-mnist";
   /// Where the files are; of fashion-mnist, empty: the folder of Debian's dataset-fashion-mnist
   /// package.
@@ -52,8 +55,8 @@ struct DataSpec {
   int64_t train_samples = 0;  ///< 0: all (synthetic: 2048); otherwise the first this many
   int64_t test_samples = 0;   ///< 0: all (synthetic: 512)
   uint64_t seed = 1;          ///< synthetic
-  // Files:
-  std::filesystem::path test_file = {};  ///< empty: a part of the file
+  // Files and folders of images:
+  std::filesystem::path test_file = {};  ///< or such a folder; empty: a part of the data
   double test_share = 0.1;               ///< that part
   int64_t ignore_index = -100;           ///< model::LossSpec
   bool skip_bad_samples = false;         ///< otherwise one is an error

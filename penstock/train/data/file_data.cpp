@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "penstock/train/data/image_files.h"
 #include "penstock/train/data/npy.h"
 #include "penstock/train/data/sample_subset.h"
 #include "penstock/train/data/tensor_dataset.h"
@@ -75,6 +78,34 @@ at::Tensor taken(Arrays& arrays, std::string_view name) {
   return array;
 }
 
+/// Of the first bad samples, a line each.
+template <class Bad>
+std::string first_reasons(const std::vector<Bad>& bad) {
+  std::string text;
+  for (size_t i = 0; i < std::min(kMostReasons, bad.size()); ++i) text += "\n  " + bad[i].reason;
+  return text;
+}
+
+/// The data without its bad samples, of which the user is told; `bad` is in the order of indices.
+template <class Bad>
+DatasetPointer without(const DatasetPointer& data, const std::string& file,
+                       const std::vector<Bad>& bad) {
+  if (bad.empty()) return data;
+  log_warning(fmt::format("{}: {} of {} samples are left out:{}{}", printable(file), bad.size(),
+                          data->size(), first_reasons(bad),
+                          bad.size() > kMostReasons ? "\n  ..." : ""));
+  std::vector<int64_t> good;
+  auto next = bad.begin();
+  for (int64_t i = 0; i < data->size(); ++i) {
+    if (next != bad.end() && next->index == i)
+      ++next;
+    else
+      good.push_back(i);
+  }
+  if (good.empty()) throw ConfigError("no sample is left");
+  return std::make_shared<SampleSubset>(data, std::move(good));
+}
+
 DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays arrays) {
   const std::string available = names_of(arrays);
   const auto refuse = [&](const std::string& what) {
@@ -102,26 +133,13 @@ DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays
   const std::vector<TensorDataset::BadSample> bad =
       data->bad_samples(spec.skip_bad_samples ? static_cast<size_t>(data->size()) : kMostReasons);
   if (bad.empty()) return data;
-  std::string reasons;
-  for (size_t i = 0; i < std::min(kMostReasons, bad.size()); ++i) reasons += "\n  " + bad[i].reason;
   if (!spec.skip_bad_samples) {
     throw ConfigError(
         fmt::format("samples that cannot be trained with (--bad-samples skip leaves "
                     "them out):{}",
-                    reasons));
+                    first_reasons(bad)));
   }
-  log_warning(fmt::format("{}: {} of {} samples are left out:{}{}", printable(file), bad.size(),
-                          data->size(), reasons, bad.size() > kMostReasons ? "\n  ..." : ""));
-  std::vector<int64_t> good;
-  auto next = bad.begin();
-  for (int64_t i = 0; i < data->size(); ++i) {
-    if (next != bad.end() && next->index == i)
-      ++next;
-    else
-      good.push_back(i);
-  }
-  if (good.empty()) throw ConfigError("no sample is left");
-  return std::make_shared<SampleSubset>(data, std::move(good));
+  return without(data, file, bad);
 }
 
 /// The arrays whose names end so, without that end.
@@ -158,6 +176,32 @@ struct Parts {
   DatasetPointer test;
   bool in_order = false;  ///< neighbours belong together
 };
+
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+DatasetPointer images_of(const DataSpec& spec, const std::filesystem::path& folder,
+                         const std::vector<std::string>& classes) {
+  const auto images = std::make_shared<ImageFiles>(folder, spec.sample, classes);
+  if (!spec.skip_bad_samples) return images;
+  return with_file(folder.string(),
+                   [&] { return without(images, folder.string(), images->bad_images()); });
+}
+
+Parts read_folder(const DataSpec& spec) {
+  const std::filesystem::path folder = spec.name;
+  const bool has_parts = is_folder(folder / "train");
+  const std::filesystem::path train = has_parts ? folder / "train" : folder;
+  std::filesystem::path test = spec.test_file;
+  for (const char* name : {"test", "val"}) {
+    if (has_parts && test.empty() && is_folder(folder / name)) test = folder / name;
+  }
+  const std::vector<std::string> classes = class_folders(train);
+  return {.train = images_of(spec, train, classes),
+          .test = test.empty() ? nullptr : images_of(spec, test, classes)};
+}
 
 Parts read_parts(const DataSpec& spec, const std::string& file) {
   const auto kind = kind_of(file);
@@ -209,15 +253,17 @@ DatasetPointer first_of(DatasetPointer data, int64_t wanted, const char* part) {
 
 }  // namespace
 
-bool is_data_file(const std::string& name) { return kind_of(name).has_value(); }
+bool is_data_file(const std::string& name) { return kind_of(name).has_value() || is_folder(name); }
 
 DataSplit load_file(const DataSpec& spec) {
   if (!(spec.test_share >= 0 && spec.test_share < 1)) {
     throw ConfigError(fmt::format(
         "the share of the test samples must be at least 0 and below 1, found {}", spec.test_share));
   }
-  Parts parts = read_parts(spec, spec.name);
-  if (!spec.test_file.empty()) parts.test = read_parts(spec, spec.test_file.string()).train;
+  const bool images = is_folder(spec.name);
+  Parts parts = images ? read_folder(spec) : read_parts(spec, spec.name);
+  if (!images && !spec.test_file.empty())
+    parts.test = read_parts(spec, spec.test_file.string()).train;
   if (parts.test == nullptr) parts = split(parts.train, spec.test_share, parts.in_order);
   return {first_of(parts.train, spec.train_samples, "training"),
           first_of(parts.test, spec.test_samples, "test")};

@@ -24,6 +24,7 @@ class SampleSubset final : public Dataset {
   at::Tensor targets(const std::vector<int64_t>& indices) const override {
     return base_->targets(of_base(indices));
   }
+  bool is_slow() const override { return base_->is_slow(); }
   int64_t count_targets(const std::vector<int64_t>& indices) const override {
     return base_->count_targets(of_base(indices));
   }
