@@ -36,13 +36,6 @@ class ProgramReader {
   /// All members lie in one folder named after the file.
   void find_folder() {
     if (archive_.members().empty()) fail("is an empty archive");
-    for (const auto& [name, member] : archive_.members()) {
-      if (!member.is_deflated) continue;
-      fail(
-          fmt::format("compresses its member '{}'; torch.export.save does not, so it was packed "
-                      "anew by another program",
-                      printable(name)));
-    }
     if (has("serialized_exported_program.json")) {
       fail(
           "was written by PyTorch 2.5 to 2.7, whose files hold pickled weights: export the model "
@@ -53,8 +46,18 @@ class ProgramReader {
     if (has(folder_ + "constants.pkl")) {
       fail("is a TorchScript file (torch.jit.save); expected one of torch.export.save");
     }
-    if (has(folder_ + "data.pkl"))
-      fail("holds weights only (torch.save); expected a program (torch.export.save)");
+    if (has(folder_ + "data.pkl")) {
+      fail(
+          "was written by torch.save (weights, or a pickled module); expected a program of "
+          "torch.export.save");
+    }
+    for (const auto& [name, member] : archive_.members()) {
+      if (!member.is_deflated) continue;
+      fail(
+          fmt::format("compresses its member '{}'; torch.export.save does not, so it was packed "
+                      "anew by another program",
+                      printable(name)));
+    }
     if (!has(folder_ + "archive_format") || archive_.read(folder_ + "archive_format", 100) != "pt2")
       fail("is a zip archive, but not one of torch.export.save");
     if (has(folder_ + "byteorder") && archive_.read(folder_ + "byteorder", 100) != "little")

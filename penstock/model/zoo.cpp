@@ -6,6 +6,7 @@
 #include "penstock/model/shapes.h"
 #include "penstock/model/zoo/architectures.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::model {
 namespace {
@@ -59,8 +60,8 @@ const Architecture& find_architecture(const std::string& name) {
     if (architecture.entry.name == name) return architecture;
     names.push_back(architecture.entry.name);
   }
-  throw ConfigError(
-      fmt::format("unknown model '{}', expected one of: {}", name, fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("unknown model '{}', expected one of: {}", printable(name),
+                                fmt::join(names, ", ")));
 }
 
 /// `value`, or `standard` where the user left 0.

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <system_error>
 
 #include "penstock/imported/import_model.h"
 #include "penstock/model/zoo.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::tool {
 
@@ -40,13 +44,29 @@ model::Model chosen_model(const ModelOptions& options) {
     }
     return imported::import_model(options.name);
   }
+  const bool is_known =
+      std::any_of(model::zoo().begin(), model::zoo().end(),
+                  [&](const model::ZooEntry& entry) { return entry.name == options.name; });
+  std::error_code ignored;
+  if (!is_known && std::filesystem::exists(options.name, ignored)) {
+    throw ConfigError(
+        fmt::format("--model '{}' is a file or folder, but its name does not end in .pt2, as those "
+                    "of programs of torch.export.save do",
+                    printable(options.name)));
+  }
   model::ModelSpec spec{.name = options.name,
                         .classes = options.classes,
                         .width = options.width,
                         .depth = options.depth,
                         .kernel = options.kernel};
   if (!options.input.empty()) spec.input_shape = parse_shape(options.input);
-  return model::make_model(spec);
+  try {
+    return model::make_model(spec);
+  } catch (const ConfigError& error) {
+    if (is_known) throw;
+    throw ConfigError(
+        fmt::format("{}; or a program of torch.export.save (FILE.pt2)", error.what()));
+  }
 }
 
 model::Model model_of_task(const ModelOptions& options, stream::Task task,

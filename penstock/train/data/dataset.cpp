@@ -14,6 +14,7 @@
 #include "penstock/train/data/image_dataset.h"
 #include "penstock/train/data/synthetic_dataset.h"
 #include "penstock/util/error.h"
+#include "penstock/util/printable.h"
 
 namespace penstock::train {
 namespace {
@@ -183,17 +184,17 @@ DataSplit load_data(const DataSpec& spec) {
   if (spec.name == "synthetic") return make_synthetic(spec);
   if (spec.name == "fashion-mnist") return load_idx(spec, 10);
   if (spec.name == "cifar10" || spec.name == "cifar100") return load_cifar(spec);
-  if (is_data_file(spec.name)) return load_file(spec);
-  if (spec.name != "idx") {
-    throw ConfigError(fmt::format(
-        "unknown data set '{}': expected fashion-mnist, cifar10, cifar100, synthetic, idx, a file "
-        "(.npz, .npy or .txt), or a folder of images",
-        spec.name));
+  if (spec.name == "idx") {
+    if (spec.folder.empty())
+      throw ConfigError(
+          "data set 'idx': expected the folder that holds the four IDX files, found none");
+    return load_idx(spec, targets.classes);
   }
-  if (spec.folder.empty())
-    throw ConfigError(
-        "data set 'idx': expected the folder that holds the four IDX files, found none");
-  return load_idx(spec, targets.classes);
+  if (is_data_file(spec.name)) return load_file(spec);
+  throw ConfigError(fmt::format(
+      "unknown data set '{}': expected fashion-mnist, cifar10, cifar100, synthetic, idx, a file "
+      "(.npz, .npy or .txt), or a folder of images",
+      printable(spec.name)));
 }
 
 }  // namespace penstock::train
