@@ -274,6 +274,17 @@ bool is_recurrent(std::string_view target) {
          is(target, "rnn_relu");
 }
 
+/// The overload for packed sequences, whose arguments come in another order.
+bool is_packed_recurrent(std::string_view target) {
+  return is_recurrent(target) && target.ends_with(".data");
+}
+
+/// Dropout between layers, which the operator itself would draw without our seed.
+bool is_recurrent_with_dropout(const exported::Node& node) {
+  return is_recurrent(node.target) && !is_packed_recurrent(node.target) &&
+         is_positive(node, "dropout", 5);
+}
+
 /// Facts that need no schema, of an operator that only we have here.
 StepFacts facts_without_schema(const exported::Node& node, const FlatProgram& program) {
   StepFacts facts;
@@ -310,8 +321,10 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
     throw ConfigError(
         fmt::format("{} draws random numbers that cannot be repeated", printable(node.target)));
   }
-  if (is_recurrent(node.target) && is_positive(node, "dropout", 6))
-    throw ConfigError("dropout between layers of a recurrent network is not supported");
+  if (is_packed_recurrent(node.target) && is_positive(node, "dropout", 7)) {
+    throw ConfigError(
+        "dropout between the layers of a recurrent network is not supported for packed sequences");
+  }
   StepFacts facts;
   if (!handle) {
     facts = facts_without_schema(node, program);
@@ -356,6 +369,7 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
   facts.is_random = facts.is_random || may_hand_through(node.target) ||
                     is(node.target, "dropout_") || is(node.target, "feature_dropout_") ||
                     draws_uniform(node.target) || draws_normal(node.target) ||
+                    is_recurrent_with_dropout(node) ||
                     (attention && is_positive(node, "dropout_p", 4));
   return facts;
 }
@@ -460,6 +474,8 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
     kind_ = Kind::Uniform;
   } else if (draws_normal(node.target)) {
     kind_ = Kind::Normal;
+  } else if (is_recurrent_with_dropout(node)) {
+    kind_ = Kind::Recurrent;
   }
   if (handle_) {
     arguments = matched(node, handle_->schema());
@@ -572,6 +588,42 @@ void OperatorCall::fill(std::vector<c10::IValue>& stack, const std::vector<at::T
   if (generator_) stack[*generator_] = seeded(context, ordinal_);
 }
 
+void OperatorCall::run_recurrent(std::vector<c10::IValue>& stack,
+                                 const CallContext& context) const {
+  // input, states (two of an lstm as a list), weights, has_biases, layers, dropout, train,
+  // bidirectional, batch_first
+  const int64_t layers = stack[4].toInt();
+  const double probability = stack[5].toDouble();
+  const int64_t directions = stack[7].toBool() ? 2 : 1;
+  const std::vector<at::Tensor> weights = stack[2].toTensorVector();
+  const auto each = std::ssize(weights) / layers;
+  const bool is_list = stack[1].isTensorList();
+  const std::vector<at::Tensor> states =
+      is_list ? stack[1].toTensorVector() : std::vector<at::Tensor>{stack[1].toTensor()};
+  std::vector<std::vector<at::Tensor>> last(states.size());
+  at::Tensor values = stack[0].toTensor();
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<at::Tensor> own;
+    for (const at::Tensor& state : states)
+      own.push_back(state.narrow(0, layer * directions, directions));
+    const auto first = weights.begin() + layer * each;
+    std::vector<c10::IValue> call = stack;
+    call[0] = values;
+    call[1] = is_list ? c10::IValue(own) : c10::IValue(own.front());
+    call[2] = std::vector<at::Tensor>(first, first + each);
+    call[4] = int64_t{1};
+    call[5] = 0.0;
+    handle_->callBoxed(call);
+    values = call[0].toTensor();
+    for (size_t s = 0; s < last.size(); ++s) last[s].push_back(call[s + 1].toTensor());
+    if (layer + 1 == layers) break;
+    const auto ordinal = derive_seed(ordinal_, static_cast<uint64_t>(layer));
+    values = values * dropout_mask(values.sizes(), values, probability, seeded(context, ordinal));
+  }
+  stack = {values};
+  for (const std::vector<at::Tensor>& of_layers : last) stack.emplace_back(at::cat(of_layers, 0));
+}
+
 void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContext& context) const {
   const bool training = context.forward->training;
   if (kind_ == Kind::Uniform || kind_ == Kind::Normal) {
@@ -582,6 +634,13 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
       result.uniform_(0, 1, seeded(context, ordinal_));
     else
       result.normal_(0, 1, seeded(context, ordinal_));
+    return;
+  }
+  if (kind_ == Kind::Recurrent) {
+    if (training && stack[6].toBool())
+      run_recurrent(stack, context);
+    else
+      handle_->callBoxed(stack);
     return;
   }
   if (kind_ == Kind::Gelu) {

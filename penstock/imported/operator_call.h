@@ -63,7 +63,8 @@ class OperatorCall {
     Uniform,
     Normal,
     BatchNorm,
-    Gelu
+    Gelu,
+    Recurrent
   };
   struct TensorPlace {
     size_t argument;
@@ -83,6 +84,8 @@ class OperatorCall {
 
   void fill(std::vector<c10::IValue>& stack, const std::vector<at::Tensor>& values,
             const CallContext& context) const;
+  /// A recurrent network layer by layer, with dropout in between.
+  void run_recurrent(std::vector<c10::IValue>& stack, const CallContext& context) const;
   void run_special(std::vector<c10::IValue>& stack, const CallContext& context) const;
 
   Kind kind_ = Kind::Plain;

@@ -307,6 +307,35 @@ class TrainerTest(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "delays weights"):
             delayed.step(x, y)
 
+    def test_dropout_between_the_layers_of_recurrent_networks(self):
+        class Recurrent(nn.Module):
+            def __init__(self, kind, dropout, both):
+                super().__init__()
+                torch.manual_seed(4)
+                self.rnn = kind(6, 8, num_layers=3, dropout=dropout, bidirectional=both)
+                self.head = nn.Linear(8 * (1 + both), 3)
+
+            def forward(self, x):
+                return self.head(self.rnn(x.transpose(0, 1))[0][-1])
+
+        x = torch.randn(32, 5, 6, generator=torch.Generator().manual_seed(7))
+        y = x[:, -1, :3].argmax(1)
+
+        def losses(kind, dropout, both, strategy, workers):
+            trainer = quick(Recurrent(kind, dropout, both), x[:4], strategy=strategy,
+                            workers=workers, micro_batches=2, lr=0.1)  # fmt: skip
+            trained = [trainer.step(x, y)["loss"] for _ in range(3)]
+            return trained, trainer.evaluate(x, y)["loss"]
+
+        for kind, both in ((nn.LSTM, True), (nn.GRU, False), (nn.RNN, False)):
+            with self.subTest(kind=kind, both=both):
+                plain = losses(kind, 0.0, both, "serial", 1)
+                # Layer by layer it is the same network, unless numbers are dropped.
+                self.assertEqual(losses(kind, 1e-12, both, "serial", 1), plain)
+                dropped = losses(kind, 0.4, both, "serial", 1)
+                self.assertNotEqual(dropped, plain)
+                self.assertEqual(losses(kind, 0.4, both, "gpipe", 2), dropped)
+
     def test_a_module_stays_as_it_was(self):
         x, _ = samples()
         model = Net().eval()
