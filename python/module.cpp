@@ -214,6 +214,8 @@ py::dict to_python(const train::StepResult& step, bool counts_correct) {
   py::dict result;
   result["loss"] = step.loss;
   result["samples"] = step.samples;
+  result["targets"] = step.targets;
+  if (step.learning_rate > 0) result["lr"] = step.learning_rate;
   result["accuracy"] = counts_correct && step.targets > 0
                            ? py::object(py::float_(static_cast<double>(step.correct) /
                                                    static_cast<double>(step.targets)))

@@ -294,7 +294,16 @@ class Importer {
     const bool is_one_number = std::all_of(
         meta.sizes.begin(), meta.sizes.end(),
         [](const exported::SymbolicInt& size) { return size.is_number() && size.value == 1; });
-    if (meta.type != exported::ScalarType::Float || !(returns_loss_ ? is_one_number : by_sample)) {
+    // Of a fixed batch it has been said.
+    if (batch_symbol_.empty()) return;
+    if (meta.type == exported::ScalarType::Float && !meta.sizes.empty() && !by_sample &&
+        !returns_loss_) {
+      reasons_.push_back(
+          fmt::format("the first dimension of its first output '{}' is not the batch: expected "
+                      "numbers for each sample, as [batch, classes], or one number, its loss",
+                      printable(output_)));
+    } else if (meta.type != exported::ScalarType::Float ||
+               !(returns_loss_ ? is_one_number : by_sample)) {
       reasons_.push_back(fmt::format(
           "its first output '{}' is {} with {} dimension(s); expected float32 numbers for each "
           "sample, as [batch, classes], or one number, its loss",

@@ -61,10 +61,11 @@ bool is_forbidden(std::string_view target) {
   for (const std::string_view name :
        {"from_file", "_reshape_alias", "set_", "set_data", "resize_", "resize_as_",
         "_resize_output_", "_make_dual", "_nested_view_from_buffer", "_unsafe_index",
-        "_unsafe_index_put", "_unsafe_masked_index"}) {
+        "_unsafe_index_put", "_unsafe_masked_index", "segment_reduce"}) {
     if (is(target, name)) return true;
   }
-  return false;
+  // Gradients are computed here; those of a file may name places outside of their tensors.
+  return target.find("_backward.") != std::string_view::npos;
 }
 
 /// Operators that draw numbers without taking a generator, and that have no form of ours.
@@ -317,6 +318,11 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
     throw ConfigError(fmt::format("{} is none of ATen's operators", printable(node.target)));
   if (is_forbidden(node.target))
     throw ConfigError(fmt::format("{} is not allowed in a file", printable(node.target)));
+  const bool sorts = std::any_of(node.inputs.begin(), node.inputs.end(), [](const auto& input) {
+    return input.name == "sorter" && !std::holds_alternative<exported::NoneArgument>(input.value);
+  });
+  if (is(node.target, "searchsorted") && sorts)
+    throw ConfigError("searchsorted with an order of its own (sorter) is not allowed in a file");
   if (is_unseeded(node.target)) {
     throw ConfigError(
         fmt::format("{} draws random numbers that cannot be repeated", printable(node.target)));

@@ -155,6 +155,7 @@ int64_t product(int64_t a, int64_t b) {
 }
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) throw RuntimeError("a size is divided by zero");
+  if (b == -1) return product(a, b);  // the least number has no opposite
   const int64_t quotient = a / b;
   return quotient - static_cast<int64_t>(a % b != 0 && (a < 0) != (b < 0));
 }

@@ -49,6 +49,13 @@ TEST(SizeExpression, WhatCannotBeEvaluatedIsAnError) {
                RuntimeError);
   EXPECT_THROW(expression("Mul(Symbol('s0'), Symbol('s0'))").evaluate({{"s0", int64_t{1} << 40}}),
                RuntimeError);
+  for (const char* name : {"FloorDiv", "Mod"}) {
+    const SizeExpression least =
+        expression(std::string(name) + "(Integer(-9223372036854775808), Symbol('s0'))");
+    EXPECT_THROW(least.evaluate({{"s0", -1}}), RuntimeError);
+    EXPECT_NO_THROW(least.evaluate({{"s0", 3}}));
+  }
+  EXPECT_EQ(expression("Mod(Integer(7), Symbol('s0'))").evaluate({{"s0", -1}}), 0);
   EXPECT_THROW(expression("Pow(Integer(2), Symbol('s0'))").evaluate({{"s0", 1'000'000'000}}),
                RuntimeError);
 }

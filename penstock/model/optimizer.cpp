@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "penstock/model/optimizer_kernels.h"
 #include "penstock/util/check.h"
@@ -89,9 +90,12 @@ class Sgd final : public Optimizer {
   double weight_decay_;
 };
 
+/// Adam, and AdamW (Loshchilov and Hutter 2019, algorithm 2 as torch.optim has it).
 class Adam final : public Optimizer {
  public:
-  explicit Adam(const OptimizerSpec& spec) : spec_(spec) {}
+  explicit Adam(const OptimizerSpec& spec) : spec_(spec) {
+    if (spec.name == "adamw") std::swap(spec_.weight_decay, decoupled_);
+  }
 
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
 
@@ -102,8 +106,9 @@ class Adam final : public Optimizer {
     const auto count = static_cast<double>(context.step);
     const double step_size = context.learning_rate / (1 - std::pow(spec_.beta1, count));
     const double scale = 1 / std::sqrt(1 - std::pow(spec_.beta2, count));
+    const double kept = 1 - context.learning_rate * decoupled_;
     if (!all_plain(weight, new_weight, state))
-      return generic_step(weight, gradient, new_weight, state, step_size, scale);
+      return generic_step(weight, gradient, new_weight, state, {step_size, scale, kept});
     const at::Tensor plain = plain_gradient(gradient);
     const float* from = weight.data_ptr<float>();
     const float* gradients = plain.data_ptr<float>();
@@ -113,7 +118,8 @@ class Adam final : public Optimizer {
     const detail::AdamStep numbers{
         static_cast<float>(step_size),     static_cast<float>(scale),
         static_cast<float>(spec_.beta1),   static_cast<float>(spec_.beta2),
-        static_cast<float>(spec_.epsilon), static_cast<float>(spec_.weight_decay)};
+        static_cast<float>(spec_.epsilon), static_cast<float>(spec_.weight_decay),
+        static_cast<float>(kept)};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
       detail::adam(from + begin, gradients + begin, to + begin, first + begin, second + begin,
                    end - begin, numbers);
@@ -121,19 +127,27 @@ class Adam final : public Optimizer {
   }
 
  private:
+  struct Numbers {
+    double step_size;
+    double scale;
+    double kept;
+  };
+
   void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
-                    std::span<at::Tensor> state, double step_size, double scale) const {
+                    std::span<at::Tensor> state, const Numbers& numbers) const {
     const c10::AutoGradMode no_grad(false);
     at::Tensor gradients = gradient.data().to(weight.scalar_type());
     if (spec_.weight_decay != 0) gradients = gradients.add(weight.data(), spec_.weight_decay);
     const at::Tensor mean = state[0].data().mul_(spec_.beta1).add_(gradients, 1 - spec_.beta1);
     const at::Tensor square =
         state[1].data().mul_(spec_.beta2).addcmul_(gradients, gradients, 1 - spec_.beta2);
-    const at::Tensor denominator = square.sqrt().mul_(scale).add_(spec_.epsilon);
-    new_weight.data().copy_(weight.data().addcdiv(mean, denominator, -step_size));
+    const at::Tensor denominator = square.sqrt().mul_(numbers.scale).add_(spec_.epsilon);
+    new_weight.data().copy_(
+        weight.data().mul(numbers.kept).addcdiv(mean, denominator, -numbers.step_size));
   }
 
   OptimizerSpec spec_;
+  double decoupled_ = 0;  ///< weight decay beside the gradient
 };
 
 void check_share(double value, const char* what) {
@@ -154,7 +168,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     check_share(spec.momentum, "momentum (--momentum)");
     return std::make_unique<Sgd>(spec);
   }
-  if (spec.name == "adam") {
+  if (spec.name == "adam" || spec.name == "adamw") {
     check_share(spec.beta1, "beta1");
     check_share(spec.beta2, "beta2");
     if (!(spec.epsilon > 0) || !std::isfinite(spec.epsilon)) {
@@ -164,7 +178,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     return std::make_unique<Adam>(spec);
   }
   throw ConfigError(
-      fmt::format("unknown optimiser '{}' (--optimizer), expected sgd or adam", spec.name));
+      fmt::format("unknown optimiser '{}' (--optimizer), expected sgd, adam or adamw", spec.name));
 }
 
 }  // namespace penstock::model

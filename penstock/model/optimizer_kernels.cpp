@@ -60,7 +60,8 @@ PENSTOCK_CLONES void adam_in_place(float* __restrict weight, const float* __rest
     const float square = s.beta2 * second[i] + (1 - s.beta2) * g * g;
     first[i] = mean;
     second[i] = square;
-    weight[i] -= s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
+    weight[i] = weight[i] * s.kept -
+                s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
   }
 }
 
@@ -74,8 +75,8 @@ PENSTOCK_CLONES void adam_out_of_place(const float* __restrict weight,
     const float square = s.beta2 * second[i] + (1 - s.beta2) * g * g;
     first[i] = mean;
     second[i] = square;
-    new_weight[i] =
-        weight[i] - s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
+    new_weight[i] = weight[i] * s.kept -
+                    s.step_size * mean / (std::sqrt(square) * s.second_moment_scale + s.epsilon);
   }
 }
 

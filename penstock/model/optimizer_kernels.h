@@ -18,7 +18,8 @@ struct AdamStep {
   float beta1;
   float beta2;
   float epsilon;
-  float weight_decay;
+  float weight_decay;  ///< added to the gradient (Adam)
+  float kept;          ///< of the weight before the step: 1 - learning rate * decay (AdamW), or 1
 };
 
 /// g = gradient + decay * weight;  momentum = m * momentum + g;  new_weight =
@@ -27,7 +28,7 @@ struct AdamStep {
 void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum,
          int64_t count, const SgdStep& step);
 
-/// torch.optim.Adam, without amsgrad. `new_weight` is `weight` or does not overlap it.
+/// torch.optim.Adam and AdamW, without amsgrad. `new_weight` is `weight` or does not overlap it.
 void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment,
           float* second_moment, int64_t count, const AdamStep& step);
 

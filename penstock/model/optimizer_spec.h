@@ -8,10 +8,11 @@
 namespace penstock::model {
 
 struct OptimizerSpec {
-  std::string name = "sgd";  ///< "sgd" or "adam"
+  std::string name = "sgd";  ///< "sgd", "adam" or "adamw"
   double momentum = 0.9;     ///< sgd
-  double weight_decay = 0;   ///< added to the gradient (L2), as torch.optim does
-  double beta1 = 0.9;        ///< adam
+  /// Added to the gradient (L2), as torch.optim does; adamw: taken off the weight.
+  double weight_decay = 0;
+  double beta1 = 0.9;  ///< adam, adamw
   double beta2 = 0.999;
   double epsilon = 1e-8;
 };

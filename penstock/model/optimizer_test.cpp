@@ -35,7 +35,9 @@ struct Reference {
     const std::vector<double> gradients = numbers(gradient);
     const auto count = static_cast<double>(context.step);
     for (size_t i = 0; i < weight.size(); ++i) {
-      const double g = gradients[i] + spec.weight_decay * weight[i];
+      const bool decoupled = spec.name == "adamw";
+      const double g = gradients[i] + (decoupled ? 0 : spec.weight_decay * weight[i]);
+      if (decoupled) weight[i] *= 1 - context.learning_rate * spec.weight_decay;
       if (spec.name == "sgd") {
         first[i] = context.step == 1 ? g : spec.momentum * first[i] + g;
         weight[i] -= context.learning_rate * first[i];
@@ -86,7 +88,9 @@ std::vector<OptimizerSpec> specs() {
           {.name = "sgd", .momentum = 0},
           {.name = "sgd", .momentum = 0, .weight_decay = 0.1},
           {.name = "adam"},
-          {.name = "adam", .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95}};
+          {.name = "adam", .weight_decay = 0.01, .beta1 = 0.8, .beta2 = 0.95},
+          {.name = "adamw", .weight_decay = 0.1},
+          {.name = "adamw", .beta1 = 0.8, .beta2 = 0.95}};
 }
 
 TEST(Optimizer, FollowsTheFormulaForAnySizeInPlaceAndOut) {

@@ -167,8 +167,9 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
   }
   if (needs_norm() && (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush)) {
     throw ConfigError(
-        fmt::format("stages of '{}' share weights: the schedule needs NORM, where their gradients "
-                    "are added up, and the weight policy flush",
+        fmt::format("stages of '{}' share weights, whose gradients are added up before each step: "
+                    "that needs the weight policy flush (such as the strategy 1f1b-flush) and a "
+                    "schedule with NORM",
                     model_->name()));
   }
 }
@@ -308,10 +309,26 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
 model::Tensors Pipeline::mean_buffers(size_t stage) const {
   const auto& own = stages_->replicas[stage];
   if (replicas_[stage] == 1) return own.empty() ? model::Tensors{} : own.front()->buffers;
+  // A replica that had no micro-batch has the buffers of before, and no say: the sums of the others
+  // are divided by how many they are.
   std::map<int, model::Tensors> buffers;
-  for (const auto& replica : own) buffers[replica->replica] = replica->buffers;
+  for (const auto& replica : own) {
+    model::Tensors& parts = buffers[replica->replica];
+    if (replica->buffers.empty()) continue;
+    for (const at::Tensor& buffer : replica->buffers)
+      parts.push_back(replica->has_trained ? buffer : at::zeros_like(buffer));
+    parts.push_back(at::full({1}, replica->has_trained ? 1.0 : 0.0));
+  }
   Wait wait = wait_for(options_.deadline);
-  return world_->average(replicas_[stage], buffers, wait);
+  model::Tensors means = world_->average(replicas_[stage], buffers, wait);
+  if (means.empty()) return means;
+  const auto share = means.back().item<double>();
+  means.pop_back();
+  if (share == 0) return own.front()->buffers;  // equal on all
+  if (share < 1) {
+    for (at::Tensor& mean : means) mean.div_(share);
+  }
+  return means;
 }
 
 void Pipeline::average_buffers() {
@@ -321,6 +338,7 @@ void Pipeline::average_buffers() {
     const model::Tensors means = mean_buffers(s);
     for (const auto& replica : stages_->replicas[s]) {
       for (size_t b = 0; b < means.size(); ++b) replica->buffers[b].copy_(means[b]);
+      replica->has_trained = false;
     }
   }
 }
@@ -394,6 +412,7 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
       replica->weights.load(weights, state);
       PENSTOCK_CHECK(buffers.size() == replica->buffers.size(), buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) replica->buffers[b].copy_(buffers[b]);
+      replica->has_trained = false;
     }
   }
   steps_ = steps;

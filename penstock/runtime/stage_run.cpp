@@ -178,6 +178,7 @@ void StageRun::forward(const Action& action) {
   load_batch(action.micro_batch, record);
   model::LossResult loss;
   if (run_.training) {
+    replica_.has_trained = true;
     // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
     // replaced, not overwritten.
     const at::NoGradGuard no_grad;

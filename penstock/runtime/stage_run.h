@@ -28,6 +28,7 @@ struct Replica {
   const StageTies* ties = nullptr;
   WeightStore weights;
   model::Tensors buffers;
+  bool has_trained = false;  ///< since the replicas' buffers were last made equal
 };
 
 /// Runs a call that may block, for the worker: until it is Ready; throws otherwise.

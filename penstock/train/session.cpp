@@ -16,6 +16,7 @@
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/tensor_dataset.h"
+#include "penstock/train/loss_mean.h"
 #include "penstock/train/rank_layers.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
@@ -32,12 +33,13 @@ namespace {
 constexpr std::chrono::hours kCalls{24};
 constexpr int kKeptCheckpoints = 2;
 
-StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets) {
+StepResult result_of(const runtime::MiniBatchStats& stats, int64_t targets, double rate) {
   return {.loss = stats.mean_loss(),
           .samples = stats.samples,
           .targets = targets,
           .correct = stats.correct,
-          .grad_norm = stats.gradient_norm};
+          .grad_norm = stats.gradient_norm,
+          .learning_rate = rate};
 }
 
 TrainOptions checked(TrainOptions options) {
@@ -94,9 +96,8 @@ void Session::give_up(const std::string& why) const {
 }
 
 double Session::rate_of(int64_t step) const {
-  // Schedules that do not end need no length.
-  const int64_t length = std::max(options_.learning_rate_steps, step + 1);
-  return rate_factor_ * learning_rate(options_.learning_rate, step, length);
+  return rate_factor_.load() *
+         learning_rate(options_.learning_rate, step, options_.learning_rate_steps);
 }
 
 double Session::rate() const { return rate_of(pipeline_.steps()); }
@@ -132,22 +133,25 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
       training_schedule(options_.plan, pipeline_.links(), samples, batch_size, has_norm);
   runtime::RunOptions options = run_options();
   options.credits = check_schedule(schedule);
+  const int64_t before = steps();
+  const auto result = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
+    return result_of(stats, batches.mini_batch_targets(id), rate_of(before + id.value));
+  };
   options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
     const bool goes_on = std::isfinite(stats.loss_sum);
     if (!on_step) return goes_on;
-    return on_step(result_of(stats, batches.mini_batch_targets(id))) && goes_on;
+    return on_step(result(id, stats)) && goes_on;
   };
   const runtime::RunResult run = pipeline_.run(schedule, batches, options);
   std::vector<StepResult> results;
   for (const runtime::MiniBatchStats& stats : run.mini_batches) {
     const MiniBatchId id{static_cast<int64_t>(results.size())};
-    results.push_back(result_of(stats, batches.mini_batch_targets(id)));
+    results.push_back(result(id, stats));
     if (!std::isfinite(stats.loss_sum)) {
       throw RuntimeError(
           fmt::format("the loss is no longer finite (step {}); a smaller learning rate, or a "
-                      "warm-up of it, may "
-                      "help",
-                      pipeline_.steps()));
+                      "warm-up of it, may help{}",
+                      pipeline_.steps(), advice_on_own_loss(model_, options_)));
     }
   }
   return results;
@@ -237,6 +241,7 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
     check(data, batch_size);
     return options_.world == nullptr ? std::string() : "evaluates " + data_digest(data);
   });
+  pipeline_.average_buffers();  // the model that snapshot() returns
   const BatchCut cut(data.size(), batch_size, 1);
   const schedule::Schedule schedule =
       evaluation_schedule(options_.plan, pipeline_.links(), cut.num_micro_batches());
@@ -246,15 +251,16 @@ StepResult Session::evaluate(const Dataset& data, int64_t batch_size) {
   const EpochBatches batches(data, order, 0, cut, options_.seed);
   const runtime::RunResult run = pipeline_.run(schedule, batches, options);
   StepResult sum;
-  for (const runtime::MiniBatchStats& stats : run.mini_batches) {
-    sum.loss += stats.loss_sum;
+  LossMean loss;
+  for (size_t t = 0; t < run.mini_batches.size(); ++t) {
+    const runtime::MiniBatchStats& stats = run.mini_batches[t];
+    loss.add(stats, batches.mini_batch_targets(MiniBatchId{static_cast<int64_t>(t)}));
     sum.samples += stats.samples;
     sum.correct += stats.correct;
   }
   if (sum.samples < data.size()) throw RuntimeError("interrupted");
-  sum.loss /= static_cast<double>(sum.samples);
-  for (int64_t t = 0; t < cut.num_mini_batches(); ++t)
-    sum.targets += batches.mini_batch_targets(MiniBatchId{t});
+  sum.loss = loss.mean();
+  sum.targets = loss.targets;
   return sum;
 }
 

@@ -37,7 +37,8 @@ struct StepResult {
   int64_t samples = 0;
   int64_t targets = 0;
   int64_t correct = 0;
-  double grad_norm = 0;  ///< 0: not computed
+  double grad_norm = 0;      ///< 0: not computed
+  double learning_rate = 0;  ///< of the step; 0: none was made
 };
 
 /// One call at a time: another thread, or a callback, is refused with RuntimeError.
@@ -81,7 +82,7 @@ class Session {
   /// Ends the call that the other ranks are in or will make with this failure; does not throw.
   void give_up(const std::string& why) const;
   /// Multiplies the learning rate of later steps; 1 at first.
-  void set_rate_factor(double factor) { rate_factor_ = factor; }
+  void set_rate_factor(double factor) { rate_factor_.store(factor); }
   double rate() const;
   /// Whether StepResult::correct means something.
   bool counts_correct() const { return counts_correct_; }
@@ -106,7 +107,7 @@ class Session {
   bool counts_correct_;
   std::unique_ptr<model::Optimizer> optimizer_;
   runtime::Pipeline pipeline_;
-  double rate_factor_ = 1;
+  std::atomic<double> rate_factor_{1};  ///< a callback may change it while workers read it
   mutable std::atomic<bool> busy_{false};
 };
 

@@ -15,6 +15,7 @@
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/prefetch.h"
+#include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
 #include "penstock/train/rank_results.h"
 #include "penstock/train/training_schedule.h"
@@ -151,6 +152,8 @@ class Run {
   void account(const runtime::RunResult& run, int64_t samples, bool measured,
                EpochSummary& summary);
   void evaluate(EpochSummary& summary);
+  /// The last step's gradients may have been infinite, which no loss has shown yet.
+  void check_finite(const std::vector<LayerState>& layers) const;
   /// Begins to save, after the save before has ended.
   void save();
   void finish_saving();
@@ -242,6 +245,21 @@ void Run::count_steps() {
   if (options_.max_steps > 0) total_steps_ = std::min(total_steps_, options_.max_steps);
 }
 
+void Run::check_finite(const std::vector<LayerState>& layers) const {
+  runtime::together(ranks(), [&]() -> std::string {
+    for (size_t l = 0; l < layers.size(); ++l) {
+      for (const at::Tensor& weight : layers[l].weights) {
+        if (weight.isfinite().all().item<bool>()) continue;
+        throw RuntimeError(fmt::format(
+            "the weights of '{}' are no longer finite (step {}) and are not saved; a "
+            "smaller --lr, or a warm-up of the learning rate, may help",
+            model_.graph().layer(LayerId{static_cast<int>(l)}).name, pipeline_.steps()));
+      }
+    }
+    return "";
+  });
+}
+
 void Run::save() {
   if (!writer_) return;
   Checkpoint checkpoint{
@@ -260,6 +278,7 @@ void Run::save() {
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), *optimizer_));
+  check_finite(checkpoint.layers);
   finish_saving();
   writer_->save(checkpoint);
 }
@@ -335,7 +354,7 @@ void Run::run_epoch() {
         static_cast<double>(epoch_steps);
   }
   if (epoch_samples_ > 0) {
-    summary.loss /= static_cast<double>(epoch_samples_);
+    summary.loss /= static_cast<double>(std::max<int64_t>(epoch_targets_, 1));
     summary.train_accuracy = accuracy(epoch_correct_, epoch_targets_);
     summary.samples_per_s = samples_per_second(epoch_samples_, summary.train_ns);
   }
@@ -419,10 +438,10 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   // What every rank knows, so that all of them throw.
   if (std::any_of(run.mini_batches.begin(), run.mini_batches.end(),
                   [](const auto& stats) { return !std::isfinite(stats.loss_sum); })) {
-    throw RuntimeError(
-        fmt::format("the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
-                    "learning rate, may help{}",
-                    pipeline_.steps(), advice_on_float16(options_.plan)));
+    throw RuntimeError(fmt::format(
+        "the loss is no longer finite (step {}); a smaller --lr, or a warm-up of the "
+        "learning rate, may help{}{}",
+        pipeline_.steps(), advice_on_float16(options_.plan), advice_on_own_loss(model_, options_)));
   }
   const auto finished = static_cast<int64_t>(run.mini_batches.size());
   next_mini_batch_ += finished;
@@ -430,8 +449,12 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t finished_samples = 0;
   for (const auto& stats : run.mini_batches) finished_samples += stats.samples;
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
-  for (int64_t t = 0; t < finished; ++t)
-    epoch_targets_ += batches.mini_batch_targets(MiniBatchId{t});
+  LossMean loss;
+  for (int64_t t = 0; t < finished; ++t) {
+    loss.add(run.mini_batches[static_cast<size_t>(t)], batches.mini_batch_targets(MiniBatchId{t}));
+  }
+  summary.loss += loss.sum;
+  epoch_targets_ += loss.targets;
   account(run, finished_samples, measured, summary);
   if (!measured || finished_samples == 0) return;
   const bool longest =
@@ -452,7 +475,6 @@ void Run::account(const runtime::RunResult& run, int64_t samples, bool measured,
     result_.losses.push_back(stats.mean_loss());
     result_.learning_rates.push_back(rate(step++));
     if (has_norm()) result_.grad_norms.push_back(stats.gradient_norm);
-    summary.loss += stats.loss_sum;
     epoch_correct_ += stats.correct;
   }
   epoch_samples_ += samples;
@@ -487,11 +509,12 @@ void Run::evaluate(EpochSummary& summary) {
   const EpochBatches batches(*data_.test, order, 0, cut, seed_);
   const std::unique_ptr<PrefetchedBatches> ahead = prefetched(*data_.test, batches, schedule);
   const runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
-  double loss = 0;
+  LossMean loss;
   int64_t correct = 0;
   int64_t samples = 0;
-  for (const auto& stats : run.mini_batches) {
-    loss += stats.loss_sum;
+  for (size_t t = 0; t < run.mini_batches.size(); ++t) {
+    const runtime::MiniBatchStats& stats = run.mini_batches[t];
+    loss.add(stats, batches.mini_batch_targets(MiniBatchId{static_cast<int64_t>(t)}));
     correct += stats.correct;
     samples += stats.samples;
   }
@@ -499,11 +522,8 @@ void Run::evaluate(EpochSummary& summary) {
     result_.interrupted = true;
     return;
   }
-  summary.test_loss = loss / static_cast<double>(size);
-  int64_t targets = 0;
-  for (int64_t t = 0; t < cut.num_mini_batches(); ++t)
-    targets += batches.mini_batch_targets(MiniBatchId{t});
-  if (counts_correct_) summary.test_accuracy = accuracy(correct, targets);
+  summary.test_loss = loss.mean();
+  if (counts_correct_) summary.test_accuracy = accuracy(correct, loss.targets);
 }
 
 /// Replicas step alone, and their steps are added: so one step of each has to be a part of a step

@@ -32,7 +32,7 @@ struct Progress {
 
 struct EpochSummary {
   int64_t epoch = 0;
-  double loss = 0;            ///< mean over the epoch's samples
+  double loss = 0;            ///< mean over the epoch's targets
   double train_accuracy = 0;  ///< while training; NaN where the loss has no right and wrong
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;

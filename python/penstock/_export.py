@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
 
@@ -18,6 +19,39 @@ def _arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), dict(example)
     return tuple(example), {}
+
+
+def _tensors(example: Any) -> Example:
+    """The same with tensors in the place of arrays."""
+
+    def tensor(value: Any) -> Any:
+        return torch.as_tensor(value) if hasattr(value, "__array__") else value
+
+    if isinstance(example, torch.Tensor) or hasattr(example, "__array__"):
+        return tensor(example)
+    if isinstance(example, Mapping):
+        return {name: tensor(value) for name, value in example.items()}
+    return tuple(tensor(value) for value in example)
+
+
+@contextlib.contextmanager
+def _training(module: torch.nn.Module) -> Iterator[None]:
+    """As it is exported: in training mode, parts that are not stay so; of Hugging Face without a
+    cache of keys, which is no tensor. All is as before afterwards."""
+    modes = {part: part.training for part in module.modules()}
+    config = getattr(module, "config", None)
+    cached = getattr(config, "use_cache", None)
+    if not module.training:
+        module.train()
+    if cached:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+        if cached:
+            config.use_cache = cached
 
 
 def _batched(example: Example) -> Example:
@@ -38,8 +72,9 @@ def _batched(example: Example) -> Example:
 def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
     """Writes a module as a file (.pt2) that `penstock.Trainer` and the command `penstock` train.
 
-    The module is exported in training mode; its own mode is as before afterwards. The first
-    dimension of every tensor in the example is the batch, of any size.
+    The module is exported in training mode; if it is in training mode, parts of it that are not
+    (a frozen batch norm) stay as they are. Its modes are as before afterwards. The first dimension
+    of every tensor in the example is the batch, of any size; the others are fixed.
 
     :param module: takes tensors and returns logits, another output, or its own loss (first)
     :param example: a batch: one tensor, several in their order, or by name (for modules of Hugging
@@ -56,7 +91,11 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
     path = Path(path)
     if path.suffix != ".pt2":
         raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
-    arguments, keywords = _arguments(_batched(example))
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"expected a module (an object of torch.nn.Module), found {module!r:.80}")
+    if not any(weight.requires_grad for weight in module.parameters()):
+        raise ValueError("no parameter of the module needs a gradient: there is nothing to train")
+    arguments, keywords = _arguments(_batched(_tensors(example)))
     batch = torch.export.Dim("batch", min=1)
 
     def dynamic(value: Any) -> Any:
@@ -67,13 +106,9 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
         if keywords
         else tuple(dynamic(value) for value in arguments)
     )
-    was_training = module.training
-    module.train()
-    try:
+    with _training(module):
         program = torch.export.export(
             module, arguments, keywords, dynamic_shapes=shapes, strict=False
         )
-    finally:
-        module.train(was_training)
     torch.export.save(program, path)
     return path

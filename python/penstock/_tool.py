@@ -40,7 +40,7 @@ _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def _run(*arguments: str) -> str:
-    """Standard output. Progress goes to this process's standard error."""
+    """Standard output; of what it says on standard error, what went wrong is raised."""
     done = subprocess.run(
         [str(tool_path()), *arguments],
         env={name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import os
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from penstock._export import Example, PathLike, export
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
 Callback = Callable[[dict[str, Any]], Any]
 
-_OPTIMIZERS = {"sgd", "adam"}
+_OPTIMIZERS = {"sgd", "adam", "adamw"}
 _LOSSES = {
     "CrossEntropyLoss": "cross-entropy",
     "MSELoss": "mean-squared-error",
@@ -37,7 +38,7 @@ class Trainer:
     :param model: a module, or a file of `penstock.export`. A module is not changed: take
         `state_dict` back
     :param example: an example batch for a module, as for `penstock.export`
-    :param strategy: "auto" (the fastest for these workers, found by measuring), or one of
+    :param strategy: "auto" (the fastest exact one for these workers, found by measuring), or one of
         `penstock plan`: "serial", "dp", "gpipe", "1f1b", "1f1b-flush", "zb-h1"...
     :param workers: that train: threads of this process, dealt to all ranks in a job (below); None:
         2, or one per rank
@@ -45,15 +46,16 @@ class Trainer:
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
-    :param optimizer: "SGD" or "Adam", with the parameters of torch.optim: ``lr``, ``momentum``,
-        ``weight_decay``, ``betas``, ``eps``
+    :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr``,
+        ``momentum`` (SGD), ``weight_decay`` (None: 0.01 of AdamW, otherwise 0), ``betas``, ``eps``
     :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
         (times ``lr_factor`` every ``lr_every`` steps)
     :param lr_warmup: steps over which the rate rises
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
     :param batch_size: samples of a step, for which the plan is made
-    :param micro_batches: parts into which a step is cut; None: chosen
-    :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's
+    :param micro_batches: parts into which a step is cut; None: four per worker
+    :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's,
+        and flush under "auto"
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
     :param progress: show a bar on standard error; None: where that is a terminal
@@ -71,14 +73,14 @@ class Trainer:
         model: torch.nn.Module | PathLike,
         example: Example | None = None,
         *,
-        strategy: str = "auto",
+        strategy: str | None = None,
         workers: int | None = None,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
         optimizer: str = "SGD",
         lr: float = 1e-3,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         lr_schedule: str = "constant",
@@ -92,11 +94,20 @@ class Trainer:
         weights: str | None = None,
         threads: int = 1,
         seed: int = 1,
-        label_smoothing: float = 0.0,
-        ignore_index: int = -100,
+        label_smoothing: float | None = None,
+        ignore_index: int | None = None,
         progress: bool | None = None,
     ) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if plan is not None and not (strategy is workers is micro_batches is weights is None):
+            raise ValueError("a plan says what strategy, workers, micro_batches and weights are")
+        strategy = "auto" if strategy is None else strategy
+        if strategy == "auto" and weights is None:
+            weights = "flush"
+        batch_size = _whole("batch_size", batch_size)
+        threads, seed = _whole("threads", threads), _whole("seed", seed)
+        micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
+        workers = None if workers is None else _whole("workers", workers)
         self._job = _join()
         if isinstance(model, torch.nn.Module):
             if example is None:
@@ -115,9 +126,13 @@ class Trainer:
         self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
         loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
         name = _optimizer(optimizer)
+        if momentum is not None and name != "sgd":
+            raise ValueError(f"momentum is for SGD; {optimizer} has betas")
+        if weight_decay is None:
+            weight_decay = 0.01 if name == "adamw" else 0.0
         shared: dict[str, Any] = {
             "optimizer": name,
-            "momentum": float(momentum),
+            "momentum": float(momentum or 0),
             "weight_decay": float(weight_decay),
             "beta1": float(betas[0]),
             "beta2": float(betas[1]),
@@ -192,7 +207,12 @@ class Trainer:
         return self._session.rate
 
     def scale_lr(self, factor: float) -> None:
-        """Multiplies the learning rates of the schedule from the next step on."""
+        """Multiplies the learning rates of the schedule from the next step on.
+
+        :param factor: at least 0
+        """
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"factor: expected a number of at least 0, found {factor}")
         self._session.set_rate_factor(float(factor))
 
     # Training
@@ -203,7 +223,7 @@ class Trainer:
         :param x: the inputs: one tensor, several in the model's order, or by name
         :param y: the targets; None: they are in ``x`` by name, or the model makes its loss itself
         :returns: ``loss``, ``accuracy`` (None where nothing is right or wrong), ``samples``,
-            ``grad_norm`` (None where it is not computed)
+            ``targets`` (that count), ``lr``, ``grad_norm`` (None where it is not computed)
         :raises PenstockError: under a strategy that delays weights, which needs a full pipeline
         """
         self._needs_flush()
@@ -230,12 +250,15 @@ class Trainer:
         :param batch_size: samples of a step, for tensors; None: that of the plan
         :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
         :param callbacks: each is called after each step with a dict: ``epoch`` (from 0), ``step``
-            (from 1, over all epochs), ``loss``, ``accuracy``, ``samples``, ``grad_norm``
+            (from 1, over all epochs), and what `step` returns
         :param checkpoint: a folder into which `save` saves after each epoch
-        :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``, ``seconds``
+        :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``,
+            ``targets``, ``seconds``
         :raises KeyboardInterrupt: after the steps that have begun
         """
         callbacks = list(callbacks) if self.rank == 0 else []
+        epochs = _whole("epochs", epochs)
+        self._refuse_what_is_no_data(data, targets, batch_size)
         tensors = None
         if targets is not None or isinstance(data, torch.Tensor) or _is_array(data):
             tensors = self._data(data, targets)
@@ -244,15 +267,13 @@ class Trainer:
         history = []
         for _ in range(epochs):
             summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
-            if tensors is not None:
-                size = self._batch_size if batch_size is None else batch_size
-                summary.total = math.ceil(len(tensors) / max(size, 1))
-                self._train(tensors, size, shuffle, summary)
-            elif self._delays():
-                self._fit_whole(data, summary)
-            else:
-                summary.total = len(data) if hasattr(data, "__len__") else 0
-                self._fit_steps(data, summary)
+            with summary:
+                self._run_epoch(data, tensors, batch_size, shuffle, summary)
+            if summary.steps == 0:
+                raise ValueError(
+                    f"the loader gave no batch in epoch {self._epoch + 1} (a generator can be used "
+                    "once only)"
+                )
             self._epoch += 1
             history.append(summary.result())
             if checkpoint is not None:
@@ -266,6 +287,7 @@ class Trainer:
 
         :returns: ``loss``, ``accuracy``, ``samples``
         """
+        self._refuse_what_is_no_data(data, targets, batch_size)
         size = self._batch_size if batch_size is None else batch_size
         if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
             results = [self._session.evaluate(self._data(data, targets), size)]
@@ -274,6 +296,8 @@ class Trainer:
                 self._session.evaluate(self._session.data(*self._split(batch, None)), size)
                 for batch in data
             ]
+        if not results:
+            raise ValueError("the loader gave no batch (a generator can be used once only)")
         return _mean(results)
 
     # Weights
@@ -288,9 +312,28 @@ class Trainer:
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Goes on from these weights; the optimiser's state stays.
 
-        :raises PenstockError: a name is missing, or a shape is another
+        :param weights: every name of `state_dict`, and no other
+        :raises PenstockError: a name is missing or unknown, a shape is another, a number is not
+            finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
+        now = self.state_dict()
+        for what, names in (("has no", now.keys() - weights), ("has", weights.keys() - now)):
+            if names:
+                raise _core.PenstockError(
+                    f"the state dict {what} '{min(names)}'; expected the {len(now)} names of "
+                    "state_dict()"
+                )
+        for name, value in weights.items():
+            if value.is_complex() or not bool(value.float().isfinite().all()):
+                raise _core.PenstockError(f"'{name}': expected finite real numbers")
         self._session.load_weights({name: value.cpu() for name, value in weights.items()})
+        for name, value in self.state_dict().items():
+            if not torch.equal(value, weights[name].cpu().to(value.dtype)):
+                self._session.load_weights(now)
+                raise _core.PenstockError(
+                    f"'{name}' cannot take these values: it is fixed in the exported model (a "
+                    "parameter without gradient), or another name of a weight has other values"
+                )
 
     def save(self, folder: PathLike) -> Path:
         """Saves a checkpoint: weights, buffers, the optimiser's state, steps and epochs.
@@ -316,6 +359,28 @@ class Trainer:
 
     # Inside
 
+    def _refuse_what_is_no_data(self, data: Any, targets: Any, batch_size: int | None) -> None:
+        """Common slips, which are said better here than where they do harm."""
+        is_loader = not (
+            isinstance(data, (torch.Tensor, Mapping, tuple, list)) or _is_array(data)
+        )
+        if isinstance(data, torch.utils.data.Dataset):
+            raise TypeError("data: expected a loader; torch.utils.data.DataLoader makes one of it")
+        if is_loader and not hasattr(data, "__iter__"):
+            raise TypeError(f"data: expected tensors, arrays or a loader, found {data!r:.60}")
+        if is_loader and targets is not None:
+            raise TypeError("targets: expected none beside a loader, whose batches have them")
+        if batch_size is not None and targets is None and not isinstance(
+            data, (torch.Tensor, Mapping)
+        ) and not _is_array(data):
+            raise ValueError("batch_size: a loader has a batch size of its own")
+        if targets is None and self._session.needs_targets and isinstance(data, (tuple, list)):
+            if data and all(isinstance(one, torch.Tensor) or _is_array(one) for one in data):
+                raise TypeError(
+                    "data: expected inputs and targets as two arguments, fit(x, y), or batches of "
+                    "both; found tensors only"
+                )
+
     def _export(self, module: torch.nn.Module, example: Example, path: Path) -> PathLike:
         """Of a job, rank 0's module: the weights of the others are others."""
         if self._job is None:
@@ -331,6 +396,19 @@ class Trainer:
             raise
         self._job.share_file(str(path), "")
         return path
+
+    def _run_epoch(
+        self, data: Any, tensors: Any, batch_size: int | None, shuffle: bool, summary: "_Epoch"
+    ) -> None:
+        if tensors is not None:
+            size = self._batch_size if batch_size is None else batch_size
+            summary.total = math.ceil(len(tensors) / max(size, 1))
+            self._train(tensors, size, shuffle, summary)
+        elif self._delays():
+            self._fit_whole(data, summary)
+        else:
+            summary.total = len(data) if hasattr(data, "__len__") else 0
+            self._fit_steps(data, summary)
 
     def _train(self, data: Any, size: int, shuffle: bool, summary: "_Epoch") -> None:
         add = summary.add if self.rank == 0 else None
@@ -409,8 +487,8 @@ class Trainer:
             inputs = list(batch)
         else:
             inputs = [batch]
-        tensors = [_tensor(one).contiguous() for one in inputs]
-        return tensors, None if targets is None else _tensor(targets).contiguous()
+        tensors = [_plain(_tensor(one)) for one in inputs]
+        return tensors, None if targets is None else _plain(_tensor(targets))
 
 
 _job: list[Any] = []
@@ -437,6 +515,19 @@ class _Epoch:
         self._results: list[dict[str, Any]] = []
         self._start = time.perf_counter()
         self._drawn = 0.0
+
+    def __enter__(self) -> "_Epoch":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Ends the bar's line, however the epoch ends."""
+        if self._progress and self._results:
+            self._draw(self._results[-1]["loss"])
+            sys.stderr.write("\n")
+
+    @property
+    def steps(self) -> int:
+        return len(self._results)
 
     def add(self, result: dict[str, Any]) -> None:
         self._results.append(result)
@@ -465,23 +556,20 @@ class _Epoch:
 
     def result(self) -> dict[str, Any]:
         seconds = time.perf_counter() - self._start
-        if self._progress and self._results:
-            self._draw(self._results[-1]["loss"])
-            sys.stderr.write("\n")
         return {"epoch": self.epoch, **_mean(self._results), "seconds": seconds}
 
 
 def _mean(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Over all targets that count, however they are spread over the batches."""
     samples = sum(one["samples"] for one in results)
-    if samples == 0:
-        return {"loss": math.nan, "accuracy": None, "samples": 0}
-    loss = sum(one["loss"] * one["samples"] for one in results) / samples
+    targets = sum(one["targets"] for one in results)
+    loss = sum(one["loss"] * one["targets"] for one in results) / max(targets, 1)
     known = [one for one in results if one["accuracy"] is not None]
     accuracy = None
     if known:
-        share = sum(one["samples"] for one in known)
-        accuracy = sum(one["accuracy"] * one["samples"] for one in known) / share
-    return {"loss": loss, "accuracy": accuracy, "samples": samples}
+        share = sum(one["targets"] for one in known)
+        accuracy = sum(one["accuracy"] * one["targets"] for one in known) / share
+    return {"loss": loss, "accuracy": accuracy, "samples": samples, "targets": targets}
 
 
 def _is_array(value: Any) -> bool:
@@ -497,6 +585,11 @@ def _tensor(value: Any) -> torch.Tensor:
         raise TypeError(f"expected a tensor or an array of numbers, found {value!r:.60}") from error
 
 
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """In one piece; what cannot be is refused later, with the input's name."""
+    return tensor.contiguous() if tensor.layout == torch.strided else tensor
+
+
 def _tensors(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _tensor(one) for name, one in value.items()}
@@ -508,11 +601,25 @@ def _tensors(value: Any) -> Any:
 def _optimizer(optimizer: Any) -> str:
     name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "")
     if name.lower() not in _OPTIMIZERS:
-        raise ValueError(f"optimizer: expected 'SGD' or 'Adam', found {optimizer!r}")
+        raise ValueError(f"optimizer: expected 'SGD', 'Adam' or 'AdamW', found {optimizer!r}")
     return name.lower()
 
 
-def _loss(loss: Any, smoothing: float, ignored: int) -> tuple[str, float, int]:
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected a whole number, found {value!r:.60}") from None
+    if number < 0:
+        raise ValueError(f"{name}: expected at least 0, found {number}")
+    return number
+
+
+def _loss(loss: Any, smoothing: float | None, ignored: int | None) -> tuple[str, float, int]:
+    if isinstance(loss, torch.nn.Module) and not (smoothing is ignored is None):
+        raise ValueError("label_smoothing and ignore_index are given twice: the loss has its own")
+    smoothing = 0.0 if smoothing is None else smoothing
+    ignored = -100 if ignored is None else ignored
     if loss is None or isinstance(loss, str):
         return loss or "", float(smoothing), ignored
     kind = loss if isinstance(loss, type) else type(loss)

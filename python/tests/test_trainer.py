@@ -237,7 +237,7 @@ class TrainerTest(unittest.TestCase):
         second = quick(Net(), x[:4], strategy="gpipe")
         second.load_state_dict(first.state_dict())
         self.assertEqual(second.evaluate(x, y), first.evaluate(x, y))
-        with self.assertRaisesRegex(penstock.PenstockError, "no 'first.weight'"):
+        with self.assertRaisesRegex(penstock.PenstockError, "no 'first.bias'"):
             second.load_state_dict({})
 
     def test_callbacks_see_every_step_and_may_end_the_run(self):
@@ -285,7 +285,7 @@ class TrainerTest(unittest.TestCase):
         x, y = samples()
         with self.assertRaisesRegex(ValueError, "example"):
             penstock.Trainer(Net())
-        with self.assertRaisesRegex(ValueError, "'SGD' or 'Adam'"):
+        with self.assertRaisesRegex(ValueError, "'SGD', 'Adam' or 'AdamW'"):
             quick(Net(), x[:4], optimizer="LBFGS")
         with self.assertRaisesRegex(ValueError, "CrossEntropyLoss"):
             quick(Net(), x[:4], loss=nn.HingeEmbeddingLoss())
@@ -335,6 +335,178 @@ class TrainerTest(unittest.TestCase):
                 dropped = losses(kind, 0.4, both, "serial", 1)
                 self.assertNotEqual(dropped, plain)
                 self.assertEqual(losses(kind, 0.4, both, "gpipe", 2), dropped)
+
+    def test_adamw_is_that_of_pytorch(self):
+        x, y = samples()
+        model = Net()
+        reference = Net()
+        reference.load_state_dict(model.state_dict())
+        optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, weight_decay=0.1)
+        trainer = quick(model, x[:4], strategy="serial", workers=1, micro_batches=1,
+                        optimizer="AdamW", lr=0.01, weight_decay=0.1)  # fmt: skip
+        for _ in range(5):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(reference(x), y).backward()
+            optimizer.step()
+            trainer.step(x, y)
+        for name, value in trainer.state_dict().items():
+            other = reference.state_dict()[name].to(value.dtype)
+            torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5)
+
+    def test_means_are_over_the_targets_that_count(self):
+        x, y = samples()
+        y[:40] = -100
+        model = Net().eval()
+        expected = nn.functional.cross_entropy(model(x), y).item()
+        right = (model(x)[40:].argmax(1) == y[40:]).float().mean().item()
+        trainer = quick(model, x[:4], strategy="serial", workers=1)
+        whole = trainer.evaluate(x, y)
+        loader = DataLoader(TensorDataset(x, y), batch_size=8)
+        for result in (whole, trainer.evaluate(x, y, batch_size=16), trainer.evaluate(loader)):
+            self.assertAlmostEqual(result["loss"], expected, places=5)
+            self.assertAlmostEqual(result["accuracy"], right, places=6)
+            self.assertEqual(result["targets"], 56)
+        still = quick(model, x[:4], strategy="serial", workers=1, lr=0.0, micro_batches=1)
+        history = still.fit(x, y, batch_size=96)
+        self.assertEqual(history[0]["targets"], 56)
+
+    def test_rates_end_where_they_should_and_are_seen(self):
+        x, y = samples()
+        trainer = quick(Net(), x[:4], strategy="serial", workers=1, lr=1.0, total_steps=4,
+                        lr_schedule="linear")  # fmt: skip
+        rates = []
+        trainer.fit(x, y, batch_size=48, callbacks=[lambda step: rates.append(step["lr"])])
+        self.assertEqual(rates, [1.0, 0.75])
+        trainer.fit(x, y, batch_size=32)
+        self.assertEqual(trainer.lr, 0.0)
+        trainer.scale_lr(2)
+        for factor in (-1, float("nan")):
+            with self.assertRaisesRegex(ValueError, "at least 0"):
+                trainer.scale_lr(factor)
+
+    def test_state_dicts_that_do_not_fit_change_nothing(self):
+        x, y = samples()
+        model = Net()
+        model.first.bias.requires_grad_(False)
+        trainer = quick(model, x[:4], strategy="gpipe", workers=2)
+        good = trainer.state_dict()
+        trainer.step(x, y)
+        now = trainer.state_dict()
+        frozen = {**good, "first.bias": good["first.bias"] + 1}
+        torn = {**good, "third.weight": good["third.weight"] + 1}
+        unknown = {**good, "fourth.weight": torch.zeros(1)}
+        missing = {name: value for name, value in good.items() if name != "head.bias"}
+        broken = {**good, "head.bias": torch.full((3,), float("nan"))}
+        for what, weights in (("first.bias", frozen), ("weight'", torn), ("fourth", unknown),
+                              ("no 'head.bias'", missing), ("finite", broken)):  # fmt: skip
+            with self.subTest(what), self.assertRaisesRegex(penstock.PenstockError, what):
+                trainer.load_state_dict(weights)
+            for name, value in trainer.state_dict().items():
+                self.assertTrue(torch.equal(value, now[name]), name)
+        trainer.load_state_dict(good)
+
+    def test_statistics_are_those_of_the_replicas_that_trained(self):
+        x, y = samples()
+        state = []
+        for strategy, workers in (("serial", 1), ("dp", 2)):
+            torch.manual_seed(3)
+            trainer = quick(Net(), x[:4], strategy=strategy, workers=workers, micro_batches=1,
+                            batch_size=32)  # fmt: skip
+            trainer.fit([(x[:32], y[:32]), (x[32:64], y[32:64])])
+            state.append((trainer.state_dict(), trainer.evaluate(x, y, batch_size=8)["loss"],
+                          trainer.evaluate(x, y)["loss"]))  # fmt: skip
+        for name, value in state[0][0].items():
+            torch.testing.assert_close(value, state[1][0][name], msg=name)
+        self.assertAlmostEqual(state[0][1], state[1][1], places=5)
+        self.assertAlmostEqual(state[1][1], state[1][2], places=5)
+
+    def test_small_integers_are_compared_as_numbers(self):
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Linear(6, 200))
+        x = torch.randn(8, 6)
+        y = torch.tensor([156, 156, 1, 2, 156, 3, 199, 156])
+        losses = []
+        for dtype in (torch.int64, torch.uint8, torch.int16, torch.float16):
+            trainer = quick(model, x, strategy="serial", workers=1, batch_size=8)
+            if dtype == torch.float16:
+                with self.assertRaisesRegex(penstock.PenstockError, "whole numbers"):
+                    trainer.step(x, y.to(dtype))
+                continue
+            losses.append(trainer.step(x, y.to(dtype))["loss"])
+        self.assertEqual(len(set(losses)), 1, losses)
+        expected = nn.functional.cross_entropy(model(x), y).item()
+        self.assertAlmostEqual(losses[0], expected, places=5)
+        trainer = quick(model, x, strategy="serial", workers=1, batch_size=8)
+        for wrong in (x.to(torch.complex64), x.to_sparse(), x.to("meta")):
+            with self.assertRaisesRegex(penstock.PenstockError, "whole or real numbers"):
+                trainer.step(wrong, y)
+        with self.assertRaisesRegex(penstock.PenstockError, "sample 0 .* holds .*e\\+"):
+            trainer.step(x.double() * 1e300, y)
+
+    def test_slips_are_said(self):
+        x, y = samples()
+        trainer = quick(Net(), x[:4], strategy="serial", workers=1)
+        data = TensorDataset(x, y)
+        for error, message, call in (
+            (TypeError, "fit\\(x, y\\)", lambda: trainer.fit((x, y))),
+            (TypeError, "DataLoader makes one", lambda: trainer.fit(data)),
+            (TypeError, "batches have them", lambda: trainer.fit(DataLoader(data), y)),
+            (TypeError, "found None", lambda: trainer.fit(None)),
+            (ValueError, "no batch in epoch 1", lambda: trainer.fit([])),
+            (ValueError, "of its own", lambda: trainer.fit(DataLoader(data), batch_size=4)),
+            (ValueError, "no batch", lambda: trainer.evaluate(iter(()))),
+            (ValueError, "at least 0", lambda: trainer.fit(x, y, epochs=-1)),
+            (TypeError, "workers: expected a whole", lambda: quick(Net(), x[:4], workers=2.0)),
+            (ValueError, "seed: expected at least 0", lambda: quick(Net(), x[:4], seed=-1)),
+            (ValueError, "given twice",
+             lambda: quick(Net(), x[:4], loss=nn.CrossEntropyLoss(), label_smoothing=0.1)),
+            (ValueError, "momentum is for SGD",
+             lambda: quick(Net(), x[:4], optimizer="Adam", momentum=0.9)),
+            (ValueError, "a plan says",
+             lambda: quick(Net(), x[:4], plan=trainer.plan, strategy="dp")),
+            (TypeError, "expected a module", lambda: penstock.export(Net, x[:4], "/tmp/n.pt2")),
+            (ValueError, "nothing to train",
+             lambda: quick(Net().requires_grad_(False), x[:4], workers=1)),
+        ):  # fmt: skip
+            with self.subTest(message=message), self.assertRaisesRegex(error, message):
+                call()
+        once = (batch for batch in [(x, y)])
+        with self.assertRaisesRegex(ValueError, "no batch in epoch 2"):
+            trainer.fit(once, epochs=2)
+
+    def test_parts_in_evaluation_mode_stay_so(self):
+        x, y = samples()
+        model = Net().train()
+        model.norm.eval()
+        trainer = quick(model, x[:4].numpy(), strategy="serial", workers=1, lr=0.1)
+        self.assertTrue(model.training and model.drop.training)
+        self.assertFalse(model.norm.training)
+        trainer.fit(x, y)
+        self.assertTrue(torch.equal(trainer.state_dict()["norm.running_mean"], torch.zeros(12)))
+
+    def test_auto_is_exact_unless_delays_are_asked_for(self):
+        x, y = samples()
+        for _ in range(3):
+            model = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 3))
+            trainer = quick(model, x[:4], workers=2)
+            self.assertEqual(trainer.plan["weights"], "flush")
+            trainer.step(x, y)
+
+    def test_a_loss_of_nothing_is_explained(self):
+        class OwnLoss(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = Net()
+
+            def forward(self, x, labels):
+                return nn.functional.cross_entropy(self.net(x), labels)
+
+        x, y = samples()
+        y[:24] = -100
+        trainer = quick(OwnLoss(), {"x": x[:4], "labels": y[-4:]}, strategy="gpipe", workers=2,
+                        micro_batches=4)  # fmt: skip
+        with self.assertRaisesRegex(penstock.PenstockError, "targets are all ignored"):
+            trainer.fit({"x": x, "labels": y}, batch_size=96, shuffle=False)
 
     def test_a_module_stays_as_it_was(self):
         x, _ = samples()

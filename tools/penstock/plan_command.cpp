@@ -99,8 +99,9 @@ cluster::Cluster cluster_of(const Options& options, const profile::Profile& prof
 
 double optimizer_state_of(const std::string& optimizer) {
   if (optimizer == "sgd") return 1.0;
-  if (optimizer == "adam") return 2.0;
-  throw ConfigError(fmt::format("--optimizer '{}': expected sgd or adam", optimizer.substr(0, 40)));
+  if (optimizer == "adam" || optimizer == "adamw") return 2.0;
+  throw ConfigError(
+      fmt::format("--optimizer '{}': expected sgd, adam or adamw", optimizer.substr(0, 40)));
 }
 
 void check_files(const Options& options) {
@@ -400,7 +401,8 @@ void add_choices(CLI::App& app, Options& options) {
          "Recompute activations instead of keeping them: never, always, auto (only if memory "
          "requires it)")
       ->capture_default_str();
-  choice("--optimizer", options.optimizer, "sgd or adam: the optimiser whose state takes memory")
+  choice("--optimizer", options.optimizer,
+         "sgd, adam or adamw: the optimiser whose state takes memory")
       ->capture_default_str();
   choice("--micro-batches", options.plan.micro_batches,
          "Micro-batches per optimiser step (default: chosen)");

@@ -76,7 +76,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
           ->check(whole_number(1))
           ->capture_default_str();
   app->add_option("--optimizer", options.profiler.optimizer.name,
-                  "sgd or adam: the optimiser whose step is measured")
+                  "sgd, adam or adamw: the optimiser whose step is measured")
       ->capture_default_str();
   add_loss_options(*app, options.profiler.loss);
   CLI::Option* const analytic = app->add_flag("--analytic", options.analytic,

@@ -74,7 +74,8 @@ void add_learning_options(CLI::App& app, StreamArguments& options) {
                  "frame: reconstruct, predict, pixels, label (default: pixels where the source has "
                  "labels, otherwise reconstruct)");
   app.add_option("--lr", options.learning_rate, "Learning rate")->capture_default_str();
-  app.add_option("--optimizer", options.optimizer.name, "sgd or adam")->capture_default_str();
+  app.add_option("--optimizer", options.optimizer.name, "sgd, adam or adamw")
+      ->capture_default_str();
   app.add_option("--momentum", options.optimizer.momentum, "sgd: momentum")->capture_default_str();
   app.add_option("--weight-decay", options.optimizer.weight_decay, "Weight decay")
       ->capture_default_str();

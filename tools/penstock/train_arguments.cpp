@@ -28,7 +28,8 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   options.batch_size = app.add_option("--batch-size", options.train.mini_batch_size,
                                       "Samples per optimiser step, over all workers")
                            ->capture_default_str();
-  app.add_option("--optimizer", options.train.optimizer.name, "sgd or adam")->capture_default_str();
+  app.add_option("--optimizer", options.train.optimizer.name, "sgd, adam or adamw")
+      ->capture_default_str();
   app.add_option("--lr", options.train.learning_rate.base, "Learning rate")->capture_default_str();
   app.add_option("--momentum", options.train.optimizer.momentum, "Momentum of sgd")
       ->capture_default_str();

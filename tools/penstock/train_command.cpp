@@ -324,21 +324,28 @@ int64_t threads_of(const train::TrainOptions& options) {
   return saturating_mul(workers, options.threads_per_worker);
 }
 
-train::DataSplit data_for(const model::Model& model, const TrainArguments& options) {
+train::DataSplit data_for(const model::Model& model, const TrainArguments& options,
+                          const CLI::App& app) {
   if (!options.test_data.empty() && !train::is_data_file(options.data)) {
     throw ConfigError(
         fmt::format("--test-data is for training samples in a file, --data is {}", options.data));
   }
-  return train::load_data({.name = options.data,
-                           .folder = options.data_folder,
-                           .sample = train::samples_for(model, options.train.loss),
-                           .train_samples = options.train_samples,
-                           .test_samples = options.test_samples,
-                           .seed = options.seed,
-                           .test_file = options.test_data,
-                           .test_share = options.test_share,
-                           .ignore_index = options.train.loss.ignore_index,
-                           .skip_bad_samples = options.bad_samples == "skip"});
+  try {
+    return train::load_data({.name = options.data,
+                             .folder = options.data_folder,
+                             .sample = train::samples_for(model, options.train.loss),
+                             .train_samples = options.train_samples,
+                             .test_samples = options.test_samples,
+                             .seed = options.seed,
+                             .test_file = options.test_data,
+                             .test_share = options.test_share,
+                             .ignore_index = options.train.loss.ignore_index,
+                             .skip_bad_samples = options.bad_samples == "skip"});
+  } catch (const ConfigError& error) {
+    if (!app.get_option("--data")->empty()) throw;
+    throw ConfigError(fmt::format("no --data is given, and the default, {}, cannot be used: {}",
+                                  options.data, error.what()));
+  }
 }
 
 /// The results, where the user wants them. All that can be written is written before the first
@@ -385,7 +392,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     chosen.emplace(chosen_model(options.model));
     options.train.loss = model::loss_for(*chosen, options.train.loss);
     options.plan.loss = options.train.loss;
-    data = data_for(*chosen, options);
+    data = data_for(*chosen, options, app);
     return "";
   };
   if (job == nullptr)

@@ -170,7 +170,7 @@ TEST(ImageData, RefusesTestImagesOfAnotherSizeAndNoImages) {
 TEST(ImageData, RefusesUnknownNames) {
   EXPECT_THAT(refusal<ConfigError>({.name = "mnist", .folder = {}}),
               AllOf(HasSubstr("'mnist'"),
-                    HasSubstr("fashion-mnist, cifar10, cifar100, synthetic, idx, or a file")));
+                    HasSubstr("fashion-mnist, cifar10, cifar100, synthetic, idx, a file")));
 }
 
 TEST(FashionMnist, HasThePublishedSizeMeanAndDeviation) {

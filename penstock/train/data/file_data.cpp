@@ -160,7 +160,7 @@ DatasetPointer from_tokens(const DataSpec& spec, const std::string& file,
                     "as .npz, with their names",
                     describe(tokens.scalar_type(), shape)));
   }
-  return std::make_shared<TokenDataset>(file, spec.sample, tokens);
+  return std::make_shared<TokenDataset>(file, spec.sample, tokens, spec.ignore_index);
 }
 
 at::Tensor tokens_of_text(const std::string& file) {
@@ -210,6 +210,11 @@ Parts read_parts(const DataSpec& spec, const std::string& file) {
         fmt::format("{}: expected a file of arrays (.npz), tokens (.npy) or text "
                     "(.txt)",
                     printable(file)));
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored)) {
+    throw ConfigError(fmt::format(
+        "{}: expected a file of its own, found a pipe, a device or a folder", printable(file)));
   }
   return with_file(file, [&]() -> Parts {
     if (*kind == FileKind::Tokens)

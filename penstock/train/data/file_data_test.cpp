@@ -169,6 +169,13 @@ TEST_F(FileData, TokensAreFollowedByTheNextOnes) {
   EXPECT_EQ(data.train->count_targets({0, 1}), 8);
   EXPECT_EQ(data.test->inputs({0}).front()[0][0].item<int64_t>(), 'a' + 16) << "the last ones";
 
+  DataSpec ignoring = spec("text.txt", text, tokens(4, 256));
+  EXPECT_EQ(load_data(ignoring).train->count_targets({0, 1}), 8);
+  ignoring.ignore_index = text[2];
+  const auto counted = load_data(ignoring).train;
+  const at::Tensor targets = counted->targets({0, 1});
+  EXPECT_EQ(counted->count_targets({0, 1}), targets.ne(text[2]).sum().item<int64_t>());
+  EXPECT_LT(counted->count_targets({0, 1}), 8);
   EXPECT_THAT(refusal(spec("text.txt", text, tokens(4, 100))),
               HasSubstr("the token 119 does not exist: the model knows those from 0 to 99"));
   EXPECT_THAT(refusal(spec("text.txt", "abc", tokens(4, 256))), HasSubstr("at least 5 tokens"));

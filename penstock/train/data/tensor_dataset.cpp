@@ -36,6 +36,16 @@ at::Tensor fitted(const std::string& name, const at::Tensor& array, at::ScalarTy
     throw ConfigError(fmt::format("the array '{}': expected samples of {}, found {}", name,
                                   describe(type, shape), describe(array.scalar_type(), found)));
   }
+  const at::ScalarType kind = array.scalar_type();
+  const bool is_number = at::isIntegralType(kind, /*includeBool=*/true) || kind == at::kHalf ||
+                         kind == at::kBFloat16 || kind == at::kFloat || kind == at::kDouble;
+  if (!is_number || array.layout() != at::kStrided || !array.device().is_cpu()) {
+    throw ConfigError(
+        fmt::format("the array '{}': expected whole or real numbers in the memory of this machine, "
+                    "as {}, found {}{}",
+                    name, describe(type, shape), array.toString(),
+                    array.layout() == at::kStrided ? "" : ", sparse"));
+  }
   const bool is_whole = at::isIntegralType(type, /*includeBool=*/true);
   if (is_whole && !at::isIntegralType(array.scalar_type(), /*includeBool=*/true)) {
     throw ConfigError(fmt::format("the array '{}': expected whole numbers ({}), found {}", name,
@@ -59,8 +69,11 @@ class Inspection {
 
   void finite(const std::string& name, const at::Tensor& array) {
     if (!at::isFloatingType(array.scalar_type())) return;
-    const at::Tensor bad = array.reshape({array.size(0), -1}).isfinite().logical_not().any(1);
-    const auto is_bad = [](const at::Tensor& row) { return row.isfinite().logical_not(); };
+    // As it is trained with: float64 may be beyond it.
+    const auto is_bad = [](const at::Tensor& numbers) {
+      return numbers.to(at::kFloat).isfinite().logical_not();
+    };
+    const at::Tensor bad = is_bad(array.reshape({array.size(0), -1})).any(1);
     add(name, array, bad, is_bad, "holds");
   }
 
@@ -68,8 +81,11 @@ class Inspection {
   void in_range(const std::string& name, const at::Tensor& array, int64_t end,
                 const std::string& expected, std::optional<int64_t> ignored = {}) {
     const auto is_bad = [&](const at::Tensor& numbers) {
-      at::Tensor bad = numbers.lt(0).logical_or(numbers.ge(end));
-      if (ignored) bad = bad.logical_and(numbers.ne(*ignored));
+      // A bound beyond the array's own type would wrap around.
+      const at::Tensor whole =
+          at::isFloatingType(numbers.scalar_type()) ? numbers : numbers.to(at::kLong);
+      at::Tensor bad = whole.lt(0).logical_or(whole.ge(end));
+      if (ignored) bad = bad.logical_and(whole.ne(*ignored));
       return bad;
     };
     const at::Tensor rows = array.reshape({array.size(0), -1});
@@ -136,7 +152,7 @@ TensorDataset::TensorDataset(std::string name, SampleSpec sample, model::Tensors
   check_size("targets", targets_.size(0));
   if (sample_.targets.type != at::kLong) return;
   const at::Tensor counts =
-      targets_.reshape({size(), -1}).ne(ignore_index_).sum(1).to(at::kLong).contiguous();
+      targets_.reshape({size(), -1}).to(at::kLong).ne(ignore_index_).sum(1).contiguous();
   if (counts.min().item<int64_t>() == numbers_in(sample_.targets.shape)) return;
   counts_.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
 }

@@ -12,8 +12,12 @@
 
 namespace penstock::train {
 
-TokenDataset::TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens)
-    : name_(std::move(name)), sample_(std::move(sample)), tokens_(std::move(tokens)) {
+TokenDataset::TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens,
+                           int64_t ignore_index)
+    : name_(std::move(name)),
+      sample_(std::move(sample)),
+      tokens_(std::move(tokens)),
+      ignore_index_(ignore_index) {
   int64_t rows = 0;
   for (const model::InputSpec& input : sample_.inputs) {
     const bool is_whole = at::isIntegralType(input.type, /*includeBool=*/true);
@@ -89,6 +93,12 @@ model::Tensors TokenDataset::inputs(const std::vector<int64_t>& indices) const {
     batch.push_back(values.to(sample_.inputs[i].type).contiguous());
   }
   return batch;
+}
+
+int64_t TokenDataset::count_targets(const std::vector<int64_t>& indices) const {
+  // Tokens count from 0.
+  if (!sample_.targets.needed || ignore_index_ < 0) return Dataset::count_targets(indices);
+  return windows(indices, 1).ne(ignore_index_).sum().item<int64_t>();
 }
 
 at::Tensor TokenDataset::targets(const std::vector<int64_t>& indices) const {

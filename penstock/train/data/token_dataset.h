@@ -19,13 +19,15 @@ class TokenDataset final : public Dataset {
   /// or label); inputs with "mask" in their name are ones, those with "position" count from 0,
   /// "labels" are the tokens again. Throws ConfigError: an input that is none of these, too few
   /// tokens, a token that is no row of the model's table.
-  TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens);
+  /// `ignore_index`: targets of this number do not count.
+  TokenDataset(std::string name, SampleSpec sample, at::Tensor tokens, int64_t ignore_index = -100);
 
   std::string name() const override { return name_; }
   int64_t size() const override { return samples_; }
   const SampleSpec& sample() const override { return sample_; }
   model::Tensors inputs(const std::vector<int64_t>& indices) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
+  int64_t count_targets(const std::vector<int64_t>& indices) const override;
 
  private:
   enum class Role : uint8_t { Tokens, Mask, Positions };
@@ -36,7 +38,8 @@ class TokenDataset final : public Dataset {
   SampleSpec sample_;
   at::Tensor tokens_;
   std::vector<Role> roles_;  ///< of the inputs
-  int64_t length_ = 0;       ///< of a window
+  int64_t ignore_index_;
+  int64_t length_ = 0;  ///< of a window
   int64_t samples_ = 0;
 };
 

@@ -1,0 +1,40 @@
+// The mean loss of several mini-batches. Internal to train.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "penstock/model/model.h"
+#include "penstock/runtime/fabric/mini_batch_stats.h"
+#include "penstock/train/train_options.h"
+
+namespace penstock::train {
+
+/// Over all targets that count, however they are spread over the mini-batches, each of which has a
+/// mean over its own.
+struct LossMean {
+  double sum = 0;
+  int64_t targets = 0;
+
+  void add(const runtime::MiniBatchStats& stats, int64_t mini_batch_targets) {
+    // One target per sample: the sum as it is, without rounding.
+    sum += mini_batch_targets == stats.samples
+               ? stats.loss_sum
+               : stats.mean_loss() * static_cast<double>(mini_batch_targets);
+    targets += mini_batch_targets;
+  }
+  double mean() const { return sum / static_cast<double>(std::max<int64_t>(targets, 1)); }
+};
+
+/// For a run whose loss is no longer finite: a model that returns its loss makes one of each
+/// micro-batch, and one without targets has none. Empty where that cannot be the reason.
+inline std::string advice_on_own_loss(const model::Model& model, const TrainOptions& options) {
+  if (!model.returns_loss() || options.plan.micro_batches < 2) return {};
+  return "; the model makes its own loss of each micro-batch, and one whose targets are all "
+         "ignored "
+         "has none: fewer micro-batches, or a model without labels and the loss cross-entropy, "
+         "would mend that";
+}
+
+}  // namespace penstock::train
