@@ -202,17 +202,46 @@ class Importer {
     return true;
   }
 
+  static bool same_sizes(const exported::TensorMeta& a, const exported::TensorMeta& b) {
+    return std::equal(a.sizes.begin(), a.sizes.end(), b.sizes.begin(), b.sizes.end(),
+                      [](const exported::SymbolicInt& x, const exported::SymbolicInt& y) {
+                        return x.value == y.value;
+                      });
+  }
+
+  /// "float32 of 3 x 4".
+  static std::string in_words(const exported::TensorMeta& meta) {
+    std::string sizes;
+    for (const exported::SymbolicInt& size : meta.sizes)
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : " x ", size.value);
+    return fmt::format("{} of {}", exported::to_string(meta.type),
+                       sizes.empty() ? "one number" : sizes);
+  }
+
   /// `changes`: training changes it, so it is kept as float32.
   void check_values(const InputRole& role, bool changes) {
     const auto found = source_.tensors.find(role.name);
     if (found == source_.tensors.end()) return;  // stored() says so
     const exported::StoredTensor& tensor = found->second;
+    const exported::TensorMeta& wanted = meta_of(std::get<TensorArgument>(role.argument).name);
+    if (tensor.meta.type != wanted.type || !same_sizes(tensor.meta, wanted)) {
+      reasons_.push_back(fmt::format("the stored '{}' is {}, the program takes {}",
+                                     printable(role.name), in_words(tensor.meta),
+                                     in_words(wanted)));
+      return;
+    }
     const bool has_numbers =
         std::none_of(tensor.meta.sizes.begin(), tensor.meta.sizes.end(),
                      [](const exported::SymbolicInt& size) { return size.value == 0; });
     if (tensor.num_bytes == 0 && has_numbers) {
       reasons_.push_back(fmt::format("'{}' has no values in the file (a model on the device meta?)",
                                      printable(role.name)));
+      return;
+    }
+    if (has_numbers && !lies_within(tensor)) {
+      reasons_.push_back(fmt::format("the stored '{}' reaches beyond its {} bytes",
+                                     printable(role.name), tensor.num_bytes));
+      return;
     }
     const exported::ScalarType type = tensor.meta.type;
     const bool is_counter =

@@ -41,6 +41,21 @@ at::ScalarType torch_type(exported::ScalarType type) {
   }
 }
 
+bool lies_within(const exported::StoredTensor& tensor) {
+  const exported::TensorMeta& meta = tensor.meta;
+  if (meta.strides.size() != meta.sizes.size() || meta.storage_offset.value < 0) return false;
+  // A product of two numbers below 2^63 does not wrap around.
+  __extension__ using Wide = __int128;
+  const int64_t numbers = tensor.num_bytes / exported::size_of(meta.type);
+  Wide last = meta.storage_offset.value;
+  for (size_t d = 0; d < meta.sizes.size(); ++d) {
+    if (meta.strides[d].value < 0) return false;
+    last += static_cast<Wide>(meta.sizes[d].value - 1) * meta.strides[d].value;
+    if (last >= numbers) return false;
+  }
+  return last < numbers;
+}
+
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor) {
   const auto options = at::TensorOptions().dtype(torch_type(tensor.meta.type));
   std::vector<int64_t> sizes;
@@ -48,6 +63,10 @@ at::Tensor read_values(const std::string& path, const exported::StoredTensor& te
   for (const exported::SymbolicInt& size : tensor.meta.sizes) sizes.push_back(size.value);
   for (const exported::SymbolicInt& stride : tensor.meta.strides) strides.push_back(stride.value);
   if (tensor.num_bytes == 0) return at::zeros(sizes, options);  // importing refuses missing values
+  if (!lies_within(tensor)) {
+    throw ConfigError(
+        fmt::format("{}: a tensor reaches beyond its {} bytes", printable(path), tensor.num_bytes));
+  }
   const int64_t item = exported::size_of(tensor.meta.type);
   const at::Tensor storage = at::empty({tensor.num_bytes / item}, options);
   std::ifstream file(path, std::ios::binary);
@@ -59,14 +78,6 @@ at::Tensor read_values(const std::string& path, const exported::StoredTensor& te
   if (bytes.size() == static_cast<size_t>(tensor.num_bytes) && crc32_of(bytes) != tensor.crc32) {
     throw ConfigError(
         fmt::format("{} is damaged: the check sum of weights is wrong", printable(path)));
-  }
-  int64_t last = tensor.meta.storage_offset.value;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] > 0) last += (sizes[d] - 1) * strides.at(d);
-  }
-  if (tensor.meta.storage_offset.value < 0 || last >= storage.numel()) {
-    throw ConfigError(fmt::format("{}: a tensor of {} numbers reaches beyond its {} bytes",
-                                  printable(path), last + 1, tensor.num_bytes));
   }
   return storage.as_strided(sizes, strides, tensor.meta.storage_offset.value).contiguous().clone();
 }

@@ -14,6 +14,9 @@ namespace penstock::imported {
 /// its bytes.
 at::Tensor read_values(const std::string& path, const exported::StoredTensor& tensor);
 
+/// Whether all numbers of the tensor, which has some, are within its bytes in the file.
+bool lies_within(const exported::StoredTensor& tensor);
+
 /// Throws ConfigError for a type that is not supported.
 at::ScalarType torch_type(exported::ScalarType type);
 

@@ -39,8 +39,10 @@ class Parser {
 
  private:
   [[noreturn]] void fail() const {
-    throw ConfigError(
-        fmt::format("cannot read the size '{}' at character {}", printable(text_), at_ + 1));
+    constexpr size_t kShown = 100;
+    const std::string shown(text_.substr(0, kShown));
+    throw ConfigError(fmt::format("cannot read the size '{}{}' at character {}", printable(shown),
+                                  text_.size() > kShown ? "..." : "", at_ + 1));
   }
   void skip_blanks() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;

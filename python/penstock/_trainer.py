@@ -176,6 +176,13 @@ class Trainer:
 
     # What it is
 
+    def __repr__(self) -> str:
+        stages = len(self._plan["stages"])
+        return (
+            f"<penstock.Trainer of {self._plan.get('model', 'a model')}: {self._plan['strategy']}, "
+            f"{stages} stage{'' if stages == 1 else 's'}, {self.steps} steps>"
+        )
+
     @property
     def plan(self) -> dict[str, Any]:
         """The plan: stages with their layers, replicas, predictions."""
