@@ -2,6 +2,7 @@
 each other's checkpoints, and say on every rank what went wrong on one."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,20 +31,26 @@ START = """
 """
 
 
-def run(program, ranks=1, environment=None, succeeds=True):
-    """Standard output of all ranks as sorted lines; what they say where they fail."""
-    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def run(program, ranks=1):
+    """Standard output of all ranks as sorted lines."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.py"
         path.write_text(textwrap.dedent(START) + textwrap.dedent(program))
         done = subprocess.run(
-            [sys.executable, *launcher, str(path)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            [sys.executable, *(launcher if ranks > 1 else []), str(path)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PENSTOCK_PORT": free_port()},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-    if succeeds != (done.returncode == 0):
+    if done.returncode != 0:
         raise AssertionError(done.stdout + done.stderr)
-    return sorted(done.stdout.splitlines()) if succeeds else done.stderr
+    return sorted(done.stdout.splitlines())
 
 
 class Ranks(unittest.TestCase):
