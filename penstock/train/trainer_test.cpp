@@ -258,5 +258,19 @@ TEST(Trainer, GradientsBeyondFloat16EndTheRunWithAdvice) {
                                    "such limit"));
 }
 
+TEST(Trainer, WeightsThatAreNoLongerFiniteAreNotSaved) {
+  const TestFolder folder;
+  const model::Model model = branching_model();
+  const DataSplit data = feature_data(16);
+  TrainOptions options{.plan = plan_for(model, "gpipe", {1, 1}, 2), .mini_batch_size = 16};
+  options.learning_rate.base = 1e300;
+  options.checkpoint = folder.path();
+  options.evaluate = false;
+  // One step, whose loss was finite.
+  EXPECT_THAT([&] { train(model, data, options); },
+              testing::ThrowsMessage<RuntimeError>(testing::HasSubstr("are no longer finite")));
+  EXPECT_FALSE(has_checkpoint(folder.path()));
+}
+
 }  // namespace
 }  // namespace penstock::train
