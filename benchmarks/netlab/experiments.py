@@ -21,6 +21,8 @@ from netlab import Lab, Link, wait_all
 HERE = pathlib.Path(__file__).resolve().parent
 PEERS = HERE.parent / "peers"
 BYTES_ERROR = 0.03
+SENT_AGAIN = 0.002  # of a host's segments; a run in which TCP repeated more is done again
+ATTEMPTS = 4
 LINK_ERROR = 0.05
 START_S = 60  # more than a job needs for its start on a busy machine
 
@@ -215,12 +217,24 @@ def links(bench):
                       values[mode], 1 - LINK_ERROR, 1 + LINK_ERROR)
 
 
+def quiet_job(bench, lab, hosts, command, **job):
+    """Like bench.job(). What TCP sends again, after a loss or a late answer, is not part of a
+    method's bytes: such a run is repeated, and the quietest one counts."""
+    def repeated(run):
+        return max(host.sent_again / max(host.segments, 1) for host in run[1])
+
+    runs = []
+    while not runs or (repeated(runs[-1]) > SENT_AGAIN and len(runs) < ATTEMPTS):
+        runs.append(bench.job(lab, hosts, command, **job))
+    return min(runs, key=repeated)
+
+
 def bytes_per_step(bench, lab, hosts, command_of_steps, steps, **job):
     """Per host (sent, received) and per rank bytes of one step: the difference between a long and a
     short run, so that start and end cancel."""
     reports, grown = [], []
     for count in steps:
-        report, counters = bench.job(lab, hosts, command_of_steps(count), **job)
+        report, counters = quiet_job(bench, lab, hosts, command_of_steps(count), **job)
         reports.append(report)
         grown.append(counters)
     more = steps[1] - steps[0]

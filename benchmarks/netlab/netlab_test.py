@@ -8,7 +8,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import formulas  # noqa: E402
-from experiments import METHODS, workers_of  # noqa: E402
+from experiments import ATTEMPTS, METHODS, quiet_job, workers_of  # noqa: E402
+from netlab import Counters  # noqa: E402
 
 
 def seconds(method, n, k, **more):
@@ -132,6 +133,37 @@ class Plans(unittest.TestCase):
     def test_stages_of_one_worker_are_one_worker(self):
         stages = [{"first_worker": -1, "replicas": 1}] * 4
         self.assertEqual(workers_of({"stages": stages, "hosts": [0, 1, 1, 0]}), 2)
+
+
+class Repeats:
+    """A bench whose jobs send these numbers of 1,000 segments again."""
+
+    def __init__(self, *sent_again):
+        self.runs = [(str(number), [Counters(0, 0, 1000, 0), Counters(0, 0, 1000, number)])
+                     for number in sent_again]
+        self.done = 0
+
+    def job(self, lab, hosts, command):
+        self.done += 1
+        return self.runs[self.done - 1]
+
+
+class QuietJobs(unittest.TestCase):
+
+    def test_a_run_without_repeated_segments_is_the_only_one(self):
+        bench = Repeats(0, 50)
+        self.assertEqual(quiet_job(bench, None, [], [])[0], "0")
+        self.assertEqual(bench.done, 1)
+
+    def test_a_run_with_repeated_segments_is_done_again(self):
+        bench = Repeats(50, 40, 1, 0)
+        self.assertEqual(quiet_job(bench, None, [], [])[0], "1")
+        self.assertEqual(bench.done, 3)
+
+    def test_the_quietest_run_counts_if_none_is_quiet(self):
+        bench = Repeats(50, 40, 30, 60, 0)
+        self.assertEqual(quiet_job(bench, None, [], [])[0], "30")
+        self.assertEqual(bench.done, ATTEMPTS)
 
 
 if __name__ == "__main__":
