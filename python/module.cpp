@@ -28,6 +28,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/freed_memory.h"
+#include "python/tensor_memory.h"
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/job.h"
 #include "tools/penstock/job_auto_plan.h"
@@ -397,6 +398,7 @@ class PythonSession {
 }  // namespace
 
 PYBIND11_MODULE(_core, m) {
+  m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
   py::class_<train::TensorDataset, std::shared_ptr<train::TensorDataset>>(m, "Data").def(
       "__len__", &train::TensorDataset::size);

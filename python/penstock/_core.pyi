@@ -2,6 +2,8 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 from torch import Tensor
 
+TENSOR_MEMORY: str
+
 class PenstockError(RuntimeError): ...
 
 class Data:
