@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What importing costs: a step of an imported model against eager PyTorch (parts resnet18 and
-gpt2, one thread, through penstock.Trainer), and an imported ResNet-50 against the one that comes
-with penstock (part resnet50). Pairs of runs, one after the other, each a process of its own; the
-order changes from pair to pair.
+gpt2, one thread, through penstock.Trainer), an imported ResNet-50 against the one that comes with
+penstock (part resnet50), and Trainer.fit with a DataLoader against `penstock train`, two workers,
+same program, plan and samples (parts fit-resnet18 and fit-gpt2). Pairs of runs, one after the
+other, each a process of its own; the order changes from pair to pair.
 
 Needs a Python with PyTorch, and penstock's build for it. Exit code: 0 done, 2 wrong usage, 3 a run
 failed.
@@ -22,7 +23,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from machine import REPOSITORY, describe_machine  # noqa: E402
 
-PARTS = ("resnet18", "gpt2", "resnet50")
+PARTS = ("resnet18", "gpt2", "resnet50", "fit-resnet18", "fit-gpt2")
+WARMUP = 2  # steps, as in one_side.py
 
 
 class Failed(Exception):
@@ -42,7 +44,8 @@ def parse():
     parser.add_argument("-o", "--output", type=pathlib.Path, help="results as JSON")
     args = parser.parse_args()
     args.only = args.only.split(",")
-    unknown = [part for part in args.only if part not in PARTS + ("tiny",)]
+    args.build = args.build.resolve()
+    unknown = [part for part in args.only if part not in PARTS + ("tiny", "fit-tiny")]
     if unknown:
         parser.error(f"--only: no part '{unknown[0]}'; there are {', '.join(PARTS)}")
     if min(args.rounds, args.steps) < 1:
@@ -107,9 +110,44 @@ def against_the_zoo(args):
             "memory": [a[memory] / b[memory] for a, b in found]}
 
 
+def against_the_command(args, model):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        steps = WARMUP + args.steps
+        batch = run(args, args.python, HERE / "one_side.py", folder, "write", steps, model)["batch"]
+
+        def fit():
+            return run(args, args.python, HERE / "one_side.py", folder, "epoch", batch)
+
+        def command():
+            found = run(args, args.build / "penstock", "train", "--model", folder / "program.pt2",
+                        "--data", folder / "data.npz", "--test-share", 0,
+                        "--plan", folder / "plan.json", "--batch-size", batch,
+                        "--lr", "1e-4", "--momentum", 0, "--warmup-steps", WARMUP,
+                        "--no-shuffle", "--no-eval", "--json")
+            return {"seconds": batch / found["throughput_samples_per_s"],
+                    "losses": found["losses"]}
+
+        found = pairs(args, fit, command)
+    for ours, other in found:
+        if ours["losses"] != other["losses"]:
+            raise Failed(f"{model}: other losses: fit {ours['losses']}, "
+                         f"the command {other['losses']}")
+    return {"ratios": [a["seconds"] / b["seconds"] for a, b in found],
+            "seconds": [[a["seconds"], b["seconds"]] for a, b in found]}
+
+
+def part_of(args, name):
+    if name == "resnet50":
+        return against_the_zoo(args)
+    if name.startswith("fit-"):
+        return against_the_command(args, name.removeprefix("fit-"))
+    return against_eager(args, name)
+
+
 def line(name, part):
     ratios = sorted(part["ratios"])
-    return (f"{name:10} {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}), "
+    return (f"{name:12} {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}), "
             f"{len(ratios)} pairs")
 
 
@@ -118,7 +156,7 @@ def main():
     results = {"machine": describe_machine(), "parts": {}}
     try:
         for name in args.only:
-            part = against_the_zoo(args) if name == "resnet50" else against_eager(args, name)
+            part = part_of(args, name)
             results["parts"][name] = part
             print("\r" + line(name, part), flush=True)
     except Failed as failure:
