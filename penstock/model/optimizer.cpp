@@ -52,7 +52,7 @@ at::Tensor plain_gradient(const at::Tensor& gradient) {
 class Sgd final : public Optimizer {
  public:
   explicit Sgd(const OptimizerSpec& spec)
-      : momentum_(spec.momentum), weight_decay_(spec.weight_decay) {}
+      : momentum_(spec.momentum), weight_decay_(spec.weight_decay), nesterov_(spec.nesterov) {}
 
   std::vector<std::string> state_names() const override {
     return momentum_ == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"};
@@ -69,7 +69,8 @@ class Sgd final : public Optimizer {
     float* to = new_weight.data_ptr<float>();
     float* momentum = state.empty() ? nullptr : state[0].data_ptr<float>();
     const detail::SgdStep numbers{static_cast<float>(context.learning_rate),
-                                  static_cast<float>(momentum_), static_cast<float>(weight_decay_)};
+                                  static_cast<float>(momentum_), static_cast<float>(weight_decay_),
+                                  nesterov_};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
       detail::sgd(from + begin, gradients + begin, to + begin,
                   momentum == nullptr ? nullptr : momentum + begin, end - begin, numbers);
@@ -82,12 +83,16 @@ class Sgd final : public Optimizer {
     const c10::AutoGradMode no_grad(false);
     at::Tensor direction = gradient.data().to(weight.scalar_type());
     if (weight_decay_ != 0) direction = direction.add(weight.data(), weight_decay_);
-    if (!state.empty()) direction = state[0].data().mul_(momentum_).add_(direction);
+    if (!state.empty()) {
+      const at::Tensor buffer = state[0].data().mul_(momentum_).add_(direction);
+      direction = nesterov_ ? direction.add(buffer, momentum_) : buffer;
+    }
     new_weight.data().copy_(weight.data().sub(direction, context.learning_rate));
   }
 
   double momentum_;
   double weight_decay_;
+  bool nesterov_;
 };
 
 /// Adam, and AdamW (Loshchilov and Hutter 2019, algorithm 2 as torch.optim has it).
@@ -166,9 +171,15 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
   }
   if (spec.name == "sgd") {
     check_share(spec.momentum, "momentum (--momentum)");
+    if (spec.nesterov && spec.momentum == 0)
+      throw ConfigError("optimiser: nesterov (--nesterov) needs a momentum above 0");
     return std::make_unique<Sgd>(spec);
   }
   if (spec.name == "adam" || spec.name == "adamw") {
+    if (spec.nesterov) {
+      throw ConfigError(
+          fmt::format("optimiser: nesterov (--nesterov) is for sgd, found {}", spec.name));
+    }
     check_share(spec.beta1, "beta1");
     check_share(spec.beta2, "beta2");
     if (!(spec.epsilon > 0) || !std::isfinite(spec.epsilon)) {

@@ -27,6 +27,17 @@ PENSTOCK_CLONES void sgd_in_place(float* __restrict weight, const float* __restr
   }
 }
 
+PENSTOCK_CLONES void nesterov_in_place(float* __restrict weight, const float* __restrict gradient,
+                                       float* __restrict momentum, int64_t count, float lr, float m,
+                                       float decay) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] + decay * weight[i];
+    const float buffer = m * momentum[i] + g;
+    momentum[i] = buffer;
+    weight[i] -= lr * (g + m * buffer);
+  }
+}
+
 PENSTOCK_CLONES void sgd_out_of_place(const float* __restrict weight,
                                       const float* __restrict gradient,
                                       float* __restrict new_weight, float* __restrict momentum,
@@ -35,6 +46,18 @@ PENSTOCK_CLONES void sgd_out_of_place(const float* __restrict weight,
     const float buffer = m * momentum[i] + (gradient[i] + decay * weight[i]);
     momentum[i] = buffer;
     new_weight[i] = weight[i] - lr * buffer;
+  }
+}
+
+PENSTOCK_CLONES void nesterov_out_of_place(const float* __restrict weight,
+                                           const float* __restrict gradient,
+                                           float* __restrict new_weight, float* __restrict momentum,
+                                           int64_t count, float lr, float m, float decay) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] + decay * weight[i];
+    const float buffer = m * momentum[i] + g;
+    momentum[i] = buffer;
+    new_weight[i] = weight[i] - lr * (g + m * buffer);
   }
 }
 
@@ -90,9 +113,13 @@ void sgd(const float* weight, const float* gradient, float* new_weight, float* m
     if (weight == new_weight) return plain_sgd_in_place(new_weight, gradient, count, lr, decay);
     return plain_sgd_out_of_place(weight, gradient, new_weight, count, lr, decay);
   }
-  if (weight == new_weight)
-    return sgd_in_place(new_weight, gradient, momentum, count, lr, step.momentum, decay);
-  sgd_out_of_place(weight, gradient, new_weight, momentum, count, lr, step.momentum, decay);
+  const float m = step.momentum;
+  if (weight == new_weight) {
+    const auto in_place = step.nesterov ? nesterov_in_place : sgd_in_place;
+    return in_place(new_weight, gradient, momentum, count, lr, m, decay);
+  }
+  const auto out_of_place = step.nesterov ? nesterov_out_of_place : sgd_out_of_place;
+  out_of_place(weight, gradient, new_weight, momentum, count, lr, m, decay);
 }
 
 void adam(const float* weight, const float* gradient, float* new_weight, float* first_moment,

@@ -10,6 +10,7 @@ struct SgdStep {
   float learning_rate;
   float momentum;
   float weight_decay;
+  bool nesterov = false;
 };
 
 struct AdamStep {
@@ -22,8 +23,8 @@ struct AdamStep {
   float kept;          ///< of the weight before the step: 1 - learning rate * decay (AdamW), or 1
 };
 
-/// g = gradient + decay * weight;  momentum = m * momentum + g;  new_weight =
-///     weight - lr * momentum.
+/// g = gradient + decay * weight;  momentum = m * momentum + g;
+/// new_weight = weight - lr * momentum, or with nesterov weight - lr * (g + m * momentum).
 /// `new_weight` is `weight` or does not overlap it. `momentum` may be null when step.momentum is 0.
 void sgd(const float* weight, const float* gradient, float* new_weight, float* momentum,
          int64_t count, const SgdStep& step);

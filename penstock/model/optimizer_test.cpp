@@ -40,7 +40,8 @@ struct Reference {
       if (decoupled) weight[i] *= 1 - context.learning_rate * spec.weight_decay;
       if (spec.name == "sgd") {
         first[i] = context.step == 1 ? g : spec.momentum * first[i] + g;
-        weight[i] -= context.learning_rate * first[i];
+        weight[i] -=
+            context.learning_rate * (spec.nesterov ? g + spec.momentum * first[i] : first[i]);
         continue;
       }
       first[i] = spec.beta1 * first[i] + (1 - spec.beta1) * g;
@@ -85,6 +86,7 @@ void expect_five_steps_match(const OptimizerSpec& spec, int64_t count, Memory me
 
 std::vector<OptimizerSpec> specs() {
   return {{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
+          {.name = "sgd", .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
           {.name = "sgd", .momentum = 0},
           {.name = "sgd", .momentum = 0, .weight_decay = 0.1},
           {.name = "adam"},
@@ -168,6 +170,8 @@ TEST(Optimizer, RefusesUnknownNamesAndValuesOutOfRange) {
   EXPECT_THROW(make_optimizer({.name = "lion"}), ConfigError);
   EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = 1}), ConfigError);
   EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = nan}), ConfigError);
+  EXPECT_THROW(make_optimizer({.name = "sgd", .momentum = 0, .nesterov = true}), ConfigError);
+  EXPECT_THROW(make_optimizer({.name = "adam", .nesterov = true}), ConfigError);
   EXPECT_THROW(make_optimizer({.name = "sgd", .weight_decay = -1}), ConfigError);
   EXPECT_THROW(make_optimizer({.name = "adam", .beta1 = -0.1}), ConfigError);
   EXPECT_THROW(make_optimizer({.name = "adam", .beta2 = 1}), ConfigError);

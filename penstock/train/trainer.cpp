@@ -536,6 +536,7 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
                     found));
   };
   if (options.optimizer.name != "sgd") refuse("--optimizer " + options.optimizer.name);
+  if (options.optimizer.nesterov) refuse("--nesterov");
   if (options.optimizer.weight_decay > 0)
     refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
   if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));

@@ -33,6 +33,7 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--lr", options.train.learning_rate.base, "Learning rate")->capture_default_str();
   app.add_option("--momentum", options.train.optimizer.momentum, "Momentum of sgd")
       ->capture_default_str();
+  app.add_flag("--nesterov", options.train.optimizer.nesterov, "Nesterov momentum for sgd");
   app.add_option("--weight-decay", options.train.optimizer.weight_decay,
                  "Weight decay (L2 penalty)")
       ->capture_default_str();

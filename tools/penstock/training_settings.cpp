@@ -23,7 +23,10 @@ std::map<std::string, std::string> training_settings(const TrainArguments& argum
   add("--batch-size", train.mini_batch_size);
   add("--no-shuffle", arguments.no_shuffle ? "yes" : "no");
   add("--optimizer", train.optimizer.name);
-  if (train.optimizer.name == "sgd") add("--momentum", train.optimizer.momentum);
+  if (train.optimizer.name == "sgd") {
+    add("--momentum", train.optimizer.momentum);
+    add("--nesterov", train.optimizer.nesterov ? "yes" : "no");
+  }
   add("--weight-decay", train.optimizer.weight_decay);
   add("--lr", rate.base);
   add("--lr-schedule", rate.schedule);
