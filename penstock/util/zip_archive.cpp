@@ -185,17 +185,43 @@ std::string ZipArchive::inflated(const std::string& packed, const std::string& n
   return bytes;
 }
 
-std::string ZipArchive::read(const std::string& name, int64_t max_bytes) {
+const ZipMember& ZipArchive::member(const std::string& name) const {
   const auto found = members_.find(name);
   if (found == members_.end()) fail(fmt::format("has no member '{}'", printable(name)));
-  const ZipMember& member = found->second;
-  if (member.bytes > max_bytes) {
+  return found->second;
+}
+
+std::string ZipArchive::begin(const std::string& name, int64_t bytes) {
+  const ZipMember& found = member(name);
+  bytes = std::min(bytes, found.bytes);
+  if (!found.is_deflated) return bytes_at(found.offset, bytes);
+  // What deflate cannot make smaller grows by far less than that.
+  const std::string packed =
+      bytes_at(found.offset, std::min(found.packed_bytes, bytes + bytes / 8 + 1024));
+  std::string text(static_cast<size_t>(bytes), '\0');
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw RuntimeError("zlib has no memory");
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+  stream.avail_in = static_cast<uInt>(packed.size());
+  stream.next_out = reinterpret_cast<Bytef*>(text.data());
+  stream.avail_out = static_cast<uInt>(text.size());
+  inflate(&stream, Z_SYNC_FLUSH);
+  const bool complete = stream.avail_out == 0;
+  inflateEnd(&stream);
+  if (!complete)
+    fail(fmt::format("is damaged: its member '{}' cannot be unpacked", printable(name)));
+  return text;
+}
+
+std::string ZipArchive::read(const std::string& name, int64_t max_bytes) {
+  const ZipMember& found = member(name);
+  if (found.bytes > max_bytes) {
     fail(fmt::format("has a member '{}' of {} bytes, expected at most {}", printable(name),
-                     member.bytes, max_bytes));
+                     found.bytes, max_bytes));
   }
-  std::string bytes = bytes_at(member.offset, member.packed_bytes);
-  if (member.is_deflated) bytes = inflated(bytes, name, member);
-  if (crc32_of(bytes) != member.crc32)
+  std::string bytes = bytes_at(found.offset, found.packed_bytes);
+  if (found.is_deflated) bytes = inflated(bytes, name, found);
+  if (crc32_of(bytes) != found.crc32)
     fail(fmt::format("is damaged: the check sum of its member '{}' is wrong", printable(name)));
   return bytes;
 }

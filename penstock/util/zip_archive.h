@@ -29,10 +29,14 @@ class ZipArchive {
   const std::map<std::string, ZipMember>& members() const { return members_; }
   /// The bytes of a member, at most `max_bytes`, with their check sum checked. Throws ConfigError.
   std::string read(const std::string& name, int64_t max_bytes);
+  /// Its first `bytes`, or all if it has fewer, without a look at the rest or its check sum: to
+  /// decide whether the member is worth its memory. Throws ConfigError.
+  std::string begin(const std::string& name, int64_t bytes);
 
  private:
   [[noreturn]] void fail(const std::string& why) const;
   std::string bytes_at(int64_t offset, int64_t count);
+  const ZipMember& member(const std::string& name) const;
   std::string inflated(const std::string& packed, const std::string& name,
                        const ZipMember& member) const;
   void read_directory(int64_t offset, int64_t bytes, int64_t entries);

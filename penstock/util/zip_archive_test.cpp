@@ -49,6 +49,10 @@ TEST_F(ZipFile, MembersMayBeStoredOrDeflated) {
     EXPECT_EQ(archive.members().at("a").is_deflated, deflates);
     EXPECT_THROW(archive.read("a", 100), ConfigError);
     EXPECT_THROW(archive.read("e", 100), ConfigError);
+    EXPECT_EQ(archive.begin("a", 7), numbers.substr(0, 7));
+    EXPECT_EQ(archive.begin("a", int64_t{1} << 40), numbers);
+    EXPECT_EQ(archive.begin("b/c", 3), "");
+    EXPECT_THROW(archive.begin("e", 3), ConfigError);
   }
 }
 

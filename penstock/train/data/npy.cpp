@@ -25,6 +25,7 @@ namespace {
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 36;
 constexpr size_t kMaxDimensions = 32;
+constexpr int64_t kMostHeaderBytes = 1 << 17;  ///< of a member of an archive; numpy's are shorter
 
 /// The header is the text of a Python dictionary:
 /// {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
@@ -178,54 +179,70 @@ at::Tensor widened(const at::Tensor& array, const ElementType& type, const std::
   return array;
 }
 
-std::string place_text(const std::filesystem::path& path) { return printable(path.string()); }
+/// What the first bytes of a file say.
+struct Layout {
+  Header header;
+  ElementType type;
+  size_t start = 0;       ///< of the numbers
+  int64_t num_bytes = 0;  ///< of them
+};
 
-}  // namespace
-
-at::Tensor parse_npy(std::string content, const std::string& place) {
-  const auto byte = [&](size_t at) {
-    return static_cast<size_t>(static_cast<uint8_t>(content[at]));
-  };
-  if (content.size() < 10 || !std::string_view(content).starts_with(kMagic))
+/// `begin`: the file, or so much of it that its header is in it; `size`: of the whole file.
+Layout layout_of(std::string_view begin, int64_t size, const std::string& place) {
+  const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(begin[at])); };
+  if (begin.size() < 10 || !begin.starts_with(kMagic))
     throw ParseError(place, 0, "it is no .npy file (numpy.save)");
   const size_t version = byte(6);
   if (version < 1 || version > 3)
     throw ParseError(place, 0, fmt::format("its format is version {}, expected 1 to 3", version));
   const size_t start = version == 1 ? 10 : 12;
-  if (content.size() < start) throw ParseError(place, 0, "it is cut off");
+  if (begin.size() < start) throw ParseError(place, 0, "it is cut off");
   size_t length = byte(8) | byte(9) << 8;
   if (version > 1) length |= byte(10) << 16 | byte(11) << 24;
-  if (length > content.size() - start) throw ParseError(place, 0, "it is cut off in its header");
-  const Header header = HeaderReader(std::string_view(content).substr(start, length), place).read();
-  const ElementType& type = type_of(header, place);
-  const int64_t wanted =
-      bytes_of(header.shape, static_cast<int64_t>(c10::elementSize(type.stored)));
-  const auto found = static_cast<int64_t>(content.size() - start - length);
-  if (wanted < 0) {
+  if (length > begin.size() - start) throw ParseError(place, 0, "it is cut off in its header");
+  Layout layout{.header = HeaderReader(begin.substr(start, length), place).read(),
+                .type = {},
+                .start = start + length};
+  layout.type = type_of(layout.header, place);
+  layout.num_bytes =
+      bytes_of(layout.header.shape, static_cast<int64_t>(c10::elementSize(layout.type.stored)));
+  const int64_t found = size - static_cast<int64_t>(layout.start);
+  if (layout.num_bytes < 0) {
     throw ParseError(place, 0,
                      fmt::format("its shape has more than {} bytes of numbers", kMaxArrayBytes));
   }
-  if (wanted != found) {
-    throw ParseError(place, 0,
-                     fmt::format("its shape needs {} bytes of numbers, it has {}", wanted, found));
+  if (layout.num_bytes != found) {
+    throw ParseError(
+        place, 0,
+        fmt::format("its shape needs {} bytes of numbers, it has {}", layout.num_bytes, found));
   }
-  std::vector<int64_t> sizes = header.shape;
-  if (header.column_major) std::reverse(sizes.begin(), sizes.end());
+  return layout;
+}
+
+std::string place_text(const std::filesystem::path& path) { return printable(path.string()); }
+
+}  // namespace
+
+at::Tensor parse_npy(std::string content, const std::string& place) {
+  const Layout layout = layout_of(content, static_cast<int64_t>(content.size()), place);
+  std::vector<int64_t> sizes = layout.header.shape;
+  if (layout.header.column_major) std::reverse(sizes.begin(), sizes.end());
   const auto memory = std::make_shared<std::string>(std::move(content));
-  char* const first = memory->data() + start + length;
-  const bool is_aligned = reinterpret_cast<uintptr_t>(first) % c10::elementSize(type.stored) == 0;
+  char* const first = memory->data() + layout.start;
+  const bool is_aligned =
+      reinterpret_cast<uintptr_t>(first) % c10::elementSize(layout.type.stored) == 0;
   at::Tensor array = at::from_blob(
-      first, sizes, [memory](void*) {}, at::TensorOptions().dtype(type.stored));
+      first, sizes, [memory](void*) {}, at::TensorOptions().dtype(layout.type.stored));
   if (!is_aligned) {
-    array = at::empty(sizes, at::TensorOptions().dtype(type.stored));
-    std::memcpy(array.data_ptr(), first, static_cast<size_t>(wanted));
+    array = at::empty(sizes, at::TensorOptions().dtype(layout.type.stored));
+    std::memcpy(array.data_ptr(), first, static_cast<size_t>(layout.num_bytes));
   }
-  if (type.stored == at::kBool)
+  if (layout.type.stored == at::kBool)
     array = at::from_blob(
                 first, sizes, [memory](void*) {}, at::kByte)
                 .ne(0);
-  array = widened(array, type, place);
-  if (header.column_major) {
+  array = widened(array, layout.type, place);
+  if (layout.header.column_major) {
     std::vector<int64_t> order(sizes.size());
     std::iota(order.rbegin(), order.rend(), int64_t{0});
     array = array.permute(order).contiguous();
@@ -240,9 +257,11 @@ at::Tensor read_npy(const std::filesystem::path& path) {
 std::map<std::string, at::Tensor> read_npz(const std::filesystem::path& path) {
   ZipArchive archive(path.string(), "numpy.savez");
   std::map<std::string, at::Tensor> arrays;
-  for (const auto& [member, unused] : archive.members()) {
+  for (const auto& [member, size] : archive.members()) {
     const std::string place = fmt::format("{}: {}", place_text(path), printable(member));
     if (!member.ends_with(".npy")) throw ParseError(place, 0, "it is no .npy file (numpy.savez)");
+    const std::string begin = archive.begin(member, kMostHeaderBytes);
+    layout_of(begin, size.bytes, place);  // before memory is taken for what the file claims
     arrays.emplace(member.substr(0, member.size() - 4),
                    parse_npy(archive.read(member, kMaxArrayBytes), place));
   }

@@ -100,6 +100,12 @@ TEST(Npz, ReadsArraysByName) {
   write_test_file(folder / "b.npz", make_zip({{"readme", "hello"}}));
   EXPECT_THAT(message_of<ParseError>([&] { read_npz(folder / "b.npz"); }),
               HasSubstr("b.npz: readme: it is no .npy file"));
+  // What its directory claims is not unpacked for a header that does not say the same.
+  write_test_file(
+      folder / "bomb.npz",
+      make_zip({{"x.npy", npy_of({1}, "(1,)") + std::string(size_t{1} << 20, '\0')}}, true));
+  EXPECT_THAT(message_of<ParseError>([&] { read_npz(folder / "bomb.npz"); }),
+              HasSubstr("x.npy: its shape needs 4 bytes of numbers, it has 1048580"));
   write_test_file(folder / "c.npz", "PK");
   EXPECT_THAT(message_of<ConfigError>([&] { read_npz(folder / "c.npz"); }),
               HasSubstr("no zip archive"));

@@ -48,8 +48,10 @@ at::Tensor fitted(const std::string& name, const at::Tensor& array, at::ScalarTy
   }
   const bool is_whole = at::isIntegralType(type, /*includeBool=*/true);
   if (is_whole && !at::isIntegralType(array.scalar_type(), /*includeBool=*/true)) {
-    throw ConfigError(fmt::format("the array '{}': expected whole numbers ({}), found {}", name,
-                                  describe(type, shape), describe(array.scalar_type(), found)));
+    throw ConfigError(
+        fmt::format("the array '{}': expected whole numbers ({}), found {}{}", name,
+                    describe(type, shape), describe(array.scalar_type(), found),
+                    name == "targets" ? "; the loss of real numbers is mean-squared-error" : ""));
   }
   std::vector<int64_t> sizes{array.size(0)};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
