@@ -64,6 +64,7 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   check_at_least(options.threads, 1, 1024, "number of threads");
   check_at_least(options.concurrency, 1, 1024, "concurrency");
   check_at_least(options.least_time.count(), 0, 86'400'000, "least time in ms");
+  check_at_least(options.most_time.count(), 0, 86'400'000, "most time in ms");
   check_at_least(options.most_samples, 0, 1'000'000, "greatest number of samples");
   if (model.graph().num_layers() == 0)
     throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
@@ -125,17 +126,36 @@ class ThreadCount {
   int before_;
 };
 
-/// The number of timed passes, from the time of one pass.
-int samples_to_take(const ProfilerOptions& options, int64_t pass_ns) {
-  const int64_t least_ns = std::chrono::nanoseconds(options.least_time).count();
-  const int64_t wanted =
-      std::min<int64_t>(least_ns / std::max<int64_t>(pass_ns, 1), options.most_samples);
-  return std::max(options.samples, static_cast<int>(wanted));
-}
-
 /// The last third of them measures the gradients of inputs and weights separately; they are not
 /// used for anything else.
 int total_passes(int warmup, int samples) { return warmup + samples + (samples + 1) / 2; }
+
+/// The passes of one measurement.
+struct Passes {
+  int warmup = 0;
+  int samples = 0;
+
+  int total() const { return total_passes(warmup, samples); }
+};
+
+/// `asked`, or more samples of a fast model, from the time of one pass.
+Passes enough(Passes asked, const ProfilerOptions& options, int64_t pass_ns) {
+  const int64_t least_ns = std::chrono::nanoseconds(options.least_time).count();
+  const int64_t wanted =
+      std::min<int64_t>(least_ns / std::max<int64_t>(pass_ns, 1), options.most_samples);
+  asked.samples = std::max(asked.samples, static_cast<int>(wanted));
+  return asked;
+}
+
+/// `asked`, or as many as a slow model has time for.
+Passes affordable(Passes asked, const ProfilerOptions& options, int64_t pass_ns) {
+  const int64_t most_ns = std::chrono::nanoseconds(options.most_time).count();
+  if (most_ns == 0 || saturating_mul(pass_ns, asked.total()) <= most_ns) return asked;
+  const auto passes = static_cast<int>(most_ns / pass_ns);
+  asked.warmup = std::min(asked.warmup, 1);
+  asked.samples = std::clamp((passes - asked.warmup) * 2 / 3, 1, asked.samples);
+  return asked;
+}
 
 /// The exception that is being handled; one of libtorch's without its stack trace.
 std::exception_ptr current_failure() noexcept {
@@ -215,18 +235,19 @@ class Measurement {
   }
 
   void measure(detail::ModelPass& pass) {
-    int wanted = options_.samples;
-    for (int i = 0; i < total_passes(options_.warmup, wanted) && !stop_; ++i) {
-      const bool split = i >= options_.warmup + wanted;
+    Passes wanted{options_.warmup, options_.samples};
+    for (int i = 0; i < wanted.total() && !stop_; ++i) {
+      const bool split = i >= wanted.warmup + wanted.samples;
       const auto start = std::chrono::steady_clock::now();
       Times times = pass.run(split ? detail::Backward::Split : detail::Backward::Whole);
-      if (i == std::max(options_.warmup, 1) - 1)
-        wanted = samples_to_take(
-            options_, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-      if (i >= options_.warmup) (split ? split_samples : samples).push_back(std::move(times));
+      const int64_t pass_ns =
+          std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+      if (i == 0) wanted = affordable(wanted, options_, pass_ns);
+      if (i == std::max(wanted.warmup, 1) - 1) wanted = enough(wanted, options_, pass_ns);
+      if (i >= wanted.warmup) (split ? split_samples : samples).push_back(std::move(times));
       MutexLock lock(mutex_);
       ++passes_done_;
-      passes_wanted_ = total_passes(options_.warmup, wanted);
+      passes_wanted_ = wanted.total();
       changed_.notify_all();
     }
     bytes = pass.bytes();

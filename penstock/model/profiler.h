@@ -25,8 +25,9 @@ struct ProfiledLoss {
 /// `loss` is called by `concurrency` threads at the same time. A first layer whose inputs need no
 /// gradient is measured without it; the time of the loss's gradient counts as gradient of the
 /// inputs. Blocks for (warmup + 1.5 samples) passes of the whole model, or 1.5 least_time if that
-/// is longer. Throws ConfigError for a batch size, sample or thread count below 1 and other options
-/// out of range, RuntimeError when a layer fails (names it).
+/// is longer, or less with `most_time`. Throws ConfigError for a batch size, sample or thread count
+/// below 1 and other options out of range, RuntimeError when a layer fails (names it) and when
+/// options.stop ends it.
 profile::Profile measure_profile(const Model& model, const ProfilerOptions& options,
                                  const std::optional<ProfiledLoss>& loss = {});
 

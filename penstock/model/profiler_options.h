@@ -3,6 +3,7 @@
 //   ProfilerOptions options{.batch_size = 32, .concurrency = 2};
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,9 @@ struct ProfilerOptions {
   /// at least `samples`. 0: exactly `samples`.
   std::chrono::milliseconds least_time{0};
   int most_samples = 1000;
+  /// For a slow model fewer passes are made than asked for, if their time, computed from the first
+  /// one, would be longer; at least one of each kind. 0: all of them.
+  std::chrono::milliseconds most_time{60'000};
   int threads = 1;  ///< intra-op threads per worker
   /// Copies of the measurement that run at the same time, one thread each, so that shared caches
   /// and memory bandwidth are used as in a real run; the first copy's times are reported.
@@ -32,8 +36,10 @@ struct ProfilerOptions {
   OptimizerSpec optimizer = {};
   LossSpec loss = {};
   /// Called after each pass with (done, total); from the calling thread. The total grows when
-  /// `least_time` requires more samples.
+  /// `least_time` requires more samples, and falls with `most_time`.
   std::function<void(int, int)> progress = {};
+  /// Ends the measurement before the next layer, once true; null: nothing does.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 }  // namespace penstock::model

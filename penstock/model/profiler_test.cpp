@@ -137,6 +137,36 @@ TEST(Profiler, TakesMoreSamplesOfAFastModelUpToALimit) {
   }
 }
 
+TEST(Profiler, MakesFewerPassesOfASlowModel) {
+  const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
+  ProfilerOptions options = quick();
+  options.warmup = 3;
+  options.samples = 1000;
+  options.most_time = std::chrono::milliseconds(1);  // less than 1,503 passes take anywhere
+  int passes = 0;
+  options.progress = [&](int done, int) { passes = done; };
+  const profile::Profile profile = measure_profile(model, options);
+  EXPECT_GE(profile.samples, 1);
+  EXPECT_LT(profile.samples, 1000);
+  EXPECT_EQ(passes, 1 + profile.samples + (profile.samples + 1) / 2) << "one to warm up";
+  EXPECT_GT(profile.costs.at(1).backward_weight_ns, 0);
+  options.samples = 3;
+  options.most_time = {};
+  EXPECT_EQ(measure_profile(model, options).samples, 3) << "0 is no limit";
+}
+
+TEST(Profiler, EndsWhenItIsStopped) {
+  const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
+  ProfilerOptions options = quick();
+  options.samples = 1'000'000;
+  options.concurrency = 2;
+  std::atomic<bool> stop{false};
+  options.stop = &stop;
+  options.progress = [&](int, int) { stop = true; };
+  EXPECT_THAT([&] { measure_profile(model, options); },
+              Throws<RuntimeError>(Property(&RuntimeError::what, HasSubstr("was stopped"))));
+}
+
 TEST(Profiler, WeightsOfNormalisationAreMadeWithTheInputs) {
   ModelBuilder net("m");
   Value x = net.conv2d(net.input({2, 6, 6}), {.channels = 4, .kernel = 3, .name = "conv"});

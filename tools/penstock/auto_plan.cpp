@@ -113,6 +113,7 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
   // passes.
   constexpr int64_t kMicroBatchesPerSample = 15;
   options.least_time = std::chrono::milliseconds(1000);
+  options.stop = request.stop;
   options.most_samples = static_cast<int>(
       std::clamp<int64_t>(request.training_samples / options.batch_size /
                               std::max(request.workers, 1) / kMicroBatchesPerSample,

@@ -1,6 +1,7 @@
 // What auto_plan.h plans for: a plain value that knows nothing of libtorch.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -36,7 +37,8 @@ struct AutoPlanRequest {
   /// That will be trained on, over all epochs. Profiling goes on for up to a second while it takes
   /// less than about a tenth of the training.
   int64_t training_samples = 0;
-  bool is_quiet = false;  ///< no progress on standard error
+  bool is_quiet = false;                    ///< no progress on standard error
+  const std::atomic<bool>* stop = nullptr;  ///< ends the measurement, once true
   uint64_t seed = 1;
   model::OptimizerSpec optimizer;
   model::LossSpec loss = {};

@@ -44,9 +44,10 @@ void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI:
          [&profiler](int samples) {
            profiler.samples = samples;
            profiler.least_time = {};
+           profiler.most_time = {};
          },
-         "Timed passes, of which the mean is reported (default: at least 10, for at least a "
-         "second)")
+         "Timed passes, of which the mean is reported (default: 10 or more, for at least a "
+         "second; fewer if they took longer than a minute)")
       ->check(whole_number(1, kMostPasses))
       ->excludes(&analytic);
   app.add_option("--warmup", profiler.warmup, "Untimed passes before the timed ones")

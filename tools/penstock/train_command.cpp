@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/imported/import_model.h"
 #include "penstock/launch/job_environment.h"
+#include "penstock/model/mixing.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/report/page/html_report.h"
 #include "penstock/report/report.h"
@@ -446,6 +448,11 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     }
   }
   train::check_trainable(model, data, train_options);
+  if (is_first && !finished && imported::is_program_file(options.model.name) &&
+      train_options.plan.micro_batches > 1 && model::mixes_samples(model)) {
+    std::cerr << "warning: the model mixes the samples of its batch, so what it learns depends on "
+                 "how a step is cut: --micro-batches 1 is what PyTorch computes\n";
+  }
   require_memory_for_threads(threads_of(train_options));
   const auto observer = std::make_shared<ConsoleObserver>();
   train_options.on_stuck = [observer](const std::string& failure) {

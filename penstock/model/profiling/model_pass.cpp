@@ -14,6 +14,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
 
@@ -66,22 +67,6 @@ int64_t total_bytes(const Tensors& tensors) {
   return total;
 }
 
-/// Numbers such as the model takes: of tables any row, of masks nothing is hidden.
-at::Tensor random_input(const InputSpec& input, int64_t batch_size, at::Generator& generator) {
-  const std::vector<int64_t> sizes = batched(input.shape, batch_size);
-  if (!at::isIntegralType(input.type, /*includeBool=*/true)) {
-    return at::empty(sizes, at::TensorOptions().dtype(at::kFloat))
-        .normal_(0, 1, generator)
-        .to(input.type);
-  }
-  const bool is_mask = input.name.find("mask") != std::string::npos;
-  if (is_mask || input.values < 1)
-    return at::full(sizes, is_mask ? 1 : 0, at::TensorOptions().dtype(input.type));
-  return at::empty(sizes, at::TensorOptions().dtype(at::kLong))
-      .random_(0, input.values, generator)
-      .to(input.type);
-}
-
 ProfiledLoss random_loss(const Model& model, const ProfilerOptions& options,
                          at::Generator& generator) {
   const LossSpec loss = loss_for(model, options.loss);
@@ -101,6 +86,7 @@ ProfiledLoss random_loss(const Model& model, const ProfilerOptions& options,
 ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
                      const std::optional<ProfiledLoss>& loss)
     : model_(model),
+      stop_(options.stop),
       batch_size_(options.batch_size),
       optimizer_(make_optimizer(options.optimizer)),
       loss_(loss) {
@@ -144,11 +130,13 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
+    check_stop();
     as_layer(model_, LayerId{i}, "forward",
              [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
   }
   loss(times);
   for (int i = count - 1; i >= 0; --i) {
+    check_stop();
     as_layer(model_, LayerId{i}, "backward",
              [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
   }
@@ -161,6 +149,10 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     });
   }
   return times;
+}
+
+void ModelPass::check_stop() const {
+  if (stop_ != nullptr && stop_->load()) throw RuntimeError("the measurement was stopped");
 }
 
 const at::Tensor& ModelPass::value(const graph::ValueRef& ref) const {

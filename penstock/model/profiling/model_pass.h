@@ -2,6 +2,7 @@
 // thread-safe: one object per thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,7 +51,7 @@ class ModelPass {
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from
   /// its neighbours, so its backward can be timed alone; otherwise the order of work and the
   /// lifetime of each tensor are those of a training step. Throws RuntimeError naming the layer
-  /// that failed.
+  /// that failed, or when options.stop ends it.
   std::vector<LayerTimes> run(Backward how = Backward::Whole);
 
   /// Known after the first run().
@@ -81,7 +82,10 @@ class ModelPass {
   static void accumulate(LayerState& state, LayerTimes& times);
   void step(LayerId id, LayerTimes& times);
 
+  void check_stop() const;
+
   const Model& model_;
+  const std::atomic<bool>* stop_;
   int64_t batch_size_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensors samples_;
