@@ -29,6 +29,11 @@ refused "expected \`--\` before 'train'" launch -n 2 train
 refused "expected \`--\` before 'train'" launch -n 2 train --model lenet5
 refused "expected train, profile or probe after \`--\`, found 'plan'" launch -n 2 -- plan
 refused "a launch cannot be launched" launch -n 2 -- launch -n 2 -- train
+refused "cannot start 'trian': No such file or directory" launch -n 2 -- trian --model lenet5
+run 0 launch -n 2 -- sh -c 'echo "$0 $RANK of $WORLD_SIZE"' rank
+grep -qx 'rank 0 of 2' out || fail "the output of a program's rank 0: $(cat out)"
+grep -qx '\[rank 1\] rank 1 of 2' err || fail "the output of a program's rank 1: $(cat err)"
+run 3 launch -n 2 -- sh -c 'exit 3'
 
 # A rank launches nothing; a broken environment is named. The shell of a Slurm batch script is none.
 RANK=1 WORLD_SIZE=4 MASTER_ADDR=n01 MASTER_PORT=29500 \

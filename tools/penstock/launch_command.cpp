@@ -1,6 +1,7 @@
 // penstock launch: starts the ranks of a job on this machine and watches over them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -24,9 +25,11 @@ namespace {
 
 constexpr const char* kExample =
     R"(  penstock launch -n N [OPTIONS] -- train|profile|probe [ITS OPTIONS]
+  penstock launch -n N [OPTIONS] -- PROGRAM [ITS ARGUMENTS]
 
-Example, four ranks of one training:
+Examples, four ranks of one training, and a Python program that trains with penstock.Trainer:
   penstock launch -n 4 -- train --model vgg_small --strategy 1f1b --workers 4
+  penstock launch -n 2 -- python3 program.py
 
 Rank 0's output is shown as it is, lines of the others come on standard error after "[rank K] ".
 After a failure the other ranks are ended, too, and with --max-restarts all are started again.
@@ -98,6 +101,18 @@ void check_not_a_rank() {
 }
 
 constexpr const char* kExpected = "expected train, profile or probe";
+constexpr const char* kOrProgram = " or a program (python3 program.py)";
+
+bool has_ranks(const std::string& command) {
+  return command == "train" || command == "profile" || command == "probe";
+}
+
+bool is_own_command(const CLI::App& app, const std::string& word) {
+  const std::vector<const CLI::App*> all =
+      app.get_parent()->get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(all.begin(), all.end(),
+                     [&](const CLI::App* one) { return one->get_name() == word; });
+}
 
 /// What stands before `--` and is no option of the launcher.
 void refuse_extras(const std::vector<std::string>& extras) {
@@ -110,15 +125,15 @@ void refuse_extras(const std::vector<std::string>& extras) {
 }
 
 /// What stands after `--`.
-void check_words(const std::vector<std::string>& words) {
+void check_words(const CLI::App& app, const std::vector<std::string>& words) {
   if (words.empty())
-    throw ConfigError(
-        fmt::format("there is nothing to launch: {} after `--`, with its options", kExpected));
+    throw ConfigError(fmt::format("there is nothing to launch: {} after `--`{}, with its options",
+                                  kExpected, kOrProgram));
   const std::string& command = words.front();
   if (command == "launch")
     throw ConfigError(
         fmt::format("a launch cannot be launched: {} after `--`, found 'launch'", kExpected));
-  if (command != "train" && command != "profile" && command != "probe")
+  if (!has_ranks(command) && (command.starts_with('-') || is_own_command(app, command)))
     throw ConfigError(fmt::format("{} after `--`, found {}", kExpected, penstock::quoted(command)));
 }
 
@@ -127,7 +142,7 @@ using Refuses = std::function<int(const std::vector<std::string>&)>;
 int run(Options& options, const CLI::App& app, const std::vector<std::string>& extras,
         const std::vector<std::string>& words, const Refuses& refuses) {
   refuse_extras(extras);
-  check_words(words);
+  check_words(app, words);
   if (options.launch.servers > 0 && words.front() == "profile")
     throw ConfigError("--servers: expected train or probe, 'profile' has no use for them");
   check_not_a_rank();
@@ -141,10 +156,12 @@ int run(Options& options, const CLI::App& app, const std::vector<std::string>& e
                     kMostSecretBytes, options.launch.secret.size()));
   options.launch.log_dir = options.log_dir;
   options.launch.ranks += options.launch.servers;
-  // Said once, not by every rank.
-  if (const int code = refuses(words); code != kExitYes) return code;
+  if (has_ranks(words.front())) {
+    // Said once, not by every rank.
+    if (const int code = refuses(words); code != kExitYes) return code;
+    options.launch.command = {"/proc/self/exe"};
+  }
   warn_of_useless(options, app);
-  options.launch.command = {"/proc/self/exe"};
   options.launch.command.insert(options.launch.command.end(), words.begin(), words.end());
   return launch::launch(options.launch);
 }
