@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "penstock/imported/alias_sets.h"
 #include "penstock/imported/program_layer.h"
 #include "penstock/imported/step_groups.h"
 #include "penstock/imported/stored_values.h"
@@ -66,12 +67,13 @@ class Importer {
     }
     if (!reasons_.empty()) refuse(path_, reasons_);
     facts_ = std::move(facts);
+    aliases_.emplace(facts_);
     find_origins();
     find_batch();
     find_hints();
     choose_output();
     if (!reasons_.empty()) refuse(path_, reasons_);
-    grouping_ = group_steps(program_, facts_, origins_, batch_symbol_, reasons_);
+    grouping_ = group_steps(program_, facts_, origins_, *aliases_, batch_symbol_);
     if (grouping_.groups.empty()) reasons_.push_back("it computes nothing from its inputs");
     if (!reasons_.empty()) refuse(path_, reasons_);
     make_layers();
@@ -157,9 +159,6 @@ class Importer {
   }
 
   void find_origins() {
-    std::set<std::string> mutated;
-    for (const StepFacts& facts : facts_)
-      mutated.insert(facts.mutated.begin(), facts.mutated.end());
     for (const InputRole& role : source_.inputs) {
       const auto* tensor = std::get_if<TensorArgument>(&role.argument);
       if (tensor == nullptr) continue;  // a constant that the exporter has written into the steps
@@ -173,14 +172,45 @@ class Importer {
           role_of_[tensor->name] = &role;
           if (role.kind == InputRole::Kind::Parameter && is_trained(role)) {
             origins_.parameters.insert(tensor->name);
+            if (aliases_->is_changed(tensor->name)) {
+              reasons_.push_back(
+                  fmt::format("the parameter '{}' is changed in place", printable(role.name)));
+            }
             break;
           }
-          check_values(role, mutated.contains(tensor->name));
-          (mutated.contains(tensor->name) ? origins_.buffers : origins_.constants)
+          check_values(role, aliases_->is_changed(tensor->name));
+          (aliases_->is_changed(tensor->name) ? origins_.buffers : origins_.constants)
               .insert(tensor->name);
       }
     }
     if (inputs_.empty()) reasons_.push_back("it has no inputs");
+    check_shared_memory();
+  }
+
+  /// What trains has memory of its own, or is another name of the same tensor.
+  void check_shared_memory() {
+    std::map<int64_t, const InputRole*> trained;
+    for (const std::string& name : origins_.parameters) {
+      const InputRole& role = *role_of_.at(name);
+      const auto found = source_.tensors.find(role.name);
+      if (found != source_.tensors.end() && found->second.num_bytes > 0)
+        trained.emplace(found->second.file_offset, &role);
+    }
+    for (const auto& [name, role] : role_of_) {
+      const auto found = source_.tensors.find(role->name);
+      if (found == source_.tensors.end()) continue;
+      const auto other = trained.find(found->second.file_offset);
+      if (other == trained.end() || other->second == role || found->second.num_bytes == 0) continue;
+      const exported::StoredTensor& weight = source_.tensors.at(other->second->name);
+      const bool is_same = found->second.meta.strides == weight.meta.strides &&
+                           found->second.meta.storage_offset == weight.meta.storage_offset &&
+                           same_sizes(found->second.meta, weight.meta);
+      if (is_same && origins_.parameters.contains(name)) continue;
+      reasons_.push_back(fmt::format(
+          "'{}' shares memory with the weight '{}', but is {}: expected memory of its own",
+          printable(role->name), printable(other->second->name),
+          is_same ? "not trained" : "another part or order of it"));
+    }
   }
 
   static bool is_whole(exported::ScalarType type) {
@@ -359,6 +389,9 @@ class Importer {
   }
 
   void make_layers() {
+    for (size_t k = 0; k < grouping_.main.size(); ++k) {
+      for (const std::string& name : facts_[grouping_.main[k]].reads) last_read_[name] = k;
+    }
     for (const std::string& name : inputs_) {
       values_[name] = ValueRef::model_input(static_cast<int>(values_.size()));
       input_shapes_.push_back(shape_of(name));
@@ -374,6 +407,16 @@ class Importer {
       reasons_.push_back("its output does not depend on its inputs");
     else
       output_value_ = found->second;
+  }
+
+  /// The batches that the program holds for.
+  exported::SymbolRange batch_range() const {
+    const auto found = source_.ranges.find(batch_symbol_);
+    if (found == source_.ranges.end()) return {};
+    exported::SymbolRange range = found->second;
+    // torch.export says 2 of every size without bounds: it takes 1 for a constant.
+    if (range.min && *range.min <= 2) range.min.reset();
+    return range;
   }
 
   /// The step that a layer is named after: the first with weights, else the first.
@@ -438,8 +481,11 @@ class Importer {
 
   /// Values are read when they are needed: a worker reads those of its own layers.
   model::Init values_of(const std::string& name) const {
-    return model::Init::given([path = path_, tensor = stored(name)] {
-      return read_values(path, tensor).to(at::kFloat).contiguous();
+    return model::Init::given([path = path_, tensor = stored(name), key = role_of_.at(name)->name] {
+      at::Tensor values = read_values(path, tensor).to(at::kFloat).contiguous();
+      if (!tensor.is_parameter || at::isfinite(values).all().item<bool>()) return values;
+      throw ConfigError(fmt::format("{}: the stored '{}' has numbers that are not finite",
+                                    printable(path), printable(key)));
     });
   }
 
@@ -447,7 +493,8 @@ class Importer {
     const std::string& key = role_of_.at(name)->name;
     Shape shape;
     for (const exported::SymbolicInt& size : stored(name).meta.sizes) shape.push_back(size.value);
-    return {short_name(key, taken), std::move(shape), values_of(name), key};
+    return {short_name(key, taken), std::move(shape), values_of(name), key,
+            torch_type(stored(name).meta.type)};
   }
 
   void make_layer(size_t g, const std::string& name) {
@@ -466,13 +513,19 @@ class Importer {
     }
     LayerNode node{.name = name, .kind = parts.kind, .inputs = {}, .num_outputs = 0};
     for (const std::string& input : parts.inputs) node.inputs.push_back(values_.at(input));
+    const auto first =
+        std::find_if(parts.inputs.begin(), parts.inputs.end(),
+                     [&](const std::string& input) { return origins_.inputs.contains(input); });
+    if (first != parts.inputs.end()) {
+      parts.user_input = static_cast<size_t>(first - parts.inputs.begin());
+      parts.batch = batch_range();
+    }
     note_changes(parts);
     find_symbols(parts);
 
-    const std::set<std::string> wanted = read_after(group.end);
     for (const size_t s : steps) {
       for (const std::string& output : facts_[s].outputs) {
-        if (output.empty() || !wanted.contains(output)) continue;
+        if (output.empty() || !is_read_after(output, group.end)) continue;
         values_[output] = {LayerId{static_cast<int>(g)}, node.num_outputs++};
         parts.outputs.push_back(output);
         parts.output_shapes.push_back(shape_of(output));
@@ -489,23 +542,34 @@ class Importer {
     layers_.push_back(std::make_shared<ProgramLayer>(std::move(parts), program_));
   }
 
-  /// The repeated steps that these need, in order, then these.
+  /// These steps and the repeated ones that they need, in the program's order: a repeated step may
+  /// change what an earlier one has made.
   std::vector<size_t> with_repeated_steps(const std::vector<size_t>& steps) const {
     std::set<std::string> wanted;
-    for (const size_t s : steps) wanted.insert(facts_[s].reads.begin(), facts_[s].reads.end());
-    std::vector<size_t> result;
+    std::set<std::string> changing;  // roots of what is wanted
+    const auto want = [&](size_t s) {
+      for (const std::string& name : facts_[s].reads) {
+        wanted.insert(name);
+        if (aliases_->is_changed(name)) changing.insert(aliases_->root(name));
+      }
+    };
+    for (const size_t s : steps) want(s);
+    std::vector<size_t> result = steps;
     const std::vector<size_t>& repeated = grouping_.repeated_steps;
     for (size_t i = repeated.size(); i-- > 0;) {
+      if (repeated[i] > steps.back()) continue;
       const StepFacts& facts = facts_[repeated[i]];
-      const auto is_wanted = [&](const std::string& name) { return wanted.contains(name); };
-      if (std::none_of(facts.outputs.begin(), facts.outputs.end(), is_wanted) &&
-          std::none_of(facts.mutated.begin(), facts.mutated.end(), is_wanted))
-        continue;
-      wanted.insert(facts.reads.begin(), facts.reads.end());
+      const bool is_wanted =
+          std::any_of(facts.outputs.begin(), facts.outputs.end(),
+                      [&](const std::string& name) { return wanted.contains(name); }) ||
+          std::any_of(facts.mutated.begin(), facts.mutated.end(), [&](const std::string& name) {
+            return changing.contains(aliases_->root(name));
+          });
+      if (!is_wanted) continue;
+      want(repeated[i]);
       result.push_back(repeated[i]);
     }
-    std::reverse(result.begin(), result.end());
-    result.insert(result.end(), steps.begin(), steps.end());
+    std::sort(result.begin(), result.end());
     return result;
   }
 
@@ -533,10 +597,11 @@ class Importer {
   }
 
   void note_changes(LayerParts& parts) const {
-    std::set<std::string> mutated;
-    for (const size_t s : parts.steps)
-      mutated.insert(facts_[s].mutated.begin(), facts_[s].mutated.end());
-    for (const std::string& input : parts.inputs) parts.copied.push_back(mutated.contains(input));
+    for (const std::string& input : parts.inputs) {
+      parts.copied.push_back(std::any_of(parts.steps.begin(), parts.steps.end(), [&](size_t s) {
+        return aliases_->changes(facts_[s], input);
+      }));
+    }
   }
 
   void find_symbols(LayerParts& parts) {
@@ -566,14 +631,11 @@ class Importer {
     return std::nullopt;
   }
 
-  /// Values that later layers read, and the output.
-  std::set<std::string> read_after(size_t end) const {
-    std::set<std::string> names = {output_};
-    for (size_t k = end; k < grouping_.main.size(); ++k) {
-      const StepFacts& facts = facts_[grouping_.main[k]];
-      names.insert(facts.reads.begin(), facts.reads.end());
-    }
-    return names;
+  /// Whether it is the output, or a main step from `end` on reads it.
+  bool is_read_after(const std::string& name, size_t end) const {
+    if (name == output_) return true;
+    const auto found = last_read_.find(name);
+    return found != last_read_.end() && found->second >= end;
   }
 
   /// Two names of the same bytes are one weight, and so are two uses of one name.
@@ -614,6 +676,7 @@ class Importer {
   exported::Program source_;
   FlatProgram program_;
   std::vector<StepFacts> facts_;
+  std::optional<AliasSets> aliases_;
   Origins origins_;
   std::map<std::string, const InputRole*> role_of_;
   std::vector<std::string> inputs_;
@@ -621,6 +684,7 @@ class Importer {
   int64_t batch_hint_ = 1;
   Symbols hints_;  ///< every symbol's value in the example
   Grouping grouping_;
+  std::map<std::string, size_t> last_read_;  ///< by which main step
   std::string output_;
   bool returns_loss_ = false;
   ValueRef output_value_;

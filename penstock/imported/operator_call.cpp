@@ -85,9 +85,25 @@ bool draws_normal(std::string_view target) {
   return is(target, "randn") || is(target, "randn_like");
 }
 
-/// Outputs may be the input itself, though the schema does not say so.
-bool may_hand_through(std::string_view target) {
+bool is_dropout(std::string_view target) {
   return is(target, "dropout") || is(target, "feature_dropout");
+}
+
+/// Outputs may be an input itself or a view of it, though the schema does not say so.
+bool may_hand_through(std::string_view target) {
+  static constexpr std::array kNames = {
+      "atleast_1d", "atleast_2d", "atleast_3d",  "broadcast_tensors", "cartesian_prod", "einsum",
+      "meshgrid",   "reshape_as", "sum_to_size", "to_dense",          "type_as"};
+  return is_dropout(target) || std::any_of(kNames.begin(), kNames.end(),
+                                           [&](std::string_view name) { return is(target, name); });
+}
+
+/// Whether the operator averages statistics of its input into its arguments 3 and 4, though the
+/// schema does not say so.
+bool keeps_running_statistics(std::string_view target) {
+  return is(target, "batch_norm") || is(target, "instance_norm") ||
+         is(target, "native_batch_norm") || is(target, "cudnn_batch_norm") ||
+         is(target, "miopen_batch_norm");
 }
 
 bool is_view_only(std::string_view target) {
@@ -237,6 +253,9 @@ c10::IValue constant(const Argument& argument, const c10::Type& wanted) {
           return static_cast<int64_t>(at::kStrided);
         } else if constexpr (std::is_same_v<T, exported::Device>) {
           return c10::Device(c10::kCPU);  // workers choose their devices
+        } else if constexpr (std::is_same_v<T, exported::SymFloatArgument> ||
+                             std::is_same_v<T, exported::SymBoolArgument>) {
+          throw ConfigError("a fraction or truth value made of the batch size is not supported");
         } else {
           throw ConfigError("an argument of this kind is not supported");
         }
@@ -362,8 +381,7 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
     if (names.empty() && sizes_in(*arguments[i], program).empty())
       constant(*arguments[i], *wanted.type());  // throws where it cannot be converted
   }
-  // Running statistics: changed, though the schema does not say so.
-  if (is(node.target, "batch_norm") || is(node.target, "instance_norm")) {
+  if (keeps_running_statistics(node.target)) {
     for (const size_t i : {3, 4}) {
       if (arguments.size() > i && arguments[i] != nullptr) {
         for (const std::string& name : tensor_names(*arguments[i])) add_once(facts.mutated, name);
@@ -372,10 +390,9 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
   }
   add_outputs(facts, node);
   facts.is_view = is_view_only(node.target);
-  facts.is_random = facts.is_random || may_hand_through(node.target) ||
-                    is(node.target, "dropout_") || is(node.target, "feature_dropout_") ||
-                    draws_uniform(node.target) || draws_normal(node.target) ||
-                    is_recurrent_with_dropout(node) ||
+  facts.is_random = facts.is_random || is_dropout(node.target) || is(node.target, "dropout_") ||
+                    is(node.target, "feature_dropout_") || draws_uniform(node.target) ||
+                    draws_normal(node.target) || is_recurrent_with_dropout(node) ||
                     (attention && is_positive(node, "dropout_p", 4));
   return facts;
 }
@@ -394,11 +411,16 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, const at::Tensor& like, double pr
   return mask.to(like.options());
 }
 
-/// query, key, value, mask, dropout, is_causal, scale as in
+/// query, key, value, mask, dropout, is_causal, scale, enable_gqa as in
 /// torch.nn.functional.scaled_dot_product_attention, written out.
 at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor& keep) {
   const at::Tensor query = arguments[0].toTensor();
-  const at::Tensor key = arguments[1].toTensor();
+  at::Tensor key = arguments[1].toTensor();
+  at::Tensor value = arguments[2].toTensor();
+  if (arguments.size() > 7 && !arguments[7].isNone() && arguments[7].toBool()) {
+    key = key.repeat_interleave(query.size(-3) / key.size(-3), -3);
+    value = value.repeat_interleave(query.size(-3) / value.size(-3), -3);
+  }
   const double scale = arguments.size() > 6 && !arguments[6].isNone()
                            ? arguments[6].toScalar().toDouble()
                            : 1 / std::sqrt(static_cast<double>(query.size(-1)));
@@ -408,14 +430,18 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
         at::ones({query.size(-2), key.size(-2)}, at::TensorOptions().dtype(at::kBool)).tril();
     scores = scores.masked_fill(visible.logical_not(), -INFINITY);
   }
+  at::Tensor unseen;  // queries that see nothing: their result is zero
   if (arguments.size() > 3 && !arguments[3].isNone()) {
     const at::Tensor mask = arguments[3].toTensor();
     scores = mask.scalar_type() == at::kBool ? scores.masked_fill(mask.logical_not(), -INFINITY)
                                              : scores + mask;
+    unseen = (scores == -INFINITY).all(-1, true);
+    scores = scores.masked_fill(unseen, 0);
   }
   at::Tensor shares = at::softmax(scores, -1);
+  if (unseen.defined()) shares = shares.masked_fill(unseen, 0);
   if (keep.defined()) shares = shares * keep;
-  return at::matmul(shares, arguments[2].toTensor());
+  return at::matmul(shares, value);
 }
 
 /// In libtorch 1.13 the gradient of gelu is garbage where the gradient that comes in has other
@@ -445,6 +471,14 @@ void check_batch_norm(const std::vector<c10::IValue>& arguments) {
   throw RuntimeError(
       "batch normalisation needs more than one number per channel in training: take larger "
       "micro-batches");
+}
+
+/// A normalisation without running statistics takes those of its input in evaluation, too.
+bool lacks_running_statistics(std::string_view target,
+                              const std::vector<const Argument*>& arguments) {
+  return keeps_running_statistics(target) &&
+         (arguments.size() < 4 || arguments[3] == nullptr ||
+          std::holds_alternative<exported::NoneArgument>(*arguments[3]));
 }
 
 }  // namespace
@@ -529,11 +563,14 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
       value = wanted != nullptr ? constant(*given, *wanted->type())
                                 : constant(*given, *c10::AnyType::get());
     }
+    if (wanted != nullptr && wanted->name() == "sparse" && value.isBool())
+      value = false;  // gradients of embeddings: the same numbers, and all steps can add them
     constants_.push_back(std::move(value));
     if (wanted != nullptr &&
         (wanted->name() == "training" || wanted->name() == "train" ||
          wanted->name() == "use_input_stats") &&
-        constants_.back().isBool() && constants_.back().toBool())
+        constants_.back().isBool() && constants_.back().toBool() &&
+        !lacks_running_statistics(node.target, arguments))
       training_flags_.push_back(i);
   }
   // What is written out here (attention) may have other strides than in PyTorch, where the exporter

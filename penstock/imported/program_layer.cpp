@@ -11,6 +11,22 @@
 
 namespace penstock::imported {
 
+namespace {
+
+/// Outside of its range a program may compute something else than its module.
+void check_batch(int64_t samples, const exported::SymbolRange& range) {
+  if (samples >= range.min.value_or(samples) && samples <= range.max.value_or(samples)) return;
+  const std::string expected = range.max
+                                   ? fmt::format("{} to {}", range.min.value_or(1), *range.max)
+                                   : fmt::format("{} or more", range.min.value_or(1));
+  throw RuntimeError(
+      fmt::format("{} sample(s) in a micro-batch; the program was exported for {} "
+                  "(torch.export.Dim): choose fewer or more micro-batches per step",
+                  samples, expected));
+}
+
+}  // namespace
+
 ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
     : parts_(std::move(parts)) {
   std::map<std::string, size_t> slots;
@@ -58,12 +74,15 @@ model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTe
                                      model::TensorSpan inputs,
                                      const model::ForwardContext& context) const {
   PENSTOCK_CHECK(inputs.size() == parts_.inputs.size(), inputs.size(), parts_.inputs.size());
+  if (parts_.user_input) check_batch(inputs[*parts_.user_input].size(0), parts_.batch);
   std::vector<at::Tensor> values(num_values_);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i)
     values[next++] = parts_.copied[i] ? inputs[i].clone() : inputs[i];
   for (const at::Tensor& weight : weights) values[next++] = weight;
-  for (const at::Tensor& buffer : buffers) values[next++] = buffer;
+  // Evaluation leaves what training has counted and averaged as it is.
+  for (const at::Tensor& buffer : buffers)
+    values[next++] = context.training ? buffer : buffer.clone();
   for (const at::Tensor& constant : parts_.constant_values) values[next++] = constant;
 
   Symbols symbols;

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "penstock/exported/program.h"
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
 #include "penstock/model/layer.h"
@@ -25,7 +27,7 @@ struct SymbolSource {
 /// What a layer is made of; names are those of the flat program.
 struct LayerParts {
   std::string kind;
-  std::vector<size_t> steps;        ///< positions in the program, repeated ones first
+  std::vector<size_t> steps;        ///< positions in the program, in order
   std::vector<std::string> inputs;  ///< values of other layers and of the user
   std::vector<bool> copied;         ///< per input: the steps change it
   std::vector<std::string> outputs;
@@ -39,6 +41,8 @@ struct LayerParts {
   /// The only output is one number for all samples: each of them gets it.
   bool shares_output = false;
   std::vector<SymbolSource> symbols;
+  std::optional<size_t> user_input;  ///< position in `inputs` of one with a sample per row
+  exported::SymbolRange batch;       ///< its samples
   std::vector<StepWork> work;
   bool weight_gradients_can_wait = true;
 };

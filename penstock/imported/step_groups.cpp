@@ -1,47 +1,23 @@
 #include "penstock/imported/step_groups.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
-#include "penstock/util/printable.h"
-
 namespace penstock::imported {
 namespace {
-
-/// Names whose tensors may share memory.
-class AliasSets {
- public:
-  const std::string& root(const std::string& name) {
-    auto found = parent_.find(name);
-    if (found == parent_.end()) found = parent_.emplace(name, name).first;
-    if (found->second == name) return found->first;
-    found->second = root(std::string(found->second));
-    return found->second;
-  }
-  void join(const std::string& a, const std::string& b) {
-    const std::string from = root(a);
-    parent_[from] = root(b);
-  }
-
- private:
-  std::map<std::string, std::string> parent_;
-};
 
 class Grouper {
  public:
   Grouper(const FlatProgram& program, const std::vector<StepFacts>& facts, const Origins& origins,
-          std::string batch_symbol, Reasons& reasons)
+          const AliasSets& aliases, std::string batch_symbol)
       : program_(program),
         facts_(facts),
         origins_(origins),
-        batch_symbol_(std::move(batch_symbol)),
-        reasons_(reasons) {}
+        aliases_(aliases),
+        batch_symbol_(std::move(batch_symbol)) {}
 
   Grouping run() {
-    join_aliases();
     const std::vector<bool> used = used_steps();
     const std::vector<bool> repeated = repeated_steps();
     for (size_t s = 0; s < facts_.size(); ++s) {
@@ -54,24 +30,6 @@ class Grouper {
   }
 
  private:
-  void join_aliases() {
-    for (const StepFacts& facts : facts_) {
-      for (const std::string& from : facts.aliased) {
-        for (const std::string& output : facts.outputs) {
-          if (!output.empty()) aliases_.join(output, from);
-        }
-      }
-    }
-    for (const StepFacts& facts : facts_) {
-      for (const std::string& name : facts.mutated) {
-        mutated_.insert(aliases_.root(name));
-        if (origins_.parameters.contains(name))
-          reasons_.push_back(
-              fmt::format("the parameter '{}' is changed in place", printable(name)));
-      }
-    }
-  }
-
   /// A step is needed when its results are, or when it changes something.
   std::vector<bool> used_steps() {
     std::set<std::string> wanted;
@@ -104,13 +62,15 @@ class Grouper {
       for (size_t s = 0; s < facts_.size(); ++s) {
         if (!repeated[s]) continue;
         const StepFacts& facts = facts_[s];
+        const auto is_spoiled = [&](const std::string& name) {
+          return spoiled.contains(aliases_.root(name));
+        };
         const bool good =
             !facts.is_random &&
             std::all_of(facts.reads.begin(), facts.reads.end(),
                         [&](const std::string& name) { return values.contains(name); }) &&
-            std::none_of(facts.outputs.begin(), facts.outputs.end(), [&](const std::string& name) {
-              return spoiled.contains(aliases_.root(name));
-            });
+            std::none_of(facts.reads.begin(), facts.reads.end(), is_spoiled) &&
+            std::none_of(facts.outputs.begin(), facts.outputs.end(), is_spoiled);
         if (good) {
           values.insert(facts.outputs.begin(), facts.outputs.end());
         } else {
@@ -153,7 +113,7 @@ class Grouper {
       const StepFacts& facts = facts_[main[k]];
       const auto touch = [&](const std::string& name) {
         const std::string& root = aliases_.root(name);
-        if (!mutated_.contains(root)) return;
+        if (!aliases_.is_changed(root)) return;
         first_touch.try_emplace(root, k);
         last_touch[root] = k;
       };
@@ -169,8 +129,10 @@ class Grouper {
       for (const std::string& name : facts.mutated) last_change[aliases_.root(name)] = k;
       if (facts.is_view) illegal_[k] = true;
     }
+    // What a layer changes of these is not seen by others: each gets the original.
     std::set<std::string> kept_roots;
     for (const std::string& name : origins_.buffers) kept_roots.insert(aliases_.root(name));
+    for (const std::string& name : origins_.inputs) kept_roots.insert(aliases_.root(name));
     for (const auto& [root, last] : last_change) {
       const auto first = first_touch.find(root);
       const bool kept = kept_roots.contains(root);
@@ -230,11 +192,9 @@ class Grouper {
   const FlatProgram& program_;
   const std::vector<StepFacts>& facts_;
   const Origins& origins_;
+  const AliasSets& aliases_;
   std::string batch_symbol_;
-  Reasons& reasons_;
-  AliasSets aliases_;
   std::set<std::string> varying_;            ///< made by repeated steps of the user's inputs
-  std::set<std::string> mutated_;            ///< roots of alias sets that some step changes
   std::map<std::string, size_t> made_at_;    ///< by which main step
   std::map<std::string, size_t> last_read_;  ///< by which main step
   std::vector<bool> illegal_;
@@ -244,8 +204,9 @@ class Grouper {
 }  // namespace
 
 Grouping group_steps(const FlatProgram& program, const std::vector<StepFacts>& facts,
-                     const Origins& origins, const std::string& batch_symbol, Reasons& reasons) {
-  return Grouper(program, facts, origins, batch_symbol, reasons).run();
+                     const Origins& origins, const AliasSets& aliases,
+                     const std::string& batch_symbol) {
+  return Grouper(program, facts, origins, aliases, batch_symbol).run();
 }
 
 }  // namespace penstock::imported

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/imported/alias_sets.h"
 #include "penstock/imported/operator_call.h"
 
 namespace penstock::imported {
@@ -39,9 +40,9 @@ struct Grouping {
 
 /// A boundary is legal where nothing that crosses it is changed in place afterwards, every value
 /// that crosses holds float32 numbers, sample by sample, and a layer lies on both sides that reads
-/// a value and makes one. All legal boundaries are taken, except before views. Adds to `reasons`
-/// what makes training impossible (a parameter that is changed in place).
+/// a value and makes one. All legal boundaries are taken, except before views.
 Grouping group_steps(const FlatProgram& program, const std::vector<StepFacts>& facts,
-                     const Origins& origins, const std::string& batch_symbol, Reasons& reasons);
+                     const Origins& origins, const AliasSets& aliases,
+                     const std::string& batch_symbol);
 
 }  // namespace penstock::imported

@@ -53,6 +53,8 @@ struct ParameterSpec {
   Shape shape;
   Init init;
   std::string key = {};  ///< in the state dict; empty: "<layer>.<name>"
+  /// Of the numbers in the state dict; here they are float32.
+  at::ScalarType stored_as = at::kFloat;
 };
 
 /// What a forward call may depend on besides its arguments.

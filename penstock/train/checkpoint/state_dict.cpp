@@ -37,7 +37,7 @@ void insert_buffers(StateDict& dict, const std::string& layer,
                     const std::vector<at::Tensor>& tensors) {
   PENSTOCK_CHECK(specs.size() == tensors.size(), layer, specs.size(), tensors.size());
   for (size_t i = 0; i < specs.size(); ++i)
-    dict.insert(key_of(layer, specs[i]), for_file(tensors[i]));
+    dict.insert(key_of(layer, specs[i]), for_file(tensors[i].to(specs[i].stored_as)));
 }
 
 /// A tied weight gets the tensor of its owner under another key, so that the archive holds it once
