@@ -19,7 +19,6 @@ import time
 from machine import REPOSITORY, describe_machine
 
 HERE = pathlib.Path(__file__).resolve().parent
-PEER_PYTHON = "/usr/bin/python3"
 
 # What is measured. A pipeline fills and drains once per measurement, so it needs more steps than
 # its peers. `quick` sizes only show that everything runs.
@@ -72,13 +71,22 @@ ROWS = [
     ("pipeline / prediction", "mlp", "pipeline", "prediction", 1, 0.93),
     ("pipeline / (2 x one worker)", "mlp", "pipeline", "serial", 2, 0.90),
     ("pipeline / (2 x one worker)", "vgg_small", "pipeline", "serial", 2, 0.85),
-    ("pipeline / PyTorch, 2 threads", "mlp", "pipeline", "plain", 1, 1.2),
-    ("pipeline / PyTorch, 2 threads", "vgg_small", "pipeline", "plain", 1, 1.0),
-    ("pipeline / PyTorch DDP, 2 processes", "mlp", "pipeline", "ddp", 1, 2.2),
-    ("pipeline / PyTorch Pipe, best chunks", "mlp", "pipeline", "pipe", 1, 4.0),
-    ("pipeline / PyTorch Pipe, best chunks", "vgg_small", "pipeline", "pipe", 1, 1.9),
-    ("pipeline / Pipe without recomputation", "mlp", "pipeline", "pipe_never", 1, None),
-    ("pipeline / Pipe without recomputation", "vgg_small", "pipeline", "pipe_never", 1, None),
+    ("one worker / with another penstock", "mlp", "serial", "serial_of_another", 1, None),
+    ("one worker / with another penstock", "vgg_small", "serial", "serial_of_another", 1, None),
+    ("pipeline / with another penstock", "mlp", "pipeline", "pipeline_of_another", 1, None),
+    ("pipeline / with another penstock", "vgg_small", "pipeline", "pipeline_of_another", 1, None),
+    ("one worker / PyTorch, 1 thread", "mlp", "serial", "eager_1", 1, 1.0),
+    ("one worker / PyTorch, 1 thread", "vgg_small", "serial", "eager_1", 1, 1.0),
+    ("one worker / torch.compile, 1 thread", "mlp", "serial", "compiled_1", 1, None),
+    ("one worker / torch.compile, 1 thread", "vgg_small", "serial", "compiled_1", 1, None),
+    ("pipeline / PyTorch, 2 threads", "mlp", "pipeline", "eager_2", 1, 1.15),
+    ("pipeline / PyTorch, 2 threads", "vgg_small", "pipeline", "eager_2", 1, 1.0),
+    ("pipeline / torch.compile, 2 threads", "mlp", "pipeline", "compiled_2", 1, None),
+    ("pipeline / torch.compile, 2 threads", "vgg_small", "pipeline", "compiled_2", 1, None),
+    ("pipeline / PyTorch's pipelining, best", "mlp", "pipeline", "pipelining", 1, 1.3),
+    ("pipeline / PyTorch's pipelining, best", "vgg_small", "pipeline", "pipelining", 1, 1.3),
+    ("pipeline / PyTorch DDP, 2 processes", "mlp", "pipeline", "ddp", 1, 2.0),
+    ("pipeline / PyTorch DDP, 2 processes", "vgg_small", "pipeline", "ddp", 1, None),
 ]
 
 
@@ -124,8 +132,8 @@ class Bench:
                 options += [f"--{key}", sizes[key]]
         return options
 
-    def penstock(self, *arguments):
-        return run_json([self.args.penstock, *arguments, "--json"], self.timeout)
+    def penstock(self, *arguments, program=None):
+        return run_json([program or self.args.penstock, *arguments, "--json"], self.timeout)
 
     def make_plan(self, model):
         """Profile and plan afresh each round: the prediction is made under the conditions of the
@@ -139,7 +147,7 @@ class Bench:
                       "--straight", "-o", plan)
         return plan
 
-    def train(self, model, *options, micro_batches=1):
+    def train(self, model, *options, micro_batches=1, program=None):
         sizes = self.options(model)
         batch = sizes["batch"] * micro_batches
         # One pass over the data: the pipeline drains between passes
@@ -147,12 +155,13 @@ class Bench:
         return self.penstock("train", *self.model_options(model), "--data", "synthetic",
                              "--train-samples", batch * steps, "--epochs", 1, "--batch-size", batch,
                              "--warmup-steps", sizes["warmup"], "--optimizer", "sgd",
-                             "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", *options)
+                             "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", *options,
+                             program=program)
 
     def peer(self, script, model, *options):
         sizes = self.options(model)
         command = [
-            PEER_PYTHON, HERE / "peers" / script, *self.model_options(model),
+            self.args.torch_python, HERE / "peers" / script, *self.model_options(model),
             "--batch-size", sizes["batch"], "--steps", sizes["peer_steps"],
             "--warmup", sizes["warmup"], *options
         ]
@@ -170,16 +179,30 @@ class Bench:
                 "prediction": report["predicted_throughput_samples_per_s"]
             }
 
-        def serial():
-            report = self.train(model, "--strategy", "serial", "--workers", 1, "--threads", 1)
-            return {"serial": report["throughput_samples_per_s"]}
+        def serial(name, program):
+            report = self.train(model, "--strategy", "serial", "--workers", 1, "--threads", 1,
+                                program=program)
+            return {name: report["throughput_samples_per_s"]}
 
-        programs = {"pipeline": pipeline, "serial": serial}
+        def pipeline_of_another():
+            plan = self.folder / f"{model}.plan.json"
+            if not plan.exists():
+                plan = self.make_plan(model)
+            report = self.train(model, "--plan", plan, "--threads", 1,
+                                program=self.args.another_penstock)
+            return {"pipeline_of_another": report["throughput_samples_per_s"]}
+
+        programs = {"pipeline": pipeline, "serial": lambda: serial("serial", self.args.penstock)}
+        if self.args.another_penstock:
+            programs["pipeline_of_another"] = pipeline_of_another
+            programs["serial_of_another"] = lambda: serial("serial_of_another",
+                                                           self.args.another_penstock)
         if self.args.peers:
-            steps = {"plain": ("plain.py", ["--threads", 2]), "pipe": ("pipe.py", ["--threads", 1]),
-                     "pipe_never": ("pipe.py", ["--threads", 1, "--checkpoint", "never"])}
-            if model == "mlp":
-                steps["ddp"] = ("ddp.py", ["--threads", 1])
+            steps = {"pipelining": ("pipelining.py", ["--threads", 1]),
+                     "ddp": ("ddp.py", ["--threads", 1])}
+            for threads in (1, 2):
+                steps[f"eager_{threads}"] = ("plain.py", ["--threads", threads])
+                steps[f"compiled_{threads}"] = ("plain.py", ["--threads", threads, "--compile"])
             for name, (script, options) in steps.items():
                 programs[name] = lambda name=name, script=script, options=options: {
                     name: self.peer(script, model, *options)["samples_per_s"]
@@ -447,11 +470,24 @@ def table(rows, samples, memory):
     return "\n".join(lines)
 
 
+def has_pipelining(python):
+    """Whether it has a PyTorch that is new enough for all peers."""
+    try:
+        return subprocess.run([python, "-c", "import torch.distributed.pipelining"],
+                              capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--penstock", default=REPOSITORY / "build/release/penstock",
+    parser.add_argument("--penstock", default=REPOSITORY / "build/release-wheel/penstock",
                         type=pathlib.Path, help="the binary to measure")
+    parser.add_argument("--another-penstock", type=pathlib.Path, metavar="PENSTOCK",
+                        help="a second binary to compare with, such as one with another libtorch")
+    parser.add_argument("--torch-python", default=REPOSITORY / "build/venv/bin/python",
+                        help="a Python with PyTorch 2.13, for the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--no-peers", dest="peers", action="store_false",
@@ -467,12 +503,13 @@ def main():
     if args.rounds < 1:
         parser.error("--rounds: expected at least 1")
     args.penstock = args.penstock.resolve()
+    if args.another_penstock:
+        args.another_penstock = args.another_penstock.resolve()
     if not os.access(args.penstock, os.X_OK):
         parser.error(f"{args.penstock} is missing; build it first (./scripts/bench.sh does)")
-    import_torch = [PEER_PYTHON, "-c", "import torch"]
-    if args.peers and subprocess.run(import_torch, capture_output=True).returncode != 0:
-        parser.error(f"{PEER_PYTHON} has no torch: run scripts/install-deps.sh --bench, "
-                     "or leave the peers out with --no-peers")
+    if args.peers and not has_pipelining(args.torch_python):
+        parser.error(f"--torch-python {args.torch_python} has no torch.distributed.pipelining: "
+                     "./scripts/bench.sh installs PyTorch, --no-peers leaves the peers out")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     work = args.output.parent / "work"
     work.mkdir(exist_ok=True)

@@ -60,7 +60,6 @@ wheel=(
 )
 bench=(
   "python3|runs the benchmark driver"
-  "python3-torch|PyTorch, the program to compare with"
   "iproute2|hosts and links of the network laboratory"
 )
 dev=(

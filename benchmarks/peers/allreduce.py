@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """torch.distributed's all-reduce over Gloo: one rank of a job that torchrun or another launcher
 started. Rank 0 prints one JSON line with the seconds of each."""
 

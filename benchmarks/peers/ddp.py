@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """torch DistributedDataParallel over Gloo: each process takes its share of every batch. Prints one
 JSON line. Starts --processes processes on this machine; with RANK in the environment (torchrun and
 others) it is that one rank instead, and the interface is GLOO_SOCKET_IFNAME's."""

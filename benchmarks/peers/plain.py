@@ -1,15 +1,19 @@
-#!/usr/bin/python3
-"""PyTorch as installed: one process, its own intra-op threads. Prints one JSON line."""
+#!/usr/bin/env python3
+"""PyTorch in one process with its own intra-op threads, eager or compiled. Prints one JSON line."""
 
 import common
 
-args = common.parse_arguments(__doc__, default_threads=2).parse_args()
+parser = common.parse_arguments(__doc__, default_threads=2)
+parser.add_argument("--compile", action="store_true", help="torch.compile of the model")
+args = parser.parse_args()
 common.use_threads(args.threads)
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 model = nn.Sequential(*common.make_layers(args))
+if args.compile:
+    model.compile()
 optimizer = common.make_optimizer(args, model.parameters())
 loss_function = nn.CrossEntropyLoss()
 batches = common.make_batches(args)
