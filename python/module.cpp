@@ -4,11 +4,9 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "penstock/imported/import_model.h"
+#include "penstock/model/mixing.h"
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
@@ -28,6 +27,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/freed_memory.h"
+#include "python/interpreter.h"
 #include "python/tensor_memory.h"
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/job.h"
@@ -52,33 +52,11 @@ void refuse_rest(const py::dict& options) {
     throw ConfigError(fmt::format("unknown option '{}'", item.first.cast<std::string>()));
 }
 
-/// Runs on another thread without the GIL, so that Python's signals and other threads are served
-/// meanwhile; what they raise (KeyboardInterrupt) ends it and is raised.
-template <class Work>
-auto interruptibly(std::atomic<bool>& stop, const Work& work) {
-  stop.store(false);
-  auto result = std::async(std::launch::async, work);
-  bool raised = false;
-  while (true) {
-    {
-      const py::gil_scoped_release release;
-      if (result.wait_for(std::chrono::milliseconds(raised ? 10'000 : 50)) ==
-          std::future_status::ready)
-        break;
-    }
-    if (!raised && PyErr_CheckSignals() != 0) {
-      raised = true;
-      stop.store(true);
-    }
-  }
-  if (raised) throw py::error_already_set();
-  return result.get();
-}
-
 model::OptimizerSpec take_optimizer(py::dict& options) {
   model::OptimizerSpec spec;
   take(options, "optimizer", spec.name);
   take(options, "momentum", spec.momentum);
+  take(options, "nesterov", spec.nesterov);
   take(options, "weight_decay", spec.weight_decay);
   take(options, "beta1", spec.beta1);
   take(options, "beta2", spec.beta2);
@@ -113,21 +91,27 @@ class PythonJob {
   int training_ranks() const { return job_->ranks() - job_->servers(); }
 
   void check_same(const std::string& what, const std::string& text) {
-    const py::gil_scoped_release release;
+    const WithoutGil without;
     job_->check_same(what, text);
   }
   void check_same_file(const std::string& what, const std::string& path) {
-    const py::gil_scoped_release release;
+    const WithoutGil without;
     const std::vector<std::string> crcs = job_->together(
         [&] { return fmt::format("one of CRC {:08x}", crc32_of(read_file(path, INT64_MAX))); });
     job_->check_same(what, crcs.at(static_cast<size_t>(rank())));
+  }
+
+  /// Rank 0's text, on every rank.
+  std::string from_first(const std::string& text) {
+    const WithoutGil without;
+    return job_->from_first([&] { return text; });
   }
 
   /// Rank 0's file at `path` becomes a file at `path` on every rank; with a trouble, which only
   /// rank 0 may have, all ranks throw.
   void share_file(const std::string& path, const std::string& trouble) {
     constexpr size_t kPart = size_t{64} << 20;
-    const py::gil_scoped_release release;
+    const WithoutGil without;
     std::string content;
     const std::string size = job_->from_first([&] {
       if (!trouble.empty()) throw RuntimeError(trouble);
@@ -168,6 +152,11 @@ class ProgramModel {
     return names;
   }
 
+  bool mixes_samples() const {
+    std::atomic<bool> unused{false};
+    return interruptibly(unused, [&] { return model::mixes_samples(model_); });
+  }
+
   /// A plan as JSON, made for a profile that is measured now; by all ranks of a job.
   std::string plan(py::dict options, const std::shared_ptr<PythonJob>& job) const {
     tool::AutoPlanRequest request;
@@ -199,9 +188,9 @@ class ProgramModel {
     if (!graph::tie_groups(model_.graph()).empty() &&
         !plan::parse_strategy_choice(request.strategy) && request.weights.empty())
       request.weights = "flush";
-    // A measurement cannot be interrupted.
-    std::atomic<bool> unused{false};
-    return interruptibly(unused, [&] {
+    std::atomic<bool> stop{false};
+    request.stop = &stop;
+    return interruptibly(stop, [&] {
       return plan::to_json(job == nullptr ? tool::auto_plan(model_, request)
                                           : tool::auto_plan_together(job->job(), model_, request));
     });
@@ -254,7 +243,7 @@ class PythonSession {
     ignore_index_ = train.loss.ignore_index;
     plan_ = train.plan;
     if (job_ != nullptr) {
-      const py::gil_scoped_release release;
+      const WithoutGil without;
       world_ = job_->job().make_world(plan_.num_workers(), may_idle);
       train.world = world_.get();
     }
@@ -289,8 +278,7 @@ class PythonSession {
     const auto report = [&](const train::StepResult& step) {
       const py::gil_scoped_acquire acquire;
       try {
-        on_step(to_python(step, session_->counts_correct()));
-        return true;
+        return on_step(to_python(step, session_->counts_correct())).cast<bool>();
       } catch (const py::error_already_set& error) {
         failure = std::current_exception();
         const std::string why = error.what();
@@ -322,7 +310,7 @@ class PythonSession {
   /// The call that the other ranks are in, or will make, ends with this failure.
   void give_up(const std::string& why) const {
     if (job_ == nullptr) return;
-    const py::gil_scoped_release release;
+    const WithoutGil without;
     session_->give_up(why);
   }
 
@@ -343,7 +331,7 @@ class PythonSession {
 
   /// weights.pt, as a checkpoint has it.
   void save_weights(const std::string& path) const {
-    const py::gil_scoped_release release;
+    const WithoutGil without;
     const auto optimizer = model::make_optimizer(optimizer_);
     std::vector<train::LayerState> layers;
     for (runtime::LayerSnapshot& layer : session_->snapshot())
@@ -399,6 +387,7 @@ class PythonSession {
 
 PYBIND11_MODULE(_core, m) {
   m.attr("TENSOR_MEMORY") = take_tensors_from_tcmalloc() ? "tcmalloc" : "system";
+  py::module_::import("atexit").attr("register")(py::cpp_function(&end_work));
   py::register_exception<Error>(m, "PenstockError", PyExc_RuntimeError);
   py::class_<train::TensorDataset, std::shared_ptr<train::TensorDataset>>(m, "Data").def(
       "__len__", &train::TensorDataset::size);
@@ -408,12 +397,14 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("ranks", &PythonJob::ranks)
       .def_property_readonly("training_ranks", &PythonJob::training_ranks)
       .def("check_same", &PythonJob::check_same)
+      .def("from_first", &PythonJob::from_first)
       .def("check_same_file", &PythonJob::check_same_file)
       .def("share_file", &PythonJob::share_file);
   py::class_<ProgramModel, std::shared_ptr<ProgramModel>>(m, "Model")
       .def(py::init<const std::string&>())
       .def("inputs", &ProgramModel::inputs)
       .def("layers", &ProgramModel::layers)
+      .def("mixes_samples", &ProgramModel::mixes_samples)
       .def("plan", &ProgramModel::plan);
   py::class_<PythonSession>(m, "Session")
       .def(py::init<std::shared_ptr<ProgramModel>, const std::string&, py::dict,

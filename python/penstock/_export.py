@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, Union
@@ -39,19 +40,92 @@ def _training(module: torch.nn.Module) -> Iterator[None]:
     """As it is exported: in training mode, parts that are not stay so; of Hugging Face without a
     cache of keys, which is no tensor. All is as before afterwards."""
     modes = {part: part.training for part in module.modules()}
-    config = getattr(module, "config", None)
-    cached = getattr(config, "use_cache", None)
+    configs = {id(one): one for part in module.modules() if (one := getattr(part, "config", None))}
+    cached = [one for one in configs.values() if getattr(one, "use_cache", None) is True]
     if not module.training:
         module.train()
-    if cached:
+    for config in cached:
         config.use_cache = False
     try:
         yield
     finally:
         for part, mode in modes.items():
             part.training = mode
-        if cached:
-            config.use_cache = cached
+        for config in cached:
+            config.use_cache = True
+
+
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The module inside of torch.compile's, DataParallel's or DistributedDataParallel's."""
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while True:
+        if isinstance(module, parallel):
+            module = module.module
+        elif isinstance(inner := getattr(module, "_orig_mod", None), torch.nn.Module):
+            module = inner
+        else:
+            return module
+
+
+def _refuse_what_is_no_tensor(place: str, value: Any) -> None:
+    if isinstance(value, (Mapping, tuple, list)):
+        raise TypeError(
+            f"the example's {place} is a {type(value).__name__}: expected tensors, by place or by "
+            "name"
+        )
+
+
+def _refuse_hooks(module: torch.nn.Module) -> None:
+    """Of the backward pass, which an exported program does not have."""
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise ValueError(
+                f"the module '{name or type(part).__name__}' has a hook of its backward pass, "
+                "which torch.export leaves out: remove it"
+            )
+    for name, weight in module.named_parameters():
+        if weight._backward_hooks or weight._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"the parameter '{name}' has a hook of its gradient, which torch.export leaves "
+                "out: remove it"
+            )
+
+
+@contextlib.contextmanager
+def _own_gradients() -> Iterator[set[str]]:
+    """What the module's code does to gradients meanwhile: torch.export leaves it out silently."""
+    found: set[str] = set()
+    function = torch.autograd.Function
+    apply, register = function.apply, torch.Tensor.register_hook
+
+    def seen_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not cls.__module__.startswith("torch."):  # checkpointing changes no gradient
+            found.add(f"the backward pass of {cls.__name__}")
+        return apply.__func__(cls, *arguments, **keywords)
+
+    def seen_register(tensor: torch.Tensor, hook: Any) -> Any:
+        found.add("a hook of a tensor's gradient (register_hook)")
+        return register(tensor, hook)
+
+    function.apply = classmethod(seen_apply)
+    torch.Tensor.register_hook = seen_register
+    try:
+        yield found
+    finally:
+        function.apply = apply
+        torch.Tensor.register_hook = register
+
+
+def _in_place_of_a_list(module: torch.nn.Module, count: int) -> int | None:
+    """Of so many arguments, the first that ``forward(self, *inputs)`` takes into its list."""
+    try:
+        parameters = list(inspect.signature(module.forward).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    for position, parameter in enumerate(parameters):
+        if parameter.kind == inspect.Parameter.VAR_POSITIONAL:
+            return position if position < count else None
+    return None
 
 
 def _batched(example: Example) -> Example:
@@ -81,6 +155,7 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
         Face; with ``labels`` these return their loss)
     :param path: of the file, which ends in .pt2
     :returns: the path
+    :raises ValueError: gradients that the program would not have: hooks, a backward pass of its own
     :raises torch._dynamo.exc.UserError: what torch.export says of a module that it cannot export
 
     >>> import tempfile, torch
@@ -93,22 +168,41 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
         raise ValueError(f"the file's name must end in .pt2, found '{path.name}'")
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"expected a module (an object of torch.nn.Module), found {module!r:.80}")
+    module = unwrapped(module)
+    for name, weight in module.named_parameters():
+        if torch.nn.parameter.is_lazy(weight):
+            raise ValueError(
+                f"the parameter '{name}' has no shape yet: call the module once, module(example)"
+            )
     if not any(weight.requires_grad for weight in module.parameters()):
         raise ValueError("no parameter of the module needs a gradient: there is nothing to train")
     arguments, keywords = _arguments(_batched(_tensors(example)))
+    for position, value in enumerate(arguments):
+        _refuse_what_is_no_tensor(f"part {position + 1}", value)
+    for name, value in keywords.items():
+        _refuse_what_is_no_tensor(f"'{name}'", value)
     batch = torch.export.Dim("batch", min=1)
 
     def dynamic(value: Any) -> Any:
         return {0: batch} if isinstance(value, torch.Tensor) and value.dim() > 0 else None
 
-    shapes: Any = (
-        {name: dynamic(value) for name, value in keywords.items()}
-        if keywords
-        else tuple(dynamic(value) for value in arguments)
-    )
-    with _training(module):
+    shapes: Any
+    if keywords:
+        shapes = {name: dynamic(value) for name, value in keywords.items()}
+    else:
+        shapes = tuple(dynamic(value) for value in arguments)
+        listed = _in_place_of_a_list(module, len(arguments))
+        if listed is not None:
+            shapes = (*shapes[:listed], shapes[listed:])
+    _refuse_hooks(module)
+    with _training(module), _own_gradients() as own:
         program = torch.export.export(
             module, arguments, keywords, dynamic_shapes=shapes, strict=False
+        )
+    if own:
+        raise ValueError(
+            f"the module has {' and '.join(sorted(own))}, which torch.export leaves out: it would "
+            "train with other gradients"
         )
     torch.export.save(program, path)
     return path

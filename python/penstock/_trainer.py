@@ -10,23 +10,26 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
+import numpy as np
 import torch
 
 from penstock import _core
-from penstock._export import Example, PathLike, export
+from penstock._export import Example, PathLike, export, unwrapped
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
 Callback = Callable[[dict[str, Any]], Any]
 
 _OPTIMIZERS = {"sgd", "adam", "adamw"}
 _LOSSES = {
-    "CrossEntropyLoss": "cross-entropy",
-    "MSELoss": "mean-squared-error",
-    "BCEWithLogitsLoss": "binary-cross-entropy",
+    torch.nn.CrossEntropyLoss: "cross-entropy",
+    torch.nn.MSELoss: "mean-squared-error",
+    torch.nn.BCEWithLogitsLoss: "binary-cross-entropy",
 }
+_SCHEDULES = ("constant", "linear", "cosine", "step")
 _TARGETS = ("targets", "target", "labels", "label", "y")
 #: Policies under which a step at a time is the same as many at once.
 _FLUSH = "flush"
@@ -47,7 +50,8 @@ class Trainer:
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
     :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr``,
-        ``momentum`` (SGD), ``weight_decay`` (None: 0.01 of AdamW, otherwise 0), ``betas``, ``eps``
+        ``momentum`` and ``nesterov`` (SGD), ``weight_decay`` (None: 0.01 of AdamW, otherwise 0),
+        ``betas`` and ``eps`` (Adam, AdamW)
     :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
         (times ``lr_factor`` every ``lr_every`` steps)
     :param lr_warmup: steps over which the rate rises
@@ -80,9 +84,10 @@ class Trainer:
         optimizer: str = "SGD",
         lr: float = 1e-3,
         momentum: float | None = None,
+        nesterov: bool = False,
         weight_decay: float | None = None,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
         lr_schedule: str = "constant",
         lr_warmup: int = 0,
         lr_factor: float = 0.1,
@@ -101,7 +106,8 @@ class Trainer:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if plan is not None and not (strategy is workers is micro_batches is weights is None):
             raise ValueError("a plan says what strategy, workers, micro_batches and weights are")
-        strategy = "auto" if strategy is None else strategy
+        strategy = "auto" if strategy is None else _word("strategy", strategy)
+        weights = None if weights is None else _word("weights", weights)
         if strategy == "auto" and weights is None:
             weights = "flush"
         batch_size = _whole("batch_size", batch_size)
@@ -113,26 +119,35 @@ class Trainer:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
-            name = type(model).__name__.lower()
-            model = self._export(model, example, Path(self._folder.name) / f"{name}.pt2")
+            model = unwrapped(model)
+            name = type(model).__name__
+            model = self._export(model, example, Path(self._folder.name) / f"{name.lower()}.pt2")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
-        self._model = _core.Model(os.fspath(model))
+        self._model = _imported(os.fspath(model), None if self._folder is None else name)
         if workers is None:
             workers = 2 if self._job is None else self._job.training_ranks
         self._batch_size = batch_size
         self._seed = seed
         self._epoch = 0
+        self._stopped = False
+        self._fitting = False
         self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
         loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
         name = _optimizer(optimizer)
         if momentum is not None and name != "sgd":
             raise ValueError(f"momentum is for SGD; {optimizer} has betas")
+        if name == "sgd" and not (betas is eps is None):
+            raise ValueError(f"{'eps' if betas is None else 'betas'}: for Adam and AdamW, not SGD")
+        betas, eps = (0.9, 0.999) if betas is None else betas, 1e-8 if eps is None else eps
+        if len(betas) != 2:
+            raise ValueError(f"betas: expected two numbers, found {betas!r:.60}")
         if weight_decay is None:
             weight_decay = 0.01 if name == "adamw" else 0.0
         shared: dict[str, Any] = {
             "optimizer": name,
             "momentum": float(momentum or 0),
+            "nesterov": bool(nesterov),
             "weight_decay": float(weight_decay),
             "beta1": float(betas[0]),
             "beta2": float(betas[1]),
@@ -146,11 +161,11 @@ class Trainer:
         }
         rates: dict[str, Any] = {
             "lr": float(lr),
-            "lr_schedule": lr_schedule,
-            "lr_warmup": lr_warmup,
+            "lr_schedule": _word("lr_schedule", lr_schedule, _SCHEDULES),
+            "lr_warmup": _whole("lr_warmup", lr_warmup),
             "lr_factor": float(lr_factor),
-            "lr_every": lr_every,
-            "total_steps": total_steps,
+            "lr_every": _whole("lr_every", lr_every),
+            "total_steps": _whole("total_steps", total_steps),
         }
         shared["batch_size"] = batch_size
         request = dict(
@@ -172,6 +187,16 @@ class Trainer:
             self._model, text, dict(shared, **rates), self._job, may_idle
         )
         self._plan: dict[str, Any] = json.loads(self._session.plan)
+        used = max(one["first_worker"] + one["replicas"] for one in self._plan["stages"])
+        if plan is None and strategy != "auto" and used < workers:
+            warnings.warn(f"the plan uses {used} of {workers} workers", stacklevel=2)
+        is_cut = self._plan["micro_batches"] > 1
+        if is_cut and self.rank == 0 and self._model.mixes_samples():
+            warnings.warn(
+                "the model mixes the samples of its batch, so what it learns depends on how a step "
+                "is cut: micro_batches=1 is what PyTorch computes",
+                stacklevel=2,
+            )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
 
     # What it is
@@ -245,7 +270,7 @@ class Trainer:
         epochs: int = 1,
         batch_size: int | None = None,
         shuffle: bool = True,
-        callbacks: Iterable[Callback] = (),
+        callbacks: Iterable[Callback] | Callback = (),
         checkpoint: PathLike | None = None,
     ) -> list[dict[str, Any]]:
         """Trains for some epochs.
@@ -256,15 +281,23 @@ class Trainer:
         :param targets: of all samples, where ``data`` is no loader
         :param batch_size: samples of a step, for tensors; None: that of the plan
         :param shuffle: tensors are taken in a new order in each epoch, the same on every machine
-        :param callbacks: each is called after each step with a dict: ``epoch`` (from 0), ``step``
-            (from 1, over all epochs), and what `step` returns
+        :param callbacks: one, or several; called after each step with a dict: ``epoch`` (from 0),
+            ``step`` (from 1, over all epochs), and what `step` returns
         :param checkpoint: a folder into which `save` saves after each epoch
         :returns: a dict for each epoch: ``epoch``, ``loss``, ``accuracy``, ``samples``,
             ``targets``, ``seconds``
         :raises KeyboardInterrupt: after the steps that have begun
+
+        A callback may call `stop`, `scale_lr` and what only looks (`lr`, `steps`); to evaluate or
+        save between epochs, call fit for one epoch at a time.
         """
-        callbacks = list(callbacks) if self.rank == 0 else []
+        if self._fitting:
+            raise RuntimeError("fit: it is already running; a callback must not call it")
+        self._stopped = False
+        callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        callbacks = callbacks if self.rank == 0 else []
         epochs = _whole("epochs", epochs)
+        batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
         tensors = None
         if targets is not None or isinstance(data, torch.Tensor) or _is_array(data):
@@ -274,8 +307,12 @@ class Trainer:
         history = []
         for _ in range(epochs):
             summary = _Epoch(self._epoch, self.steps, callbacks, self._progress)
-            with summary:
-                self._run_epoch(data, tensors, batch_size, shuffle, summary)
+            self._fitting = True
+            try:
+                with summary:
+                    self._run_epoch(data, tensors, batch_size, shuffle, summary)
+            finally:
+                self._fitting = False
             if summary.steps == 0:
                 raise ValueError(
                     f"the loader gave no batch in epoch {self._epoch + 1} (a generator can be used "
@@ -285,7 +322,18 @@ class Trainer:
             history.append(summary.result())
             if checkpoint is not None:
                 self.save(checkpoint)
+            if self._job is not None:
+                self._stopped = self._job.from_first(str(self._stopped)) == str(True)
+            if self._stopped:
+                break
         return history
+
+    def stop(self) -> None:
+        """For a callback: `fit` ends after this step (of ranks with a loader: after this epoch).
+
+        The epoch counts as one of `epochs`, and its checkpoint is saved.
+        """
+        self._stopped = True
 
     def evaluate(
         self, data: Any, targets: torch.Tensor | None = None, *, batch_size: int | None = None
@@ -294,6 +342,7 @@ class Trainer:
 
         :returns: ``loss``, ``accuracy``, ``samples``
         """
+        batch_size = None if batch_size is None else _whole("batch_size", batch_size)
         self._refuse_what_is_no_data(data, targets, batch_size)
         size = self._batch_size if batch_size is None else batch_size
         if targets is not None or isinstance(data, (torch.Tensor, Mapping)) or _is_array(data):
@@ -324,6 +373,9 @@ class Trainer:
             finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
         now = self.state_dict()
+        if not isinstance(weights, Mapping):
+            raise TypeError(f"expected a state dict, found {type(weights).__name__}")
+        weights = {name: _tensor(value).cpu().to_dense() for name, value in weights.items()}
         for what, names in (("has no", now.keys() - weights), ("has", weights.keys() - now)):
             if names:
                 raise _core.PenstockError(
@@ -333,9 +385,9 @@ class Trainer:
         for name, value in weights.items():
             if value.is_complex() or not bool(value.float().isfinite().all()):
                 raise _core.PenstockError(f"'{name}': expected finite real numbers")
-        self._session.load_weights({name: value.cpu() for name, value in weights.items()})
+        self._session.load_weights(weights)
         for name, value in self.state_dict().items():
-            if not torch.equal(value, weights[name].cpu().to(value.dtype)):
+            if not torch.equal(value, weights[name].to(value.dtype)):
                 self._session.load_weights(now)
                 raise _core.PenstockError(
                     f"'{name}' cannot take these values: it is fixed in the exported model (a "
@@ -359,6 +411,8 @@ class Trainer:
         :returns: whether there was one; `epochs` and `steps` are then those of the checkpoint
         :raises PenstockError: it is damaged, or of another model or optimiser
         """
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"expected a folder of checkpoints, found the file {folder}")
         epochs = self._session.resume(os.fspath(folder))
         if epochs is not None:
             self._epoch = epochs
@@ -418,15 +472,21 @@ class Trainer:
             self._fit_steps(data, summary)
 
     def _train(self, data: Any, size: int, shuffle: bool, summary: "_Epoch") -> None:
-        add = summary.add if self.rank == 0 else None
-        results = self._session.train(data, self._epoch, size, shuffle, self._seed, add)
-        if add is None:
+        def add(result: dict[str, Any]) -> bool:
+            summary.add(result)
+            return not self._stopped
+
+        on_step = add if self.rank == 0 else None
+        results = self._session.train(data, self._epoch, size, shuffle, self._seed, on_step)
+        if on_step is None:
             summary.take(results)
 
     def _fit_steps(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
         try:
             for batch in loader:
                 summary.add(self._session.step(*self._split(batch, None)))
+                if self._stopped and self._job is None:
+                    break
         except _core.PenstockError:
             raise
         except BaseException as error:  # a loader's or a callback's
@@ -488,14 +548,39 @@ class Trainer:
                 )
             inputs = [batch[name] for name in self._inputs]
             if targets is None and self._session.needs_targets:
-                found = [name for name in _TARGETS if name in batch]
+                found = [
+                    name for name in _TARGETS if name in batch and name not in self._inputs
+                ]
+                if len(found) > 1:
+                    raise _core.PenstockError(
+                        f"the batch has both '{found[0]}' and '{found[1]}', which might be targets"
+                    )
                 targets = batch[found[0]] if found else None
+                inputs_and_targets = [*self._inputs, *found]
+            else:
+                inputs_and_targets = self._inputs
+            unknown = [str(name) for name in batch if name not in inputs_and_targets]
+            if unknown:
+                raise _core.PenstockError(
+                    f"the batch has '{unknown[0]}'; the model and its loss take "
+                    f"{self._session.sample}, targets as {', '.join(_TARGETS)}"
+                )
         elif isinstance(batch, (tuple, list)):
             inputs = list(batch)
         else:
             inputs = [batch]
         tensors = [_plain(_tensor(one)) for one in inputs]
         return tensors, None if targets is None else _plain(_tensor(targets))
+
+
+def _imported(path: str, module: str | None) -> Any:
+    """The model in a file; what is wrong with a module's is said of the module."""
+    try:
+        return _core.Model(path)
+    except _core.PenstockError as error:
+        if module is None:
+            raise
+        raise _core.PenstockError(str(error).replace(path, module)) from None
 
 
 _job: list[Any] = []
@@ -586,6 +671,8 @@ def _is_array(value: Any) -> bool:
 def _tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -617,9 +704,17 @@ def _whole(name: str, value: Any) -> int:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name}: expected a whole number, found {value!r:.60}") from None
-    if number < 0:
-        raise ValueError(f"{name}: expected at least 0, found {number}")
+    if not 0 <= number < 2**63:
+        limit = "at least 0" if number < 0 else "less than 2**63"
+        raise ValueError(f"{name}: expected {limit}, found {number}")
     return number
+
+
+def _word(name: str, value: Any, words: Sequence[str] = ()) -> str:
+    if not isinstance(value, str) or (words and value not in words):
+        expected = f"one of {', '.join(words)}" if words else "a name"
+        raise ValueError(f"{name}: expected {expected}, found {value!r:.60}")
+    return value
 
 
 def _loss(loss: Any, smoothing: float | None, ignored: int | None) -> tuple[str, float, int]:
@@ -628,12 +723,18 @@ def _loss(loss: Any, smoothing: float | None, ignored: int | None) -> tuple[str,
     smoothing = 0.0 if smoothing is None else smoothing
     ignored = -100 if ignored is None else ignored
     if loss is None or isinstance(loss, str):
-        return loss or "", float(smoothing), ignored
+        try:
+            return loss or "", float(smoothing), operator.index(ignored)
+        except TypeError:
+            raise TypeError(
+                f"ignore_index: expected a whole number, found {ignored!r:.60}"
+            ) from None
     kind = loss if isinstance(loss, type) else type(loss)
-    if kind.__name__ not in _LOSSES or not issubclass(kind, torch.nn.Module):
+    if kind not in _LOSSES:
         raise ValueError(
             "loss: expected 'cross-entropy', 'mean-squared-error', 'binary-cross-entropy', "
-            f"'model', or one of torch.nn's {', '.join(_LOSSES)}, found {loss!r}"
+            f"'model', or one of torch.nn's {', '.join(one.__name__ for one in _LOSSES)}, found "
+            f"{loss!r}; a model may return a loss of its own"
         )
     if isinstance(loss, torch.nn.Module):
         if any(getattr(loss, name, None) is not None for name in ("weight", "pos_weight")):
@@ -642,4 +743,4 @@ def _loss(loss: Any, smoothing: float | None, ignored: int | None) -> tuple[str,
             raise ValueError(f"loss: expected reduction='mean', found {loss.reduction!r}")
         smoothing = getattr(loss, "label_smoothing", smoothing)
         ignored = getattr(loss, "ignore_index", ignored)
-    return _LOSSES[kind.__name__], float(smoothing), ignored
+    return _LOSSES[kind], float(smoothing), ignored

@@ -82,18 +82,18 @@ class TrainerTest(unittest.TestCase):
             with self.subTest(strategy=strategy):
                 own = Net()
                 own.load_state_dict(model.state_dict())
+                sgd = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01,
+                       "nesterov": strategy == "1f1b-flush"}
                 # Batch norm takes the statistics of a micro-batch: one for each step.
                 trainer = quick(
                     own, x[:4], strategy=strategy, workers=1 if strategy == "serial" else 2,
-                    micro_batches=1 if strategy != "dp" else None, momentum=0.9, weight_decay=0.01,
+                    micro_batches=1 if strategy != "dp" else None, **sgd,
                 )
                 losses = [trainer.step(*batch)["loss"] for batch in batches]
                 if strategy == "dp":
                     self.assertLess(losses[-1], losses[0])
                     continue
-                expected = trained_by_torch(
-                    own, batches, nn.CrossEntropyLoss(), lr=0.1, momentum=0.9, weight_decay=0.01
-                )
+                expected = trained_by_torch(own, batches, nn.CrossEntropyLoss(), **sgd)
                 np.testing.assert_allclose(losses, expected, rtol=1e-5)
                 trained = trainer.state_dict()
                 for name, value in own.state_dict().items():
@@ -240,6 +240,76 @@ class TrainerTest(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "no 'first.bias'"):
             second.load_state_dict({})
 
+    def test_inputs_are_no_targets(self):
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(6, 3)
+
+            def forward(self, source, target):
+                return self.head(source + target)
+
+        x, y = samples()
+        model = Pair()
+        data = {"source": x[:24], "target": x[24:48]}
+        trainer = quick(model, data, strategy="serial", workers=1, micro_batches=1)
+        expected = nn.functional.cross_entropy(model(**data), y[:24]).item()
+        self.assertAlmostEqual(trainer.evaluate({**data, "labels": y[:24]})["loss"], expected, 5)
+        for more, message in (
+            ({"labels": y[:24], "y": y[:24]}, "both 'labels' and 'y'"),
+            ({"labels": y[:24], "mask": y[:24]}, "the batch has 'mask'; the model and its loss"),
+            ({}, "targets"),
+        ):
+            with self.assertRaisesRegex(penstock.PenstockError, message):
+                trainer.step({**data, **more})
+
+    def test_modules_inside_of_others(self):
+        x, y = samples()
+        for wrap in (torch.compile, nn.DataParallel):
+            model = Net()
+            trainer = quick(wrap(model), x[:4], strategy="serial", workers=1)
+            model.load_state_dict(trainer.state_dict(), strict=True)
+
+    def test_fewer_workers_than_asked_for_are_said(self):
+        x, _ = samples()
+        with self.assertWarnsRegex(UserWarning, "the plan uses 1 of 2 workers"):
+            quick(nn.Linear(6, 3), x[:4], strategy="gpipe")
+
+    def test_counters_stay_whole_numbers(self):
+        x, y = samples()
+        model = Net()
+        trainer = quick(model, x[:4], strategy="1f1b-flush", micro_batches=2)
+        trainer.fit(x, y)
+        state = trainer.state_dict()
+        self.assertEqual({name: value.dtype for name, value in state.items()},
+                         {name: value.dtype for name, value in model.state_dict().items()})
+        self.assertEqual(state["norm.num_batches_tracked"], 8)
+        trainer.load_state_dict(state)
+
+    def test_weights_that_are_no_numbers_are_refused(self):
+        x, _ = samples()
+        model = Net()
+        with torch.no_grad():
+            model.first.weight[3, 4] = float("nan")
+        with self.assertRaisesRegex(penstock.PenstockError,
+                                    "the stored 'first.weight' has numbers that are not finite"):
+            quick(model, x[:4], strategy="1f1b-flush")
+
+    def test_batches_outside_of_what_was_exported_are_refused(self):
+        x, y = samples()
+        batch = torch.export.Dim("batch", min=6, max=16)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "net.pt2"
+            torch.export.save(torch.export.export(Net().train(), (x[:8],),
+                                                  dynamic_shapes=({0: batch},)), path)
+            for parts, found in ((12, 2), (1, 24)):
+                with self.assertRaisesRegex(
+                        penstock.PenstockError,
+                        f"{found} sample.s. in a micro-batch; the program was exported for 6 to"):
+                    quick(path, None, strategy="1f1b-flush", micro_batches=parts)
+            trainer = quick(path, None, strategy="1f1b-flush", micro_batches=3)
+            self.assertGreater(trainer.step(x[:24], y[:24])["loss"], 0)
+
     def test_callbacks_see_every_step_and_may_end_the_run(self):
         x, y = samples()
         seen = []
@@ -254,6 +324,25 @@ class TrainerTest(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "enough"):
             trainer.fit(x, y, callbacks=[enough])
         self.assertGreater(len(trainer.fit(x, y)), 0)
+
+    def test_a_callback_stops_fit_after_its_step(self):
+        x, y = samples()
+        trainer = quick(Net(), x[:4], strategy="1f1b-flush")
+
+        def enough(step):
+            if step["step"] % 4 == 2:
+                trainer.stop()
+
+        batches = DataLoader(TensorDataset(x, y), batch_size=24)
+        for data in ((x, y), (batches,)):
+            before = trainer.steps
+            history = trainer.fit(*data, epochs=3, callbacks=[enough])
+            self.assertEqual([one["samples"] for one in history], [48])
+            self.assertEqual(trainer.steps, before + 2)
+            trainer.fit(*data, epochs=1, callbacks=[])  # as long as ever
+            self.assertEqual(trainer.steps, before + 6)
+            trainer.fit(x[:48], y[:48])  # to a multiple of four
+        self.assertEqual(trainer.epochs, 6)
 
     def test_other_threads_run_meanwhile(self):
         x, y = samples(960)

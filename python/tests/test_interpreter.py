@@ -1,0 +1,93 @@
+"""Training beside the interpreter: signals, and its end while daemon threads train."""
+
+import subprocess
+import sys
+import textwrap
+import time
+import unittest
+
+BEGIN = """
+import os, signal, tempfile, threading, time
+import torch
+from torch import nn
+import penstock
+
+def samples(count):
+    torch.manual_seed(1)
+    return torch.randn(count, 6), torch.randint(0, 3, (count,))
+
+x, y = samples(96)
+model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+"""
+
+
+def run(program):
+    return subprocess.run([sys.executable, "-c", BEGIN + textwrap.dedent(program)],
+                          capture_output=True, text=True, timeout=120, check=False)
+
+
+class EndOfTheInterpreter(unittest.TestCase):
+
+    def ends_well(self, call, begin=""):
+        done = run(f"""
+            trainer = penstock.Trainer(model, x[:4], strategy="1f1b-flush", batch_size=24)
+            batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 24)
+            begun = threading.Event()
+            {begin}
+            threading.Thread(target=lambda: {call}, daemon=True).start()
+            begun.wait()
+            """)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_it_stops_the_steps_of_daemon_threads(self):
+        see = "callbacks=[lambda step: begun.set()]"
+        self.ends_well(f"trainer.fit(x, y, epochs=10**6, {see})")
+        self.ends_well(f"trainer.fit(batches, epochs=10**6, {see})")
+
+    def test_it_stops_other_calls_of_daemon_threads(self):
+        self.ends_well("[(begun.set(), trainer.evaluate(x, y)) for _ in range(10**6)]")
+        self.ends_well("[(begun.set(), trainer.state_dict()) for _ in range(10**6)]")
+
+    def test_it_stops_a_measurement(self):
+        self.ends_well(
+            "[(begun.set(), penstock.Trainer(path)) for _ in range(10**6)]",
+            "folder = tempfile.TemporaryDirectory(); "
+            "path = penstock.export(model, x[:4], folder.name + '/model.pt2')")
+
+    def test_a_fork_during_the_training_ends_by_itself(self):
+        done = run("""
+            trainer = penstock.Trainer(model, x[:4], strategy="1f1b-flush", batch_size=24)
+            begun = threading.Event()
+            thread = threading.Thread(target=lambda: trainer.fit(
+                x, y, epochs=10**6, callbacks=[lambda step: begun.set()]), daemon=True)
+            thread.start()
+            begun.wait()
+            child = os.fork()
+            if child != 0:
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            """)
+        self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
+
+
+class Signals(unittest.TestCase):
+
+    def test_an_interrupt_ends_a_measurement(self):
+        done = run("""
+            wide = nn.Sequential(*[nn.Linear(2000, 2000) for _ in range(4)])
+            with tempfile.TemporaryDirectory() as folder:
+                path = penstock.export(wide, torch.randn(4, 2000), folder + "/model.pt2")
+                threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+                start = time.monotonic()
+                try:
+                    penstock.Trainer(path, batch_size=65536, loss="mean-squared-error")
+                    print("not interrupted")
+                except KeyboardInterrupt:
+                    print("interrupted")
+            # A pass has 800 GFLOP, and there are ten.
+            print("at once" if time.monotonic() - start < 30 else "late")
+            """)
+        self.assertEqual(done.stdout, "interrupted\nat once\n", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
