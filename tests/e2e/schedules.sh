@@ -45,6 +45,11 @@ for kind in interleaved dualpipe-v; do
   sound --kind "$kind" --format pytorch --compute-only
 done
 run 2 schedule --kind 1f1b --format pytorch
+for kind in 'chimera --stages 4' 'gpipe --replicas 2' 'forward-only'; do
+  run 1 schedule --kind $kind --format pytorch -o rows.csv
+  grep -q '^penstock: PyTorch does not run' err || fail "$kind: $(cat err)"
+  [ ! -e rows.csv ] || fail "$kind: a file that PyTorch refuses"
+done
 
 refused 'even number of stages, found 5' schedule --kind zb-v --stages 5
 refused 'same number of replicas' schedule --kind zb-v --stages 4 --replicas 1,2,1,1

@@ -147,6 +147,10 @@ int run(const Options& options) {
   const bool to_file = !options.output.empty() && !is_standard_output(options.output);
   if (to_file) check_output("--output", options.output);
   const schedule::Schedule schedule = make_schedule(options);
+  if (options.format == "pytorch") {
+    if (const auto why = schedule::why_pytorch_refuses(schedule))
+      throw NoAnswer(fmt::format("PyTorch does not run {}: {}", schedule.kind, *why));
+  }
   const std::string text = options.format == "pytorch" ? schedule::to_pytorch_csv(schedule)
                                                        : schedule::to_text(schedule);
   if (to_file) write_output(options.output, text);

@@ -5,6 +5,7 @@
 //   std::string text = to_pytorch_csv(parsed.schedule);
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,5 +37,9 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place);
 /// stages that are not neighbours, fewer micro-batches than a stage has replicas, a worker without
 /// actions, SYNC without gradients of weights.
 std::string to_pytorch_csv(const Schedule& schedule);
+
+/// Why PyTorch itself does not run a schedule that the CSV can hold: a stage on several workers, or
+/// no backward pass. Nothing: it runs it.
+std::optional<std::string> why_pytorch_refuses(const Schedule& schedule);
 
 }  // namespace penstock::schedule

@@ -299,4 +299,17 @@ RC_GTEST_PROP(PyTorchCsv, AnyPlacementAndOrderComesBack, ()) {
             to_pytorch_csv(lowered));
 }
 
+TEST(PyTorchCsv, SaysWhatPyTorchDoesNotRun) {
+  const auto why = [](Strategy kind, std::vector<int> replicas) {
+    const Schedule schedule =
+        generate(kind, {.replicas = std::move(replicas), .micro_batches = 8, .accumulate = 8});
+    return why_pytorch_refuses(schedule).value_or("it runs");
+  };
+  EXPECT_EQ(why(Strategy::GPipe, {1, 1}), "it runs");
+  EXPECT_EQ(why(Strategy::ZbH1, {1, 1}), "it runs");
+  EXPECT_EQ(why(Strategy::ForwardOnly, {1, 1}), "it has no backward pass");
+  EXPECT_EQ(why(Strategy::GPipe, {1, 2}),
+            "stage 1 is on 2 workers; there each stage is on one rank");
+}
+
 }  // namespace penstock::schedule

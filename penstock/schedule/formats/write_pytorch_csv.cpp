@@ -117,4 +117,14 @@ std::string to_pytorch_csv(const Schedule& schedule) {
   return text;
 }
 
+std::optional<std::string> why_pytorch_refuses(const Schedule& schedule) {
+  for (int s = 0; s < schedule.shape.num_stages(); ++s) {
+    const int count = schedule.shape.replicas[static_cast<size_t>(s)];
+    if (count > 1)
+      return fmt::format("stage {} is on {} workers; there each stage is on one rank", s, count);
+  }
+  if (!has_any(schedule, makes_weight_gradients)) return "it has no backward pass";
+  return std::nullopt;
+}
+
 }  // namespace penstock::schedule
