@@ -61,7 +61,7 @@ class RowReader {
       rest.remove_prefix(std::min(semicolon + 1, rest.size()));
     }
     if (row_.actions.size() == before) fail(text, "expected actions in the parentheses");
-    ++cells_.overlaps;
+    row_.overlaps.emplace_back(before, row_.actions.size());
   }
 
   void read_action(std::string_view text) {
@@ -131,7 +131,7 @@ PyTorchCells read_pytorch_cells(std::string_view text, std::string_view place) {
   for (TextLines lines(text); lines.next();) {
     if (lines.line().starts_with('#')) continue;
     const TextPlace here{place, lines.number()};
-    PyTorchRow row{lines.number(), {}};
+    PyTorchRow row{lines.number()};
     RowReader(cells, row, here, budget).read(lines.line());
     if (is_empty(row)) {
       if (empty_line == 0) empty_line = row.line;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "penstock/schedule/action.h"
@@ -12,7 +13,9 @@ namespace penstock::schedule {
 /// A row that holds actions. REDUCE_GRAD is SyncGradients here.
 struct PyTorchRow {
   int64_t line = 0;
-  std::vector<Action> actions;
+  std::vector<Action> actions = {};
+  /// The actions of each OVERLAP_F_B: the first, and the one after the last.
+  std::vector<std::pair<size_t, size_t>> overlaps = {};
 };
 
 /// Counts of cells that were read as something else or skipped.
@@ -20,8 +23,7 @@ struct PyTorchCells {
   std::vector<PyTorchRow> rows;
   /// Line of a row without actions before another row; 0: none.
   int64_t first_empty_line = 0;
-  int64_t shards = 0;    ///< UNSHARD and RESHARD
-  int64_t overlaps = 0;  ///< OVERLAP_F_B
+  int64_t shards = 0;  ///< UNSHARD and RESHARD
 };
 
 /// Throws ParseError naming line and cell.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "penstock/schedule/formats/action_parser.h"
 #include "penstock/schedule/formats/pytorch_cells.h"
@@ -187,6 +189,79 @@ void add_steps(Schedule& schedule, bool trains) {
   }
 }
 
+/// What a receive brings data for: the F, or the B or I, of a stage and micro-batch.
+using Use = std::tuple<bool, StageId, MicroBatchId>;
+
+/// PyTorch's receive does not wait, the computation that needs its data does: receives go directly
+/// before that. Those behind it stay, for the verifier to find. Returns how many it moved.
+int64_t wait_where_used(std::vector<Action>& list) {
+  std::map<Use, std::vector<Action>> posted;
+  std::map<Use, size_t> place_of_use;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Action& a = list[i];
+    if (a.op == Op::Forward || makes_input_gradients(a.op))
+      place_of_use.try_emplace({a.op == Op::Forward, a.stage, a.micro_batch}, i);
+  }
+  std::vector<Action> result;
+  result.reserve(list.size());
+  // By place: the next one that does not receive.
+  std::vector<size_t> next(list.size() + 1, list.size());
+  for (size_t i = list.size(); i-- > 0;) next[i] = is_receive(list[i].op) ? next[i + 1] : i;
+  int64_t moved = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Action& a = list[i];
+    const Use use{a.op == Op::Forward || a.op == Op::RecvForward, a.stage, a.micro_batch};
+    if (is_receive(a.op)) {
+      const auto found = place_of_use.find(use);
+      if (found != place_of_use.end() && found->second > i) {
+        posted[use].push_back(a);
+        if (next[i] != found->second) ++moved;
+        continue;
+      }
+    } else if (a.op == Op::Forward || makes_input_gradients(a.op)) {
+      const auto found = posted.find(use);
+      if (found != posted.end()) {
+        result.insert(result.end(), found->second.begin(), found->second.end());
+        posted.erase(found);
+      }
+    }
+    result.push_back(a);
+  }
+  list = std::move(result);
+  return moved;
+}
+
+/// In a lowered list: what the actions of an overlap send goes behind the last of them, as PyTorch
+/// does it.
+void send_after_overlaps(std::vector<Action>& list, const std::vector<Action>& cells,
+                         const std::vector<std::pair<size_t, size_t>>& overlaps) {
+  using Compute = std::tuple<Op, StageId, MicroBatchId>;
+  std::map<Compute, bool> is_last;
+  for (const auto& [begin, end] : overlaps) {
+    for (size_t i = begin; i < end; ++i)
+      is_last.emplace(Compute{cells[i].op, cells[i].stage, cells[i].micro_batch}, i + 1 == end);
+  }
+  std::vector<Action> result;
+  std::vector<Action> sends;
+  bool inside = false;
+  result.reserve(list.size());
+  for (const Action& action : list) {
+    if (is_send(action.op) && inside) {
+      sends.push_back(action);
+      continue;
+    }
+    result.push_back(action);
+    if (!is_compute(action.op)) continue;
+    const auto found = is_last.find({action.op, action.stage, action.micro_batch});
+    inside = found != is_last.end() && !found->second;
+    if (inside) continue;
+    result.insert(result.end(), sends.begin(), sends.end());
+    sends.clear();
+  }
+  result.insert(result.end(), sends.begin(), sends.end());
+  list = std::move(result);
+}
+
 std::vector<std::string> notes_of(const PyTorchCells& cells) {
   std::vector<std::string> notes;
   if (cells.first_empty_line > 0) {
@@ -197,9 +272,14 @@ std::vector<std::string> notes_of(const PyTorchCells& cells) {
   if (cells.shards > 0)
     notes.push_back(fmt::format("left out {} UNSHARD and RESHARD: parameters are not sharded here",
                                 cells.shards));
-  if (cells.overlaps > 0)
+  int64_t overlaps = 0;
+  for (const PyTorchRow& row : cells.rows) overlaps += static_cast<int64_t>(row.overlaps.size());
+  if (overlaps > 0) {
     notes.push_back(
-        fmt::format("read {} OVERLAP_F_B as their actions one after the other", cells.overlaps));
+        fmt::format("read {} OVERLAP_F_B as their actions one after the other, what they send "
+                    "behind both",
+                    overlaps));
+  }
   if (has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardWeight; }) &&
       !has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardInput; })) {
     notes.push_back(
@@ -219,7 +299,7 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place) {
   parsed.notes = notes_of(cells);
   Schedule& schedule = parsed.schedule;
   schedule = {.kind = "custom", .shape = ShapeInference(cells.rows, place).infer(), .workers = {}};
-  for (PyTorchRow& row : cells.rows) schedule.workers.push_back(std::move(row.actions));
+  for (const PyTorchRow& row : cells.rows) schedule.workers.push_back(row.actions);
   if (const int64_t dropped = drop_syncs(schedule, trains); dropped > 0) {
     parsed.notes.push_back(
         fmt::format("left out {} REDUCE_GRAD of stages without replicas", dropped));
@@ -233,6 +313,13 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place) {
       any([](const Action& a) { return !is_compute(a.op) && a.op != Op::SyncGradients; });
   const bool has_syncs = any([](const Action& a) { return a.op == Op::SyncGradients; });
   schedule.lowered = has_messages || (has_syncs && !needs_messages(schedule.shape));
+  int64_t moved = 0;
+  for (auto& list : schedule.workers) moved += wait_where_used(list);
+  if (moved > 0) {
+    parsed.notes.push_back(fmt::format(
+        "{} receives wait where their data is used: PyTorch only posts them where they stand",
+        moved));
+  }
   if (schedule.lowered) {
     add_steps(schedule, trains);
   } else if (has_syncs) {
@@ -241,6 +328,13 @@ ParsedCsv parse_pytorch_csv(std::string_view text, std::string_view place) {
     parsed.notes.push_back(
         "left out REDUCE_GRAD: there are no sends and receives; where those are added, so are the "
         "sums of gradients");
+  }
+  const bool overlaps = std::any_of(cells.rows.begin(), cells.rows.end(),
+                                    [](const PyTorchRow& row) { return !row.overlaps.empty(); });
+  if (!schedule.lowered && overlaps && needs_messages(schedule.shape)) {
+    schedule = lower(schedule, chain_links(schedule.shape.num_stages()));
+    for (size_t w = 0; w < cells.rows.size(); ++w)
+      send_after_overlaps(schedule.workers[w], cells.rows[w].actions, cells.rows[w].overlaps);
   }
   return parsed;
 }

@@ -97,6 +97,32 @@ TEST(PyTorchCsv, SendsAndReceivesGetVersionsAndOneStep) {
   EXPECT_EQ(to_pytorch_csv(ours), text);
 }
 
+TEST(PyTorchCsv, AReceiveWaitsWhereItsDataIsUsed) {
+  std::vector<std::string> notes;
+  const std::string text =
+      "0F0,0SEND_F0,0RECV_B0,0F1,0SEND_F1,0RECV_B1,0B0,0B1\n"
+      "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n";
+  EXPECT_EQ(to_pytorch_csv(parse_schedule(text, "s.csv", &notes)),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("3 receives wait where their data is used")));
+  // One that stands where it waits is no change, one that comes too late stays for the verifier.
+  const std::string late = "0F0,0SEND_F0,0B0,0RECV_B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
+  EXPECT_EQ(to_pytorch_csv(parse_schedule(late, "s.csv", &notes)), late);
+  EXPECT_THAT(notes, IsEmpty());
+}
+
+TEST(PyTorchCsv, AnOverlapSendsBehindItsActions) {
+  std::vector<std::string> notes;
+  const Schedule schedule =
+      parse_schedule("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n", "s.csv", &notes);
+  ASSERT_TRUE(schedule.lowered);
+  EXPECT_EQ(to_pytorch_csv(schedule),
+            "0F0,0SEND_F0,0F1,0RECV_B0,0B0,0SEND_F1,0RECV_B1,0B1\n"
+            "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("1 OVERLAP_F_B")));
+}
+
 TEST(PyTorchCsv, SeveralStagesOfARankAreOnOneWorker) {
   EXPECT_EQ(parse_schedule(kLooped, "s.csv").shape.worker_of_replica, loop_placement(4, 2));
   EXPECT_EQ(parse_schedule(kVShaped, "s.csv").shape.worker_of_replica, v_placement(4));
