@@ -155,7 +155,7 @@ class Bench:
         return self.penstock("train", *self.model_options(model), "--data", "synthetic",
                              "--train-samples", batch * steps, "--epochs", 1, "--batch-size", batch,
                              "--warmup-steps", sizes["warmup"], "--optimizer", "sgd",
-                             "--momentum", 0.9, "--lr", 0.01, "--seed", 1, "--no-eval", *options,
+                             "--momentum", 0.9, "--lr", 0.001, "--seed", 1, "--no-eval", *options,
                              program=program)
 
     def peer(self, script, model, *options):
@@ -246,7 +246,7 @@ class Bench:
                                "--train-samples", batch * (steps + 1), "--epochs", 1,
                                "--batch-size", batch, "--micro-batches", SCHEDULE_MICRO_BATCHES,
                                "--warmup-steps", 1, "--optimizer", "sgd", "--momentum", 0.9,
-                               "--lr", 0.01, "--seed", 1, "--no-eval", "--strategy", kind,
+                               "--lr", 0.001, "--seed", 1, "--no-eval", "--strategy", kind,
                                "--workers", 2, "--threads", 1, "--profile", profile)
         return {
             key: report[key]
