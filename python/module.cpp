@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,9 @@ void refuse_rest(const py::dict& options) {
     throw ConfigError(fmt::format("unknown option '{}'", item.first.cast<std::string>()));
 }
 
+using Group = std::tuple<std::vector<std::string>, double, double>;
+
+/// Groups as tuples: names of parameters, factor of the learning rate, weight decay.
 model::OptimizerSpec take_optimizer(py::dict& options) {
   model::OptimizerSpec spec;
   take(options, "optimizer", spec.name);
@@ -61,6 +65,10 @@ model::OptimizerSpec take_optimizer(py::dict& options) {
   take(options, "beta1", spec.beta1);
   take(options, "beta2", spec.beta2);
   take(options, "eps", spec.epsilon);
+  std::vector<Group> groups;
+  take(options, "groups", groups);
+  for (auto& [names, factor, decay] : groups)
+    spec.groups.push_back({std::move(names), factor, decay});
   return spec;
 }
 
@@ -205,7 +213,7 @@ py::dict to_python(const train::StepResult& step, bool counts_correct) {
   result["loss"] = step.loss;
   result["samples"] = step.samples;
   result["targets"] = step.targets;
-  if (step.learning_rate > 0) result["lr"] = step.learning_rate;
+  if (step.learning_rate) result["lr"] = *step.learning_rate;
   result["accuracy"] = counts_correct && step.targets > 0
                            ? py::object(py::float_(static_cast<double>(step.correct) /
                                                    static_cast<double>(step.targets)))
@@ -250,9 +258,10 @@ class PythonSession {
     session_ = std::make_unique<train::Session>(model_->model(), train);
   }
 
-  py::dict step(const model::Tensors& inputs, const std::optional<at::Tensor>& targets) {
+  py::dict step(const model::Tensors& inputs, const std::optional<at::Tensor>& targets,
+                std::optional<double> rate) {
     const train::Batch batch{inputs, targets.value_or(at::Tensor())};
-    return to_python(interruptibly(stop_, [&] { return session_->step(batch); }),
+    return to_python(interruptibly(stop_, [&] { return session_->step(batch, rate); }),
                      session_->counts_correct());
   }
 
@@ -272,7 +281,7 @@ class PythonSession {
   }
 
   py::list train(const train::TensorDataset& data, int64_t epoch, int64_t batch_size, bool shuffle,
-                 uint64_t seed, const py::object& on_step) {
+                 uint64_t seed, const py::object& on_step, const std::vector<double>& rates) {
     const std::vector<int64_t> order = train::epoch_order(data.size(), seed, epoch, shuffle);
     std::exception_ptr failure;
     const auto report = [&](const train::StepResult& step) {
@@ -290,7 +299,7 @@ class PythonSession {
       results = interruptibly(stop_, [&] {
         return session_->train(
             data, order, epoch, batch_size,
-            on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report);
+            on_step.is_none() ? std::function<bool(const train::StepResult&)>() : report, rates);
       });
     } catch (const RuntimeError&) {
       if (failure) std::rethrow_exception(failure);
@@ -366,8 +375,7 @@ class PythonSession {
   }
 
   int64_t steps() const { return session_->steps(); }
-  double rate() const { return session_->rate(); }
-  void set_rate_factor(double factor) { session_->set_rate_factor(factor); }
+  double rate_of(int64_t step) const { return session_->rate_of(step); }
   std::string plan() const { return plan::to_json(plan_); }
   std::string sample() const { return describe(session_->sample()); }
   bool needs_targets() const { return session_->sample().targets.needed; }
@@ -419,9 +427,8 @@ PYBIND11_MODULE(_core, m) {
       .def("resume", &PythonSession::resume)
       .def("save_weights", &PythonSession::save_weights)
       .def("load_weights", &PythonSession::load_weights)
-      .def("set_rate_factor", &PythonSession::set_rate_factor)
+      .def("rate_of", &PythonSession::rate_of)
       .def_property_readonly("steps", &PythonSession::steps)
-      .def_property_readonly("rate", &PythonSession::rate)
       .def_property_readonly("plan", &PythonSession::plan)
       .def_property_readonly("sample", &PythonSession::sample)
       .def_property_readonly("needs_targets", &PythonSession::needs_targets);

@@ -6,6 +6,7 @@ import penstock
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
 
 LENGTH, WIDTH, HEADS = 64, 64, 4
 
@@ -42,11 +43,16 @@ torch.manual_seed(1)
 text = torch.tensor(list(Path(__file__).read_bytes()) * 8)
 starts = torch.arange(0, len(text) - LENGTH - 1, LENGTH // 2)
 windows = torch.stack([text[i : i + LENGTH + 1] for i in starts.tolist()])
+gpt, epochs, batch = Gpt(), 3, 32
+matrices = [one for one in gpt.parameters() if one.dim() > 1]
+others = [one for one in gpt.parameters() if one.dim() < 2]
+optimizer = torch.optim.AdamW([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
+steps = epochs * -(-len(windows) // batch)
 trainer = penstock.Trainer(
-    Gpt(), windows[:4, :-1], strategy="1f1b-flush", workers=3, optimizer="Adam", lr=3e-3,
-    batch_size=32, clip_norm=1.0,
+    gpt, windows[:4, :-1], strategy="1f1b-flush", workers=3, batch_size=batch, clip_norm=1.0,
+    optimizer=optimizer, lr_schedule=lambda o: OneCycleLR(o, 6e-3, steps, cycle_momentum=False),
 )  # fmt: skip
-history = trainer.fit(windows[:, :-1], windows[:, 1:], epochs=3)
+history = trainer.fit(windows[:, :-1], windows[:, 1:], epochs=epochs)
 for epoch in history:
     print(f"epoch {epoch['epoch'] + 1}: loss {epoch['loss']:.3f}, {epoch['accuracy']:.1%} right")
 assert history[-1]["loss"] < 0.8 * history[0]["loss"]

@@ -9,6 +9,11 @@
 #include "penstock/util/error.h"
 
 namespace penstock::model {
+
+std::string state_key(const std::string& layer, const ParameterSpec& spec) {
+  return spec.key.empty() ? layer + "." + spec.name : spec.key;
+}
+
 namespace {
 
 constexpr int64_t kTrialSamples = 2;

@@ -57,6 +57,9 @@ struct ParameterSpec {
   at::ScalarType stored_as = at::kFloat;
 };
 
+/// The name of a parameter or buffer of `layer` in the state dict.
+std::string state_key(const std::string& layer, const ParameterSpec& spec);
+
 /// What a forward call may depend on besides its arguments.
 struct ForwardContext {
   bool training = true;

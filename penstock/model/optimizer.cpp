@@ -52,7 +52,10 @@ at::Tensor plain_gradient(const at::Tensor& gradient) {
 class Sgd final : public Optimizer {
  public:
   explicit Sgd(const OptimizerSpec& spec)
-      : momentum_(spec.momentum), weight_decay_(spec.weight_decay), nesterov_(spec.nesterov) {}
+      : momentum_(spec.momentum),
+        weight_decay_(spec.weight_decay),
+        rate_factor_(spec.rate_factor),
+        nesterov_(spec.nesterov) {}
 
   std::vector<std::string> state_names() const override {
     return momentum_ == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum"};
@@ -68,7 +71,7 @@ class Sgd final : public Optimizer {
     const float* gradients = plain.data_ptr<float>();
     float* to = new_weight.data_ptr<float>();
     float* momentum = state.empty() ? nullptr : state[0].data_ptr<float>();
-    const detail::SgdStep numbers{static_cast<float>(context.learning_rate),
+    const detail::SgdStep numbers{static_cast<float>(context.learning_rate * rate_factor_),
                                   static_cast<float>(momentum_), static_cast<float>(weight_decay_),
                                   nesterov_};
     at::parallel_for(0, weight.numel(), kGrain, [&](int64_t begin, int64_t end) {
@@ -87,11 +90,12 @@ class Sgd final : public Optimizer {
       const at::Tensor buffer = state[0].data().mul_(momentum_).add_(direction);
       direction = nesterov_ ? direction.add(buffer, momentum_) : buffer;
     }
-    new_weight.data().copy_(weight.data().sub(direction, context.learning_rate));
+    new_weight.data().copy_(weight.data().sub(direction, context.learning_rate * rate_factor_));
   }
 
   double momentum_;
   double weight_decay_;
+  double rate_factor_;
   bool nesterov_;
 };
 
@@ -109,9 +113,10 @@ class Adam final : public Optimizer {
     check_shapes(weight, gradient, new_weight, state, 2);
     PENSTOCK_CHECK(context.step >= 1, context.step);
     const auto count = static_cast<double>(context.step);
-    const double step_size = context.learning_rate / (1 - std::pow(spec_.beta1, count));
+    const double rate = context.learning_rate * spec_.rate_factor;
+    const double step_size = rate / (1 - std::pow(spec_.beta1, count));
     const double scale = 1 / std::sqrt(1 - std::pow(spec_.beta2, count));
-    const double kept = 1 - context.learning_rate * decoupled_;
+    const double kept = 1 - rate * decoupled_;
     if (!all_plain(weight, new_weight, state))
       return generic_step(weight, gradient, new_weight, state, {step_size, scale, kept});
     const at::Tensor plain = plain_gradient(gradient);
@@ -168,6 +173,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
     throw ConfigError(fmt::format(
         "optimiser: weight decay (--weight-decay) must be finite and not negative, found {}",
         spec.weight_decay));
+  }
+  if (!(spec.rate_factor >= 0) || !std::isfinite(spec.rate_factor)) {
+    throw ConfigError(
+        fmt::format("optimiser: the factor of a learning rate must be finite and not negative, "
+                    "found {}",
+                    spec.rate_factor));
   }
   if (spec.name == "sgd") {
     check_share(spec.momentum, "momentum (--momentum)");

@@ -35,8 +35,8 @@ class Optimizer {
                     std::span<at::Tensor> state, const StepContext& context) const = 0;
 };
 
-/// Throws ConfigError for an unknown name or a value out of range (momentum outside [0, 1),
-/// negative decay, ...).
+/// Without the groups of the spec (parameter_optimizers.h). Throws ConfigError for an unknown name
+/// or a value out of range (momentum outside [0, 1), negative decay, ...).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 
 }  // namespace penstock::model

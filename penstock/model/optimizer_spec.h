@@ -4,8 +4,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace penstock::model {
+
+/// Parameters with a learning rate and a weight decay of their own.
+struct ParameterGroup {
+  std::vector<std::string> parameters;  ///< names in the state dict
+  double rate_factor = 1;               ///< times the learning rate of the step
+  double weight_decay = 0;
+};
 
 struct OptimizerSpec {
   std::string name = "sgd";  ///< "sgd", "adam" or "adamw"
@@ -17,6 +25,10 @@ struct OptimizerSpec {
   double beta1 = 0.9;  ///< adam, adamw
   double beta2 = 0.999;
   double epsilon = 1e-8;
+  double rate_factor = 1;  ///< times the learning rate of the step
+  /// Empty: all parameters have the values above. Otherwise each is in exactly one group; names
+  /// that the model does not train are allowed.
+  std::vector<ParameterGroup> groups = {};
 };
 
 }  // namespace penstock::model

@@ -49,6 +49,19 @@ model::Tensors initial_buffers(const model::Model& model, const StageModule& mod
   return all;
 }
 
+/// Of each weight of the stage; empty: none of its own.
+std::vector<const model::Optimizer*> optimizers_of(const model::Model& model,
+                                                   const StageModule& module,
+                                                   const model::ParameterOptimizers* single) {
+  std::vector<const model::Optimizer*> result;
+  if (single == nullptr) return result;
+  for (const LayerId id : module.layers()) {
+    const auto count = static_cast<int>(model.layer(id).parameters().size());
+    for (int p = 0; p < count; ++p) result.push_back(&single->of({id, p}));
+  }
+  return result;
+}
+
 constexpr std::chrono::hours kServing{24 * 365};
 
 int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
@@ -120,7 +133,8 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       if (!world_->site().holds(worker)) continue;
       stage.push_back(std::make_unique<Replica>(
           Replica{worker, r, modules[s], &stages_->ties.stages[s],
-                  WeightStore(initial_weights(model, *modules[s], options.seed), optimizer),
+                  WeightStore(initial_weights(model, *modules[s], options.seed), optimizer,
+                              optimizers_of(model, *modules[s], options.optimizers)),
                   initial_buffers(model, *modules[s])}));
       stages_->held_by[worker.index()].push_back(stage.back().get());
     }

@@ -18,6 +18,7 @@
 #include "penstock/model/loss.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/run_options.h"
@@ -55,6 +56,8 @@ struct PipelineOptions {
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
   model::Loss loss = model::make_loss({});
+  /// Of single parameters, instead of the one for all; must outlive the pipeline. Null: none.
+  const model::ParameterOptimizers* optimizers = nullptr;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
 };

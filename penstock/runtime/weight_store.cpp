@@ -16,8 +16,11 @@ at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_g
 
 }  // namespace
 
-WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer)
-    : optimizer_(&optimizer), spare_(weights.size()) {
+WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer,
+                         std::vector<const model::Optimizer*> single)
+    : optimizers_(std::move(single)), spare_(weights.size()) {
+  if (optimizers_.empty()) optimizers_.assign(weights.size(), &optimizer);
+  PENSTOCK_CHECK(optimizers_.size() == weights.size(), optimizers_.size(), weights.size());
   Held held;
   for (const at::Tensor& weight : weights) held.weights.push_back(as_leaf(weight));
   versions_.push_back(std::move(held));
@@ -95,7 +98,7 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
     const size_t i = first + k;
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
     rewrite(i, [&](at::Tensor& target) {
-      optimizer_->step(weights[i].detach(), gradients[k], target, state, step_.context);
+      optimizers_[i]->step(weights[i].detach(), gradients[k], target, state, step_.context);
     });
   }
 }
@@ -122,7 +125,7 @@ Tensors WeightStore::updates(size_t first, TensorSpan gradients,
     const at::Tensor weight = newest()[first + k].detach();
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][first + k];
     result[k] = at::empty_like(weight);
-    optimizer_->step(weight, gradients[k], result[k], state, context);
+    optimizers_[first + k]->step(weight, gradients[k], result[k], state, context);
     result[k].sub_(weight);
   }
   return result;

@@ -25,8 +25,10 @@ using model::TensorSpan;
 /// Not thread-safe: one worker owns it.
 class WeightStore {
  public:
-  /// Takes the weights over. `optimizer` must outlive the store.
-  WeightStore(Tensors weights, const model::Optimizer& optimizer);
+  /// Takes the weights over. `single`: of each weight, instead of the one for all, with the same
+  /// state_names(); empty: none. The optimisers must outlive the store.
+  WeightStore(Tensors weights, const model::Optimizer& optimizer,
+              std::vector<const model::Optimizer*> single = {});
 
   /// Leaf tensors that require gradients. Throws InternalError when the version was released or
   /// does not exist yet.
@@ -91,7 +93,7 @@ class WeightStore {
     std::vector<bool> in_place;  ///< per weight
   };
 
-  const model::Optimizer* optimizer_;
+  std::vector<const model::Optimizer*> optimizers_;  ///< per weight
   Step step_;
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};

@@ -100,6 +100,34 @@ TEST(SerialCheck, TrainingWithAClippedNormIsBitForBitLikeOneWorker) {
   }
 }
 
+/// Weights without biases: the biases have half the rate and no decay.
+std::vector<model::ParameterGroup> weights_and_biases(const model::Model& model) {
+  std::vector<model::ParameterGroup> groups{{.weight_decay = 0.1}, {.rate_factor = 0.5}};
+  for (const graph::LayerNode& layer : model.graph().layers()) {
+    for (const model::ParameterSpec& spec :
+         model.layer(model.graph().find(layer.name)).parameters())
+      groups[spec.name == "bias" ? 1 : 0].parameters.push_back(state_key(layer.name, spec));
+  }
+  return groups;
+}
+
+TEST(SerialCheck, GroupsOfParametersTrainBitForBitLikeOnOneWorker) {
+  const DataSplit data = feature_data();
+  for (const bool tied : {false, true}) {
+    const model::Model model = branching_model(0.2, tied);
+    for (const Case& c : kFlushCases) {
+      SCOPED_TRACE(describe(c));
+      TrainOptions options =
+          options_for(plan_for(model, c.strategy, c.replicas, c.micro_batches, c.chunks));
+      const double plain = check_against_serial(model, data, options, 3).losses.back();
+      options.optimizer.groups = weights_and_biases(model);
+      const SerialCheck check = check_against_serial(model, data, options, 3);
+      expect_equal(check, 3);
+      EXPECT_NE(check.losses.back(), plain) << "the groups have changed nothing";
+    }
+  }
+}
+
 TEST(SerialCheck, TheReferenceRoundsWhatReplicasSendIn16Bits) {
   const DataSplit data = feature_data();
   for (const bool tied : {false, true}) {

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "penstock/model/loss.h"
-#include "penstock/model/optimizer.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/gradient_buffer.h"
@@ -90,7 +90,7 @@ class SerialReplay {
         precision_(plan::parse_sync_precision(options.plan.sync_precision)),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
         whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0}),
-        optimizer_(model::make_optimizer(options.optimizer)) {
+        optimizers_(model, options.optimizer) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
     model::Tensors weights;
     for (const LayerId id : whole_.layers()) {
@@ -129,7 +129,7 @@ class SerialReplay {
   std::vector<StageId> stage_of_layer_;
   StageId last_stage_{0};
   runtime::StageModule whole_;
-  std::unique_ptr<model::Optimizer> optimizer_;
+  model::ParameterOptimizers optimizers_;
   std::vector<Weight> weights_;
   std::vector<graph::ParameterRef> uses_;  ///< in the order of the flat list that whole_ takes
   std::vector<size_t> weight_of_use_;      ///< into weights_
@@ -150,7 +150,7 @@ void SerialReplay::add_use(const graph::ParameterRef& use, const at::Tensor& ini
   weight_of_use_.push_back(static_cast<size_t>(known - weights_.begin()));
   if (known != weights_.end()) return;
   weights_.push_back({owner, {}});
-  for (size_t s = 0; s < optimizer_->state_names().size(); ++s)
+  for (size_t s = 0; s < optimizers_.general().state_names().size(); ++s)
     weights_.back().state.push_back(at::zeros_like(initial));
   weights.push_back(initial);
 }
@@ -227,8 +227,9 @@ void SerialReplay::step(model::Tensors sums, double rate) {
       continue;
     }
     next.push_back(at::empty_like(before));
-    optimizer_->step(before, sums[w], next.back(), weights_[w].state,
-                     {.learning_rate = rate, .step = steps_});
+    optimizers_.of(weights_[w].owner)
+        .step(before, sums[w], next.back(), weights_[w].state,
+              {.learning_rate = rate, .step = steps_});
   }
   versions_.push_back(std::move(next));
 }

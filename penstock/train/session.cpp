@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <numeric>
 #include <optional>
@@ -61,9 +62,9 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       options_(checked(options)),
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
-      optimizer_(model::make_optimizer(options.optimizer)),
+      optimizers_(model, options.optimizer),
       pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-                *optimizer_,
+                optimizers_.general(),
                 {.seed = options.seed,
                  .threads_per_worker = options.threads_per_worker,
                  .deadline = options.deadline,
@@ -74,18 +75,39 @@ Session::Session(const model::Model& model, const TrainOptions& options)
                  .rounded_layers = options.rounded_layers,
                  .staleness = options.staleness,
                  .loss = model::make_loss(model::loss_for(model, options.loss)),
+                 .optimizers = &optimizers_,
                  .world = options.world}) {}
 
 runtime::Ranks Session::ranks() const { return {.world = options_.world, .deadline = kCalls}; }
 
-void Session::agree(const std::function<std::string()>& call) const {
-  const std::vector<std::string> calls = runtime::together(ranks(), call);
-  for (size_t r = 1; r < calls.size(); ++r) {
-    if (calls[r] == calls[0]) continue;
+std::vector<double> Session::agree(const std::function<std::string()>& call,
+                                   const std::vector<double>& rates) const {
+  // Beside the call rank 0 says its rates, which a callback may have changed there.
+  const std::vector<std::string> texts = runtime::together(ranks(), [&] {
+    std::string text = call();
+    text += '\0';
+    if (!ranks().is_first()) return text;
+    text.append(reinterpret_cast<const char*>(rates.data()), rates.size() * sizeof(double));
+    return text;
+  });
+  const auto call_of = [&](size_t rank) { return texts[rank].substr(0, texts[rank].find('\0')); };
+  for (size_t r = 1; r < texts.size(); ++r) {
+    if (call_of(r) == call_of(0)) continue;
     throw ConfigError(
         fmt::format("the ranks must make the same calls with the same data: rank 0 {}, rank {} {}",
-                    calls[0], r, calls[r]));
+                    call_of(0), r, call_of(r)));
   }
+  const size_t begin = call_of(0).size() + 1;
+  std::vector<double> first((texts[0].size() - begin) / sizeof(double));
+  if (!first.empty())
+    std::memcpy(first.data(), texts[0].data() + begin, first.size() * sizeof(double));
+  for (const double rate : first) {
+    if (!std::isfinite(rate) || rate < 0) {
+      throw ConfigError(
+          fmt::format("learning rate: expected a number of at least 0, found {}", rate));
+    }
+  }
+  return first;
 }
 
 void Session::give_up(const std::string& why) const {
@@ -96,11 +118,8 @@ void Session::give_up(const std::string& why) const {
 }
 
 double Session::rate_of(int64_t step) const {
-  return rate_factor_.load() *
-         learning_rate(options_.learning_rate, step, options_.learning_rate_steps);
+  return learning_rate(options_.learning_rate, step, options_.learning_rate_steps);
 }
-
-double Session::rate() const { return rate_of(pipeline_.steps()); }
 
 runtime::RunOptions Session::run_options() const {
   runtime::RunOptions options;
@@ -124,6 +143,7 @@ void Session::check(const Dataset& data, int64_t batch_size) const {
 
 std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int64_t>& order,
                                      uint64_t seed, int64_t batch_size,
+                                     const std::vector<double>& rates,
                                      const std::function<bool(const StepResult&)>& on_step) {
   const auto samples = static_cast<int64_t>(order.size());
   const BatchCut cut(samples, batch_size, options_.plan.micro_batches);
@@ -134,8 +154,12 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
   runtime::RunOptions options = run_options();
   options.credits = check_schedule(schedule);
   const int64_t before = steps();
+  const auto rate = [&](int64_t step) {
+    return rates.empty() ? rate_of(step) : rates.at(static_cast<size_t>(step - before));
+  };
+  options.learning_rate = rate;
   const auto result = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
-    return result_of(stats, batches.mini_batch_targets(id), rate_of(before + id.value));
+    return result_of(stats, batches.mini_batch_targets(id), rate(before + id.value));
   };
   options.on_mini_batch = [&](MiniBatchId id, const runtime::MiniBatchStats& stats) {
     const bool goes_on = std::isfinite(stats.loss_sum);
@@ -172,10 +196,10 @@ class Session::Busy {
   std::atomic<bool>& busy_;
 };
 
-StepResult Session::step(const Batch& batch) {
+StepResult Session::step(const Batch& batch, std::optional<double> rate) {
   const Busy busy(busy_);
   std::optional<TensorDataset> data;
-  agree([&] {
+  const auto call = [&] {
     if (batch.inputs.size() != sample_.inputs.size()) {
       throw ConfigError(
           fmt::format("expected {} input(s), found {}: the model and its loss take {}",
@@ -188,27 +212,36 @@ StepResult Session::step(const Batch& batch) {
     return options_.world == nullptr
                ? std::string()
                : fmt::format("makes step {} with {}", steps() + 1, data_digest(*data));
-  });
+  };
+  const std::vector<double> rates =
+      agree(call, rate ? std::vector<double>{*rate} : std::vector<double>{});
   std::vector<int64_t> order(static_cast<size_t>(data->size()));
   std::iota(order.begin(), order.end(), int64_t{0});
   const uint64_t seed = derive_seed(options_.seed, hash_name("step"), pipeline_.steps());
-  const std::vector<StepResult> results = run(*data, order, seed, data->size(), {});
+  const std::vector<StepResult> results = run(*data, order, seed, data->size(), rates, {});
   if (results.empty()) throw RuntimeError("interrupted");
   return results.front();
 }
 
 std::vector<StepResult> Session::train(const Dataset& data, const std::vector<int64_t>& order,
                                        int64_t epoch, int64_t batch_size,
-                                       const std::function<bool(const StepResult&)>& on_step) {
+                                       const std::function<bool(const StepResult&)>& on_step,
+                                       const std::vector<double>& rates) {
   const Busy busy(busy_);
-  agree([&] {
+  const auto call = [&] {
     check(data, batch_size);
+    const auto samples = static_cast<int64_t>(order.size());
+    if (!rates.empty() && static_cast<int64_t>(rates.size()) != ceil_div(samples, batch_size)) {
+      throw ConfigError(fmt::format("expected a learning rate for each of {} steps, found {}",
+                                    ceil_div(samples, batch_size), rates.size()));
+    }
     if (options_.world == nullptr) return std::string();
     const std::string_view bytes(reinterpret_cast<const char*>(order.data()),
                                  order.size() * sizeof(order.front()));
     return fmt::format("trains epoch {} in batches of {} with {}, order CRC {:08x}", epoch + 1,
                        batch_size, data_digest(data), crc32_of(bytes));
-  });
+  };
+  const std::vector<double> first_rates = agree(call, rates);
   if (order.empty()) return {};
   std::exception_ptr failure;
   const auto report = [&](const StepResult& step) {
@@ -220,7 +253,7 @@ std::vector<StepResult> Session::train(const Dataset& data, const std::vector<in
     }
   };
   std::vector<StepResult> results =
-      run(data, order, derive_seed(options_.seed, epoch), batch_size,
+      run(data, order, derive_seed(options_.seed, epoch), batch_size, first_rates,
           on_step ? report : std::function<bool(const StepResult&)>());
   agree([&] {
     if (failure) std::rethrow_exception(failure);
@@ -290,7 +323,7 @@ std::filesystem::path Session::save(const std::filesystem::path& directory, int6
                         {},
                         {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
-    checkpoint.layers.push_back(to_state(std::move(layer), *optimizer_));
+    checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
   return save_checkpoint(directory, model_, checkpoint, kKeptCheckpoints, ranks());
 }
 
@@ -313,7 +346,7 @@ int64_t Session::resume(const std::filesystem::path& directory) {
                       checkpoint.next_mini_batch));
     }
     for (const LayerState& state : checkpoint.layers)
-      layers.push_back(to_snapshot(state, *optimizer_, options_.optimizer.name));
+      layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
     return fmt::format("resumes after {} epochs and {} steps", checkpoint.epoch, checkpoint.step);
   });
   pipeline_.load(layers, checkpoint.step);

@@ -14,10 +14,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/model/parameter_optimizers.h"
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/train/data/dataset.h"
@@ -37,8 +39,8 @@ struct StepResult {
   int64_t samples = 0;
   int64_t targets = 0;
   int64_t correct = 0;
-  double grad_norm = 0;      ///< 0: not computed
-  double learning_rate = 0;  ///< of the step; 0: none was made
+  double grad_norm = 0;                      ///< 0: not computed
+  std::optional<double> learning_rate = {};  ///< of the step; nothing: none was made
 };
 
 /// One call at a time: another thread, or a callback, is refused with RuntimeError.
@@ -51,16 +53,19 @@ class Session {
 
   /// One optimiser step; blocks until it is done. Micro-batches are the plan's, or fewer where the
   /// batch has fewer samples. Under policies that delay weights a step drains the pipeline, so that
-  /// nothing is delayed: train on several at once instead. Throws ConfigError (a batch that does
-  /// not fit), RuntimeError.
-  StepResult step(const Batch& batch);
+  /// nothing is delayed: train on several at once instead. `rate`: the learning rate, instead of
+  /// that of the options; rank 0's counts. Throws ConfigError (a batch that does not fit),
+  /// RuntimeError.
+  StepResult step(const Batch& batch, std::optional<double> rate = {});
   /// The samples of `data` in `order`, cut into steps of `batch_size`: epoch number `epoch`,
   /// through which the pipeline stays full, as train() runs it. `on_step` is called after each
   /// step, on rank 0 only, from a worker's thread; false ends early, and what it throws ends early
-  /// and is thrown on all ranks. Returns the steps that were made.
+  /// and is thrown on all ranks. `rates`: the learning rates of all steps, instead of those of the
+  /// options; rank 0's count; empty: none. Returns the steps that were made.
   std::vector<StepResult> train(const Dataset& data, const std::vector<int64_t>& order,
                                 int64_t epoch, int64_t batch_size,
-                                const std::function<bool(const StepResult&)>& on_step = {});
+                                const std::function<bool(const StepResult&)>& on_step = {},
+                                const std::vector<double>& rates = {});
   /// Ends an epoch of single steps: from here on no rank is among them any more.
   void end_epoch();
   /// Loss and accuracy in evaluation mode, in micro-batches of at most `batch_size` samples.
@@ -81,9 +86,8 @@ class Session {
   int64_t resume(const std::filesystem::path& directory);
   /// Ends the call that the other ranks are in or will make with this failure; does not throw.
   void give_up(const std::string& why) const;
-  /// Multiplies the learning rate of later steps; 1 at first.
-  void set_rate_factor(double factor) { rate_factor_.store(factor); }
-  double rate() const;
+  /// The learning rate of a step (from 0) by the options.
+  double rate_of(int64_t step) const;
   /// Whether StepResult::correct means something.
   bool counts_correct() const { return counts_correct_; }
   const SampleSpec& sample() const { return sample_; }
@@ -91,13 +95,15 @@ class Session {
  private:
   class Busy;
 
-  double rate_of(int64_t step) const;
   runtime::Ranks ranks() const;
-  /// Throws on all ranks where they make different calls, or where `call` throws on one.
-  void agree(const std::function<std::string()>& call) const;
+  /// Throws on all ranks where they make different calls, or where `call` throws on one. Returns
+  /// rank 0's rates.
+  std::vector<double> agree(const std::function<std::string()>& call,
+                            const std::vector<double>& rates = {}) const;
   runtime::RunOptions run_options() const;
+  /// `rates` as those of train().
   std::vector<StepResult> run(const Dataset& data, const std::vector<int64_t>& order, uint64_t seed,
-                              int64_t batch_size,
+                              int64_t batch_size, const std::vector<double>& rates,
                               const std::function<bool(const StepResult&)>& on_step);
   void check(const Dataset& data, int64_t batch_size) const;
 
@@ -105,9 +111,8 @@ class Session {
   TrainOptions options_;
   SampleSpec sample_;
   bool counts_correct_;
-  std::unique_ptr<model::Optimizer> optimizer_;
+  model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
-  std::atomic<double> rate_factor_{1};  ///< a callback may change it while workers read it
   mutable std::atomic<bool> busy_{false};
 };
 

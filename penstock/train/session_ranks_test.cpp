@@ -84,6 +84,27 @@ TEST_P(SessionRanks, LearnWhatOneRankLearns) {
             alone.step(batch_of(*data.train, 0, 16)).loss);
 }
 
+TEST_P(SessionRanks, TakeTheRatesOfRankZero) {
+  const model::Model model = branching_model(/*dropout=*/0);
+  const DataSplit data = feature_data(64);
+  const auto order = epoch_order(64, 1, 0, true);
+  const auto losses = [&](Session& session, double factor) {
+    EXPECT_EQ(session.step(batch_of(*data.train, 0, 16), 0.3 * factor).learning_rate, 0.3);
+    std::vector<double> result;
+    const std::vector<double> rates{0.1 * factor, 0.2 * factor, 0.3 * factor, 0.4 * factor};
+    for (const StepResult& step : session.train(*data.train, order, 0, 16, {}, rates))
+      result.push_back(step.loss);
+    return result;
+  };
+  Session alone(model, options_of(model));
+  const std::vector<double> expected = losses(alone, 1);
+  const auto failures = on_ranks(GetParam(), {0, 1, 2}, [&](runtime::World& world, size_t rank) {
+    Session session(model, options_of(model, &world));
+    EXPECT_EQ(losses(session, rank == 0 ? 1 : 7), expected);
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
 TEST_P(SessionRanks, RefuseDifferentDataAndCalls) {
   const model::Model model = branching_model();
   const DataSplit data = feature_data(64);

@@ -111,6 +111,31 @@ TEST(Session, IsForOneCallAtATime) {
   EXPECT_EQ(session.step(batch_of(*data.train, 0, 4)).samples, 4);
 }
 
+TEST(Session, TheRatesOfACallCountInsteadOfTheOptions) {
+  const model::Model model = branching_model(/*dropout=*/0);
+  const DataSplit data = feature_data(64);
+  const auto order = epoch_order(64, 1, 0, false);
+  for (const char* strategy : {"1f1b-flush", "1f1b"}) {
+    TrainOptions options{.plan = plan_for(model, strategy, {1, 1}, 4)};
+    options.learning_rate = {.base = 0.1, .schedule = "step", .factor = 0.5, .every = 1};
+    Session by_options(model, options);
+    Session by_rates(model, {.plan = options.plan});
+    const std::vector<StepResult> expected = by_options.train(*data.train, order, 0, 16);
+    const std::vector<double> rates{0.1, 0.05, 0.025, 0.0125};
+    const std::vector<StepResult> found = by_rates.train(*data.train, order, 0, 16, {}, rates);
+    for (size_t t = 0; t < 4; ++t) {
+      EXPECT_EQ(found[t].loss, expected[t].loss);
+      EXPECT_EQ(found[t].learning_rate, rates[t]);
+      EXPECT_EQ(expected[t].learning_rate, rates[t]);
+    }
+    EXPECT_EQ(by_rates.step(batch_of(*data.train, 0, 16), 0).learning_rate, 0);
+    EXPECT_EQ(by_rates.step(batch_of(*data.train, 0, 16)).learning_rate, 0.05);
+    EXPECT_THROW(by_rates.train(*data.train, order, 0, 16, {}, {0.1}), ConfigError);
+    EXPECT_THROW(by_rates.step(batch_of(*data.train, 0, 16), NAN), ConfigError);
+    EXPECT_EQ(by_rates.steps(), 6);
+  }
+}
+
 TEST(Session, SchedulesThatEndNeedAnEnd) {
   const model::Model model = branching_model();
   TrainOptions options{.plan = plan_for(model, "gpipe", {1, 1}, 2)};

@@ -98,9 +98,9 @@ class Run {
         data_(data),
         options_(options),
         seed_(options.seed),
-        optimizer_(model::make_optimizer(options.optimizer)),
+        optimizers_(model, options.optimizer),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-                  *optimizer_,
+                  optimizers_.general(),
                   {.seed = options.seed,
                    .threads_per_worker = options.threads_per_worker,
                    .deadline = options.deadline,
@@ -111,6 +111,7 @@ class Run {
                    .rounded_layers = options.rounded_layers,
                    .staleness = options.staleness,
                    .loss = model::make_loss(model::loss_for(model, options.loss)),
+                   .optimizers = &optimizers_,
                    .world = options.world}),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
@@ -162,7 +163,7 @@ class Run {
   const DataSplit& data_;
   const TrainOptions& options_;
   uint64_t seed_;
-  std::unique_ptr<model::Optimizer> optimizer_;
+  model::ParameterOptimizers optimizers_;
   runtime::Pipeline pipeline_;
   bool counts_correct_;             ///< otherwise there is no accuracy
   std::filesystem::path saves_to_;  ///< the folder of checkpoints; empty: none
@@ -212,7 +213,7 @@ void Run::resume() {
   check_same_position(checkpoint);
   std::vector<runtime::LayerSnapshot> layers;
   for (const LayerState& state : checkpoint.layers)
-    layers.push_back(to_snapshot(state, *optimizer_, options_.optimizer.name));
+    layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
   pipeline_.load(layers, checkpoint.step);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
@@ -277,7 +278,7 @@ void Run::save() {
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
-    checkpoint.layers.push_back(to_state(std::move(layer), *optimizer_));
+    checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
   check_finite(checkpoint.layers);
   finish_saving();
   writer_->save(checkpoint);

@@ -19,11 +19,11 @@ import torch
 
 from penstock import _core
 from penstock._export import Example, PathLike, export, unwrapped
+from penstock._optimizer import MakeSchedule, Optimizer, Schedule
 
 Batch = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
 Callback = Callable[[dict[str, Any]], Any]
 
-_OPTIMIZERS = {"sgd", "adam", "adamw"}
 _LOSSES = {
     torch.nn.CrossEntropyLoss: "cross-entropy",
     torch.nn.MSELoss: "mean-squared-error",
@@ -49,11 +49,14 @@ class Trainer:
     :param loss: "cross-entropy", "mean-squared-error", "binary-cross-entropy", "model" (the model
         returns it), or the torch.nn class of that loss or an object of it; None: "model" where the
         model returns one number, otherwise "cross-entropy". The mean is over all targets of a batch
-    :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr``,
-        ``momentum`` and ``nesterov`` (SGD), ``weight_decay`` (None: 0.01 of AdamW, otherwise 0),
-        ``betas`` and ``eps`` (Adam, AdamW)
+    :param optimizer: "SGD", "Adam" or "AdamW", with the parameters of torch.optim: ``lr`` (None:
+        0.001), ``momentum`` and ``nesterov`` (SGD), ``weight_decay`` (None: 0.01 of AdamW,
+        otherwise 0), ``betas`` and ``eps`` (Adam, AdamW). Or a new optimiser of torch.optim for the
+        module's parameters: its groups, with their rates and weight decays, are taken over, and the
+        learning rates that it has when a step (of `fit` with tensors: an epoch) begins
     :param lr_schedule: "constant", "linear", "cosine" (both to zero at ``total_steps``), or "step"
-        (times ``lr_factor`` every ``lr_every`` steps)
+        (times ``lr_factor`` every ``lr_every`` steps); or a function that makes a schedule of
+        torch.optim.lr_scheduler for the optimiser it is given, which advances with each step
     :param lr_warmup: steps over which the rate rises
     :param clip_norm: the largest norm of all gradients together; 0: not clipped
     :param batch_size: samples of a step, for which the plan is made
@@ -81,14 +84,14 @@ class Trainer:
         workers: int | None = None,
         plan: Mapping[str, Any] | PathLike | None = None,
         loss: Any = None,
-        optimizer: str = "SGD",
-        lr: float = 1e-3,
+        optimizer: Any = "SGD",
+        lr: float | None = None,
         momentum: float | None = None,
         nesterov: bool = False,
         weight_decay: float | None = None,
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
-        lr_schedule: str = "constant",
+        lr_schedule: str | MakeSchedule = "constant",
         lr_warmup: int = 0,
         lr_factor: float = 0.1,
         lr_every: int = 0,
@@ -115,13 +118,33 @@ class Trainer:
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
         self._job = _join()
-        if isinstance(model, torch.nn.Module):
+        module = unwrapped(model) if isinstance(model, torch.nn.Module) else None
+        self._optimizer = Optimizer(
+            optimizer, module, lr=lr, momentum=momentum, nesterov=nesterov or None,
+            weight_decay=weight_decay, betas=betas, eps=eps,
+        )  # fmt: skip
+        self._schedule: Schedule | None = None
+        self._factor = 1.0
+        if not isinstance(lr_schedule, str) and callable(lr_schedule):
+            if lr_warmup or lr_every or total_steps:
+                raise ValueError(
+                    "lr_warmup, lr_every and total_steps are for schedules by name; a schedule of "
+                    "torch.optim.lr_scheduler has its own"
+                )
+            self._schedule = self._optimizer.schedule(lr_schedule)
+            lr_schedule = "constant"
+        elif isinstance(lr_schedule, torch.optim.lr_scheduler.LRScheduler):
+            raise TypeError(
+                "lr_schedule: expected a function that makes the schedule, such as lambda "
+                f"optimizer: {type(lr_schedule).__name__}(optimizer, ...)"
+            )
+        self._is_constant = lr_schedule == "constant" and not lr_warmup
+        if module is not None:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
-            model = unwrapped(model)
-            name = type(model).__name__
-            model = self._export(model, example, Path(self._folder.name) / f"{name.lower()}.pt2")
+            name = type(module).__name__
+            model = self._export(module, example, Path(self._folder.name) / f"{name.lower()}.pt2")
         elif self._job is not None:
             self._job.check_same_file("model", os.fspath(model))
         self._model = _imported(os.fspath(model), None if self._folder is None else name)
@@ -132,26 +155,11 @@ class Trainer:
         self._epoch = 0
         self._stopped = False
         self._fitting = False
+        self._in_epoch = False
         self._progress = self.rank == 0 and (sys.stderr.isatty() if progress is None else progress)
         loss_name, smoothing, ignored = _loss(loss, label_smoothing, ignore_index)
-        name = _optimizer(optimizer)
-        if momentum is not None and name != "sgd":
-            raise ValueError(f"momentum is for SGD; {optimizer} has betas")
-        if name == "sgd" and not (betas is eps is None):
-            raise ValueError(f"{'eps' if betas is None else 'betas'}: for Adam and AdamW, not SGD")
-        betas, eps = (0.9, 0.999) if betas is None else betas, 1e-8 if eps is None else eps
-        if len(betas) != 2:
-            raise ValueError(f"betas: expected two numbers, found {betas!r:.60}")
-        if weight_decay is None:
-            weight_decay = 0.01 if name == "adamw" else 0.0
         shared: dict[str, Any] = {
-            "optimizer": name,
-            "momentum": float(momentum or 0),
-            "nesterov": bool(nesterov),
-            "weight_decay": float(weight_decay),
-            "beta1": float(betas[0]),
-            "beta2": float(betas[1]),
-            "eps": float(eps),
+            **self._optimizer.spec,
             "loss": loss_name,
             "label_smoothing": smoothing,
             "ignore_index": ignored,
@@ -160,7 +168,7 @@ class Trainer:
             "threads": threads,
         }
         rates: dict[str, Any] = {
-            "lr": float(lr),
+            "lr": self._optimizer.first_rate,
             "lr_schedule": _word("lr_schedule", lr_schedule, _SCHEDULES),
             "lr_warmup": _whole("lr_warmup", lr_warmup),
             "lr_factor": float(lr_factor),
@@ -236,16 +244,23 @@ class Trainer:
     @property
     def lr(self) -> float:
         """The learning rate of the next step."""
-        return self._session.rate
+        return self._rate_of(self.steps)
 
     def scale_lr(self, factor: float) -> None:
         """Multiplies the learning rates of the schedule from the next step on.
 
         :param factor: at least 0
+        :raises RuntimeError: in a callback of `fit` with tensors, which needs the rates of an epoch
+            before it begins
         """
         if not (math.isfinite(factor) and factor >= 0):
             raise ValueError(f"factor: expected a number of at least 0, found {factor}")
-        self._session.set_rate_factor(float(factor))
+        if self._in_epoch:
+            raise RuntimeError(
+                "scale_lr: this epoch's rates are fixed, since its steps overlap; call it between "
+                "epochs, give lr_schedule, or fit a loader"
+            )
+        self._factor = float(factor)
 
     # Training
 
@@ -260,7 +275,7 @@ class Trainer:
         """
         self._needs_flush()
         inputs, targets = self._split(x, y)
-        return self._session.step(inputs, targets)
+        return self._session.step(inputs, targets, self._rate_of(self.steps))
 
     def fit(
         self,
@@ -477,14 +492,24 @@ class Trainer:
             return not self._stopped
 
         on_step = add if self.rank == 0 else None
-        results = self._session.train(data, self._epoch, size, shuffle, self._seed, on_step)
+        first, steps = self.steps, math.ceil(len(data) / max(size, 1))
+        rates = [self._rate_of(first + k) for k in range(steps)]
+        self._in_epoch = True
+        try:
+            results = self._session.train(
+                data, self._epoch, size, shuffle, self._seed, on_step, rates
+            )
+        finally:
+            self._in_epoch = False
         if on_step is None:
             summary.take(results)
 
     def _fit_steps(self, loader: Iterable[Batch], summary: "_Epoch") -> None:
         try:
             for batch in loader:
-                summary.add(self._session.step(*self._split(batch, None)))
+                inputs, targets = self._split(batch, None)
+                rate = self._rate_of(self.steps)
+                summary.add(self._session.step(inputs, targets, rate))
                 if self._stopped and self._job is None:
                     break
         except _core.PenstockError:
@@ -493,6 +518,13 @@ class Trainer:
             self._session.give_up(f"{type(error).__name__}: {error}")
             raise
         self._session.end_epoch()
+
+    def _rate_of(self, step: int) -> float:
+        if self._schedule is not None:
+            return self._factor * self._schedule.rate_of(step)
+        if self._optimizer.is_object and self._is_constant:
+            return self._factor * self._optimizer.rate
+        return self._factor * self._session.rate_of(step)
 
     def _delays(self) -> bool:
         return self._plan.get("weights", _FLUSH) != _FLUSH
@@ -690,13 +722,6 @@ def _tensors(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_tensor(one) for one in value]
     return _tensor(value)
-
-
-def _optimizer(optimizer: Any) -> str:
-    name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", "")
-    if name.lower() not in _OPTIMIZERS:
-        raise ValueError(f"optimizer: expected 'SGD', 'Adam' or 'AdamW', found {optimizer!r}")
-    return name.lower()
 
 
 def _whole(name: str, value: Any) -> int:

@@ -28,16 +28,12 @@ at::Tensor for_file(const at::Tensor& tensor) {
   return plain.storage().nbytes() != plain.nbytes() ? plain.clone() : plain;
 }
 
-std::string key_of(const std::string& layer, const model::ParameterSpec& spec) {
-  return spec.key.empty() ? layer + "." + spec.name : spec.key;
-}
-
 void insert_buffers(StateDict& dict, const std::string& layer,
                     const std::vector<model::ParameterSpec>& specs,
                     const std::vector<at::Tensor>& tensors) {
   PENSTOCK_CHECK(specs.size() == tensors.size(), layer, specs.size(), tensors.size());
   for (size_t i = 0; i < specs.size(); ++i)
-    dict.insert(key_of(layer, specs[i]), for_file(tensors[i].to(specs[i].stored_as)));
+    dict.insert(model::state_key(layer, specs[i]), for_file(tensors[i].to(specs[i].stored_as)));
 }
 
 /// A tied weight gets the tensor of its owner under another key, so that the archive holds it once
@@ -45,8 +41,9 @@ void insert_buffers(StateDict& dict, const std::string& layer,
 void insert_weights(StateDict& dict, const model::Model& model, LayerId id,
                     const std::vector<at::Tensor>& tensors) {
   const auto key = [&](const graph::ParameterRef& ref) {
-    return key_of(model.graph().layer(ref.layer).name,
-                  model.layer(ref.layer).parameters().at(static_cast<size_t>(ref.parameter)));
+    return model::state_key(
+        model.graph().layer(ref.layer).name,
+        model.layer(ref.layer).parameters().at(static_cast<size_t>(ref.parameter)));
   };
   PENSTOCK_CHECK(model.layer(id).parameters().size() == tensors.size(), id, tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {

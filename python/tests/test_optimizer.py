@@ -1,0 +1,277 @@
+"""Optimisers and learning rates: as torch.optim has them.
+
+test_optimizer.py [-k NAME]
+"""
+
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, RMSprop, lr_scheduler
+
+import penstock
+from penstock._optimizer import Optimizer
+
+SAMPLES, BATCH = 96, 16
+
+
+class Net(nn.Module):
+    """Weights, biases and norms; the last weight is the first one's."""
+
+    def __init__(self, tied=True):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.LayerNorm(8)
+        self.second = nn.Linear(8, 8)
+        self.head = nn.Linear(6, 8)
+        if tied:
+            self.head.weight = self.first.weight
+
+    def forward(self, x):
+        h = torch.tanh(self.norm(self.first(x)))
+        h = torch.tanh(self.second(h))
+        return h @ self.head.weight + h[:, :6] * self.head.bias[:6]
+
+
+def samples():
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(SAMPLES, 6, generator=generator)
+    return x, (x.sum(1) > 0).long()
+
+
+def groups(module, **no_decay):
+    """Matrices decay, the rest does not, as many programs have it."""
+    matrices = [one for one in module.parameters() if one.dim() > 1]
+    rest = [one for one in module.parameters() if one.dim() == 1]
+    return [{"params": matrices, "weight_decay": 0.3}, {"params": rest, "weight_decay": 0.0,
+                                                        **no_decay}]  # fmt: skip
+
+
+def trainer_of(module, x, **options):
+    options = {"strategy": "serial", "workers": 1, "micro_batches": 1, **options}
+    return penstock.Trainer(module, x[:4], batch_size=BATCH, progress=False, **options)
+
+
+def trained_by_torch(module, optimizer, x, y, steps, scheduler=None):
+    """Rates and the state dict after steps on the batches in order."""
+    rates = []
+    for k in range(steps):
+        begin = BATCH * k % SAMPLES
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(module(x[begin : begin + BATCH]),
+                                           y[begin : begin + BATCH])  # fmt: skip
+        loss.backward()
+        rates.append(max(group["lr"] for group in optimizer.param_groups))
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+    return rates, module.state_dict()
+
+
+class Optimizers(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.x, self.y = samples()
+
+    def close(self, found, expected):
+        self.assertEqual(found.keys(), expected.keys())
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=2e-5, atol=2e-6, msg=name)
+
+    def test_objects_learn_what_pytorch_learns(self):
+        for make in (
+            lambda m: SGD(m.parameters(), lr=0.1),
+            lambda m: SGD(groups(m, lr=0.02), lr=0.1, momentum=0.9, nesterov=True),
+            lambda m: Adam(groups(m, lr=0.02), lr=0.01, betas=(0.8, 0.99)),
+            lambda m: AdamW(groups(m, lr=0.02), lr=0.01, eps=1e-6),
+            lambda m: Adam(groups(m), lr=0.01, decoupled_weight_decay=True),
+        ):
+            for tied in (False, True):
+                expected = Net(tied)
+                optimizer = make(expected)
+                with self.subTest(str(optimizer), tied=tied):
+                    _, weights = trained_by_torch(expected, optimizer, self.x, self.y, 12)
+                    module = Net(tied)
+                    trainer = trainer_of(module, self.x, optimizer=make(module))
+                    trainer.fit(self.x, self.y, epochs=2, shuffle=False)
+                    self.close(trainer.state_dict(), weights)
+
+    def test_groups_learn_the_same_under_every_cut(self):
+        results = []
+        for strategy, workers in (("serial", 1), ("gpipe", 3), ("1f1b-flush", 3), ("dp", 2)):
+            module = Net()
+            trainer = trainer_of(module, self.x, strategy=strategy, workers=workers,
+                                 micro_batches=4, optimizer=AdamW(groups(module, lr=0.1), lr=0.01))
+            losses = [one["loss"] for one in trainer.fit(self.x, self.y, epochs=3)]
+            replicas = max(stage["replicas"] for stage in trainer.plan["stages"])
+            results.append((strategy, replicas, losses, trainer.state_dict()))
+        self.assertEqual([replicas for _, replicas, _, _ in results[:2]], [1, 1])
+        _, _, expected_losses, expected = results[0]
+        for strategy, replicas, losses, weights in results[1:]:
+            with self.subTest(strategy, replicas=replicas):
+                self.close(weights, expected)
+                if replicas > 1:
+                    continue  # they add the gradients of a mini-batch in another order
+                self.assertEqual(losses, expected_losses)
+                for name, value in expected.items():
+                    self.assertTrue(torch.equal(weights[name], value), name)
+
+    def test_schedules_are_those_of_torch(self):
+        for name, make in {
+            "StepLR": lambda o: lr_scheduler.StepLR(o, 3, gamma=0.5),
+            "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [2, 5]),
+            "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+            "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, total_iters=4),
+            "LinearLR": lambda o: lr_scheduler.LinearLR(o, total_iters=4),
+            "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 10, power=2),
+            "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 6),
+            "Restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4),
+            "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda k: min(1.0, k / 5)),
+            "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, 3, cycle_momentum=False),
+            "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.5, 12, cycle_momentum=False),
+            "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+                o, [lr_scheduler.LinearLR(o), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+            ),
+        }.items():
+            with self.subTest(name):
+                expected = Net()
+                optimizer = SGD(expected.parameters(), lr=0.1, momentum=0.9)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # PyTorch's of its own schedules
+                    rates, weights = trained_by_torch(expected, optimizer, self.x, self.y, 12,
+                                                      make(optimizer))  # fmt: skip
+                trainer = trainer_of(Net(), self.x, lr=0.1, momentum=0.9, lr_schedule=make)
+                found = []
+                self.assertEqual(trainer.lr, rates[0])
+                trainer.fit(self.x, self.y, shuffle=False,
+                            callbacks=lambda step: found.append(step["lr"]))  # fmt: skip
+                for begin in range(0, SAMPLES, BATCH):
+                    batch = slice(begin, begin + BATCH)
+                    found.append(trainer.step(self.x[batch], self.y[batch])["lr"])
+                self.assertEqual(found, rates)
+                self.close(trainer.state_dict(), weights)
+
+    def test_a_schedule_moves_all_groups(self):
+        expected = Net()
+        optimizer = AdamW(groups(expected, lr=0.002), lr=0.01)
+        make = lambda o: lr_scheduler.LambdaLR(o, lambda k: (k + 1) / 4)  # noqa: E731
+        _, weights = trained_by_torch(expected, optimizer, self.x, self.y, 6, make(optimizer))
+        module = Net()
+        trainer = trainer_of(module, self.x, optimizer=AdamW(groups(module, lr=0.002), lr=0.01),
+                             lr_schedule=make)  # fmt: skip
+        trainer.fit(self.x, self.y, shuffle=False)
+        self.close(trainer.state_dict(), weights)
+
+    def test_schedules_that_the_caller_advances(self):
+        module = Net()
+        optimizer = SGD(module.parameters(), lr=0.4)
+        trainer = trainer_of(module, self.x, optimizer=optimizer)
+        scheduler = lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        rates = []
+
+        def keep(step):
+            rates.append(step["lr"])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the optimiser itself makes no step
+            for _ in range(2):
+                trainer.fit(self.x, self.y, batch_size=48, callbacks=keep)
+                scheduler.step()
+            loader = torch.utils.data.DataLoader(
+                torch.utils.data.TensorDataset(self.x, self.y), batch_size=48
+            )
+            trainer.fit(loader, callbacks=[keep, lambda step: scheduler.step()])
+        self.assertEqual(rates, [0.4, 0.4, 0.2, 0.2, 0.1, 0.05])
+        self.assertEqual(trainer.lr, 0.025)
+
+    def test_rates_do_not_change_in_steps_that_overlap(self):
+        trainer = trainer_of(Net(), self.x, lr=0.4)
+        with self.assertRaisesRegex(RuntimeError, "rates are fixed"):
+            trainer.fit(self.x, self.y, callbacks=lambda step: trainer.scale_lr(0.5))
+        rates = []
+        batches = [(self.x[:BATCH], self.y[:BATCH])] * 3
+
+        def halve(step):
+            rates.append(step["lr"])
+            trainer.scale_lr(0.5 ** len(rates))
+
+        trainer.fit(batches, callbacks=halve)
+        self.assertEqual(rates, [0.4, 0.2, 0.1])
+
+    def test_a_run_goes_on_at_the_rate_where_it_was(self):
+        import tempfile
+
+        make = lambda o: lr_scheduler.ExponentialLR(o, 0.5)  # noqa: E731
+        with tempfile.TemporaryDirectory() as folder:
+            first = trainer_of(Net(), self.x, lr=1.0, lr_schedule=make)
+            first.fit(self.x, self.y, batch_size=48, checkpoint=folder)
+            second = trainer_of(Net(), self.x, lr=1.0, lr_schedule=make)
+            self.assertTrue(second.resume(folder))
+            self.assertEqual(second.lr, 0.25)
+
+    def refuses(self, message, error=ValueError, module=None, **options):
+        with self.subTest(message), self.assertRaisesRegex(error, message):
+            trainer_of(module or Net(), self.x, **options)
+
+    def test_what_is_not_supported_is_said(self):
+        net = Net()
+        everything = list(net.parameters())
+        self.refuses("RMSprop", optimizer=RMSprop(everything))
+        self.refuses("found 'lion'", optimizer="lion")
+        self.refuses("amsgrad=True", module=net, optimizer=Adam(everything, amsgrad=True))
+        self.refuses("lr: the optimizer's own", module=net, optimizer=Adam(everything), lr=0.1)
+        self.refuses("does not have the parameter 'first.weight'", module=net,
+                     optimizer=SGD(everything[1:], lr=0.1))  # fmt: skip
+        self.refuses("does not have the parameter", optimizer=SGD(everything, lr=0.1))
+        apart = [{"params": everything[:1]}, {"params": everything[1:], "momentum": 0.5}]
+        self.refuses("momentum is 0 and 0.5", module=net, optimizer=SGD(apart, lr=0.1))
+        used = SGD(everything, lr=0.1, momentum=0.9)
+        net(self.x).sum().backward()
+        used.step()
+        self.refuses("made steps already", module=net, optimizer=used)
+        scheduler = lr_scheduler.StepLR(SGD(everything, lr=0.1), 3)
+        self.refuses("such as lambda optimizer: StepLR", TypeError, lr_schedule=scheduler)
+        self.refuses("depend on the step alone", TypeError,
+                     lr_schedule=lambda o: lr_scheduler.ReduceLROnPlateau(o))  # fmt: skip
+        self.refuses("depend on the step alone, found NoneType", TypeError,
+                     lr_schedule=lambda o: None)  # fmt: skip
+        self.refuses("have its own|has its own", lr_warmup=3,
+                     lr_schedule=lambda o: lr_scheduler.StepLR(o, 3))  # fmt: skip
+        for bad in (-0.1, float("nan")):
+            self.refuses("lr: expected a number of at least 0", lr=bad)
+
+    def test_what_changes_later_is_said(self):
+        module = Net()
+        optimizer = SGD(groups(module, lr=0.1), lr=0.2)
+        trainer = trainer_of(module, self.x, optimizer=optimizer)
+        optimizer.param_groups[1]["lr"] = 0.2
+        with self.assertRaisesRegex(ValueError, "stay in proportion"):
+            trainer.fit(self.x, self.y)
+        optimizer.param_groups[1]["lr"] = 0.1
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+        with self.assertRaisesRegex(ValueError, "weight_decay was 0.3 and is 0.5"):
+            trainer.step(self.x[:4], self.y[:4])
+        optimizer.param_groups[0]["weight_decay"] = 0.3
+        optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.0
+        self.assertEqual(trainer.step(self.x[:4], self.y[:4])["lr"], 0.0)
+
+        def make(optimizer):
+            return lr_scheduler.OneCycleLR(optimizer, 0.5, total_steps=12)
+
+        trainer = trainer_of(Net(), self.x, lr=0.1, momentum=0.9, lr_schedule=make)
+        with self.assertRaisesRegex(ValueError, "cycle_momentum=False"):
+            trainer.fit(self.x, self.y)
+
+    def test_the_largest_rate_is_the_trainers(self):
+        module = Net()
+        optimizer = SGD(groups(module, lr=0.5), lr=0.1)
+        spec = Optimizer(optimizer, module, lr=None, momentum=None, nesterov=None,
+                         weight_decay=None, betas=None, eps=None)  # fmt: skip
+        self.assertEqual(spec.rate, 0.5)
+        self.assertEqual([factor for _, factor, _ in spec.spec["groups"]], [0.2, 1.0])
+
+
+if __name__ == "__main__":
+    unittest.main()
