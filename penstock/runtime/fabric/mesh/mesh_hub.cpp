@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/stopwatch.h"
 #include "penstock/util/error.h"
@@ -19,6 +22,8 @@ enum class Note : uint8_t {
 
 /// What the mesh says of a rank that has closed its connection as it should.
 constexpr const char* kEnded = "has ended";
+/// Where a rank breaks, others end because of it, and their end may be seen first.
+constexpr std::chrono::milliseconds kForTheCause{500};
 
 }  // namespace
 
@@ -103,13 +108,21 @@ void MeshHub::on_text(int peer, Round round, bool to_all, std::string text) {
   changed_.notify_all();
 }
 
+bool MeshHub::has_broken_rank() const {
+  return std::any_of(lost_.begin(), lost_.end(),
+                     [](const auto& entry) { return entry.second != kEnded; });
+}
+
 std::string MeshHub::lost_rank(Round round) {
+  std::string ended;
   for (const auto& [peer, why] : lost_) {
+    // Others may have ended because of the one that did not end as it should.
+    if (why != kEnded) return fmt::format("rank {} {}", peer, why);
     // One that has ended as it should is missed only by who still needs something of it.
     const bool needed = rank() == 0 ? !texts_[round].contains(peer) : peer == 0;
-    if (why != kEnded || needed) return fmt::format("rank {} {}", peer, why);
+    if (needed && ended.empty()) ended = fmt::format("rank {} {}", peer, why);
   }
-  return {};
+  return ended;
 }
 
 std::vector<std::string> MeshHub::all_gather(const std::string& text, Wait& wait, int channel) {
@@ -149,6 +162,11 @@ std::vector<std::string> MeshHub::exchange(bool to_all, const std::string& text,
   changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
     return complete() || !lost_rank(round).empty();
   });
+  if (!complete() && !lost_rank(round).empty()) {
+    changed_.wait_until(
+        mutex_, std::min(wait.deadline, std::chrono::steady_clock::now() + kForTheCause),
+        [&]() NO_THREAD_SAFETY_ANALYSIS { return complete() || has_broken_rank(); });
+  }
   if (!complete()) {
     if (const std::string lost = lost_rank(round); !lost.empty()) throw TransportError(lost);
     if (rank() != 0) throw TimeoutError("rank 0 did not answer in time");
@@ -187,7 +205,9 @@ std::string MeshHub::published(const std::string& name, Wait& wait) {
   });
   if (const auto found = published_.find(name); found != published_.end()) return found->second;
   if (!lost_.empty()) {
-    const auto& [peer, why] = *lost_.begin();
+    const auto broken = std::find_if(lost_.begin(), lost_.end(),
+                                     [](const auto& entry) { return entry.second != kEnded; });
+    const auto& [peer, why] = broken != lost_.end() ? *broken : *lost_.begin();
     throw TransportError(fmt::format("rank {} {}", peer, why));
   }
   throw TimeoutError(fmt::format("no rank has said '{}' in time", name));

@@ -71,6 +71,8 @@ class MeshHub {
   void on_text(int peer, Round round, bool to_all, std::string text);
   /// A rank without which the round cannot be completed, and why; empty: none.
   std::string lost_rank(Round round) REQUIRES(mutex_);
+  /// Whether one is lost that has not ended as it should.
+  bool has_broken_rank() const REQUIRES(mutex_);
 
   /// Held while the receiver is called; taken before mutex_.
   Mutex delivery_;
