@@ -300,6 +300,7 @@ void validate(const Plan& plan) {
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
+  refuse_negative("plan", "keep", plan.keep);
   validate_places(plan);
   validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());

@@ -93,6 +93,9 @@ struct Plan {
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
+  /// Zb-auto and zb-auto-v: micro-batches that a worker keeps at most, summed over its stages; 0:
+  /// the kind's own number.
+  int64_t keep = 0;
   std::string sync = "ordered";             ///< of replicated stages (plan/gradient_sync.h)
   std::string sync_precision = "float32";   ///< of their gradients (plan/sync_precision.h)
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)

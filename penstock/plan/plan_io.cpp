@@ -292,6 +292,7 @@ Plan read_plan(const JsonReader& root) {
       plan.worker_of_replica.push_back(static_cast<int>(worker.integer(0, INT_MAX)));
   }
   plan.slack = root.integer_or("slack", 0, 0);
+  plan.keep = root.integer_or("keep", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
   plan.sync_precision = root.text_or("sync_precision", plan.sync_precision);
   plan.optimizer_state_per_weight =
@@ -339,6 +340,7 @@ std::string to_json(const Plan& plan) {
                          {"depth", plan.depth},
                          {"hosts", plan.worker_of_replica},
                          {"slack", plan.slack},
+                         {"keep", plan.keep},
                          {"sync", plan.sync},
                          {"sync_precision", plan.sync_precision},
                          {"optimizer_state_per_weight", plan.optimizer_state_per_weight},

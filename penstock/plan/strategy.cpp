@@ -169,6 +169,20 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .split_by_simulation = true,
      .lighter = Strategy::ZbH1},
 
+    {.strategy = Strategy::ZbAuto,
+     .name = "zb-auto",
+     .summary = "split backward in the order that costs, links and memory ask for (after Zero "
+                "Bubble, ICLR 2024)",
+     .policies = kFlush,
+     .splits_backward = true,
+     .takes_keep = true,
+     .most_kept =
+         [](const Place& place) {
+           return of_step(place, place.keep > 0 ? place.keep : 2 * place.workers - 1);
+         },
+     .auto_may_choose = true,
+     .split_by_simulation = true},
+
     {.strategy = Strategy::ZbV,
      .name = "zb-v",
      .summary = "split backward, two stages per worker in a V (Qi et al., NeurIPS 2024)",
@@ -199,6 +213,19 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .placement = Placement::V,
      .chunks = 2,
      .most_kept = [](const Place& place) { return 2 * ((place.workers + 4) / 3); },
+     .auto_may_choose = true,
+     .split_by_simulation = true},
+
+    {.strategy = Strategy::ZbAutoV,
+     .name = "zb-auto-v",
+     .summary = "zb-auto over two stages per worker in a V (after Qi et al., NeurIPS 2024)",
+     .policies = kFlush,
+     .splits_backward = true,
+     .placement = Placement::V,
+     .chunks = 2,
+     .takes_keep = true,
+     .most_kept =
+         [](const Place& place) { return place.keep > 0 ? place.keep : 2 * place.workers; },
      .auto_may_choose = true,
      .split_by_simulation = true},
 
@@ -329,7 +356,7 @@ std::string_view to_string(std::optional<Strategy> choice) {
 }
 
 void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_t> chunks,
-                            std::optional<int64_t> slack) {
+                            std::optional<int64_t> slack, std::optional<int64_t> keep) {
   const auto only = [&](std::string_view what, bool (*takes)(const StrategyTraits&),
                         int64_t found) {
     return ConfigError(fmt::format("only strategy {} {}, found {} for {}",
@@ -352,6 +379,11 @@ void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_
     throw ConfigError(
         fmt::format("--slack must lie between 0 and {}, found {}", kMaxSlack, *slack));
   }
+  if (keep && choice && !traits(*choice).takes_keep)
+    throw only(
+        "has a choice of what to keep", [](const auto& row) { return row.takes_keep; }, *keep);
+  if (keep && (*keep < 1 || *keep > kMaxKeep))
+    throw ConfigError(fmt::format("--keep must lie between 1 and {}, found {}", kMaxKeep, *keep));
 }
 
 }  // namespace penstock::plan

@@ -33,9 +33,11 @@ enum class Strategy : uint8_t {
   Interleaved,
   ZbH1,
   ZbH2,
+  ZbAuto,
   ZbV,
   VHalf,
   VMin,
+  ZbAutoV,
   DualPipeV,
   Chimera,
   Online,
@@ -79,6 +81,7 @@ struct PipelinePlace {
   int64_t slack = 0;
   /// The weight policy keeps the newest micro-batch alone (WeightPolicy::Current).
   bool newest_only = false;
+  int64_t keep = 0;  ///< ScheduleShape::keep
 };
 
 struct StrategyTraits {
@@ -94,9 +97,11 @@ struct StrategyTraits {
   bool splits_backward = false;  ///< I and W, at least in places, instead of B
   Extent extent = Extent::Pipeline;
   Placement placement = Placement::OneStage;
-  int chunks = 1;              ///< stages per worker when nothing is said
-  bool takes_slack = false;    ///< the user chooses ScheduleShape::slack
-  int64_t slack = 0;           ///< ScheduleShape::slack of all others
+  int chunks = 1;            ///< stages per worker when nothing is said
+  bool takes_slack = false;  ///< the user chooses ScheduleShape::slack
+  int64_t slack = 0;         ///< ScheduleShape::slack of all others
+  /// Its order is made from the costs of the stages, and the user may choose ScheduleShape::keep.
+  bool takes_keep = false;
   bool takes_streams = false;  ///< `penstock stream` runs under it
   InFlight in_flight = InFlight::NoRule;
   /// The most micro-batches that a worker keeps from forward to B or W, summed over its stages; an
@@ -159,14 +164,16 @@ std::optional<Strategy> parse_strategy_choice(std::string_view name);
 /// The name, or "auto".
 std::string_view to_string(std::optional<Strategy> choice);
 
-/// Checks what may be said of a schedule beside its strategy's name: stages per worker and slack.
-/// Without a strategy ("auto") both may be given. Throws ConfigError, in terms of the options of
-/// the command line, when a number is out of range or the strategy has no such choice.
+/// Checks what may be said of a schedule beside its strategy's name: stages per worker, slack and
+/// how many micro-batches a worker keeps. Without a strategy ("auto") all may be given. Throws
+/// ConfigError, in terms of the options of the command line, when a number is out of range or the
+/// strategy has no such choice.
 void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_t> chunks,
-                            std::optional<int64_t> slack);
+                            std::optional<int64_t> slack, std::optional<int64_t> keep = {});
 
 inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved is 1f1b-flush
 inline constexpr int kMaxChunks = 1'000;
 inline constexpr int64_t kMaxSlack = 1'000'000;
+inline constexpr int64_t kMaxKeep = 1'000'000'000;
 
 }  // namespace penstock::plan

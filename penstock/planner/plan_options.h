@@ -45,6 +45,9 @@ struct PlanOptions {
   /// Stages per worker of interleaved; 0: 2, 3 or 4, chosen.
   int chunks = 0;
   int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
+  /// Micro-batches that a worker of zb-auto or zb-auto-v keeps at most; 0: the kind's own number,
+  /// fewer where the memory limit asks for it.
+  int64_t keep = 0;
   /// Whether "auto" may pick them, with the many micro-batches per step that they want.
   bool synchronous_pipelines = true;
   /// All workers meet before each step (NORM), as where gradients are clipped by their norm.

@@ -42,7 +42,8 @@ Strategy pipeline_with(const std::string& weights) {
 void check_schedule_options(const PlanOptions& options) {
   plan::check_schedule_options(
       options.strategy, options.chunks > 0 ? std::optional<int64_t>(options.chunks) : std::nullopt,
-      options.slack >= 0 ? std::optional<int64_t>(options.slack) : std::nullopt);
+      options.slack >= 0 ? std::optional<int64_t>(options.slack) : std::nullopt,
+      options.keep != 0 ? std::optional<int64_t>(options.keep) : std::nullopt);
 }
 
 // Less than this comes from filling and draining: the families are equally fast, and the optimum
@@ -303,6 +304,7 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   split.strategy = family.strategy;
   split.policy = family.policy;
   split.slack = family.slack;
+  split.keep = options.keep;
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
@@ -335,6 +337,7 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;
+  options.keep = plan.keep;
   Plan priced = price_placed_plan(profile, cluster, plan.stages, plan.worker_of_replica, options);
   if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
     priced.notes.push_back(fmt::format(

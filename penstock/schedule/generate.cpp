@@ -179,15 +179,32 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
     throw ConfigError(fmt::format("only schedule {} has slack, found {} for {}",
                                   plan::names_of(takers), shape.slack, row.name));
   }
+  if (shape.keep != 0 && !row.takes_keep) {
+    const auto takers =
+        plan::strategies_where([](const StrategyTraits& other) { return other.takes_keep; });
+    throw ConfigError(fmt::format("only the schedules {} keep what is asked for, found {} for {}",
+                                  plan::names_of(takers), shape.keep, row.name));
+  }
+  if (shape.keep != 0 && shape.keep < row.chunks) {
+    throw ConfigError(
+        fmt::format("a worker of schedule {} keeps at least {} micro-batches, one for each of "
+                    "its stages, found {}",
+                    row.name, row.chunks, shape.keep));
+  }
   check_placement(strategy, shape);
 }
 
 Schedule generate(Strategy strategy, const ScheduleShape& shape) {
   check_runs(strategy, shape);
-  const ScheduleShape own = with_own_slack(strategy, shape);
+  ScheduleShape own = with_own_slack(strategy, shape);
+  WorkerLists workers = kGenerators[static_cast<size_t>(strategy)](own);
+  // What only made the order: the lists show it.
+  own.keep = 0;
+  own.costs.clear();
+  own.repeats = false;
   return {.kind = std::string(to_string(strategy)),
-          .shape = own,
-          .workers = kGenerators[static_cast<size_t>(strategy)](own)};
+          .shape = std::move(own),
+          .workers = std::move(workers)};
 }
 
 }  // namespace penstock::schedule

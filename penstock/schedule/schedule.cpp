@@ -87,6 +87,18 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
         fmt::format("recompute has {} entries, expected one for each of the {} stages",
                     shape.recompute.size(), shape.num_stages()));
   }
+  if (shape.keep < 0)
+    throw ConfigError(fmt::format(
+        "a worker keeps at least 1 micro-batch (0: the kind's own number), found {}", shape.keep));
+  if (!shape.costs.empty() && shape.costs.size() != shape.replicas.size()) {
+    throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}",
+                                  shape.costs.size(), shape.replicas.size()));
+  }
+  for (const StepCosts& costs : shape.costs) {
+    const int64_t least = std::min({costs.forward, costs.input, costs.weight, costs.message});
+    if (least < 0)
+      throw ConfigError(fmt::format("the cost of a step must not be negative, found {}", least));
+  }
   if (shape.slack < 0 || shape.slack > kMaxActions) {
     throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}",
                                   kMaxActions, shape.slack));

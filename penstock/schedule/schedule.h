@@ -22,6 +22,15 @@ namespace penstock::schedule {
 using plan::Strategy;
 using plan::WeightPolicy;
 
+/// What the steps of a stage cost, in ns or any other unit.
+struct StepCosts {
+  int64_t forward = 1;
+  int64_t input = 1;  ///< I, with R where the stage recomputes
+  int64_t weight = 1;
+  int64_t message = 0;  ///< to the next stage and back, where it is on another worker
+  bool operator==(const StepCosts&) const = default;
+};
+
 /// The numbers a generator needs, and who runs what. Every stage steps exactly once per mini-batch,
 /// with the mean gradient over the mini-batch, for every split of the model and every number of
 /// replicas (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps once
@@ -45,6 +54,15 @@ struct ScheduleShape {
   std::vector<bool> recompute = {};
   /// NORM comes before the steps of each mini-batch.
   bool global_norm = false;
+  /// Only for kinds that make their order from costs (StrategyTraits::takes_keep). A worker keeps
+  /// no more micro-batches from F to W, summed over its stages; 0: the kind's own number.
+  int64_t keep = 0;
+  /// For the same kinds, one entry per stage; empty: F = I = W and messages take no time.
+  /// generate() leaves it out of the schedule.
+  std::vector<StepCosts> costs = {};
+  /// For the same kinds: the order is for mini-batches that follow each other without a break, not
+  /// for a single one.
+  bool repeats = false;
 
   int num_stages() const { return static_cast<int>(replicas.size()); }
   int num_workers() const;
@@ -63,7 +81,8 @@ inline constexpr int kMaxWorkers = 10'000'000;
 
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0
 /// or accumulate < 1, more than `max_actions` compute actions, a slack below 0 or above
-/// kMaxActions, a list of recomputing stages of another length than the stages, for 2bw an
+/// kMaxActions, a list of recomputing stages or of costs of another length than the stages, costs
+/// below 0, a `keep` below 0, for 2bw an
 /// `accumulate` below pipeline_depth(), and for worker_of_replica that do not number the workers 0,
 /// 1, 2... without gaps, put two replicas of a stage on one worker, or put several stages on one
 /// worker under another policy than flush. O(replicas), allocates nothing that grows with the other

@@ -38,7 +38,9 @@ void for_each_sample(const std::function<void(Strategy, const ScheduleShape&)>& 
 
 /// Credits with which the samples of the kind are free of deadlock: interleaving with any number of
 /// micro-batches sends up to four messages ahead, all others one.
-int64_t enough_credits(Strategy kind) {
+int64_t enough_credits(Strategy kind, const ScheduleShape& shape) {
+  // No more than the sender may keep.
+  if (traits(kind).takes_keep) return 2 * shape.num_workers();
   // Online with NORM: as many as frames are under way.
   if (kind == Strategy::Online) return 16;
   return kind == Strategy::Interleaved ? 4 : 1;
@@ -126,7 +128,7 @@ int64_t documented_version(const ScheduleShape& shape, StageId stage, int64_t b)
 
 TEST(Generators, AreCleanOverTheGrid) {
   for_each_sample([](Strategy kind, const ScheduleShape& shape) {
-    ASSERT_EQ(first_violation(full_schedule(kind, shape), enough_credits(kind)), "")
+    ASSERT_EQ(first_violation(full_schedule(kind, shape), enough_credits(kind, shape)), "")
         << describe(kind, shape);
   });
 }
@@ -141,8 +143,7 @@ TEST(Generators, StashTheDocumentedNumberOfMicroBatches) {
   for_each_sample([](Strategy kind, const ScheduleShape& shape) {
     // Several stages per worker and split backwards have their own closed forms; the generators'
     // tests check them.
-    if (!shape.worker_of_replica.empty() || kind == Strategy::ZbH1 || kind == Strategy::ZbH2)
-      return;
+    if (!shape.worker_of_replica.empty() || traits(kind).splits_backward) return;
     const schedule::WorkerTable table(shape);
     const std::vector<WorkerPeaks> found = peaks(full_schedule(kind, shape));
     for (int w = 0; w < shape.num_workers(); ++w) {
@@ -203,7 +204,7 @@ TEST(Lowering, StaysSoundWhenTheRunStopsAfterAnyMiniBatch) {
         std::erase_if(list, [&](const Action& action) { return action.mini_batch.value > last; });
       }
       for (const Violation& violation :
-           verify(cut, {.credits = enough_credits(kind), .max_violations = 1'000'000})) {
+           verify(cut, {.credits = enough_credits(kind, shape), .max_violations = 1'000'000})) {
         ASSERT_EQ(violation.rule, "complete")
             << describe(kind, shape) << ", stopped after " << last << ": " << violation.message;
       }
@@ -227,7 +228,7 @@ TEST(MinCredits, IsAtMostOneOnChainsUnlessInterleaved) {
     if (shape.accumulate % 3 != 1 || shape.micro_batches > 8) return;
     const int64_t credits = min_credits(full_schedule(kind, shape));
     ASSERT_GE(credits, 0) << describe(kind, shape);
-    ASSERT_LE(credits, enough_credits(kind)) << describe(kind, shape);
+    ASSERT_LE(credits, enough_credits(kind, shape)) << describe(kind, shape);
   });
 }
 
@@ -266,7 +267,11 @@ RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
   const int64_t credits = min_credits(full);
   RC_ASSERT(credits >= 0);
   // Workers with several stages send several messages of a micro-batch along one channel.
-  if (shape.worker_of_replica.empty()) RC_ASSERT(credits <= most_under_way(shape));
+  if (traits(kind).takes_keep) {
+    RC_ASSERT(credits <= enough_credits(kind, shape));
+  } else if (shape.worker_of_replica.empty()) {
+    RC_ASSERT(credits <= most_under_way(shape));
+  }
   RC_ASSERT(first_violation(full, std::max<int64_t>(credits, 1)) == "");
   RC_ASSERT(schedule::parse_schedule(to_text(full), "s.txt") == full);
 }

@@ -52,6 +52,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   options.synchronous_pipelines = false;
   options.chunks = request.chunks;
   options.slack = request.slack;
+  options.keep = request.keep;
   options.global_norm = request.global_norm;
   options.gradient_groups = request.gradient_groups;
   options.optimizer_state_per_weight =

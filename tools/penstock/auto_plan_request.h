@@ -30,6 +30,7 @@ struct AutoPlanRequest {
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
   int chunks = 0;               ///< stages per worker of interleaved; 0: chosen
   int64_t slack = -1;           ///< of eager-1f1b; -1: chosen
+  int64_t keep = 0;             ///< of zb-auto and zb-auto-v; 0: chosen
   int64_t gradient_groups = 0;  ///< planner::PlanOptions
   bool global_norm = false;     ///< all workers wait for the norm of all gradients before each step
   std::string profile_path;     ///< measured before; empty: measure now

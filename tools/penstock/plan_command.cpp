@@ -44,6 +44,7 @@ struct Options : CommonOptions {
   std::string strategy = "auto";
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
+  std::optional<int64_t> keep;
   bool what_if = false;
   std::string price;
   std::vector<CLI::Option*> not_when_pricing;
@@ -288,9 +289,10 @@ int say_no(const Options& options, const std::string& reason) {
 
 void check_schedule_options(Options& options) {
   options.plan.strategy = plan::parse_strategy_choice(options.strategy);
-  plan::check_schedule_options(options.plan.strategy, options.chunks, options.slack);
+  plan::check_schedule_options(options.plan.strategy, options.chunks, options.slack, options.keep);
   if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
   if (options.slack) options.plan.slack = *options.slack;
+  if (options.keep) options.plan.keep = *options.keep;
 }
 
 int run(Options& options) {
@@ -413,6 +415,9 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--slack", options.slack,
          "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B (default: "
          "chosen from 1, 2, 4, 8)");
+  choice("--keep", options.keep,
+         "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from F to W, summed over "
+         "its stages (default: 2p-1 and 2p, less where memory asks for it)");
   choice("--gradient-groups", options.plan.gradient_groups,
          "Groups in which plans that flush sum gradients, at least (train has the same option): "
          "each takes memory (default: one per replica is counted)");

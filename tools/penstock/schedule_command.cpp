@@ -16,6 +16,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/schedule_costs.h"
 
 namespace penstock::tool {
 
@@ -26,6 +27,8 @@ struct Options : CommonOptions {
   int64_t stages = 0;
   int64_t chunks = 0;
   int64_t slack = 1;
+  int64_t keep = 0;
+  ScheduleCostOptions costs;
   std::vector<int> replicas;
   std::string plan;
   int64_t micro_batches = 8;
@@ -40,6 +43,7 @@ struct Options : CommonOptions {
   CLI::Option* stages_option = nullptr;
   CLI::Option* chunks_option = nullptr;
   CLI::Option* slack_option = nullptr;
+  CLI::Option* keep_option = nullptr;
   CLI::Option* micro_batches_option = nullptr;
 };
 
@@ -98,12 +102,21 @@ Request asked_for(const Options& options) {
     return option->empty() ? std::nullopt : std::optional<int64_t>(value);
   };
   plan::check_schedule_options(request.strategy, given(options.chunks_option, options.chunks),
-                               given(options.slack_option, options.slack));
+                               given(options.slack_option, options.slack),
+                               given(options.keep_option, options.keep));
+  if (!row.takes_keep && !options.costs.given().empty()) {
+    throw ConfigError(fmt::format(
+        "{}: the order of {} does not depend on costs; those that do are {}", options.costs.given(),
+        row.name, plan::names_of(plan::strategies_where([](const auto& other) {
+          return other.takes_keep;
+        }))));
+  }
   schedule::ScheduleShape& shape = request.shape;
   const int chunks = options.chunks_option->empty() ? row.chunks : static_cast<int>(options.chunks);
   shape.replicas = replicas_of(options, request.strategy, chunks);
   shape = schedule::with_placement(request.strategy, shape, chunks);
   if (row.takes_slack) shape.slack = options.slack;
+  shape.keep = options.keep;
   shape.micro_batches = options.micro_batches;
   shape.accumulate = options.accumulate;
   shape.policy = options.weights.empty() ? plan::default_policy(request.strategy)
@@ -139,11 +152,16 @@ schedule::Schedule make_schedule(const Options& options) {
     if (shape.policy != schedule::WeightPolicy::TwoBuffered) schedule::validate(shape);
     shape.accumulate = schedule::default_accumulate(request.strategy, shape);
   }
+  if (options.plan.empty() && plan::traits(request.strategy).takes_keep)
+    shape.costs = step_costs_of(options.costs, shape);
+  shape.repeats = shape.micro_batches > shape.accumulate;
   const schedule::Schedule compute = schedule::generate(request.strategy, shape);
   return options.compute_only ? compute : schedule::lower(compute, request.links);
 }
 
 int run(const Options& options) {
+  if (!options.plan.empty() && !options.costs.given().empty())
+    throw ConfigError(options.costs.given() + " excludes --plan, which has the costs");
   const bool to_file = !options.output.empty() && !is_standard_output(options.output);
   if (to_file) check_output("--output", options.output);
   const schedule::Schedule schedule = make_schedule(options);
@@ -195,6 +213,10 @@ Command schedule_command(CLI::App& parent) {
              "--slack", options->slack,
              "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B")
           ->capture_default_str();
+  auto* keep = app->add_option("--keep", options->keep,
+                               "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from "
+                               "F to W, summed over its stages (default: 2p-1 and 2p)");
+  options->keep_option = keep;
   auto* replicas = app->add_option("--replicas", options->replicas,
                                    "Replicas of each stage, e.g. 3,1, or one number for all")
                        ->delimiter(',');
@@ -206,6 +228,7 @@ Command schedule_command(CLI::App& parent) {
       ->excludes(stages)
       ->excludes(chunks)
       ->excludes(slack)
+      ->excludes(keep)
       ->excludes(replicas)
       ->excludes(kind);
   options->micro_batches_option = app->add_option("--micro-batches", options->micro_batches,
@@ -228,6 +251,7 @@ Command schedule_command(CLI::App& parent) {
       ->check(CLI::IsMember({"penstock", "pytorch"}))
       ->capture_default_str();
   app->add_option("-o,--output", options->output, "File to write the schedule to");
+  add_order_cost_options(*app, options->costs);
   add_common(*app, *options);
   return {app, [options]() { return run(*options); }};
 }

@@ -8,6 +8,7 @@
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::tool {
@@ -21,21 +22,25 @@ struct Row {
   const char* option;
   std::string ScheduleCostOptions::*text;
   const char* help;
+  bool makes_order = false;
 };
 
 constexpr Row kRows[] = {
     {"--forward", &ScheduleCostOptions::forward,
-     "Time of F and R: 1ms for all stages, or one per stage: 1ms,2ms,1ms (default: 1ms)"},
-    {"--backward", &ScheduleCostOptions::backward, "Time of B (default: I and W together)"},
-    {"--backward-input", &ScheduleCostOptions::backward_input, "Time of I (default: that of F)"},
-    {"--backward-weight", &ScheduleCostOptions::backward_weight, "Time of W (default: that of F)"},
+     "Time of F and R: 1ms for all stages, or one per stage: 1ms,2ms,1ms (default: 1ms)", true},
+    {"--backward", &ScheduleCostOptions::backward, "Time of B (default: I and W together)", true},
+    {"--backward-input", &ScheduleCostOptions::backward_input, "Time of I (default: that of F)",
+     true},
+    {"--backward-weight", &ScheduleCostOptions::backward_weight, "Time of W (default: that of F)",
+     true},
     {"--step", &ScheduleCostOptions::step, "Time of STEP (default: 0)"},
     {"--sync", &ScheduleCostOptions::sync, "Time of SYNC (default: 0)"},
-    {"--latency", &ScheduleCostOptions::latency, "Latency of each message, e.g. 20us (default: 0)"},
+    {"--latency", &ScheduleCostOptions::latency, "Latency of each message, e.g. 20us (default: 0)",
+     true},
     {"--bandwidth", &ScheduleCostOptions::bandwidth,
-     "Bandwidth of each worker's link per direction, e.g. 10Gbps (default: unlimited)"},
+     "Bandwidth of each worker's link per direction, e.g. 10Gbps (default: unlimited)", true},
     {"--message-bytes", &ScheduleCostOptions::message_bytes,
-     "Bytes of each message, e.g. 4MB (default: 0)"},
+     "Bytes of each message, e.g. 4MB (default: 0)", true},
     {"--stash-bytes", &ScheduleCostOptions::stash_bytes,
      "Bytes kept from forward to backward for each micro-batch (default: 0)"},
     {"--weight-bytes", &ScheduleCostOptions::weight_bytes,
@@ -117,6 +122,34 @@ void add_schedule_cost_options(CLI::App& app, ScheduleCostOptions& options) {
   for (const Row& row : kRows)
     app.add_option(row.option, options.*row.text, row.help)
         ->group("Costs of --schedule without --plan");
+}
+
+void add_order_cost_options(CLI::App& app, ScheduleCostOptions& options) {
+  for (const Row& row : kRows) {
+    if (row.makes_order)
+      app.add_option(row.option, options.*row.text, row.help)
+          ->group("Costs from which zb-auto and zb-auto-v make their order, without --plan");
+  }
+}
+
+std::vector<schedule::StepCosts> step_costs_of(const ScheduleCostOptions& options,
+                                               const schedule::ScheduleShape& shape) {
+  const simulate::Costs costs = costs_of(options, {.kind = "", .shape = shape, .workers = {}});
+  const double bytes =
+      static_cast<double>(value_of("--message-bytes", options.message_bytes, parse_bytes));
+  const auto bandwidth = static_cast<double>(costs.bandwidth_bytes_per_s);
+  const int64_t travel_ns = bandwidth > 0 ? nearest(bytes * 1e9 / bandwidth) : 0;
+  std::vector<schedule::StepCosts> steps;
+  for (size_t s = 0; s < costs.stages.size(); ++s) {
+    const simulate::StageCost& stage = costs.stages[s];
+    const bool again = shape.recomputes(StageId{static_cast<int32_t>(s)});
+    steps.push_back({.forward = stage.forward_ns,
+                     .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
+                                             again ? stage.forward_ns : 0),
+                     .weight = stage.backward_weight_ns,
+                     .message = saturating_add(costs.latency_ns, travel_ns)});
+  }
+  return steps;
 }
 
 simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Schedule& schedule) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "penstock/schedule/schedule.h"
 #include "penstock/simulate/simulator.h"
@@ -30,11 +31,17 @@ struct ScheduleCostOptions {
 };
 
 void add_schedule_cost_options(CLI::App& app, ScheduleCostOptions& options);
+/// Only those that an order can be made from: times of F, B, I, W and of messages.
+void add_order_cost_options(CLI::App& app, ScheduleCostOptions& options);
 
 /// What is not given: F takes 1 ms, I and W as long as F, B as long as both; the rest is 0. W is
 /// half of B when only B is given, and the rest of B when I is. Every link of the lowered schedule
 /// carries `message_bytes`; a stage that recomputes keeps those of its incoming links. Throws
 /// ConfigError naming the option.
 simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Schedule& schedule);
+
+/// The same for ScheduleShape::costs.
+std::vector<schedule::StepCosts> step_costs_of(const ScheduleCostOptions& options,
+                                               const schedule::ScheduleShape& shape);
 
 }  // namespace penstock::tool

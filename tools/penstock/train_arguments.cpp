@@ -119,7 +119,7 @@ void check(const TrainArguments& options) {
         fmt::format("--bad-samples: expected fatal or skip, found '{}'", options.bad_samples));
   }
   const auto strategy = plan::parse_strategy_choice(options.plan.strategy);
-  plan::check_schedule_options(strategy, options.chunks, options.slack);
+  plan::check_schedule_options(strategy, options.chunks, options.slack, options.keep);
   if (options.sync == "auto" && !options.plan_path.empty())
     throw ConfigError("--sync auto chooses with the plan, and --plan gives one: name a method");
   if (!options.sync.empty()) plan::parse_sync_choice(options.sync);
@@ -175,6 +175,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--micro-batches", plan.micro_batches, plan.micro_batches > 0);
   add("--chunks", options.chunks.value_or(0), options.chunks.has_value());
   add("--slack", options.slack.value_or(0), options.slack.has_value());
+  add("--keep", options.keep.value_or(0), options.keep.has_value());
   add("--sync", options.sync, !options.sync.empty());
   add("--sync-precision", options.sync_precision, !options.sync_precision.empty());
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
@@ -234,6 +235,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--slack", options.slack,
                   "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B "
                   "(default: chosen)")
+      ->excludes(plan);
+  app->add_option("--keep", options.keep,
+                  "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from F to W, "
+                  "summed over its stages (default: 2p-1 and 2p)")
       ->excludes(plan);
   app->add_option("--weights", options.plan.weights,
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");

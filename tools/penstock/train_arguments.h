@@ -35,6 +35,7 @@ struct TrainArguments : CommonOptions {
   int64_t workers = 1;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
+  std::optional<int64_t> keep;
   int64_t deadline_s = 300;
   double silence_s = 12;
   double patience_s = 60;

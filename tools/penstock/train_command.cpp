@@ -102,6 +102,7 @@ void complete_request(TrainArguments& options, const model::Model& model, bool s
   cap_micro_batches(options, says);
   if (options.chunks) options.plan.chunks = static_cast<int>(*options.chunks);
   if (options.slack) options.plan.slack = *options.slack;
+  if (options.keep) options.plan.keep = *options.keep;
   options.plan.workers = static_cast<int>(options.workers);
   options.plan.threads_per_worker = options.train.threads_per_worker;
   options.plan.mini_batch_size = options.train.mini_batch_size;

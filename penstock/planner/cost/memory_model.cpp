@@ -19,7 +19,8 @@ int64_t MemoryModel::in_flight(const plan::StrategyTraits& row, int replicas,
                         .behind = workers_from_here - replicas,
                         .micro_batches = micro_batches > 0 ? ceil_div(micro_batches, replicas) : 0,
                         .slack = slack,
-                        .newest_only = policy == WeightPolicy::Current});
+                        .newest_only = policy == WeightPolicy::Current,
+                        .keep = keep});
 }
 
 int64_t MemoryModel::in_flight(int replicas, int64_t workers_from_here) const {

@@ -41,6 +41,7 @@ struct MemoryModel {
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
+  int64_t keep = 0;  ///< as plan::Plan::keep
   /// Summed apart under flush; 0: one per replica of the stage.
   int64_t gradient_groups = 0;
 

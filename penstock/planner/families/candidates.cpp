@@ -1,5 +1,7 @@
 #include "penstock/planner/families/candidates.h"
 
+#include <algorithm>
+
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/reasons.h"
 
@@ -17,6 +19,22 @@ std::vector<int64_t> slacks_of(const Context& context, Strategy strategy) {
   return slacks;
 }
 
+// Under a memory limit also what fits into less than the kind's own number.
+std::vector<int64_t> keeps_of(const Context& context, const Split& split) {
+  const plan::StrategyTraits& row = traits(split.strategy);
+  if (!row.takes_keep) return {0};
+  if (context.options.keep > 0) return {context.options.keep};
+  std::vector<int64_t> keeps{0};
+  if (!context.limited()) return keeps;
+  const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
+  const int64_t usual = row.most_kept({.workers = split.num_workers() / copies});
+  for (const int64_t percent : {75, 50, 35, 25}) {
+    const int64_t keep = std::max<int64_t>(usual * percent / 100, row.chunks);
+    if (keep < usual && keep != keeps.back()) keeps.push_back(keep);
+  }
+  return keeps;
+}
+
 bool same_stages(const Split& a, const Split& b) {
   return a.stages == b.stages && a.recompute == b.recompute && a.places == b.places;
 }
@@ -31,7 +49,7 @@ std::vector<Strategy> kinds_to_search(const Context& context, Strategy strategy)
 
 void add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
   for (size_t c = first; c < list.size(); ++c) {
-    if (same_stages(list[c].split, candidate.split) &&
+    if (same_stages(list[c].split, candidate.split) && list[c].split.keep == candidate.split.keep &&
         list[c].micro_batches == candidate.micro_batches)
       return;
   }
@@ -59,8 +77,11 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
         }
         found->split.strategy = strategy;
         found->split.slack = slack;
-        add_new(candidates.list, first,
-                {std::move(found->split), found->micro_batches, found->optimality_gap});
+        for (const int64_t keep : keeps_of(context, found->split)) {
+          found->split.keep = keep;
+          add_new(candidates.list, first,
+                  {found->split, found->micro_batches, found->optimality_gap});
+        }
       }
     }
   }
@@ -78,8 +99,12 @@ Candidates synchronous_candidates(const Context& context, SplitFinder& finder, S
   ChunkedSplits splits = chunked_splits(context, finder, strategy,
                                         {.one_copy = one_copy, .faster_than_ns = faster_than_ns});
   Candidates candidates{{}, std::move(splits.reason)};
-  for (ChunkedSplit& found : splits.splits)
-    candidates.list.push_back({std::move(found.split), 0, found.optimality_gap});
+  for (ChunkedSplit& found : splits.splits) {
+    for (const int64_t keep : keeps_of(context, found.split)) {
+      found.split.keep = keep;
+      candidates.list.push_back({found.split, 0, found.optimality_gap});
+    }
+  }
   return candidates;
 }
 

@@ -92,7 +92,8 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
   const int64_t kept = row.most_kept({.workers = copies.workers,
                                       .rank = static_cast<int64_t>(stages.front()),
                                       .chunks = copies.chunks,
-                                      .micro_batches = copies.micro_batches});
+                                      .micro_batches = copies.micro_batches,
+                                      .keep = model.keep});
   const int64_t in_flight = saturating_mul(kept, largest);
   return saturating_add(bytes, saturating_add(std::min(in_flight, all), remade));
 }
@@ -129,8 +130,9 @@ void estimate(const Context& context, const Split& split, const std::vector<Stag
   const double micro_batch_ns = std::max(estimated_ns(plan), 1.0);
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
   plan.latency_ns = nearest(estimated_latency_ns(plan, micro_batch_ns));
-  const MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
-                                         split.slack, gradient_groups(context, split));
+  MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
+                                   split.slack, gradient_groups(context, split));
+  model.keep = split.keep;
   if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);
   } else {

@@ -23,6 +23,7 @@ struct Split {
   /// As plan::Plan::worker_of_replica: where workers hold several stages, otherwise empty.
   std::vector<int> worker_of_replica = {};
   int64_t slack = 0;  ///< eager-1f1b
+  int64_t keep = 0;   ///< as plan::Plan::keep
 
   std::vector<int> replicas() const;
   int num_workers() const;

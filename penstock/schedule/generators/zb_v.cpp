@@ -1,12 +1,18 @@
 #include "penstock/schedule/generators/zb_v.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <map>
 
 #include "penstock/schedule/generators/compute_lists.h"
+#include "penstock/schedule/orders/search_order.h"
 
 namespace penstock::schedule {
 namespace {
+
+/// Of search_order().
+constexpr int64_t kShortSteps = 2'000'000;
 
 struct Turn {
   size_t chunk;
@@ -77,12 +83,32 @@ void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, in
   writer.repeat(count - writer.next(kW0), {kW0});
 }
 
+namespace {
+
+/// Too few micro-batches to fill the V: the greedy order at F = I = W.
+Order short_order(int64_t workers, int64_t count) {
+  OrderProblem problem{.num_workers = static_cast<int32_t>(workers),
+                       .num_micro_batches = static_cast<int32_t>(count)};
+  for (int32_t s = 0; s < 2 * workers; ++s)
+    problem.stages.push_back({.workers = {std::min(s, static_cast<int32_t>(2 * workers) - 1 - s)}});
+  problem.most_kept.assign(static_cast<size_t>(workers), 2 * workers);
+  return search_order(problem, {}, kShortSteps);
+}
+
+}  // namespace
+
 template <>
 WorkerLists generate_compute<Strategy::ZbV>(const ScheduleShape& shape) {
   const int64_t workers = shape.num_stages() / 2;
+  std::map<int64_t, Order> short_orders;  // by their number of micro-batches
   return make_chunked_lists(shape, 3, [&](std::span<ComputeList> chunks) {
     for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
-      fill_zb_v(chunks, workers, begin, end);
+      const int64_t count = end - begin;
+      if (count >= 2 * workers - 1) return fill_zb_v(chunks, workers, begin, end);
+      const auto [entry, is_new] = short_orders.try_emplace(count);
+      if (is_new) entry->second = short_order(workers, count);
+      for (const OrderStep& step : entry->second[chunks[0].stage().index()])
+        chunks[step.stage < workers ? 0 : 1].add(step.op, begin + step.micro_batch);
     });
   });
 }

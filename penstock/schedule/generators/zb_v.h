@@ -14,7 +14,7 @@
 // micro-batches of both stages: 1F1B's at the first worker. Messages: 2 per link and micro-batch,
 // except in the middle of the V, where both stages are on one worker. Source: Qi et al., Pipeline
 // Parallelism with Controllable Memory, NeurIPS 2024 (V-ZB). Differs: with m < 2p-1 micro-batches
-// the order is that for 2p-1, without the micro-batches that do not exist.
+// the order is searched (orders/search_order.h) at F = I = W, where its bubble is p-1 for m >= p.
 #pragma once
 
 #include <span>
@@ -27,8 +27,9 @@ class ComputeList;
 
 template <>
 WorkerLists generate_compute<Strategy::ZbV>(const ScheduleShape& shape);
-/// One worker's part of one mini-batch: its local micro-batches [begin, end). `chunks` are its two
-/// stages, `workers` the length of the V. O(actions).
+/// One worker's part of one mini-batch: its local micro-batches [begin, end); fewer than 2p-1 of
+/// them in the order of 2p-1. `chunks` are its two stages, `workers` the length of the V.
+/// O(actions).
 void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end);
 
 }  // namespace penstock::schedule

@@ -1,0 +1,134 @@
+#include "penstock/schedule/generators/cost_order.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "penstock/schedule/orders/search_order.h"
+#include "penstock/schedule/worker_table.h"
+
+namespace penstock::schedule {
+namespace {
+
+/// Sums over all steps of the largest schedule stay far from overflow.
+constexpr int64_t kMostCost = 100'000'000'000;
+/// Without a barrier, a mini-batch's order is judged by this many in a row.
+constexpr int kRepetitions = 3;
+constexpr size_t kRemembered = 8;
+
+using Known = std::span<WorkerLists (*const)(const ScheduleShape&)>;
+
+/// Of the micro-batches [begin, begin + count), which are one mini-batch.
+OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, int64_t begin,
+                        int64_t count, int64_t usual_keep) {
+  OrderProblem problem{.num_workers = table.num_workers(),
+                       .num_micro_batches = static_cast<int32_t>(count),
+                       .repetitions = shape.repeats && !shape.global_norm ? kRepetitions : 1};
+  for (int s = 0; s < shape.num_stages(); ++s) {
+    const StepCosts costs = shape.costs.empty() ? StepCosts{} : shape.costs[static_cast<size_t>(s)];
+    const int replicas = shape.replicas[static_cast<size_t>(s)];
+    OrderProblem::Stage stage{.first_turn = begin % replicas,
+                              .forward = std::min(costs.forward, kMostCost),
+                              .input = std::min(costs.input, kMostCost),
+                              .weight = std::min(costs.weight, kMostCost),
+                              .message = std::min(costs.message, kMostCost)};
+    for (int r = 0; r < replicas; ++r)
+      stage.workers.push_back(table.worker_of_replica(StageId{s}, r).value);
+    problem.stages.push_back(std::move(stage));
+  }
+  const int64_t keep = shape.keep > 0 ? shape.keep : usual_keep;
+  problem.most_kept.assign(static_cast<size_t>(problem.num_workers), keep);
+  return problem;
+}
+
+/// A known kind's order for the same mini-batch.
+Order order_of(const WorkerLists& lists) {
+  Order order;
+  for (const std::vector<Action>& list : lists) {
+    std::vector<OrderStep>& steps = order.emplace_back();
+    for (const Action& action : list) {
+      const int32_t stage = action.stage.value;
+      const auto b = static_cast<int32_t>(action.micro_batch.value);
+      if (action.op == Op::Backward) {
+        steps.push_back({Op::BackwardInput, stage, b});
+        steps.push_back({Op::BackwardWeight, stage, b});
+      } else {
+        steps.push_back({action.op, stage, b});
+      }
+    }
+  }
+  return order;
+}
+
+std::vector<Order> known_orders(const ScheduleShape& shape, int64_t begin, int64_t count,
+                                Known known) {
+  std::vector<Order> orders;
+  // They begin with the first replica of each stage.
+  for (const int replicas : shape.replicas) {
+    if (begin % replicas != 0) return orders;
+  }
+  ScheduleShape single = shape;
+  single.micro_batches = count;
+  single.accumulate = count;
+  for (const auto& generator : known) orders.push_back(order_of(generator(single)));
+  return orders;
+}
+
+/// The last few answers: planning simulates the same order several times, and every rank and run of
+/// a plan needs it again.
+class Memory {
+ public:
+  template <class Solve>
+  Order find_or(const OrderProblem& problem, Solve solve) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [known, order] : answers_) {
+        if (known == problem) return order;
+      }
+    }
+    Order order = solve();
+    const std::lock_guard lock(mutex_);
+    answers_.emplace_back(problem, order);
+    if (answers_.size() > kRemembered) answers_.pop_front();
+    return order;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<OrderProblem, Order>> answers_;
+};
+
+}  // namespace
+
+WorkerLists cost_made_lists(const ScheduleShape& shape, Known known, int64_t usual_keep) {
+  static Memory memory;
+  const WorkerTable table(shape);
+  WorkerLists workers(static_cast<size_t>(table.num_workers()));
+  OrderProblem last;
+  Order order;
+  for (int64_t begin = 0; begin < shape.micro_batches; begin += shape.accumulate) {
+    const int64_t count = std::min(shape.accumulate, shape.micro_batches - begin);
+    OrderProblem problem = problem_of(shape, table, begin, count, usual_keep);
+    if (begin == 0 || problem != last) {
+      order = memory.find_or(
+          problem, [&] { return search_order(problem, known_orders(shape, begin, count, known)); });
+      last = std::move(problem);
+    }
+    for (size_t w = 0; w < workers.size(); ++w) {
+      for (const OrderStep& step : order[w]) {
+        const StageId stage{step.stage};
+        const MicroBatchId b{begin + step.micro_batch};
+        workers[w].push_back({.op = step.op,
+                              .stage = stage,
+                              .micro_batch = b,
+                              .mini_batch = shape.mini_batch_of(b),
+                              .peer = stage});
+      }
+    }
+  }
+  return workers;
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,255 @@
+#include "penstock/schedule/orders/search_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/schedule/orders/greedy_order.h"
+#include "penstock/schedule/orders/order_clock.h"
+#include "penstock/util/check.h"
+#include "penstock/util/rng.h"
+
+namespace penstock::schedule {
+namespace {
+
+bool fits_all(const OrderProblem& problem, const Order& order) {
+  for (int32_t w = 0; w < problem.num_workers; ++w) {
+    if (!fits(problem, w, order[static_cast<size_t>(w)])) return false;
+  }
+  return true;
+}
+
+/// Whether `later` may not come before `earlier` on the same worker.
+bool must_follow(const OrderStep& earlier, const OrderStep& later) {
+  if (earlier.stage != later.stage) return false;
+  // Each stage goes through the micro-batches in one order, so that messages stay in theirs.
+  return earlier.op == later.op || (earlier.micro_batch == later.micro_batch);
+}
+
+/// Those that made the best order of some limit in 1,200 random problems; with several stages on a
+/// worker few of them did.
+std::vector<GreedyRules> rules_to_try(bool several_stages) {
+  std::vector<GreedyRules> rules;
+  for (const int64_t lead : {100, 125, 150, 200, 250}) {
+    for (const int64_t patience : {0, 50, 100}) {
+      for (const int64_t reserve : {0, 30, 40}) {
+        for (const bool free_memory_first : {false, true}) {
+          const bool chosen = several_stages
+                                  ? lead == 100 ? !free_memory_first || reserve == 0
+                                                : lead == 125 && reserve == 0 && !free_memory_first
+                                  : reserve == 0;
+          if (chosen) rules.push_back({lead, patience, reserve, free_memory_first});
+        }
+      }
+    }
+  }
+  return rules;
+}
+
+/// An order with its time, improved move by move.
+class Search {
+ public:
+  explicit Search(const OrderProblem& problem)
+      : problem_(problem), clock_(problem), least_(least_time(problem)) {}
+
+  void may_keep(std::vector<int64_t> most_kept) { problem_.most_kept = std::move(most_kept); }
+  bool has_order() const { return !time_.is_stuck(); }
+  int64_t end() const { return time_.end; }
+  bool is_perfect() const { return time_.end == least_; }
+  const Order& order() const { return order_; }
+  int64_t spent() const { return clock_.steps_run(); }
+
+  /// False when it keeps too much.
+  bool offer(Order order) {
+    if (order.empty() || !fits_all(problem_, order)) return false;
+    const OrderTime time = clock_.run(order);
+    if (time >= time_) return true;
+    time_ = time;
+    order_ = std::move(order);
+    return true;
+  }
+
+  /// Until no move helps, from the order itself and from kTries orders near it, or the clock has
+  /// run `until` steps in all.
+  void improve(int64_t until) {
+    descend(until);
+    for (int tries = 0; tries < kTries && !is_perfect() && spent() < until;) {
+      const Order best = order_;
+      const OrderTime best_time = time_;
+      disturb();
+      descend(until);
+      if (time_ < best_time) {
+        tries = 0;
+        continue;
+      }
+      order_ = best;
+      time_ = best_time;
+      ++tries;
+    }
+  }
+
+ private:
+  static constexpr int kTries = 30;
+  static constexpr int kDisturbed = 3;
+
+  void descend(int64_t until) {
+    while (!is_perfect() && spent() < until && improve_once(until)) {
+    }
+  }
+
+  /// Some steps elsewhere, whatever that costs.
+  void disturb() {
+    for (int moved = 0; moved < kDisturbed; ++moved) {
+      const auto worker = static_cast<int32_t>(rng_.below(order_.size()));
+      std::vector<OrderStep>& list = order_[static_cast<size_t>(worker)];
+      if (list.empty()) continue;
+      const size_t from = rng_.below(list.size());
+      const size_t target = nearest(list, from, rng_.below(list.size()));
+      shift(list, from, target);
+      const OrderTime time = fits(problem_, worker, list) ? clock_.run(order_) : OrderTime{};
+      if (time.is_stuck())
+        shift(list, target, from);
+      else
+        time_ = time;
+    }
+  }
+
+  bool improve_once(int64_t until) {
+    clock_.run(order_);
+    const std::vector<CriticalRun> runs = clock_.critical_runs(order_);
+    for (const CriticalRun& run : runs) {
+      const std::vector<OrderStep>& list = order_[static_cast<size_t>(run.worker)];
+      const size_t last = std::min(run.last, list.size() - 1);
+      for (size_t k = run.first; k <= last; ++k) {
+        if (spent() >= until) return false;
+        // What the path goes through at the run's end, earlier; what delays it, later.
+        if (k > run.first && (k == last || list[k].op != Op::BackwardWeight) &&
+            (move(run.worker, k, run.first) || move(run.worker, k, k - 1))) {
+          return true;
+        }
+        if (k < last && (move(run.worker, k, last) || move(run.worker, k, k + 1))) return true;
+        if (list[k].op == Op::BackwardWeight && k < last && move_out(run.worker, k, last))
+          return true;
+      }
+    }
+    return false;
+  }
+
+  /// Further on, in steps that double.
+  bool move_out(int32_t worker, size_t from, size_t last) {
+    const size_t size = order_[static_cast<size_t>(worker)].size();
+    for (size_t further = 1; last + further < size; further *= 2) {
+      if (move(worker, from, last + further)) return true;
+    }
+    return false;
+  }
+
+  /// Takes the step out and puts it in so that it stands at `to`, or as near as it may; keeps that
+  /// when it helps.
+  bool move(int32_t worker, size_t from, size_t to) {
+    std::vector<OrderStep>& list = order_[static_cast<size_t>(worker)];
+    const size_t target = nearest(list, from, to);
+    if (target == from) return false;
+    shift(list, from, target);
+    if (fits(problem_, worker, list)) {
+      const OrderTime time = clock_.run(order_);
+      if (time < time_) {
+        time_ = time;
+        return true;
+      }
+    }
+    shift(list, target, from);
+    return false;
+  }
+
+  static size_t nearest(const std::vector<OrderStep>& list, size_t from, size_t to) {
+    size_t at = from;
+    if (to < from) {
+      while (at > to && !must_follow(list[at - 1], list[from])) --at;
+    } else {
+      while (at < to && !must_follow(list[from], list[at + 1])) ++at;
+    }
+    return at;
+  }
+
+  static void shift(std::vector<OrderStep>& list, size_t from, size_t to) {
+    const auto begin = list.begin();
+    const auto f = static_cast<std::ptrdiff_t>(from);
+    const auto t = static_cast<std::ptrdiff_t>(to);
+    if (from < to)
+      std::rotate(begin + f, begin + f + 1, begin + t + 1);
+    else
+      std::rotate(begin + t, begin + f, begin + f + 1);
+  }
+
+  OrderProblem problem_;
+  OrderClock clock_;
+  int64_t least_;
+  Order order_;
+  OrderTime time_;
+  Rng rng_{1};
+};
+
+/// The numbers of micro-batches to keep that are tried in turn, up to `most`, and no more of them
+/// than `count`, or a handful. They do not depend on what is allowed.
+std::vector<int64_t> limits_to_try(int64_t least, int64_t most, int64_t stages, int64_t count) {
+  std::vector<int64_t> limits;
+  for (int64_t share = 8; share >= 1; share /= 2) {
+    limits.clear();
+    // More than twice the depth of the pipeline hardly helps.
+    for (int64_t k = least; k <= most;
+         k += std::max<int64_t>(k < 2 * stages ? k / share : 4 * k / share, 1))
+      limits.push_back(k);
+    if (static_cast<int64_t>(limits.size()) <= count) break;
+  }
+  return limits;
+}
+
+}  // namespace
+
+Order search_order(const OrderProblem& problem, const std::vector<Order>& known, int64_t effort) {
+  std::vector<int64_t> held(static_cast<size_t>(problem.num_workers));
+  for (const OrderProblem::Stage& stage : problem.stages) {
+    for (const int32_t w : stage.workers) ++held[static_cast<size_t>(w)];
+  }
+  const int64_t least = *std::max_element(held.begin(), held.end());
+  for (size_t w = 0; w < held.size(); ++w)
+    PENSTOCK_CHECK(problem.most_kept[w] >= held[w], w, problem.most_kept[w], held[w]);
+  const int64_t micro_batches = problem.num_micro_batches;
+  const int64_t steps = std::max<int64_t>(3 * micro_batches * problem.num_stages(), 1);
+  std::vector<GreedyRules> all_rules = rules_to_try(least > 1);
+  // A greedy order takes as long as looking at its steps a few times.
+  const int64_t affordable = std::max<int64_t>(effort / (4 * steps), 8);
+  if (affordable < 8 * static_cast<int64_t>(all_rules.size())) all_rules.resize(4);
+  if (affordable < 32) all_rules.resize(1);
+  const int64_t allowed = *std::max_element(problem.most_kept.begin(), problem.most_kept.end());
+  std::vector<int64_t> limits =
+      limits_to_try(least, std::max(least, micro_batches * least), problem.num_stages(),
+                    affordable / static_cast<int64_t>(all_rules.size()));
+  if (affordable < 32) limits = {allowed};  // too large to go through fewer first
+
+  Search search(problem);
+  const int64_t per_limit = effort / static_cast<int64_t>(limits.size());
+  std::vector<bool> offered(known.size());
+  for (const int64_t limit : limits) {
+    if (limit > allowed) break;
+    OrderProblem limited = problem;
+    for (size_t w = 0; w < held.size(); ++w)
+      limited.most_kept[w] = std::max(std::min(problem.most_kept[w], limit), held[w]);
+    search.may_keep(limited.most_kept);
+    for (size_t k = 0; k < known.size(); ++k) {
+      if (!offered[k]) offered[k] = search.offer(known[k]);
+    }
+    for (const GreedyRules& rules : all_rules) {
+      if (search.is_perfect()) return search.order();
+      search.offer(greedy_order(limited, rules, search.end()));
+    }
+    search.improve(search.spent() + per_limit);
+  }
+  search.may_keep(problem.most_kept);
+  for (size_t k = 0; k < known.size(); ++k) {
+    if (!offered[k]) search.offer(known[k]);
+  }
+  return search.order();
+}
+
+}  // namespace penstock::schedule
