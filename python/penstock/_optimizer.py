@@ -112,6 +112,11 @@ class Optimizer:
                 f"torch.optim.lr_scheduler, whose rates depend on the step alone, found "
                 f"{type(scheduler).__name__}"
             )
+        if getattr(scheduler, "optimizer", own) is not own:
+            raise ValueError(
+                "lr_schedule: the schedule is one of another optimizer: make it for the optimizer "
+                "that the function is called with"
+            )
         return Schedule(own, scheduler, self._common)
 
     def _common(self, rates: Sequence[float]) -> float:

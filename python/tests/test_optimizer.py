@@ -237,6 +237,7 @@ class Optimizers(unittest.TestCase):
                      lr_schedule=lambda o: lr_scheduler.ReduceLROnPlateau(o))  # fmt: skip
         self.refuses("depend on the step alone, found NoneType", TypeError,
                      lr_schedule=lambda o: None)  # fmt: skip
+        self.refuses("one of another optimizer", ValueError, lr_schedule=lambda o: scheduler)
         self.refuses("have its own|has its own", lr_warmup=3,
                      lr_schedule=lambda o: lr_scheduler.StepLR(o, 3))  # fmt: skip
         for bad in (-0.1, float("nan")):
