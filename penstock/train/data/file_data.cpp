@@ -118,8 +118,18 @@ DatasetPointer from_arrays(const DataSpec& spec, const std::string& file, Arrays
   for (const model::InputSpec& input : spec.sample.inputs)
     inputs.push_back(taken(arrays, input.name));
   at::Tensor targets;
+  std::string_view named;
   for (const std::string_view name : kTargetNames) {
-    if (!targets.defined()) targets = taken(arrays, name);
+    at::Tensor found = taken(arrays, name);
+    if (!found.defined()) continue;
+    if (targets.defined() && spec.sample.targets.needed) {
+      throw ConfigError(
+          fmt::format("expected one array of targets, found '{}' and '{}', which both might be; "
+                      "the file has {}",
+                      named, name, available));
+    }
+    targets = std::move(found);
+    named = name;
   }
   if (inputs.size() == 1 && !inputs.front().defined() && arrays.size() == 1)
     inputs.front() = arrays.begin()->second;

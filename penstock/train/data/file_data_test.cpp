@@ -136,6 +136,10 @@ TEST_F(FileData, SaysWhatDoesNotFit) {
               HasSubstr("has no samples"));
   EXPECT_THAT(refusal(arrays({{"x.npy", npy_of({1.0F}, "()")}, {"y.npy", classes(1)}})),
               HasSubstr("one number, expected samples"));
+  EXPECT_THAT(
+      refusal(arrays({{"x.npy", pairs(4)}, {"labels.npy", classes(4)}, {"y.npy", classes(4)}})),
+      AllOf(HasSubstr("data.npz: expected one array of targets, found 'labels' and 'y'"),
+            HasSubstr("the file has labels (int64, 4), x (float32, 4x2), y (int64, 4)")));
   EXPECT_THAT(refusal({.name = (folder_ / "none.npz").string()}), HasSubstr("there is no file"));
   DataSpec share = arrays({{"x.npy", pairs(4)}, {"y.npy", classes(4)}});
   share.test_share = 1;
