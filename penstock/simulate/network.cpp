@@ -50,16 +50,15 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
       const cluster::Level& joining = costs.cluster->levels[static_cast<size_t>(level - 1)];
       if (joining.count == 1) continue;
       const cluster::Path& path = topology.path(level);
-      levels.push_back(
-          {.unit_size = topology.unit_size(level - 1),
-           .joint_size = topology.unit_size(level),
-           .bandwidth_bytes_per_s = joining.by_reference ? 0 : joining.bandwidth_bytes_per_s,
-           .path_bandwidth_bytes_per_s = path.by_reference ? 0 : path.bandwidth_bytes_per_s,
-           .latency_ns = path.latency_ns});
+      levels.push_back({.unit_size = topology.unit_size(level - 1),
+                        .joint_size = topology.unit_size(level),
+                        .bandwidth_bytes_per_s = joining.bandwidth_bytes_per_s,
+                        .copies = !path.by_reference,
+                        .latency_ns = path.latency_ns});
     }
   } else {
     levels.push_back({.bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
-                      .path_bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
+                      .copies = costs.bandwidth_bytes_per_s > 0,
                       .latency_ns = costs.latency_ns});
   }
   latency_ns_.reserve(levels.size());
@@ -88,7 +87,7 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
   for (size_t link = 0; link < link_bytes.size(); ++link) {
     tolls_[link * num_levels + number] = {
         .busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
-        .whole_ns = transfer_ns(link_bytes[link], level.path_bandwidth_bytes_per_s)};
+        .copies = level.copies && link_bytes[link] > 0};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));
   sum_ns_ = saturating_add(sum_ns_, saturating_mul(rounds, level.latency_ns));
@@ -110,8 +109,7 @@ bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
   const size_t num_levels = latency_ns_.size();
   const Toll* tolls = &tolls_[static_cast<size_t>(message.link) * num_levels];
   const auto highest = static_cast<size_t>(message.levels - 1);
-  const int64_t whole_ns = tolls[highest].whole_ns;
-  if (whole_ns == 0) {
+  if (!tolls[highest].copies) {
     when_ns = saturating_add(now_ns, latency_ns_[highest]);
     return true;
   }
@@ -126,8 +124,7 @@ bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
     if (tolls[level].busy_ns > 0) free_ns = end_ns;
     message.end_ns = std::max(message.end_ns, end_ns);
     if (++message.hop == hops) {
-      when_ns = saturating_add(std::max(message.end_ns, saturating_add(begin_ns, whole_ns)),
-                               latency_ns_[highest]);
+      when_ns = saturating_add(message.end_ns, latency_ns_[highest]);
       return true;
     }
     if (begin_ns > now_ns) {

@@ -4,9 +4,12 @@
 // has one wire up to that level and one down from it, at the level's bandwidth. ("Wire", because a
 // link is a pair of stages in schedules.) A message passes the wires up from its sender to the
 // lowest level that both workers share, and down to its receiver. A wire serves messages one after
-// the other, in the order in which their first byte reaches it. A message that is being served goes
-// on to its next wire at once (cut-through): without other traffic it arrives (bytes / slowest
-// bandwidth + latency) after it was sent.
+// the other, in the order in which their first byte reaches it (ties: event_queue.h). A message
+// that is being served goes on to its next wire at once (cut-through), and its last byte leaves a
+// wire when that has had the time for all of its bytes and the wires before have passed on the last
+// one: without other traffic it arrives (bytes / slowest bandwidth + latency) after it was sent.
+// Bytes that pile up before a fast wire need only that wire's time. Levels by reference copy
+// nothing between the workers that they join, but what goes further is copied through them, too.
 #pragma once
 
 #include <cstddef>
@@ -66,14 +69,15 @@ class Network {
   /// What a level costs the messages of one link.
   struct Toll {
     int64_t busy_ns = 0;  ///< how long a message occupies a wire of the level
-    /// From first to last byte for messages that go no higher than this level; 0: nothing is moved.
-    int64_t whole_ns = 0;
+    /// Whether messages that go no higher than this level are copied; those that are not occupy no
+    /// wire.
+    bool copies = false;
   };
   struct Level {
     int unit_size = 1;   ///< workers in a unit below the level
     int joint_size = 0;  ///< workers in a unit of the level; 0: it joins all
     int64_t bandwidth_bytes_per_s = 0;
-    int64_t path_bandwidth_bytes_per_s = 0;
+    bool copies = false;     ///< this level or one further in is not by reference
     int64_t latency_ns = 0;  ///< of messages that go no higher
   };
   void add_level(size_t number, const Level& level, const std::vector<int>& places,

@@ -242,6 +242,82 @@ TEST(Network, NoLinkIsFasterThanItsBandwidth) {
   }
 }
 
+namespace {
+
+/// Forward passes of pairs of stages on six workers of three servers; `forward_ns` and `workers` by
+/// stage. Without sends, which are checked elsewhere, it would be no schedule that is sound.
+Costs pairs_of_stages(std::vector<int64_t> forward_ns, std::vector<int> workers) {
+  Costs costs;
+  costs.cluster = two_levels(2, 3);
+  for (size_t s = 0; s < forward_ns.size(); ++s)
+    costs.stages.push_back({.forward_ns = forward_ns[s], .first_worker = workers[s]});
+  return costs;
+}
+
+/// The end of worker `worker`'s receive of a message from stage `from`.
+int64_t arrival(const Result& result, size_t worker, int from) {
+  for (const auto& event : result.timeline.workers[worker]) {
+    if (event.action.op == Op::RecvForward && event.action.peer.value == from) return event.end_ns;
+  }
+  return -1;
+}
+
+const std::string kPairsHeader =
+    "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 1 1\n# micro-batches: 1  accumulate: 1 "
+    " "
+    "weights: flush\n";
+
+}  // namespace
+
+// The bytes of the message from the other server have piled up before the receiver's own link while
+// that served another message: then they need the time of that fast link, not that of the slow one.
+TEST(Network, WaitingForAFastLastLinkCostsItsOwnTime) {
+  Costs costs = pairs_of_stages({10, 9, 0, 0}, {0, 2, 3, 4});
+  // Stage 1 sends 4900 bytes to stage 2 in its own server, 490 ns; stage 0 sends it 1000 bytes from
+  // another server, which have come up to the last link at 10 to 1010.
+  costs.links = {{StageId{0}, StageId{2}, 1000}, {StageId{1}, StageId{2}, 4900}};
+  const auto schedule = schedule::parse_schedule(
+      kPairsHeader + "0F0@0,0SEND_F0>2\n1F0@0,1SEND_F0\n2RECV_F0,2RECV_F0<0\n3F0@0\n", "test");
+  EXPECT_EQ(arrival(simulate(schedule, costs), 2, 0), 1010 + 25);
+  costs.links[1].bytes = 20'000;  // until 2009
+  EXPECT_EQ(arrival(simulate(schedule, costs), 2, 0), 2009 + 100 + 25);
+}
+
+// Stage 1's and stage 2's messages leave one server, one after the other; stage 2's reaches the
+// link down to the receivers' server at 1010, and so does that of stage 0, which is sent then.
+TEST(Network, OfTwoThatReachALinkTogetherTheOneUnderWayGoesFirst) {
+  Costs costs = pairs_of_stages({1010, 10, 10, 0}, {0, 2, 3, 4});
+  for (const int from : {0, 1, 2}) costs.links.push_back({StageId{from}, StageId{3}, 1000});
+  const auto schedule = schedule::parse_schedule(
+      kPairsHeader +
+          "0F0@0,0SEND_F0>3\n1F0@0,1SEND_F0>3\n2F0@0,2SEND_F0\n3RECV_F0<1,3RECV_F0,"
+          "3RECV_F0<0\n",
+      "test");
+  const Result result = simulate(schedule, costs);
+  EXPECT_EQ(arrival(result, 3, 1), 1010 + 25);
+  EXPECT_EQ(arrival(result, 3, 2), 2010 + 25);
+  EXPECT_EQ(arrival(result, 3, 0), 3010 + 25);
+}
+
+// Inside the process tensors move by reference; what leaves it is copied out of memory, one message
+// after the other.
+TEST(Network, ALevelByReferenceCarriesWhatGoesFurther) {
+  Costs costs = pairs_of_stages({10, 10, 0, 0}, {0, 1, 2, 4});
+  costs.cluster->levels[0].by_reference = true;
+  costs.cluster->levels[0].bandwidth_bytes_per_s = kPerNs / 2;  // slower than the network
+  costs.links = {{StageId{0}, StageId{2}, 1000}, {StageId{1}, StageId{2}, 1000}};
+  const auto schedule = schedule::parse_schedule(
+      kPairsHeader + "0F0@0,0SEND_F0>2\n1F0@0,1SEND_F0\n2RECV_F0<0,2RECV_F0\n3F0@0\n", "test");
+  const Result result = simulate(schedule, costs);
+  EXPECT_EQ(arrival(result, 2, 0), 2010 + 25);
+  // Each worker has its own way out; the second waits 1000 ns for the network and 1000 ns more for
+  // the receiver's.
+  EXPECT_EQ(arrival(result, 2, 1), 4010 + 25);
+  costs.stages[2].first_worker = 3;
+  costs.stages[0].first_worker = 2;  // a neighbour: by reference, and in nobody's way
+  EXPECT_EQ(arrival(simulate(schedule, costs), 2, 0), 10 + 5);
+}
+
 TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
   plan::Plan plan;
   plan.cluster = two_levels(4, 2);

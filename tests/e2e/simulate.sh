@@ -31,6 +31,11 @@ makespan gpipe.txt --latency 10us && [ "$ns" -eq 33060000 ] || fail "gpipe with 
 
 printf '0F0,0B0\n1F0,1B0\n' >rows.csv
 makespan rows.csv && [ "$ns" -eq 6000000 ] || fail "PyTorch's rows: $ns"
+# A stage that recomputes keeps its inputs, also those from a stage on its own worker: stages 1 and
+# 2 are worker 1's.
+run 0 schedule --kind zb-v --stages 4 --micro-batches 1 --recompute all -o again.txt
+run 0 simulate --schedule again.txt --message-bytes 1MB --json
+grep -qF '"peak_memory_bytes_per_worker":[1000000,2000000]' out || fail "kept inputs: $(cat out)"
 run 0 simulate --schedule zb-v.txt --grid
 grep -q '^w1 ' out || fail "no grid: $(cat out)"
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -109,6 +110,27 @@ std::vector<simulate::LinkCost> links_of(const schedule::Schedule& schedule, int
   return links;
 }
 
+/// The stages that no other worker sends to, and which share a worker with the stage before.
+std::vector<size_t> fed_by_own_worker(const schedule::Schedule& schedule) {
+  const size_t num_stages = schedule.shape.replicas.size();
+  std::vector<bool> is_sent_to(num_stages, false);
+  std::vector<std::set<size_t>> workers_of(num_stages);
+  for (size_t w = 0; w < schedule.workers.size(); ++w) {
+    for (const schedule::Action& action : schedule.workers[w]) {
+      if (action.stage.value < 0 || action.stage.index() >= num_stages) continue;
+      if (action.op == schedule::Op::Forward) workers_of[action.stage.index()].insert(w);
+      if (action.op == schedule::Op::RecvForward) is_sent_to[action.stage.index()] = true;
+    }
+  }
+  std::vector<size_t> stages;
+  for (size_t s = 1; s < num_stages; ++s) {
+    const bool shared = std::any_of(workers_of[s].begin(), workers_of[s].end(),
+                                    [&](size_t w) { return workers_of[s - 1].contains(w); });
+    if (shared && !is_sent_to[s]) stages.push_back(s);
+  }
+  return stages;
+}
+
 }  // namespace
 
 std::string ScheduleCostOptions::given() const {
@@ -193,6 +215,9 @@ simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Sch
     int64_t& input_bytes = costs.stages[link.to.index()].input_bytes;
     input_bytes = saturating_add(input_bytes, link.bytes);
   }
+  // A stage behind one on its own worker gets no message, and keeps its inputs all the same.
+  const int64_t bytes = value_of("--message-bytes", options.message_bytes, parse_bytes);
+  for (const size_t stage : fed_by_own_worker(schedule)) costs.stages[stage].input_bytes = bytes;
   return costs;
 }
 
