@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "penstock/util/error.h"
+#include "penstock/util/input_file.h"
 
 namespace penstock {
 
@@ -74,32 +75,23 @@ void flush_folder(const fs::path& folder) {
 }  // namespace
 
 std::string read_file(const fs::path& path, int64_t max_bytes) {
-  const auto refuse = [&](std::string_view why) {
-    throw ConfigError(fmt::format("cannot read '{}': {}", path.string(), why));
-  };
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.ok()) refuse(reason(errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) refuse(reason(errno));
-  if (S_ISDIR(status.st_mode)) refuse("it is a directory, expected a file");
+  InputFile file(path);
   const auto too_large = [&] {
-    refuse(fmt::format("it is larger than the {} bytes accepted here", max_bytes));
+    throw ConfigError(fmt::format("cannot read '{}': it is larger than the {} bytes accepted here",
+                                  path.string(), max_bytes));
   };
-  if (S_ISREG(status.st_mode) && status.st_size > max_bytes) too_large();
+  if (file.size().value_or(0) > max_bytes) too_large();
 
   std::string content;
-  if (S_ISREG(status.st_mode)) content.reserve(static_cast<size_t>(status.st_size));
+  content.reserve(static_cast<size_t>(file.size().value_or(0)));
   // The size may change while the file is read, and pipes have none: read up to the limit and look
   // for more.
   char block[1 << 16];
-  while (true) {
-    const ssize_t got = ::read(file.get(), block, sizeof block);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(reason(errno));
-    if (got == 0) return content;
-    if (got > max_bytes - static_cast<int64_t>(content.size())) too_large();
-    content.append(block, static_cast<size_t>(got));
+  while (const size_t got = file.read(block, sizeof block)) {
+    if (static_cast<int64_t>(got) > max_bytes - static_cast<int64_t>(content.size())) too_large();
+    content.append(block, got);
   }
+  return content;
 }
 
 void write_file_atomic(const fs::path& path, std::string_view content) {

@@ -7,10 +7,11 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/files.h"
+#include "penstock/util/input_file.h"
 
 namespace penstock::train {
 namespace {
@@ -40,9 +41,34 @@ class PlainSource : public Source {
   std::string_view content_;
 };
 
+/// No more of the file is read than is asked for.
+class FileSource : public Source {
+ public:
+  FileSource(InputFile& file, std::string begin) : file_(file), begin_(std::move(begin)) {
+    left_ = file.size() ? std::max<int64_t>(0, *file.size() - std::ssize(begin_)) : INT64_MAX;
+  }
+
+  size_t read(uint8_t* out, size_t bytes) override {
+    const size_t before = std::min(bytes, begin_.size());
+    if (before > 0) std::memcpy(out, begin_.data(), before);
+    begin_.erase(0, before);
+    const size_t count = file_.read(reinterpret_cast<char*>(out) + before, bytes - before);
+    if (left_ != INT64_MAX) left_ = std::max<int64_t>(0, left_ - static_cast<int64_t>(count));
+    return before + count;
+  }
+  int64_t most_remaining() const override { return saturating_add(std::ssize(begin_), left_); }
+
+ private:
+  InputFile& file_;
+  std::string begin_;  ///< read already
+  int64_t left_ = 0;
+};
+
+/// `compressed` gives the bytes of the gzip file.
 class GzipSource : public Source {
  public:
-  GzipSource(std::string_view content, std::string_view place) : content_(content), place_(place) {
+  GzipSource(std::unique_ptr<Source> compressed, std::string_view place)
+      : compressed_(std::move(compressed)), place_(place) {
     constexpr int kGzipOnly = 16;
     if (inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK)
       throw RuntimeError("zlib could not be initialised");
@@ -59,13 +85,15 @@ class GzipSource : public Source {
 
   /// Deflate expands data by a factor of at most 1032.
   int64_t most_remaining() const override {
-    return saturating_mul(static_cast<int64_t>(content_.size()) + 1, 1032);
+    const int64_t left = saturating_add(std::ssize(content_), compressed_->most_remaining());
+    return saturating_mul(saturating_add(left, 1), 1032);
   }
 
  private:
   size_t inflate_some(uint8_t* out, size_t bytes) {
     constexpr size_t kStep = size_t{1} << 30;  // zlib counts in 32 bits
-    const size_t in = std::min(content_.size(), kStep);
+    if (content_.empty()) refill();
+    const size_t in = content_.size();
     const size_t room = std::min(bytes, kStep);
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content_.data()));
     stream_.avail_in = static_cast<uInt>(in);
@@ -74,6 +102,7 @@ class GzipSource : public Source {
     const int result = inflate(&stream_, Z_NO_FLUSH);
     content_.remove_prefix(in - stream_.avail_in);
     if (result == Z_STREAM_END) {
+      if (content_.size() < 2) refill();
       end_member();
     } else if (result == Z_BUF_ERROR) {
       throw ParseError(place_, 0, "the gzip data ends too early; the file is truncated");
@@ -90,16 +119,24 @@ class GzipSource : public Source {
     if (content_.empty()) {
       ended_ = true;
     } else if (content_.substr(0, 2) != "\x1f\x8b") {
-      throw ParseError(place_, 0,
-                       fmt::format("{} bytes follow the gzip data; expected the end of the file",
-                                   content_.size()));
+      throw ParseError(place_, 0, "other bytes follow the gzip data; expected the end of the file");
     } else if (inflateReset(&stream_) != Z_OK) {
       throw RuntimeError("zlib could not be reset");
     }
   }
 
-  std::string_view content_;
+  void refill() {
+    const size_t kept = content_.size();
+    std::copy(content_.begin(), content_.end(), block_.begin());
+    const size_t count =
+        compressed_->read(reinterpret_cast<uint8_t*>(block_.data()) + kept, block_.size() - kept);
+    content_ = std::string_view(block_.data(), kept + count);
+  }
+
+  std::unique_ptr<Source> compressed_;
   std::string place_;
+  std::vector<char> block_ = std::vector<char>(size_t{1} << 16);
+  std::string_view content_;  ///< of the block, what is not inflated yet
   z_stream stream_{};
   bool ended_ = false;
 };
@@ -175,14 +212,14 @@ std::vector<uint8_t> read_body(Source& source, int64_t bytes, std::string_view p
 
 }  // namespace
 
-IdxData parse_idx(std::string_view content, int expected_dimensions, std::string_view place) {
-  if (content.empty()) throw ParseError(place, 0, "expected an IDX file, found an empty file");
-  std::unique_ptr<Source> source;
-  if (content.substr(0, 2) == "\x1f\x8b") {
-    source = std::make_unique<GzipSource>(content, place);
-  } else {
-    source = std::make_unique<PlainSource>(content);
-  }
+namespace {
+
+/// `begin` is the beginning of what `source` gives, or all of it.
+IdxData parse(std::unique_ptr<Source> source, std::string_view begin, int expected_dimensions,
+              std::string_view place) {
+  if (begin.empty()) throw ParseError(place, 0, "expected an IDX file, found an empty file");
+  if (begin.substr(0, 2) == "\x1f\x8b")
+    source = std::make_unique<GzipSource>(std::move(source), place);
   IdxData data;
   data.sizes = read_sizes(*source, expected_dimensions, place);
   data.bytes = read_body(*source, data_bytes(data.sizes, place), place);
@@ -195,9 +232,18 @@ IdxData parse_idx(std::string_view content, int expected_dimensions, std::string
   return data;
 }
 
+}  // namespace
+
+IdxData parse_idx(std::string_view content, int expected_dimensions, std::string_view place) {
+  return parse(std::make_unique<PlainSource>(content), content, expected_dimensions, place);
+}
+
 IdxData read_idx(const std::filesystem::path& path, int expected_dimensions) {
-  constexpr int64_t kHeaderRoom = 4096;
-  return parse_idx(read_file(path, kMaxIdxBytes + kHeaderRoom), expected_dimensions, path.string());
+  InputFile file(path);
+  std::string begin(2, '\0');
+  begin.resize(file.read(begin.data(), begin.size()));
+  return parse(std::make_unique<FileSource>(file, begin), begin, expected_dimensions,
+               path.string());
 }
 
 }  // namespace penstock::train

@@ -113,6 +113,34 @@ TEST(Idx, ErrorsNameAMissingFileOrAFolder) {
               HasSubstr((folder / "short").string()));
 }
 
+TEST(Idx, NoMoreIsReadThanTheHeaderAnnounces) {
+  const TestFolder folder;
+  write_test_file(folder / "long", kImages);
+  // Longer than what is ever accepted; takes no room on the disk.
+  std::filesystem::resize_file(folder / "long", uintmax_t{6} << 30);
+  EXPECT_THAT(message_of<ParseError>([&] { read_idx(folder / "long", 3); }),
+              HasSubstr("expected the end of the file after 12 bytes"));
+  std::filesystem::create_symlink("/dev/zero", folder / "zeros");
+  EXPECT_THAT(message_of<ParseError>([&] { read_idx(folder / "zeros", 3); }),
+              HasSubstr("found 0x00000000"));
+  write_test_file(folder / "packed", gzip(kImages));
+  std::filesystem::resize_file(folder / "packed", uintmax_t{6} << 30);
+  EXPECT_THAT(message_of<ParseError>([&] { read_idx(folder / "packed", 3); }),
+              HasSubstr("follow the gzip data"));
+}
+
+TEST(Idx, FilesReadAsTheirContent) {
+  const TestFolder folder;
+  std::string body(300'000, '\0');
+  for (size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i * i % 251);
+  const std::string image = make_idx({300, 100, 10}, body);
+  for (const std::string& content :
+       {image, gzip(image), gzip(image.substr(0, 70'000)) + gzip(image.substr(70'000))}) {
+    write_test_file(folder / "file", content);
+    EXPECT_EQ(read_idx(folder / "file", 3), parse_idx(content, 3, "x"));
+  }
+}
+
 RC_GTEST_PROP(Idx, EveryShapeReadsBack, ()) {
   const auto sizes =
       *rc::gen::container<std::vector<uint32_t>>(3, rc::gen::inRange<uint32_t>(0, 6));
