@@ -48,6 +48,47 @@ if grep -q 'measuring again' err; then
   grep -q '2 micro-batches of 32 samples per step' err || fail "the step: $(cat err)"
 fi
 
+# A signal that comes while the program loads, reads, profiles or plans ends it in order, too.
+ready() {  # ready PID: it holds or handles SIGINT and SIGTERM
+  local masks
+  masks=$(sed -n 's/^Sig\(Blk\|Cgt\):[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) || return 1
+  local all=0 mask
+  for mask in $masks; do all=$((all | 0x${mask: -8})); done
+  [ $((all & 0x4002)) -eq $((0x4002)) ]
+}
+for signal in INT TERM; do
+  for delay in 0 0.05 0.5; do
+    rm -rf early
+    (trap - INT; exec "$PENSTOCK" train --model lenet5 --data synthetic --train-samples 6400 \
+      --epochs 1000 --workers 2 --checkpoint early --json >out 2>err) &
+    pid=$!
+    for _ in $(seq 1000); do
+      ready $pid && break
+      sleep 0.01
+    done
+    sleep $delay
+    kill -$signal $pid
+    wait $pid
+    code=$?
+    [ $code -eq 0 ] && grep -q '"interrupted":true' out ||
+      fail "SIG$signal after $delay s: exit code $code: $(tail -n 2 err) $(head -c 200 out)"
+  done
+done
+# What was saved before there was a plan does not hold the run to one that nobody made.
+rm -rf early
+(trap - INT; exec "$PENSTOCK" train --model lenet5 --data synthetic --train-samples 128 \
+  --strategy dp --workers 2 --checkpoint early --json >out 2>err) &
+pid=$!
+for _ in $(seq 1000); do
+  ready $pid && break
+  sleep 0.01
+done
+kill -INT $pid
+wait $pid
+run 0 train --model lenet5 --data synthetic --train-samples 128 --strategy dp --workers 2 \
+  --checkpoint early --resume --no-eval --json
+grep -q '"strategy":"dp"' out || fail "resumed with another plan: $(head -c 100 out)"
+
 # Interrupted without a folder, nothing is saved; a comparison has no answer.
 for check in '' '--check-against-serial --check-steps 1000000'; do
   (trap - INT; exec "$PENSTOCK" train $lenet --profile p.json --strategy serial --epochs 1000000 \

@@ -14,6 +14,7 @@
 #include "penstock/launch/job_environment.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
+#include "tools/penstock/end_signals.h"
 
 namespace penstock::tool {
 
@@ -52,10 +53,28 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
   };
 }
 
+namespace {
+
+sigset_t end_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
+}  // namespace
+
+void hold_end_signals() {
+  const sigset_t signals = end_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 void catch_end_signals(void (*handler)(int)) {
   std::signal(SIGINT, handler);
   std::signal(SIGTERM, handler);
   if (std::signal(SIGHUP, handler) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  const sigset_t signals = end_signals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 void end_at_next_signal() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/penstock/command_line.h"
+#include "tools/penstock/end_signals.h"
 #include "tools/penstock/training_part.h"
 
 int main(int argc, char** argv) {
@@ -15,6 +16,9 @@ int main(int argc, char** argv) {
                         " is penstock itself: install the tool as a whole",
                     kExitFailure);
   }
+  // Nothing that these have begun is cut off (training_part.h); their handlers come with libtorch.
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "train" || command == "stream") hold_end_signals();
   const int own = words_before_command(argc, argv);
   const std::vector<std::string> launched(argv + std::min(own + 1, argc), argv + argc);
   const auto refuses = [](std::vector<std::string> words) {

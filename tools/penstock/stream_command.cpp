@@ -210,6 +210,7 @@ stream::StreamSummary run_to_the_end(stream::OnlineLoop& loop) {
 }
 
 int run(const StreamArguments& options) {
+  catch_end_signals(on_stop_signal);
   check(options);
   keep_freed_memory();
   std::unique_ptr<frames::FrameSource> source =
@@ -294,7 +295,6 @@ int run(const StreamArguments& options) {
     server.emplace(*page, live::LiveServerOptions{.port = *options.serve});
     std::cerr << fmt::format("live page: {}\n", server->url());
   }
-  catch_end_signals(on_stop_signal);
   take_save_signals();
   stream::StreamSummary summary = run_to_the_end(loop);
   queue.stop();

@@ -230,6 +230,24 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   return plan;
 }
 
+/// plan_of_job(), or one to end with at once where a signal came while it was made.
+plan::Plan plan_unless_stopped(Job* job, TrainArguments& options, const model::Model& model) {
+  if (job != nullptr) return plan_of_job(job, options, model);  // ranks stop together, later
+  try {
+    options.plan.stop = &g_stop;
+    if (!g_stop) return plan_of_job(job, options, model);
+  } catch (const RuntimeError&) {
+    if (!g_stop) throw;
+  }
+  if (const std::string saved = plan_of_checkpoint(options, model); !saved.empty())
+    return plan::parse_plan(saved, "the checkpoint's plan");
+  // So that a run that resumes plans anew.
+  options.train.plan_request = "no plan: stopped before one was made";
+  plan::Plan plan = one_stage(model);
+  plan.cluster = cluster::local_cluster(1, 1);
+  return plan;
+}
+
 /// What a run that continues a checkpoint does otherwise than the run that saved it.
 std::string resume_advice(const TrainArguments& options, const CLI::App& app,
                           const model::Model& model) {
@@ -423,7 +441,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   const bool finished = is_finished(job, options, model, lock);
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
-                           : plan_of_job(job, options, model);
+                           : plan_unless_stopped(job, options, model);
   set_sync(options, train_options.plan, is_first);
   train_options.settings = training_settings(options, train::data_digest(*data.train));
   if (is_first && !finished)
@@ -462,7 +480,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     _exit(complain(failure, kExitFailure));
   };
   if (is_first) {
-    if (!finished) {
+    if (!finished && !g_stop) {
       std::cerr << report::plan_table(train_options.plan) << '\n'
                 << advice(train_options.plan, train_options.threads_per_worker);
     }
@@ -474,7 +492,6 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     });
   }
 
-  catch_end_signals(on_signal);
   if (options.check_against_serial) return compare_with_serial(options, model, data, job);
   const train::TrainResult result = train::train(model, data, train_options);
   observer->finish();
@@ -488,6 +505,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 int run(TrainArguments& options, const CLI::App& app) {
+  catch_end_signals(on_signal);
   check(options);
   train::validate(options.train);
   const std::unique_ptr<Job> job = Job::join({.silence = milliseconds(options.silence_s),
