@@ -11,6 +11,7 @@
 #include "penstock/planner/cost/cost_model.h"
 #include "penstock/planner/cost/memory_model.h"
 #include "penstock/planner/cuts/cut_states.h"
+#include "penstock/planner/time_limit.h"
 
 namespace penstock::planner {
 
@@ -29,6 +30,7 @@ struct PartitionProblem {
   double at_least_ns = 0;  ///< no partition has a smaller bottleneck
   /// Some partition is expected to have a bottleneck no larger; 0: not known.
   double expected_ns = 0;
+  TimeLimit time = {};
 };
 
 /// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full
@@ -40,6 +42,8 @@ struct Partition {
   std::vector<bool> recompute;
   /// The slowest stage or cut, with the problem's micro-batches per step.
   double bottleneck_ns = 0;
+  /// Where time ran out: another partition may be faster by so much, but not by more.
+  double open_ns = 0;
 
   /// Adds the next stage.
   void append(int end, cluster::WorkerRange place, bool recomputes);

@@ -2,6 +2,7 @@
 // planner.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,7 +55,14 @@ struct PlanOptions {
   bool global_norm = false;
   /// Alternatives for every family, with more of them and the best micro-batch counts.
   bool compare = false;
+  /// Planning ends by then, about two seconds later at most, with the best plan found
+  /// (Plan::optimality_gap says how far it may be from the optimum). 0: none; then nothing depends
+  /// on a clock.
+  std::chrono::nanoseconds time_limit{0};
 };
+
+/// What the commands take unless told otherwise.
+inline constexpr std::chrono::seconds kUsualTimeLimit{10};
 
 inline constexpr int kMaxPlannedWorkers = 1'000'000;
 inline constexpr int64_t kMaxMicroBatchesPerStep = 1'000'000;

@@ -176,7 +176,13 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   // The search takes for hidden what computation could hide of the sums at best.
   Family counting = family;
   counting.counts_sums = true;
-  PlanResult other = families.plan(counting, false);
+  PlanResult other;
+  try {
+    other = families.plan(counting, false);
+  } catch (const OutOfTime&) {
+    if (!result.plan) throw;
+    return result;
+  }
   const bool faster =
       other.plan && (!result.plan || other.plan->throughput_samples_per_s >
                                          kFaster * result.plan->throughput_samples_per_s);
@@ -230,14 +236,21 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
 
 namespace {
 
+PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
+                            PlanOptions options, TimeLimit time);
+
 // The plan of the fastest method; of equally fast ones the first, so that `ordered` stays where
 // nothing is gained.
 PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cluster& cluster,
                               PlanOptions options) {
+  const TimeLimit time(options.time_limit);
+  const std::vector<plan::GradientSync> syncs = distinct_syncs(cluster);
   PlanResult best;
-  for (const plan::GradientSync sync : distinct_syncs(cluster)) {
-    options.sync = to_string(sync);
-    PlanResult result = make_plan(profile, cluster, options);
+  for (size_t s = 0; s < syncs.size(); ++s) {
+    if (time.is_over() && best.plan) break;
+    options.sync = to_string(syncs[s]);
+    PlanResult result = make_plan_within(profile, cluster, options,
+                                         time.share(1.0 / static_cast<double>(syncs.size() - s)));
     const bool better =
         result.plan && (!best.plan || result.plan->throughput_samples_per_s >
                                           kFaster * best.plan->throughput_samples_per_s);
@@ -255,24 +268,45 @@ PlanResult plan_with_any_sync(const profile::Profile& profile, const cluster::Cl
 
 }  // namespace
 
-PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
-                     const PlanOptions& given) {
-  if (given.sync == "auto") return plan_with_any_sync(profile, cluster, given);
-  PlanOptions options = given;
+namespace {
+
+// Of the time that is left; the rest is for pricing what was found.
+constexpr double kShareOfSearching = 0.85;
+
+std::string time_text(const PlanOptions& options) {
+  return format_duration(std::chrono::nanoseconds(options.time_limit).count());
+}
+
+PlanResult make_plan_within(const profile::Profile& profile, const cluster::Cluster& cluster,
+                            PlanOptions options, TimeLimit time) {
   const bool keeps_to_flush =
       !options.strategy && options.weights.empty() && !graph::tie_groups(profile.graph).empty();
   if (keeps_to_flush) options.weights = to_string(WeightPolicy::Flush);
   check_schedule_options(options);
-  const Context context(profile, cluster, options);
+  const Context context(profile, cluster, options, time.share(kShareOfSearching));
   SplitFinder finder(context);
   Families families(context, finder);
-  PlanResult result = requested_plan(families, options);
+  PlanResult result;
+  try {
+    result = requested_plan(families, options);
+  } catch (const OutOfTime&) {
+    result.reason = fmt::format(
+        "none was found within {}; that does not mean that there is none: --time-limit gives the "
+        "search more time",
+        time_text(options));
+  }
   if (!result.plan) return result;
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
   if (keeps_to_flush)
     plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
+  if (finder.out_of_time() || context.time.is_over()) {
+    plan.notes.push_back(fmt::format(
+        "The search ended at its time limit, {}: a longer one (--time-limit) may find a faster "
+        "plan.",
+        time_text(options)));
+  }
   std::vector<FamilyRow> rows =
       families.rows(options.compare ? plan::training_strategies() : short_list(), plan);
   explain_rows(context, families, plan, rows);
@@ -282,6 +316,14 @@ PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cl
       plan.alternatives.push_back(std::move(row.entry));
   }
   return result;
+}
+
+}  // namespace
+
+PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
+                     const PlanOptions& options) {
+  if (options.sync == "auto") return plan_with_any_sync(profile, cluster, options);
+  return make_plan_within(profile, cluster, options, TimeLimit(options.time_limit));
 }
 
 int64_t usual_micro_batches(Strategy strategy, int workers) {

@@ -18,7 +18,9 @@
 namespace penstock::planner {
 
 /// Throws ConfigError for unusable options or input (unknown names, no workers, more than
-/// kMaxPlannedWorkers, a mini-batch smaller than one micro-batch). Pure; thread-safe.
+/// kMaxPlannedWorkers, a mini-batch smaller than one micro-batch). Thread-safe, and pure without a
+/// time limit. With one: the best plan found by then; a result without a plan may then mean that
+/// none was found in time, which its reason says.
 PlanResult make_plan(const profile::Profile& profile, const cluster::Cluster& cluster,
                      const PlanOptions& options);
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "penstock/plan/sum_wait.h"
+#include "penstock/planner/time_limit.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
@@ -239,9 +240,14 @@ std::vector<plan::WhatIfResult> what_if(const profile::Profile& profile, const C
                                         const std::function<void(int done, int total)>& progress) {
   cluster::validate(cluster);
   profile::validate(profile);
-  const std::vector<Change> changes = Changes(profile, cluster, options, plan).all();
+  std::vector<Change> changes = Changes(profile, cluster, options, plan).all();
   std::vector<plan::WhatIfResult> answers;
-  for (const Change& change : changes) {
+  // All changes together may take as long as one plan.
+  const TimeLimit time(options.time_limit);
+  for (Change& change : changes) {
+    const auto left = static_cast<int64_t>(changes.size() - answers.size());
+    if (time.exists())
+      change.options.time_limit = std::max(time.left() / left, std::chrono::nanoseconds(1));
     answers.push_back(answer(change, profile, plan));
     if (progress) progress(static_cast<int>(answers.size()), static_cast<int>(changes.size()));
   }

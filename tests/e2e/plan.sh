@@ -168,6 +168,7 @@ refused 'only strategy interleaved' $plan --strategy zb-v --chunks 3
 refused '--slack must lie between 0 and' $plan --strategy eager-1f1b --slack -1
 refused 'expected gradient groups' $plan --gradient-groups -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
+refused '--time-limit' $plan --time-limit soon
 refused 'expected two files' $plan --svg same --html same
 refused '--svg expected a file name' $plan --svg -
 refused 'cannot be combined with --compare' $plan --price plan.json --compare
@@ -190,7 +191,7 @@ if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
 fi
 run 0 plan --help
 for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \
-  --compare --what-if --price --svg --html; do
+  --compare --what-if --price --svg --html --time-limit; do
   grep -qF -- "$option" out || fail "the help lacks $option"
 done
 finish

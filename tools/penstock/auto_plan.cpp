@@ -50,6 +50,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   // The mini-batch is given: more micro-batches would be smaller ones, which the profile does not
   // know.
   options.synchronous_pipelines = false;
+  options.time_limit = planner::kUsualTimeLimit;
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.keep = request.keep;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -40,6 +41,7 @@ struct Options : CommonOptions {
   std::string latency;
   std::string memory_limit;
   std::string optimizer = "sgd";
+  std::string time_limit = "10s";
   planner::PlanOptions plan;
   std::string strategy = "auto";
   std::optional<int64_t> chunks;
@@ -309,6 +311,8 @@ int run(Options& options) {
     warn_if_small("--memory-limit", options.memory_limit, options.plan.memory_limit_bytes, "",
                   "16GB");
   }
+  options.plan.time_limit =
+      std::chrono::nanoseconds(parse_option("--time-limit", options.time_limit, parse_duration));
   const profile::Profile profile = profile::load_profile(options.profile);
   std::optional<plan::Plan> priced;
   if (!options.price.empty()) priced = plan::load_plan(options.price);
@@ -425,6 +429,10 @@ void add_choices(CLI::App& app, Options& options) {
       app.add_flag("--straight", options.plan.straight, "One worker per stage"));
   options.not_when_pricing.push_back(
       app.add_flag("--all-workers", options.plan.use_all_workers, "Use all workers"));
+  app.add_option("--time-limit", options.time_limit,
+                 "End the search after this time with the best plan found and its gap, e.g. 1min; "
+                 "0: search to the end. Pricing may take 2 s more, --what-if as long again")
+      ->capture_default_str();
   app.add_flag("--norm", options.plan.global_norm,
                "Wait for the global gradient norm before each step (for clipping)");
 }

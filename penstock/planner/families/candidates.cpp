@@ -68,6 +68,7 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
         if (!straight && straight_alone) continue;
         const Family family{searched, default_policy(searched), straight, false,
                             searched == strategy ? slack : 0};
+        if (context.time.is_over() && !candidates.list.empty()) return candidates;
         if (straight && faster_than_ns > 0 && finder.least_straight_ns(family) >= faster_than_ns)
           continue;
         auto found = finder.best(family);

@@ -86,6 +86,7 @@ Tried tried(const Context& context, Candidate candidate) {
 
 PlanResult Families::plan(const Family& family, bool wants_least_memory) {
   const auto found = finder_.best(family);
+  if (!found && context_.time.is_over()) throw OutOfTime();
   if (!found) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
                                              : does_not_fit(context_, family.strategy)};
@@ -101,9 +102,12 @@ const PlanResult& Families::standard(Strategy strategy) {
   const auto [entry, is_new] = standard_.try_emplace(strategy);
   if (is_new) {
     try {
+      context_.time.check();
       entry->second = make(strategy);
     } catch (const ConfigError& error) {
       entry->second = {std::nullopt, error.what()};
+    } catch (const OutOfTime&) {
+      entry->second = {std::nullopt, "not planned within the time limit"};
     }
   }
   return entry->second;
@@ -151,6 +155,10 @@ PlanResult Families::best_of(const std::vector<Candidate>& candidates, double fa
     const double needed = best == nullptr
                               ? faster_than
                               : std::max(faster_than, best->priced.plan.throughput_samples_per_s);
+    if (context_.time.is_over()) {
+      if (best == nullptr) throw OutOfTime();
+      break;
+    }
     try {
       if (most_samples_per_s(
               price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed)
@@ -159,6 +167,9 @@ PlanResult Families::best_of(const std::vector<Candidate>& candidates, double fa
     } catch (const ConfigError& error) {  // the kind cannot run this split
       refused.add(error);
       continue;
+    } catch (const OutOfTime&) {
+      if (best == nullptr) throw;
+      break;
     }
     Tried& last = all.back();
     if (!last.reason.empty()) {
@@ -179,11 +190,13 @@ PlanResult Families::best_of(const std::vector<Candidate>& candidates, double fa
 std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s,
                                                  bool one_copy) {
   try {
+    context_.time.check();
     Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, samples_per_s);
     PlanResult result = best_of(found.list, samples_per_s, std::move(found.reason));
     if (result.plan && result.plan->throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
+  } catch (const OutOfTime&) {    // what is not known in time is not picked
   }
   return std::nullopt;
 }
@@ -197,6 +210,7 @@ PlanResult Families::make(Strategy strategy) {
   PlanResult result = plan(family_of(strategy), false);
   if (context_.model->name() != "penstock") return result;
   const auto try_other = [&](const Family& family) {
+    if (context_.time.is_over() && result.plan) return;
     PlanResult other = plan(family, false);
     if (!other.plan || (result.plan && other.plan->throughput_samples_per_s <=
                                            result.plan->throughput_samples_per_s))

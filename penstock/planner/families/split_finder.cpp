@@ -13,6 +13,8 @@ using plan::Strategy;
 
 namespace {
 
+constexpr double kShareOfSearch = 0.5;
+
 bool is_single_stage(Strategy strategy) {
   return traits(strategy).extent != plan::Extent::Pipeline;
 }
@@ -86,6 +88,18 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   return std::nullopt;
 }
 
+// Each search may take half of the time that is left: others follow.
+BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
+  const TimeLimit time = context_.time.share(kShareOfSearch);
+  BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
+    PartitionProblem problem = problem_over(states);
+    problem.time = time;
+    return problem;
+  });
+  out_of_time_ = out_of_time_ || best.out_of_time;
+  return best;
+}
+
 double SplitFinder::least_straight_ns(Family family) {
   family.straight = true;
   return unlimited(family, search_micro_batches(family)).lower_bound_ns;
@@ -94,7 +108,9 @@ double SplitFinder::least_straight_ns(Family family) {
 std::optional<LeastSplit> SplitFinder::least(const Family& family) {
   const int64_t micro_batches = may_shorten_steps(family) ? 1 : search_micro_batches(family);
   const CutStates& states = *space_.states();
-  const auto least = least_memory(problem_over(states, context_.cluster, family, micro_batches));
+  PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
+  problem.time = context_.time;
+  const auto least = least_memory(problem);
   if (!least) return std::nullopt;
   return LeastSplit{least->bytes, split_of(family, states, least->partition),
                     needs_of(family, micro_batches, states, least->partition), space_.complete()};
@@ -166,7 +182,7 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
     const BoundedPartition* known = known_limited(heavier, micro_batches);
     if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
   }
-  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
+  BoundedPartition found = searched([&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
     problem.at_least_ns = at_least_ns;
     problem.expected_ns = expected_ns;
@@ -218,7 +234,7 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;
   for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
-  BoundedPartition found = best_partition(space_, [&](const CutStates& states) {
+  BoundedPartition found = searched([&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
     problem.memory.limit_bytes = 0;
     if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
@@ -297,10 +313,10 @@ cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
   return {.levels = {joining}};
 }
 
-std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) const {
+std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int level) {
   const cluster::Cluster equal = equal_workers(stages, level);
   const auto model = make_cost_model(context_.model->name(), equal, context_.model->sync());
-  const BoundedPartition best = best_partition(space_, [&](const CutStates& states) {
+  const BoundedPartition best = searched([&](const CutStates& states) {
     return PartitionProblem{.states = states,
                             .model = *model,
                             .memory = {},
@@ -308,6 +324,7 @@ std::vector<std::vector<LayerId>> SplitFinder::searched_stages(int stages, int l
                             .workers = stages,
                             .straight = true};
   });
+  if (!best.partition && best.out_of_time) throw OutOfTime();
   PENSTOCK_CHECK(best.partition, stages);
   return stages_of(*best.states, *best.partition);
 }

@@ -81,6 +81,8 @@ class SplitFinder {
   bool is_chain() const {
     return space_.complete() && space_.states()->size() == space_.states()->num_layers() + 1;
   }
+  /// Whether a search ended before it was done.
+  bool out_of_time() const { return out_of_time_; }
 
  private:
   using Key = std::tuple<bool, bool, int64_t, bool>;
@@ -102,12 +104,15 @@ class SplitFinder {
                                 const CutStates& states, const Partition& partition) const;
   Split split_of(const Family& family, const CutStates& states, const Partition& partition) const;
   Split single_stage(const Family& family) const;
-  std::vector<std::vector<LayerId>> searched_stages(int stages, int level) const;
+  std::vector<std::vector<LayerId>> searched_stages(int stages, int level);
   std::vector<std::vector<LayerId>> stages_along_order(int stages, int level);
   cluster::Cluster equal_workers(int count, int level) const;
 
+  BoundedPartition searched(const ProblemOver& problem_over);
+
   const Context& context_;
   CutSpace space_;
+  bool out_of_time_ = false;
   bool steps_cost_time_ = false;
   /// By stages and the level that joins them.
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;

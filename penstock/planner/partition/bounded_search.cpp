@@ -1,6 +1,8 @@
 #include "penstock/planner/partition/bounded_search.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 
 #include "penstock/planner/partition/cut_bounds.h"
@@ -20,6 +22,11 @@ constexpr double kNarrow = 5e-4;
 // (make_search).
 constexpr double kMostTablePlaces = 2e7;
 constexpr double kMostTableCells = 2e6;
+
+// Where time is limited, selections of so many cuts are searched first, so that there is a
+// partition when it runs out; the fewest within a time of their own.
+constexpr std::array<int64_t, 3> kFewCuts{32, 128, 512};
+constexpr std::chrono::milliseconds kLastResort{500};
 
 PartitionProblem normalised(PartitionProblem problem) {
   if (problem.workers == 1 || problem.states.num_layers() == 1) problem.at_least_two_stages = false;
@@ -47,9 +54,32 @@ class BoundedSearch {
     best_.states = space_.states();
     if (best_.states->size() > most_states())
       best_.states = space_.states_of(space_.selection(most_selected_));
-    best_.partition = best_partition(problem_over_(*best_.states));
-    if (space_.complete() && best_.states == space_.states()) return proven();
     best_.lower_bound_ns = std::max(bounds_.least_bottleneck_ns(), problem_.at_least_ns);
+    if (!search_selection()) return out_of_time();
+    if (is_complete()) {
+      if (best_.partition && best_.partition->open_ns > 0) return out_of_time();
+      return proven();
+    }
+    try {
+      return improved();
+    } catch (const OutOfTime&) {
+      return out_of_time();
+    }
+  }
+
+ private:
+  // On unequal devices time grows with the workers too.
+  int64_t most_states() const {
+    const bool straight = problem_.straight && !single_layers(problem_);
+    if (straight || problem_.cluster.uniform()) return INT64_MAX;
+    return static_cast<int64_t>(std::min(std::sqrt(2 * kMostTablePlaces / problem_.workers),
+                                         kMostTableCells / problem_.workers));
+  }
+
+  bool is_complete() const { return space_.complete() && best_.states == space_.states(); }
+
+  // From the best partition over a selection of cuts on.
+  BoundedPartition improved() {
     if (!best_.partition) return without_partition();
     raise_bound();
     for (int round = 0;; ++round) {
@@ -60,13 +90,52 @@ class BoundedSearch {
     return std::move(best_);
   }
 
- private:
-  // On unequal devices time grows with the workers too.
-  int64_t most_states() const {
-    const bool straight = problem_.straight && !single_layers(problem_);
-    if (straight || problem_.cluster.uniform()) return INT64_MAX;
-    return static_cast<int64_t>(std::min(std::sqrt(2 * kMostTablePlaces / problem_.workers),
-                                         kMostTableCells / problem_.workers));
+  BoundedPartition out_of_time() {
+    best_.out_of_time = true;
+    if (is_complete() && best_.partition) {
+      best_.lower_bound_ns =
+          std::max(best_.lower_bound_ns, best_.partition->bottleneck_ns - best_.partition->open_ns);
+    }
+    return std::move(best_);
+  }
+
+  // Over best_.states; whether there was time for it. A search over few cuts takes milliseconds,
+  // and its partition is better than none.
+  bool search_selection() {
+    const std::shared_ptr<const CutStates> states = std::move(best_.states);
+    for (const int64_t cuts : kFewCuts) {
+      if (!problem_.time.exists() || states->size() <= cuts) break;
+      search_few(cuts);
+    }
+    try {
+      auto found = best_partition(problem_over_(*states));
+      const bool is_worse = found && found->open_ns > 0 && best_.partition &&
+                            best_.partition->bottleneck_ns <= found->bottleneck_ns;
+      if (is_worse) return false;
+      best_.states = states;
+      best_.partition = std::move(found);
+      return true;
+    } catch (const OutOfTime&) {
+      if (!best_.states) best_.states = states;
+      return false;
+    }
+  }
+
+  // The fewest have a little time of their own, so that there is an answer in any case.
+  void search_few(int64_t cuts) {
+    if (problem_.time.is_over() && best_.partition) return;
+    auto states = space_.states_of(space_.selection(cuts));
+    PartitionProblem problem = problem_over_(*states);
+    if (cuts == kFewCuts.front()) problem.time = TimeLimit(kLastResort);
+    try {
+      auto found = best_partition(problem);
+      if (!found || (best_.partition && best_.partition->bottleneck_ns <= found->bottleneck_ns))
+        return;
+      found->open_ns = 0;  // of these cuts alone
+      best_.states = std::move(states);
+      best_.partition = std::move(found);
+    } catch (const OutOfTime&) {
+    }
   }
 
   BoundedPartition proven() {
@@ -103,6 +172,7 @@ class BoundedSearch {
     double possible_ns = best_.partition->bottleneck_ns;
     for (int k = 0; k < kHalvings && possible_ns - best_.lower_bound_ns > kNarrow * possible_ns;
          ++k) {
+      problem_.time.check();
       const double middle_ns = best_.lower_bound_ns + (possible_ns - best_.lower_bound_ns) / 2;
       (usable_within(middle_ns) ? possible_ns : best_.lower_bound_ns) = middle_ns;
     }
@@ -110,6 +180,7 @@ class BoundedSearch {
 
   // Whether a selection near the best partition has a better one.
   bool search_around() {
+    problem_.time.check();
     const auto usable = usable_within(best_.partition->bottleneck_ns);
     PENSTOCK_CHECK(usable, best_.partition->bottleneck_ns);
     auto states = space_.states_of(
@@ -121,6 +192,7 @@ class BoundedSearch {
   // Searches over every cut that a partition within the time can have, if these can be listed; the
   // best so far must not be better.
   bool search_usable(double limit_ns) {
+    problem_.time.check();
     const auto usable = usable_within(limit_ns);
     PENSTOCK_CHECK(usable || !best_.partition, limit_ns);
     if (!usable) return true;
@@ -128,6 +200,10 @@ class BoundedSearch {
     if (!sets) return false;
     auto states = space_.states_of(*sets);
     auto found = best_partition(problem_over_(*states));
+    if (found && found->open_ns > 0) {
+      take_if_better(std::move(states), std::move(found));
+      throw OutOfTime();
+    }
     // The cuts of a partition within the time are among those that it can have.
     PENSTOCK_CHECK(found || !best_.partition, limit_ns);
     best_.states = std::move(states);

@@ -30,6 +30,7 @@ struct BoundedPartition {
   /// With a partition: its bottleneck is the least there is. Without: there is none. Otherwise one
   /// was found that may not be the best, or none was found although there may be one.
   bool proven = false;
+  bool out_of_time = false;  ///< the problem's time ended the search
 
   /// The share of the bottleneck by which it may exceed the optimum; 0 when proven.
   double gap() const;
@@ -45,8 +46,10 @@ struct BoundedPartition {
 /// 2. Otherwise the selection is renewed around the best partition as long as that finds a better
 ///    one, a few times at most.
 ///
-/// Nothing depends on a clock. Throws as CutStates and dp_partitioner.h's best_partition. Pure.
-/// docs/planner.md has the conditions and limits.
+/// Where the problem's time runs out, the best partition found by then; selections of few cuts come
+/// first, so that there is one. Without a time limit nothing depends on a clock. Throws as
+/// CutStates and dp_partitioner.h's best_partition. Pure. docs/planner.md has the conditions and
+/// limits.
 BoundedPartition best_partition(const CutSpace& space, const ProblemOver& problem_over);
 
 }  // namespace penstock::planner

@@ -34,10 +34,10 @@ class Bottleneck {
   Bottleneck(const PartitionProblem& problem, PartitionSearch& search)
       : problem_(problem), search_(search) {}
 
-  /// Nothing when there is no partition at all.
-  std::optional<double> find() {
+  /// Whether there is a partition at all.
+  bool find() {
     const bool as_expected = problem_.expected_ns > 0 && improve(problem_.expected_ns);
-    if (!as_expected && !improve(kNoTimeLimit)) return std::nullopt;
+    if (!as_expected && !improve(kNoTimeLimit)) return false;
     low_ = std::max({low_, fair_share_ns(), problem_.at_least_ns * (1 - 1e-9)});
     approach();
     // What a success takes is often the optimum, since stages can take only so many times: near it,
@@ -56,7 +56,15 @@ class Bottleneck {
         ask = improve(middle) || ++failures % 4 == 0;
       }
     }
-    return high_;
+    low_ = high_;
+    return true;
+  }
+  double least_ns() const { return high_; }
+
+  /// When time ran out: the best partition so far. Nothing when none was found.
+  std::optional<Partition> best_so_far() {
+    if (best_) best_->open_ns = std::max(0.0, high_ - low_);
+    return std::move(best_);
   }
 
  private:
@@ -77,12 +85,13 @@ class Bottleneck {
   }
 
   bool improve(double limit_ns) {
-    const auto found = search_.within(limit_ns, Wanted::Any);
+    auto found = search_.within(limit_ns, Wanted::Any);
     if (!found) {
       low_ = std::max(low_, limit_ns);
       return false;
     }
     high_ = found->bottleneck_ns;
+    best_ = std::move(found);
     return true;
   }
 
@@ -90,13 +99,20 @@ class Bottleneck {
   PartitionSearch& search_;
   double low_ = 0;
   double high_ = kNoTimeLimit;
+  std::optional<Partition> best_;
 };
 
 std::optional<Partition> least_bottleneck(const PartitionProblem& problem, Wanted wanted) {
   const auto search = make_search(problem);
-  const auto bottleneck_ns = Bottleneck(problem, *search).find();
-  if (!bottleneck_ns) return std::nullopt;
-  return search->within(*bottleneck_ns, wanted);
+  Bottleneck bottleneck(problem, *search);
+  try {
+    if (!bottleneck.find()) return std::nullopt;
+    return search->within(bottleneck.least_ns(), wanted);
+  } catch (const OutOfTime&) {
+    auto best = bottleneck.best_so_far();
+    if (!best) throw;
+    return best;
+  }
 }
 
 bool fits_memory(const PartitionProblem& problem, const Partition& partition) {

@@ -86,6 +86,7 @@ class LabelSearch final : public PartitionSearch {
     labels_.push_back({.free = problem_.workers});
     covered_.add(full, labels_);
     for (int i = full - 1; i >= 0; --i) {
+      problem_.time.check();
       first_label_[static_cast<size_t>(i)] = labels_.size();
       if (limits_[static_cast<size_t>(i)] == 0 && i != 0) continue;
       cover(i);

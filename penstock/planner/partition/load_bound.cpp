@@ -79,6 +79,7 @@ class FrontSearch {
     ends_[0] = 0;
     add_covered(0);
     for (int j = 1; j < states.size(); ++j) {
+      problem_.time.check();
       const auto s = static_cast<size_t>(j);
       if (most_free[s] < 0) continue;
       ends_[s] = most_free[s] + 1;

@@ -24,7 +24,7 @@ class PartitionSearch {
  public:
   virtual ~PartitionSearch() = default;
   /// Exact: nothing only when there is none. The problem's memory limit may be changed between
-  /// calls.
+  /// calls. Throws OutOfTime; then the search cannot be used again.
   virtual std::optional<Partition> within(double limit_ns, Wanted wanted) = 0;
 };
 

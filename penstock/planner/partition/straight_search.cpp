@@ -69,6 +69,7 @@ class StraightSearch final : public PartitionSearch {
     least_compute_ns_.assign(nesting_.num_words(), INT64_MAX);
     occupy(states_.full());
     for (int i = states_.full() - 1; i >= 0; --i) {
+      problem_.time.check();
       if (extend_from_all(i) && i != 0 && restrict(i)) occupy(i);
     }
     if (!has_bit(row(0), num_stages_)) return std::nullopt;

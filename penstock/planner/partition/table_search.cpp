@@ -63,6 +63,7 @@ class TableSearch final : public PartitionSearch {
     cell(states_.full(), workers_).workers = 0;
     most_free_.back() = workers_;
     for (int i = states_.full(); i >= 0; --i) {
+      problem_.time.check();
       limits_[static_cast<size_t>(i)] = widest_unit(problem_, units_, i, limit_ns_);
       if (i < states_.full() && (i == 0 || limits_[static_cast<size_t>(i)] > 0)) cover(i);
       summarise(i);

@@ -118,8 +118,8 @@ void for_each_device(const cluster::Cluster& cluster, const cluster::WorkerRange
 }  // namespace
 
 Context::Context(const profile::Profile& profile_in, const cluster::Cluster& cluster_in,
-                 const PlanOptions& options_in)
-    : profile(profile_in), cluster(cluster_in), options(options_in) {
+                 const PlanOptions& options_in, TimeLimit time_in)
+    : profile(profile_in), cluster(cluster_in), options(options_in), time(time_in) {
   profile::validate(profile);
   cluster::validate(cluster);
   check_options(options);

@@ -11,6 +11,7 @@
 #include "penstock/planner/cost/layer_cost.h"
 #include "penstock/planner/cost/memory_model.h"
 #include "penstock/planner/plan_options.h"
+#include "penstock/planner/time_limit.h"
 #include "penstock/profile/profile.h"
 
 namespace penstock::planner {
@@ -20,11 +21,12 @@ class Context {
  public:
   /// Throws ConfigError for unusable options, profile or cluster (planner.h).
   Context(const profile::Profile& profile, const cluster::Cluster& cluster,
-          const PlanOptions& options);
+          const PlanOptions& options, TimeLimit time = {});
 
   const profile::Profile& profile;
   const cluster::Cluster& cluster;
   const PlanOptions& options;
+  const TimeLimit time;  ///< of the search; a plan that was found is priced all the same
   int workers = 1;
   Recompute recompute = Recompute::Never;
   std::unique_ptr<CostModel> model;

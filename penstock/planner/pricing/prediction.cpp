@@ -81,10 +81,11 @@ int64_t mean_latency_ns(const schedule::Timeline& timeline, const ScheduleShape&
 
 // The plan's own schedule and costs.
 struct Simulated {
-  Simulated(const Context& context, const Split& split, const Plan& plan)
+  Simulated(const Context& context, const Split& split, const Plan& plan, TimeLimit time_in = {})
       : shape(schedule::shape_of(plan, 1)),
         costs(simulate::costs_of(plan, gradient_groups(context, split))),
-        strategy(plan.strategy) {
+        strategy(plan.strategy),
+        time(time_in) {
     shape.global_norm = context.options.global_norm;
     for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   }
@@ -96,12 +97,14 @@ struct Simulated {
     longer.micro_batches = micro_batches;
     simulate::Options options;
     options.keep_timeline = keep_timeline;
+    if (time.exists()) options.progress = [this](int64_t, int64_t) { time.check(); };
     return simulate::PlannedSchedule(strategy, longer, links).simulate(costs, options);
   }
 
   ScheduleShape shape;
   simulate::Costs costs;
   Strategy strategy;
+  TimeLimit time;
   std::vector<schedule::StageLink> links;
 };
 
@@ -205,7 +208,7 @@ void predict(const Context& context, const Split& split, const std::vector<int64
 
 void predict_roughly(const Context& context, const Split& split,
                      const std::vector<int64_t>& cut_bytes, Plan& plan) {
-  const Simulated simulation(context, split, plan);
+  const Simulated simulation(context, split, plan, context.time);
   schedule::check_runs(split.strategy, simulation.shape, INT64_MAX);
   const std::vector<StageMemory> memories = stage_memories(context, split, cut_bytes);
   const int64_t micro_batches = simulated_micro_batches(context, plan, simulation.written());
