@@ -8,6 +8,7 @@ if(SKBUILD)
     OUTPUT_VARIABLE penstock_pip_torch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   list(PREPEND CMAKE_PREFIX_PATH ${penstock_pip_torch})
 endif()
+include(cmake/PenstockCuda.cmake)
 find_package(Torch REQUIRED)
 
 add_library(penstock_torch_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp)

@@ -6,6 +6,8 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/nll_loss2d.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,12 +45,30 @@ double targets_of(const MiniBatchSize& mini_batch, int64_t here) {
       std::max<int64_t>(1, mini_batch.targets > 0 ? mini_batch.targets : here));
 }
 
+/// Fills in loss_sum, the sum times `factor`, and `correct`, if it is defined.
+void set_numbers(LossResult& result, const at::Tensor& sum, double factor,
+                 const at::Tensor& correct) {
+  if (sum.device().is_cpu()) {
+    result.loss_sum = sum.item<double>() * factor;
+    if (correct.defined()) result.correct = correct.item<int64_t>();
+    return;
+  }
+  const at::Tensor loss_sum = sum.to(at::kDouble).mul(factor);
+  result.unread =
+      at::stack({loss_sum, correct.defined() ? correct.to(at::kDouble) : at::zeros_like(loss_sum)});
+}
+
+/// The targets beside an output; staged memory of the host does not make this wait for a GPU.
+at::Tensor beside(const at::Tensor& output, const at::Tensor& targets) {
+  return targets.to(output.device(), /*non_blocking=*/true);
+}
+
 /// Fills the result in for a sum over this micro-batch's targets.
-void set_loss(LossResult& result, const at::Tensor& sum, double detached_sum,
-              const MiniBatchSize& mini_batch) {
+void set_loss(LossResult& result, const at::Tensor& sum, const at::Tensor& detached_sum,
+              const MiniBatchSize& mini_batch, const at::Tensor& correct) {
   const double targets = targets_of(mini_batch, result.targets);
   result.scaled_loss = sum / targets;
-  result.loss_sum = detached_sum * (static_cast<double>(mini_batch.samples) / targets);
+  set_numbers(result, detached_sum, static_cast<double>(mini_batch.samples) / targets, correct);
 }
 
 /// The dimension of the classes; 0: the shapes do not fit.
@@ -170,12 +190,13 @@ void check_same_shape(const char* loss, const at::Tensor& output, const at::Tens
 }
 
 /// Of a mean over the micro-batch.
-LossResult mean_loss(const at::Tensor& mean, int64_t samples, const MiniBatchSize& mini_batch) {
+LossResult mean_loss(const at::Tensor& mean, int64_t samples, const MiniBatchSize& mini_batch,
+                     const at::Tensor& correct = {}) {
   LossResult result;
   result.targets = samples;
   const auto here = static_cast<double>(samples);
   result.scaled_loss = mean * (here / static_cast<double>(mini_batch.samples));
-  result.loss_sum = mean.detach().item<double>() * here;
+  set_numbers(result, mean.detach(), here, correct);
   return result;
 }
 
@@ -195,13 +216,13 @@ LossResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
   counts.check(kCrossEntropy, classes);
   const bool is_flat = logits.dim() == 2;
   const at::Tensor rows = is_flat ? logits : logits.movedim(dimension, -1).reshape({-1, classes});
-  const at::Tensor flat_targets = is_flat ? targets : targets.reshape({-1});
+  const at::Tensor flat_targets = beside(logits, is_flat ? targets : targets.reshape({-1}));
   const at::Tensor losses = at::cross_entropy_loss(
       rows, flat_targets, /*weight=*/{}, kReductionNone, spec.ignore_index, spec.label_smoothing);
   LossResult result;
   result.targets = counts.targets;
-  result.correct = rows.detach().argmax(1).eq(flat_targets).sum().item<int64_t>();
-  set_loss(result, losses.sum(), losses.detach().sum(at::kDouble).item<double>(), mini_batch);
+  set_loss(result, losses.sum(), losses.detach().sum(at::kDouble), mini_batch,
+           rows.detach().argmax(1).eq(flat_targets).sum());
   return result;
 }
 
@@ -209,14 +230,18 @@ LossResult pixel_cross_entropy(const at::Tensor& logits, const at::Tensor& targe
                                const MiniBatchSize& mini_batch) {
   check_pixels(logits, targets);
   check_mini_batch("cross-entropy per pixel", mini_batch.samples);
-  const PixelCounts counts = count_pixels(logits, targets);
+  const bool on_host = logits.device().is_cpu();
+  const PixelCounts counts =
+      on_host ? count_pixels(logits, targets) : PixelCounts{count_targets(targets, kNoTarget)};
   counts.check("cross-entropy per pixel", logits.size(1));
+  const at::Tensor there = beside(logits, targets);
   const at::Tensor sum =
-      at::nll_loss2d(at::log_softmax(logits, 1), targets, /*weight=*/{}, kReductionSum, kNoTarget);
+      at::nll_loss2d(at::log_softmax(logits, 1), there, /*weight=*/{}, kReductionSum, kNoTarget);
   LossResult result;
   result.targets = counts.targets;
-  result.correct = counts.correct;
-  set_loss(result, sum, sum.detach().item<double>(), mini_batch);
+  set_loss(result, sum, sum.detach(), mini_batch,
+           on_host ? at::Tensor() : logits.detach().argmax(1).eq(there).sum());
+  if (on_host) result.correct = counts.correct;
   return result;
 }
 
@@ -224,7 +249,7 @@ LossResult mean_squared_error(const at::Tensor& output, const at::Tensor& target
                               const MiniBatchSize& mini_batch) {
   check_same_shape(kMeanSquaredError, output, targets);
   check_mini_batch(kMeanSquaredError, mini_batch.samples);
-  return mean_loss(at::mse_loss(output, targets), output.size(0), mini_batch);
+  return mean_loss(at::mse_loss(output, beside(output, targets)), output.size(0), mini_batch);
 }
 
 LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
@@ -237,11 +262,11 @@ LossResult binary_cross_entropy(const at::Tensor& logits, const at::Tensor& targ
     throw ConfigError(fmt::format("{}: expected targets from 0 to 1, found {}", kBinaryCrossEntropy,
                                   lowest >= 0 ? highest : lowest));
   }
-  LossResult result =
-      mean_loss(at::binary_cross_entropy_with_logits(logits, targets), logits.size(0), mini_batch);
-  if (logits.numel() == logits.size(0))
-    result.correct = logits.detach().gt(0).eq(targets.gt(0.5)).sum().item<int64_t>();
-  return result;
+  const at::Tensor there = beside(logits, targets);
+  at::Tensor correct;
+  if (logits.numel() == logits.size(0)) correct = logits.detach().gt(0).eq(there.gt(0.5)).sum();
+  return mean_loss(at::binary_cross_entropy_with_logits(logits, there), logits.size(0), mini_batch,
+                   correct);
 }
 
 LossResult own_loss(const at::Tensor& output, const at::Tensor&, const MiniBatchSize& mini_batch) {

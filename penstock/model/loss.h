@@ -28,9 +28,13 @@ struct LossResult {
   double loss_sum = 0;
   int64_t correct = 0;  ///< targets that the largest logit names
   int64_t targets = 0;  ///< that count in this micro-batch
+  /// Of an output on a GPU: loss_sum and correct, [2] of float64 there, and the two numbers above
+  /// are 0; to read them would wait for the GPU. Otherwise undefined.
+  at::Tensor unread = {};
 };
 
-/// What makes a loss of the model's output: one of the below, or the user's own.
+/// What makes a loss of the model's output: one of the below, or the user's own. Targets are in the
+/// host's memory wherever the output is.
 using Loss = std::function<LossResult(const at::Tensor& output, const at::Tensor& targets,
                                       const MiniBatchSize& mini_batch)>;
 

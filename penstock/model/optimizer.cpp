@@ -1,6 +1,11 @@
 #include "penstock/model/optimizer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_addcdiv.h>
+#include <ATen/ops/_foreach_addcmul.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_sqrt.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -49,6 +54,29 @@ at::Tensor plain_gradient(const at::Tensor& gradient) {
 // tensor.data() shares memory but not the version counter, so writes through it stay invisible to
 // autograd, as raw writes do.
 
+/// The tensors of several weights as lists, which share memory with them.
+struct WeightLists {
+  explicit WeightLists(std::span<WeightStep> steps) : state(steps.front().state.size()) {
+    for (WeightStep& step : steps) {
+      weights.push_back(step.weight.data());
+      gradients.push_back(step.gradient.data().to(step.weight.scalar_type()));
+      for (size_t s = 0; s < state.size(); ++s) state[s].push_back(step.state[s].data());
+      targets.push_back(step.new_weight.data());
+    }
+  }
+  /// The old weights in the memory of the new ones.
+  void copy_to_targets() const {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!targets[i].is_alias_of(weights[i])) targets[i].copy_(weights[i]);
+    }
+  }
+
+  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> targets;
+  std::vector<std::vector<at::Tensor>> state;
+};
+
 class Sgd final : public Optimizer {
  public:
   explicit Sgd(const OptimizerSpec& spec)
@@ -78,6 +106,22 @@ class Sgd final : public Optimizer {
       detail::sgd(from + begin, gradients + begin, to + begin,
                   momentum == nullptr ? nullptr : momentum + begin, end - begin, numbers);
     });
+  }
+
+  void step_together(std::span<WeightStep> steps, const StepContext& context) const override {
+    if (steps.empty()) return;
+    const c10::AutoGradMode no_grad(false);
+    const WeightLists lists(steps);
+    std::vector<at::Tensor> directions = lists.gradients;
+    if (weight_decay_ != 0) directions = at::_foreach_add(directions, lists.weights, weight_decay_);
+    if (momentum_ != 0) {
+      at::_foreach_mul_(lists.state[0], momentum_);
+      at::_foreach_add_(lists.state[0], directions);
+      directions =
+          nesterov_ ? at::_foreach_add(directions, lists.state[0], momentum_) : lists.state[0];
+    }
+    lists.copy_to_targets();
+    at::_foreach_add_(lists.targets, directions, -context.learning_rate * rate_factor_);
   }
 
  private:
@@ -111,12 +155,7 @@ class Adam final : public Optimizer {
   void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
             std::span<at::Tensor> state, const StepContext& context) const override {
     check_shapes(weight, gradient, new_weight, state, 2);
-    PENSTOCK_CHECK(context.step >= 1, context.step);
-    const auto count = static_cast<double>(context.step);
-    const double rate = context.learning_rate * spec_.rate_factor;
-    const double step_size = rate / (1 - std::pow(spec_.beta1, count));
-    const double scale = 1 / std::sqrt(1 - std::pow(spec_.beta2, count));
-    const double kept = 1 - rate * decoupled_;
+    const auto [step_size, scale, kept] = numbers_of(context);
     if (!all_plain(weight, new_weight, state))
       return generic_step(weight, gradient, new_weight, state, {step_size, scale, kept});
     const at::Tensor plain = plain_gradient(gradient);
@@ -136,12 +175,41 @@ class Adam final : public Optimizer {
     });
   }
 
+  void step_together(std::span<WeightStep> steps, const StepContext& context) const override {
+    if (steps.empty()) return;
+    const c10::AutoGradMode no_grad(false);
+    const Numbers numbers = numbers_of(context);
+    const WeightLists lists(steps);
+    std::vector<at::Tensor> gradients = lists.gradients;
+    if (spec_.weight_decay != 0)
+      gradients = at::_foreach_add(gradients, lists.weights, spec_.weight_decay);
+    at::_foreach_mul_(lists.state[0], spec_.beta1);
+    at::_foreach_add_(lists.state[0], gradients, 1 - spec_.beta1);
+    at::_foreach_mul_(lists.state[1], spec_.beta2);
+    at::_foreach_addcmul_(lists.state[1], gradients, gradients, 1 - spec_.beta2);
+    const std::vector<at::Tensor> denominators = at::_foreach_sqrt(lists.state[1]);
+    at::_foreach_mul_(denominators, numbers.scale);
+    at::_foreach_add_(denominators, spec_.epsilon);
+    lists.copy_to_targets();
+    if (numbers.kept != 1) at::_foreach_mul_(lists.targets, numbers.kept);
+    at::_foreach_addcdiv_(lists.targets, lists.state[0], denominators, -numbers.step_size);
+  }
+
  private:
   struct Numbers {
     double step_size;
     double scale;
     double kept;
   };
+
+  Numbers numbers_of(const StepContext& context) const {
+    PENSTOCK_CHECK(context.step >= 1, context.step);
+    const auto count = static_cast<double>(context.step);
+    const double rate = context.learning_rate * spec_.rate_factor;
+    return {.step_size = rate / (1 - std::pow(spec_.beta1, count)),
+            .scale = 1 / std::sqrt(1 - std::pow(spec_.beta2, count)),
+            .kept = 1 - rate * decoupled_};
+  }
 
   void generic_step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
                     std::span<at::Tensor> state, const Numbers& numbers) const {

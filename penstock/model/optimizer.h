@@ -22,6 +22,14 @@ struct StepContext {
   int64_t step = 1;  ///< 1 for the first step (Adam's bias correction)
 };
 
+/// One weight of a step.
+struct WeightStep {
+  at::Tensor weight = {};
+  at::Tensor gradient = {};
+  at::Tensor new_weight = {};  ///< may be the same memory as `weight`
+  std::vector<at::Tensor> state = {};
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -33,6 +41,9 @@ class Optimizer {
   /// the calling thread's intra-op threads. Never touches autograd's version counters. Thread-safe.
   virtual void step(const at::Tensor& weight, const at::Tensor& gradient, at::Tensor& new_weight,
                     std::span<at::Tensor> state, const StepContext& context) const = 0;
+  /// The same for several weights of one device and type, in a few operations for all of them
+  /// together, as a GPU wants it. Equals step() up to rounding.
+  virtual void step_together(std::span<WeightStep> weights, const StepContext& context) const = 0;
 };
 
 /// Without the groups of the spec (parameter_optimizers.h). Throws ConfigError for an unknown name

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/profiling/model_pass.h"
 #include "penstock/model/profiling/summary.h"
 #include "penstock/model/shapes.h"
@@ -70,26 +71,35 @@ void check_options(const Model& model, const ProfilerOptions& options) {
     throw ConfigError(fmt::format("profiler: model '{}' has no layers", model.name()));
   const auto states = static_cast<int64_t>(make_optimizer(options.optimizer)->state_names().size());
   const int64_t needed = least_memory_bytes(model, options, 3 + states);
-  const int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
+  int64_t installed = saturating_mul(sysconf(_SC_PHYS_PAGES), sysconf(_SC_PAGESIZE));
+  if (!options.device.empty()) {
+    require_device(installed_devices(), at::Device(options.device));
+    installed = installed_devices().memory(at::Device(options.device)).total;
+  }
   if (needed > installed) {
     throw ConfigError(
         fmt::format("profiler: model '{}' with batch size {} and concurrency {} needs at least {} "
-                    "bytes, this machine has {}",
-                    model.name(), options.batch_size, options.concurrency, needed, installed));
+                    "bytes, {} has {}",
+                    model.name(), options.batch_size, options.concurrency, needed,
+                    options.device.empty() ? "this machine" : options.device, installed));
   }
 }
 
 /// Bytes of gradient per second that one thread (with its intra-op threads) adds to another tensor.
-int64_t measure_copy_bandwidth() {
+int64_t measure_copy_bandwidth(DeviceStream& stream) {
+  const auto scope = stream.enter();
   constexpr int64_t kNumbers = int64_t{16} << 20;
   constexpr int kRepeats = 5;
   const c10::AutoGradMode no_grad(false);
-  at::Tensor sum = at::ones({kNumbers});
-  const at::Tensor part = at::ones({kNumbers});
+  const auto options = at::TensorOptions().device(stream.memory());
+  at::Tensor sum = at::ones({kNumbers}, options);
+  const at::Tensor part = at::ones({kNumbers}, options);
+  stream.synchronize();
   std::vector<double> seconds;
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     sum.add_(part);
+    stream.synchronize();
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -98,7 +108,9 @@ int64_t measure_copy_bandwidth() {
                               std::max(seconds[kRepeats / 2], 1e-9));
 }
 
-std::string device_name(int threads) {
+std::string device_name(const ProfilerOptions& options) {
+  if (!options.device.empty()) return installed_devices().name(at::Device(options.device));
+  const int threads = options.threads;
   std::string name = "CPU";
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -251,7 +263,7 @@ class Measurement {
       changed_.notify_all();
     }
     bytes = pass.bytes();
-    if (!stop_) copy_bandwidth_bytes_per_s = measure_copy_bandwidth();
+    if (!stop_) copy_bandwidth_bytes_per_s = measure_copy_bandwidth(pass.stream());
   }
 
   void finish() {
@@ -333,7 +345,7 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
 
   profile::Profile result;
   result.model = model.name();
-  result.device = device_name(options.threads);
+  result.device = device_name(options);
   result.source = "measured";
   result.batch_size = options.batch_size;
   result.samples = static_cast<int>(measurement.samples.size());

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
@@ -29,6 +30,8 @@ struct ProfilerOptions {
   /// one, would be longer; at least one of each kind. 0: all of them.
   std::chrono::milliseconds most_time{60'000};
   int threads = 1;  ///< intra-op threads per worker
+  /// What is measured, as libtorch names it: "cuda:0"; empty: the CPU.
+  std::string device = {};
   /// Copies of the measurement that run at the same time, one thread each, so that shared caches
   /// and memory bandwidth are used as in a real run; the first copy's times are reported.
   int concurrency = 1;

@@ -1,8 +1,8 @@
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <fmt/format.h>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
@@ -13,8 +13,8 @@ namespace penstock::model::detail {
 namespace {
 
 /// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);
-/// the identity outside training. The mask depends only on context.seed. It is drawn on the CPU for
-/// every device, so that all devices get the same mask.
+/// the identity outside training. The mask depends only on context.seed and on whether the layer
+/// runs on the CPU or on a GPU, which draws its own numbers.
 class Dropout final : public Layer {
  public:
   explicit Dropout(double probability) : probability_(probability) {}
@@ -40,10 +40,10 @@ class Dropout final : public Layer {
                   const ForwardContext& context) const override {
     const at::Tensor& x = inputs[0];
     if (!context.training || probability_ == 0) return {x.view_as(x)};
-    const auto generator = at::make_generator<at::CPUGeneratorImpl>(context.seed);
-    at::Tensor mask = at::empty(x.sizes(), at::TensorOptions().dtype(x.scalar_type()));
+    const at::Generator generator = installed_devices().generator(x.device(), context.seed);
+    at::Tensor mask =
+        at::empty(x.sizes(), at::TensorOptions().dtype(x.scalar_type()).device(x.device()));
     mask.bernoulli_(1 - probability_, generator).mul_(1 / (1 - probability_));
-    if (!x.device().is_cpu()) mask = mask.to(x.device());
     return {at::mul(x, mask)};
   }
 

@@ -9,9 +9,10 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <chrono>
 #include <optional>
+#include <utility>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/random_input.h"
@@ -23,18 +24,6 @@ namespace {
 
 /// So small that weights hardly change: numbers stay in the normal range in a run of any length.
 constexpr double kLearningRate = 1e-6;
-
-class Stopwatch {
- public:
-  int64_t elapsed_ns() const {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
-                                                                start_)
-        .count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 /// Runs `work`; every exception becomes a RuntimeError that names the layer and the action.
 template <class Work>
@@ -81,6 +70,13 @@ ProfiledLoss random_loss(const Model& model, const ProfilerOptions& options,
   return {make_loss(loss), values};
 }
 
+std::shared_ptr<DeviceStream> stream_of(const ProfilerOptions& options) {
+  if (options.device.empty()) return host_stream();
+  const at::Device device(options.device);
+  require_device(installed_devices(), device);
+  return installed_devices().stream(device);
+}
+
 }  // namespace
 
 ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
@@ -89,7 +85,10 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
       stop_(options.stop),
       batch_size_(options.batch_size),
       optimizer_(make_optimizer(options.optimizer)),
-      loss_(loss) {
+      loss_(loss),
+      stream_(stream_of(options)),
+      laps_(*stream_) {
+  const auto scope = stream_->enter();
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   layers_.resize(layers);
   bytes_.resize(layers);
@@ -98,7 +97,7 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
     for (const InputSpec& input : model.inputs())
-      samples_.push_back(random_input(input, batch_size_, generator));
+      samples_.push_back(here(random_input(input, batch_size_, generator)));
     if (!loss_ && model.graph().outputs().size() == 1 &&
         !model.graph().outputs().front().is_model_input())
       loss_ = random_loss(model, options, generator);
@@ -112,8 +111,10 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
 
 void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   LayerState& state = layers_[id.index()];
-  state.weights = model_.initial_weights(id, seed);
-  state.buffers = model_.initial_buffers(id);
+  for (at::Tensor& weight : model_.initial_weights(id, seed))
+    state.weights.push_back(here(std::move(weight)));
+  for (at::Tensor& buffer : model_.initial_buffers(id))
+    state.buffers.push_back(here(std::move(buffer)));
   for (at::Tensor& weight : state.weights) {
     state.spare.push_back(at::zeros_like(weight).requires_grad_());
     Tensors zeros;
@@ -125,8 +126,13 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   bytes_[id.index()].weights = total_bytes(state.weights);
 }
 
+at::Tensor ModelPass::here(at::Tensor tensor) const {
+  return stream_->is_host() ? std::move(tensor) : tensor.to(stream_->memory());
+}
+
 std::vector<LayerTimes> ModelPass::run(Backward how) {
   const c10::AutoGradMode with_grad(true);
+  const auto scope = stream_->enter();
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
@@ -148,6 +154,7 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
       step(LayerId{i}, layer_times);
     });
   }
+  laps_.read();
   return times;
 }
 
@@ -171,9 +178,9 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   std::optional<MemoryMeter> meter;
   if (passes_ == 0) meter.emplace();
 
-  const Stopwatch watch;
+  const Laps::Start start = laps_.start();
   state.outputs = model_.layer(id).forward(state.weights, state.buffers, state.inputs, context);
-  times.forward_ns = watch.elapsed_ns();
+  laps_.add(start, {&times.forward_ns});
 
   const auto expected = static_cast<size_t>(model_.layer(id).num_outputs());
   if (state.outputs.size() != expected) {
@@ -202,15 +209,13 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     LayerTimes& layer_times = times[ref.layer.index()];
     as_layer(model_, ref.layer, "the loss", [&] {
       const at::Tensor logits = value(ref).detach().requires_grad_();
-      const Stopwatch forward_watch;
+      const Laps::Start forward = laps_.start();
       const LossResult result = loss_->loss(logits, loss_->targets, {.samples = batch_size_});
-      layer_times.loss_ns = forward_watch.elapsed_ns();
-      layer_times.forward_ns += layer_times.loss_ns;
-      const Stopwatch backward_watch;
+      laps_.add(forward, {&layer_times.loss_ns, &layer_times.forward_ns});
+      const Laps::Start backward = laps_.start();
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
-      layer_times.backward_input_ns = backward_watch.elapsed_ns();
-      layer_times.backward_ns = layer_times.backward_input_ns;
-      layer_times.loss_ns += layer_times.backward_ns;
+      laps_.add(backward,
+                {&layer_times.backward_input_ns, &layer_times.backward_ns, &layer_times.loss_ns});
     });
   }
 }
@@ -235,7 +240,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   const size_t inputs = wanted.size();
   wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
 
-  const Stopwatch watch;
+  const Laps::Start start = laps_.start();
   Tensors outputs;
   Tensors output_gradients;
   roots_of(state, outputs, output_gradients);
@@ -252,18 +257,17 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   };
   if (how == Backward::Split && inputs > 0 && !model_.layer(id).weight_gradients_can_wait()) {
     make(0, wanted.size());
-    if (!outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
+    if (!outputs.empty()) laps_.add(start, {&times.backward_input_ns});
   } else if (how == Backward::Split) {
     make(0, inputs);
-    if (inputs > 0 && !outputs.empty()) times.backward_input_ns += watch.elapsed_ns();
-    const Stopwatch weight_watch;
+    if (inputs > 0 && !outputs.empty()) laps_.add(start, {&times.backward_input_ns});
+    const Laps::Start weights = laps_.start();
     make(inputs, wanted.size());
-    if (inputs < wanted.size() && !outputs.empty())
-      times.backward_weight_ns = weight_watch.elapsed_ns();
+    if (inputs < wanted.size() && !outputs.empty()) laps_.add(weights, {&times.backward_weight_ns});
   } else {
     make(0, wanted.size());
   }
-  if (!outputs.empty() && !wanted.empty()) times.backward_ns += watch.elapsed_ns();
+  if (!outputs.empty() && !wanted.empty()) laps_.add(start, {&times.backward_ns});
 
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;
@@ -289,25 +293,33 @@ void ModelPass::accumulate(LayerState& state, LayerTimes& times) {
     for (const at::Tensor& gradient : state.weight_gradients)
       state.gradient_sums.push_back(gradient.defined() ? gradient.clone() : gradient);
   }
-  const Stopwatch watch;
+  const Laps::Start start = laps_.start();
   for (size_t i = 0; i < state.weight_gradients.size(); ++i) {
     if (state.weight_gradients[i].defined() && state.gradient_sums[i].defined())
       state.gradient_sums[i].add_(state.weight_gradients[i]);
   }
-  times.accumulate_ns = watch.elapsed_ns();
+  laps_.add(start, {&times.accumulate_ns});
 }
 
 void ModelPass::step(LayerId id, LayerTimes& times) {
   LayerState& state = layers_[id.index()];
   if (state.weights.empty()) return;
-  const Stopwatch watch;
+  const StepContext context{.learning_rate = kLearningRate, .step = passes_};
+  const Laps::Start start = laps_.start();
+  std::vector<WeightStep> together;
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
-    optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
-                     state.optimizer_state[i], {.learning_rate = kLearningRate, .step = passes_});
+    if (stream_->is_host()) {
+      optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
+                       state.optimizer_state[i], context);
+    } else {
+      together.push_back({state.weights[i].detach(), state.weight_gradients[i],
+                          state.spare[i].detach(), state.optimizer_state[i]});
+    }
     std::swap(state.weights[i], state.spare[i]);
   }
-  times.step_ns = watch.elapsed_ns();
+  optimizer_->step_together(together, context);
+  laps_.add(start, {&times.step_ns});
   state.weight_gradients.clear();
 }
 

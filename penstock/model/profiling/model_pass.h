@@ -11,6 +11,7 @@
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/model/profiler.h"
+#include "penstock/model/profiling/laps.h"
 
 namespace penstock::model::detail {
 
@@ -56,6 +57,7 @@ class ModelPass {
 
   /// Known after the first run().
   const std::vector<LayerBytes>& bytes() const { return bytes_; }
+  DeviceStream& stream() const { return *stream_; }
 
  private:
   struct LayerState {
@@ -79,7 +81,9 @@ class ModelPass {
   /// The layer's outputs with gradients, and the sums of those gradients.
   static void roots_of(const LayerState& state, Tensors& outputs, Tensors& gradients);
   /// What the second and every later micro-batch of a step costs in addition to its backward pass.
-  static void accumulate(LayerState& state, LayerTimes& times);
+  void accumulate(LayerState& state, LayerTimes& times);
+  /// The tensor in the memory of the device.
+  at::Tensor here(at::Tensor tensor) const;
   void step(LayerId id, LayerTimes& times);
 
   void check_stop() const;
@@ -91,6 +95,8 @@ class ModelPass {
   Tensors samples_;
   /// Nothing: the gradient of every output is ones.
   std::optional<ProfiledLoss> loss_;
+  std::shared_ptr<DeviceStream> stream_;
+  Laps laps_;
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
   int64_t passes_ = 0;

@@ -1,0 +1,202 @@
+// GPUs through libtorch's CUDA part: its streams, its caching allocators for the memory of GPUs and
+// for pinned memory of the host, CUDA's events.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <mutex>
+#include <string>
+
+#include "penstock/model/device/devices.h"
+
+namespace penstock::model {
+
+namespace {
+
+using c10::cuda::CUDAStream;
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  CudaEvent(const CUDAStream& stream, bool timed) {
+    const c10::cuda::CUDAGuard guard(stream.device_index());
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(
+        &event_, timed ? cudaEventDefault : static_cast<unsigned>(cudaEventDisableTiming)));
+    C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream()));
+  }
+  ~CudaEvent() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  bool is_done() const override {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) {
+      (void)cudaGetLastError();  // it is no error, and would be met by the next check
+      return false;
+    }
+    C10_CUDA_CHECK(state);
+    return true;
+  }
+  void wait_on_host() const override { C10_CUDA_CHECK(cudaEventSynchronize(event_)); }
+  int64_t ns_since(const DeviceEvent& earlier) const override {
+    float milliseconds = 0;
+    C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds,
+                                        dynamic_cast<const CudaEvent&>(earlier).event_, event_));
+    return static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaScope final : public StreamScope {
+ public:
+  explicit CudaScope(const CUDAStream& stream) : guard_(stream.unwrap()) {}
+
+ private:
+  c10::cuda::CUDAStreamGuard guard_;
+};
+
+class CudaStream final : public DeviceStream {
+ public:
+  explicit CudaStream(c10::DeviceIndex device)
+      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
+
+  at::Device device() const override { return stream_.device(); }
+  std::unique_ptr<StreamScope> enter() override { return std::make_unique<CudaScope>(stream_); }
+  EventPtr record(bool timed) override { return std::make_shared<CudaEvent>(stream_, timed); }
+
+  void wait(const EventPtr& event) override {
+    if (!event) return;
+    const c10::cuda::CUDAGuard guard(stream_.device_index());
+    C10_CUDA_CHECK(
+        cudaStreamWaitEvent(stream_.stream(), dynamic_cast<const CudaEvent&>(*event).event(), 0));
+  }
+
+  void uses(const at::Tensor& tensor) override {
+    if (tensor.defined() && tensor.is_cuda()) tensor.record_stream(stream_.unwrap());
+  }
+
+  at::Tensor allocate_like(const at::Tensor& tensor, bool) override {
+    const c10::cuda::CUDAStreamGuard guard(stream_.unwrap());
+    return at::empty_like(tensor, tensor.options().device(stream_.device()).pinned_memory(false));
+  }
+
+  void copy(const at::Tensor& to, const at::Tensor& from) override {
+    const at::NoGradGuard no_grad;
+    const c10::cuda::CUDAStreamGuard guard(stream_.unwrap());
+    to.copy_(from, /*non_blocking=*/true);
+    // Between two GPUs libtorch queues the copy on the source's current stream, here its default
+    // one, and lets this stream wait for it.
+    if (from.is_cuda() && from.device() != stream_.device())
+      from.record_stream(c10::cuda::getCurrentCUDAStream(from.device().index()).unwrap());
+    uses(from);
+    uses(to);
+  }
+
+  void synchronize() override { stream_.synchronize(); }
+
+ private:
+  CUDAStream stream_;
+};
+
+/// The host beside GPUs: what is to be transferred lies in pinned memory.
+class PinningHostStream final : public DeviceStream {
+ public:
+  at::Device device() const override { return at::kCPU; }
+  std::unique_ptr<StreamScope> enter() override { return std::make_unique<StreamScope>(); }
+  EventPtr record(bool) override { return nullptr; }
+  void wait(const EventPtr& event) override { host_stream()->wait(event); }
+  void uses(const at::Tensor&) override {}
+  at::Tensor allocate_like(const at::Tensor& tensor, bool for_transfer) override {
+    return at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(for_transfer));
+  }
+  void copy(const at::Tensor& to, const at::Tensor& from) override {
+    host_stream()->copy(to, from);
+  }
+  void synchronize() override {}
+};
+
+class CudaDevices final : public Devices {
+ public:
+  CudaDevices() {
+    const cudaError_t error = c10::cuda::GetDeviceCount(&count_);
+    if (error == cudaSuccess && count_ > 0) return;
+    count_ = 0;
+    (void)cudaGetLastError();
+    obstacle_ = error == cudaSuccess || error == cudaErrorNoDevice
+                    ? "this machine has no GPU that CUDA can use"
+                    : fmt::format("CUDA cannot use a GPU here: {}", cudaGetErrorString(error));
+  }
+
+  int count() const override { return count_; }
+  std::string obstacle() const override { return obstacle_; }
+
+  std::string name(at::Device device) const override {
+    if (device.is_cpu()) return "CPU";
+    cudaDeviceProp properties{};
+    C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index()));
+    return properties.name;
+  }
+
+  std::shared_ptr<DeviceStream> stream(at::Device device) override {
+    if (device.is_cpu()) {
+      if (count_ == 0) return host_stream();
+      return std::make_shared<PinningHostStream>();
+    }
+    require_device(*this, device);
+    initialize();
+    return std::make_shared<CudaStream>(device.index());
+  }
+
+  DeviceMemory memory(at::Device device) const override {
+    if (device.is_cpu()) return {};
+    initialize();
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+    const c10::cuda::CUDAGuard guard(device.index());
+    size_t free = 0;
+    size_t total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return {.allocated = stats.allocated_bytes[0].current,
+            .peak = stats.allocated_bytes[0].peak,
+            .reserved = stats.reserved_bytes[0].current,
+            .total = static_cast<int64_t>(total)};
+  }
+
+  void reset_peak(at::Device device) override {
+    if (device.is_cpu()) return;
+    initialize();
+    c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+  }
+
+  at::Generator generator(at::Device device, uint64_t seed) const override {
+    if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>(seed);
+    at::Generator generator = at::make_generator<at::CUDAGeneratorImpl>(device.index());
+    generator.set_current_seed(seed);
+    return generator;
+  }
+
+ private:
+  static void initialize() { at::globalContext().lazyInitDevice(at::kCUDA); }
+
+  int count_ = 0;
+  std::string obstacle_;
+};
+
+}  // namespace
+
+Devices& installed_devices() {
+  static CudaDevices devices;
+  return devices;
+}
+
+}  // namespace penstock::model

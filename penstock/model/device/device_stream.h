@@ -1,0 +1,74 @@
+// The seam to devices: a stream is a queue of work on one device, in order; events are points in
+// such queues. All ordering between the workers of a process goes through these two, so that a
+// device which only emulates them (testing_devices.h) shows whether a wait is missing.
+//
+//   const std::shared_ptr<DeviceStream> here = devices.stream(device);
+//   const auto scope = here->enter();       // what this thread computes goes to the stream
+//   const EventPtr ready = here->record();  // ...
+//   other->wait(ready);                     // later work there waits; the host does not
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace penstock::model {
+
+/// A point in the work of a stream. Thread-safe.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  /// Whether the work before it is done. Never blocks.
+  virtual bool is_done() const = 0;
+  /// Blocks the calling thread until it is.
+  virtual void wait_on_host() const = 0;
+  /// From an earlier event of the same device; both were recorded with times and are done.
+  virtual int64_t ns_since(const DeviceEvent& earlier) const = 0;
+};
+
+/// Null: the work was done when it was recorded, as that of the host is.
+using EventPtr = std::shared_ptr<const DeviceEvent>;
+
+/// What enter() returns: until it ends, the thread's work goes to the stream.
+class StreamScope {
+ public:
+  virtual ~StreamScope() = default;
+};
+
+/// One thread gives it work at a time; events of other threads may be waited for.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+  DeviceStream() = default;
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  virtual at::Device device() const = 0;
+  /// Where its tensors are: its device, unless that is emulated.
+  virtual at::Device memory() const { return device(); }
+  bool is_host() const { return device().is_cpu(); }
+
+  virtual std::unique_ptr<StreamScope> enter() = 0;
+  /// A point behind all work given so far. `timed`: ns_since() will be asked.
+  virtual EventPtr record(bool timed = false) = 0;
+  /// Work given from now on waits for the event. Only the host's stream blocks.
+  virtual void wait(const EventPtr& event) = 0;
+  /// The stream uses a tensor that was made on another one: its memory is not given to others
+  /// before the work given so far is done.
+  virtual void uses(const at::Tensor& tensor) = 0;
+  /// Memory of this stream's device, with the sizes, strides and type of a tensor; for the host
+  /// such that GPUs can copy it without blocking (pinned) where `for_transfer`.
+  virtual at::Tensor allocate_like(const at::Tensor& tensor, bool for_transfer = false) = 0;
+  /// Queues to.copy_(from). One of both is on this device; either may be pinned host memory, and
+  /// `from` may be on another device. Both are kept until it is done.
+  virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// Blocks until all work given so far is done.
+  virtual void synchronize() = 0;
+};
+
+/// The CPU: what a thread computes is done when it returns. Waiting for an event blocks.
+std::shared_ptr<DeviceStream> host_stream();
+
+}  // namespace penstock::model
