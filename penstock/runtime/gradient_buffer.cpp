@@ -149,6 +149,10 @@ model::Tensors sum_of(Partials partials, size_t count) {
 at::Tensor rounded(at::Tensor gradient, FloatType precision) {
   if (!gradient.defined() || !is_short(precision)) return gradient;
   const at::NoGradGuard no_grad;
+  if (!gradient.device().is_cpu()) {
+    const at::ScalarType type = precision == FloatType::BFloat16 ? at::kBFloat16 : at::kHalf;
+    return gradient.to(type).to(gradient.scalar_type());
+  }
   if (!is_exclusive(gradient)) gradient = gradient.clone(at::MemoryFormat::Contiguous);
   round_in_place(precision, gradient.data_ptr<float>(), static_cast<size_t>(gradient.numel()));
   return gradient;

@@ -26,6 +26,9 @@ using schedule::Schedule;
 struct Pipeline::Stages {
   std::vector<std::unique_ptr<StageModule>> modules;
   TiedWeights ties;
+  std::vector<std::unique_ptr<WorkerDevice>> devices;  ///< by worker; null for those of other ranks
+  ReadyBoard ready;
+  bool has_gpu = false;                                         ///< a worker of this rank has one
   std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage: those of this rank
   std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
 };
@@ -109,7 +112,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
   const schedule::WorkerTable table(shape);
   world_ = options.world;
   if (world_ == nullptr) {
-    own_world_ = make_local_world(table.num_workers());
+    own_world_ = make_local_world(table.num_workers(), options.device_of_worker);
     world_ = own_world_.get();
   }
   if (world_->site().num_workers() != table.num_workers()) {
@@ -117,6 +120,16 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
                                   table.num_workers(), world_->site().num_workers()));
   }
   stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
+  model::Devices& devices =
+      options.devices != nullptr ? *options.devices : model::installed_devices();
+  const std::vector<at::Device>& device_of_worker = world_->site().device_of_worker;
+  stages_->devices.resize(static_cast<size_t>(table.num_workers()));
+  for (const WorkerId worker : world_->site().own_workers()) {
+    const at::Device device =
+        device_of_worker.empty() ? at::Device(at::kCPU) : device_of_worker[worker.index()];
+    stages_->devices[worker.index()] = std::make_unique<WorkerDevice>(devices, device);
+    stages_->has_gpu = stages_->has_gpu || !device.is_cpu();
+  }
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
     stages_->modules.push_back(
@@ -131,11 +144,13 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     for (int r = 0; r < replicas_[s]; ++r) {
       const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
       if (!world_->site().holds(worker)) continue;
+      WorkerDevice& device = *stages_->devices[worker.index()];
+      const auto scope = device.compute().enter();
       stage.push_back(std::make_unique<Replica>(
-          Replica{worker, r, modules[s], &stages_->ties.stages[s],
-                  WeightStore(initial_weights(model, *modules[s], options.seed), optimizer,
-                              optimizers_of(model, *modules[s], options.optimizers)),
-                  initial_buffers(model, *modules[s])}));
+          Replica{worker, r, modules[s], &stages_->ties.stages[s], &device,
+                  WeightStore(device.to_device(initial_weights(model, *modules[s], options.seed)),
+                              optimizer, optimizers_of(model, *modules[s], options.optimizers)),
+                  device.to_device(initial_buffers(model, *modules[s]))}));
       stages_->held_by[worker.index()].push_back(stage.back().get());
     }
   }
@@ -145,6 +160,16 @@ Pipeline::~Pipeline() = default;
 
 bool Pipeline::holds(LayerId layer) const {
   return !stages_->replicas[stage_of_layer_[layer.index()].index()].empty();
+}
+
+std::vector<at::Device> Pipeline::gpus() const {
+  std::set<c10::DeviceIndex> indices;
+  for (const auto& device : stages_->devices) {
+    if (device && !device->is_host()) indices.insert(device->device().index());
+  }
+  std::vector<at::Device> gpus;
+  for (const c10::DeviceIndex index : indices) gpus.emplace_back(at::kCUDA, index);
+  return gpus;
 }
 
 std::vector<schedule::StageLink> Pipeline::links() const {
@@ -277,6 +302,12 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   context.steps_before = steps_;
   context.precision = options_.precision;
   context.rounded_layers = options_.rounded_layers;
+  if (stages_->has_gpu) {
+    context.site = &world_->site();
+    context.ready = &stages_->ready;
+    context.planned_memory_bytes = options_.planned_memory_bytes;
+    stages_->ready.clear();
+  }
   context.sums_updates = options_.sync == plan::GradientSync::Asynchronous;
 
   std::vector<std::unique_ptr<StageWorker>> workers;
@@ -322,14 +353,17 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
 
 model::Tensors Pipeline::mean_buffers(size_t stage) const {
   const auto& own = stages_->replicas[stage];
-  if (replicas_[stage] == 1) return own.empty() ? model::Tensors{} : own.front()->buffers;
+  const auto on_host = [](const Replica& replica) {
+    return replica.device->to_host(replica.buffers);
+  };
+  if (replicas_[stage] == 1) return own.empty() ? model::Tensors{} : on_host(*own.front());
   // A replica that had no micro-batch has the buffers of before, and no say: the sums of the others
   // are divided by how many they are.
   std::map<int, model::Tensors> buffers;
   for (const auto& replica : own) {
     model::Tensors& parts = buffers[replica->replica];
     if (replica->buffers.empty()) continue;
-    for (const at::Tensor& buffer : replica->buffers)
+    for (const at::Tensor& buffer : on_host(*replica))
       parts.push_back(replica->has_trained ? buffer : at::zeros_like(buffer));
     parts.push_back(at::full({1}, replica->has_trained ? 1.0 : 0.0));
   }
@@ -338,7 +372,7 @@ model::Tensors Pipeline::mean_buffers(size_t stage) const {
   if (means.empty()) return means;
   const auto share = means.back().item<double>();
   means.pop_back();
-  if (share == 0) return own.front()->buffers;  // equal on all
+  if (share == 0) return on_host(*own.front());  // equal on all
   if (share < 1) {
     for (at::Tensor& mean : means) mean.div_(share);
   }
@@ -376,6 +410,9 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
         for (size_t s = 0; s < store.state().size(); ++s)
           layer.optimizer_state[s].push_back(store.state()[s][w]);
       }
+      WorkerDevice& device = *own.front()->device;
+      layer.weights = device.to_host(std::move(layer.weights));
+      for (model::Tensors& state : layer.optimizer_state) state = device.to_host(std::move(state));
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
         layer.buffers.push_back(buffers[b]);
     }
@@ -389,17 +426,21 @@ std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
   PENSTOCK_CHECK(own.size() == 1, stage, own.size());
   const StageModule& module = *own.front()->module;
   const WeightStore& store = own.front()->weights;
+  WorkerDevice& device = *own.front()->device;
+  const auto copied = [&device](const at::Tensor& tensor) {
+    return device.is_host() ? tensor.clone() : std::move(device.to_host({tensor}).front());
+  };
   std::map<LayerId, LayerSnapshot> layers;
   for (size_t i = 0; i < module.layers().size(); ++i) {
     LayerSnapshot& layer = layers[module.layers()[i]];
     layer.optimizer_state.resize(store.state().size());
     for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-      layer.weights.push_back(store.newest()[w].detach().clone());
+      layer.weights.push_back(copied(store.newest()[w].detach()));
       for (size_t s = 0; s < store.state().size(); ++s)
-        layer.optimizer_state[s].push_back(store.state()[s][w].clone());
+        layer.optimizer_state[s].push_back(copied(store.state()[s][w]));
     }
     for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
-      layer.buffers.push_back(own.front()->buffers[b].clone());
+      layer.buffers.push_back(copied(own.front()->buffers[b]));
   }
   return layers;
 }
@@ -423,6 +464,7 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
                         layer.optimizer_state[s].end());
     }
     for (const auto& replica : own) {
+      const auto scope = replica->device->compute().enter();
       replica->weights.load(weights, state);
       PENSTOCK_CHECK(buffers.size() == replica->buffers.size(), buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) replica->buffers[b].copy_(buffers[b]);

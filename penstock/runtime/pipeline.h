@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
@@ -60,6 +61,14 @@ struct PipelineOptions {
   const model::ParameterOptimizers* optimizers = nullptr;
   /// The ranks that run it together; must outlive the pipeline. Null: this process alone.
   World* world = nullptr;
+  /// Without a world: Site::device_of_worker.
+  std::vector<at::Device> device_of_worker = {};
+  /// Where the devices of this rank's workers come from; must outlive the pipeline. Null: those of
+  /// the build.
+  model::Devices* devices = nullptr;
+  /// Per worker: what the plan said that it needs, for the report of a device whose memory is full;
+  /// empty: nothing was said.
+  std::vector<int64_t> planned_memory_bytes = {};
 };
 
 /// State of one layer for checkpoints: weights, buffers, optimiser state (one list per state name).
@@ -123,13 +132,15 @@ class Pipeline {
   int64_t steps() const { return steps_; }
 
   World& world() const { return *world_; }
+  /// The GPUs of this rank's workers, ascending, each once.
+  std::vector<at::Device> gpus() const;
   /// Whether this rank has a replica of the stage that makes the layer's values.
   bool holds(LayerId layer) const;
 
   // Collective: every rank calls them.
 
-  /// Every layer's state, in graph order; buffers averaged over replicas. Refers to the pipeline's
-  /// own tensors where it can: copy what has to outlast the next run.
+  /// Every layer's state, in graph order, in the host's memory; buffers averaged over replicas.
+  /// Refers to the pipeline's own tensors where it can: copy what has to outlast the next run.
   std::vector<LayerSnapshot> snapshot() const;
   /// Makes the buffers (running statistics) of all replicas equal to their average.
   void average_buffers();

@@ -6,6 +6,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/device/ready_board.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/run_options.h"
 #include "penstock/schedule/lazy_schedule.h"
@@ -14,7 +15,7 @@
 namespace penstock::runtime {
 
 /// All workers read it and none changes it; state that workers share and change is behind the
-/// fabric.
+/// fabric and `ready`.
 struct RunContext {
   RunContext(const schedule::Schedule& schedule, const BatchSource& source,
              const RunOptions& options, Fabric& fabric);
@@ -35,7 +36,16 @@ struct RunContext {
   FloatType precision = FloatType::Float32;  ///< PipelineOptions
   std::vector<bool> rounded_layers = {};     ///< PipelineOptions
   bool sums_updates = false;                 ///< of weights, instead of gradients (asynchronous)
-  std::vector<bool> splits_backward;         ///< per stage: the schedule has I and W for it
+  /// Of a worker of this rank.
+  at::Device device_of(WorkerId worker) const {
+    return site == nullptr || site->device_of_worker.empty()
+               ? at::Device(at::kCPU)
+               : site->device_of_worker[worker.index()];
+  }
+  std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
+  const Site* site = nullptr;         ///< of the rank; null: all workers are here, on the CPU
+  ReadyBoard* ready = nullptr;        ///< of the rank; null: no worker has a GPU
+  std::vector<int64_t> planned_memory_bytes = {};  ///< PipelineOptions
 };
 
 }  // namespace penstock::runtime

@@ -143,10 +143,19 @@ model::Tensors StageRun::give_gradients(MicroBatchId micro_batch, StageId to) {
   return parts;
 }
 
-void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) const {
+void StageRun::prefetch(MicroBatchId micro_batch) {
+  const auto& wanted = module().inputs();
+  if (device().is_host() || wanted.empty() || !wanted.front().is_model_input()) return;
+  const auto [entry, inserted] = prefetched_.try_emplace(micro_batch);
+  if (inserted) entry->second = device().to_device(run_.source.inputs(micro_batch));
+}
+
+void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
   const auto& wanted = module().inputs();
   if (wanted.empty() || !wanted.front().is_model_input()) return;
-  const model::Tensors batch = run_.source.inputs(micro_batch);
+  auto ahead = prefetched_.extract(micro_batch);
+  const model::Tensors batch = ahead.empty() ? device().to_device(run_.source.inputs(micro_batch))
+                                             : std::move(ahead.mapped());
   for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
     record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
 }
@@ -161,14 +170,41 @@ model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
                                         context, before_layer);
   record.inputs.clear();
   if (!makes_output()) return {};
-  return record.tape->loss(run_.loss, record.outputs, run_.source.targets(action.micro_batch),
+  return record.tape->loss(run_.loss, record.outputs, targets(action.micro_batch),
                            run_.source.size_of(action.mini_batch));
 }
 
 model::LossResult StageRun::loss_without_tape(const Action& action, const InFlight& record) const {
   const at::NoGradGuard no_grad;
-  return run_.loss(record.outputs[module().model_outputs().front()],
-                   run_.source.targets(action.micro_batch), run_.source.size_of(action.mini_batch));
+  return run_.loss(record.outputs[module().model_outputs().front()], targets(action.micro_batch),
+                   run_.source.size_of(action.mini_batch));
+}
+
+void StageRun::report(const Action& action, double loss_sum, int64_t correct) {
+  run_.fabric.report(action.mini_batch, action.micro_batch,
+                     {.loss_sum = loss_sum,
+                      .correct = correct,
+                      .samples = run_.source.samples(action.micro_batch)});
+}
+
+void StageRun::report(const Action& action, model::LossResult loss) {
+  if (!loss.unread.defined()) return report(action, loss.loss_sum, loss.correct);
+  unread_losses_.push_back({action, device().give({std::move(loss.unread)}, /*to_host=*/true)});
+  report_losses(/*all=*/false);
+}
+
+void StageRun::report_losses(bool all) {
+  while (!unread_losses_.empty()) {
+    const UnreadLoss& next = unread_losses_.front();
+    const model::EventPtr& ready = next.numbers.ready;
+    if (ready && !ready->is_done()) {
+      if (!all) return;
+      ready->wait_on_host();
+    }
+    const double* const numbers = next.numbers.tensors.front().data_ptr<double>();
+    report(next.action, numbers[0], static_cast<int64_t>(numbers[1]));
+    unread_losses_.pop_front();
+  }
 }
 
 void StageRun::forward(const Action& action) {
@@ -209,11 +245,7 @@ void StageRun::forward(const Action& action) {
                                       record.inputs, context, steps ? step_layer : BeforeLayer());
     if (makes_output()) loss = loss_without_tape(action, record);
   }
-  if (makes_output())
-    run_.fabric.report(action.mini_batch, action.micro_batch,
-                       {.loss_sum = loss.loss_sum,
-                        .correct = loss.correct,
-                        .samples = run_.source.samples(action.micro_batch)});
+  if (makes_output()) report(action, std::move(loss));
   if (num_targets_ == 0) record.outputs.clear();
   if (newest_) record.inputs.clear();
   if (!run_.training) {
@@ -330,7 +362,21 @@ void StageRun::start_sum(MiniBatchId mini_batch, size_t bucket) {
                     .start_ns = steady_ns()};
   Partials partials = gradients_[bucket].take_exclusive(mini_batch);
   if (run_.sums_updates) partials = updates_of(mini_batch, bucket, std::move(partials));
-  run_.fabric.start_sum(stage(), replica_.replica, bucket, std::move(partials));
+  run_.fabric.start_sum(stage(), replica_.replica, bucket, partials_on_host(std::move(partials)));
+}
+
+Partials StageRun::partials_on_host(Partials partials) {
+  if (device().is_host()) return partials;
+  // One wait for all of them.
+  Tensors all;
+  for (GroupGradients& group : partials)
+    std::move(group.sums.begin(), group.sums.end(), std::back_inserter(all));
+  all = device().to_host(std::move(all));
+  auto next = all.begin();
+  for (GroupGradients& group : partials) {
+    for (at::Tensor& sum : group.sums) sum = std::move(*next++);
+  }
+  return partials;
 }
 
 Partials StageRun::updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials) {
@@ -361,7 +407,7 @@ Tensors StageRun::finish_sum(size_t bucket) {
     given.end_ns = sum.complete_ns;
     sum_events_.push_back(given);
   }
-  return std::move(sum.sums);
+  return device().to_device(std::move(sum.sums));
 }
 
 void StageRun::sync(const Action& action) {
@@ -418,10 +464,15 @@ void StageRun::add_inner_ties() {
 void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
   make_ready(mini_batch);
   for (const StageTies::Copy& copy : replica_.ties->across) {
-    if (replica_.replica == 0)
-      share.tied.push_back({copy.group, copy.copy, (*ready_)[copy.weight]});
+    if (replica_.replica == 0) {
+      at::Tensor gradient = (*ready_)[copy.weight];
+      if (!device().is_host()) gradient = std::move(device().to_host({gradient}).front());
+      share.tied.push_back({copy.group, copy.copy, std::move(gradient)});
+    }
     share.wanted.push_back(copy.group);
   }
+  Tensors norms;
+  std::vector<size_t> places;  // of their squares in the share
   const auto replicas = static_cast<size_t>(run_.table.replicas(stage()));
   const std::vector<size_t>& offsets = module().weight_offsets();
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
@@ -429,15 +480,29 @@ void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
       // The replicas have the same gradients and divide the work.
       if (w % replicas != static_cast<size_t>(replica_.replica) || !replica_.ties->counts[w])
         continue;
-      share.squares.push_back(
-          {module().first_model_weight(i) + w - offsets[i], sum_of_squares((*ready_)[w])});
+      const size_t number = module().first_model_weight(i) + w - offsets[i];
+      if (device().is_host()) {
+        share.squares.push_back({number, sum_of_squares((*ready_)[w])});
+        continue;
+      }
+      if ((*ready_)[w].defined()) {
+        places.push_back(share.squares.size());
+        norms.push_back(norm_of((*ready_)[w]));
+      }
+      share.squares.push_back({number, 0});
     }
   }
+  if (norms.empty()) return;
+  // One wait for the norms of all weights.
+  const at::NoGradGuard no_grad;
+  const at::Tensor read = std::move(device().to_host({at::stack(norms)}).front());
+  const double* const numbers = read.data_ptr<double>();
+  for (size_t k = 0; k < norms.size(); ++k) share.squares[places[k]].sum = numbers[k] * numbers[k];
 }
 
 void StageRun::take_tied_sums(const NormTotals& totals) {
   for (const StageTies::Copy& copy : replica_.ties->across)
-    (*ready_)[copy.weight] = totals.tied_sums.at(copy.group);
+    (*ready_)[copy.weight] = device().to_device(totals.tied_sums.at(copy.group));
 }
 
 void StageRun::scale_gradients(double factor) {

@@ -3,12 +3,14 @@
 // runtime. It implements the pseudo-code of schedule/action.h; read both together.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/run_context.h"
 #include "penstock/runtime/stage_module.h"
@@ -26,6 +28,7 @@ struct Replica {
   int replica = 0;
   const StageModule* module = nullptr;
   const StageTies* ties = nullptr;
+  WorkerDevice* device = nullptr;  ///< of its worker
   WeightStore weights;
   model::Tensors buffers;
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
@@ -62,6 +65,10 @@ class StageRun {
 
   // Actions.
   void forward(const schedule::Action& action);
+  /// Starts to bring the model's inputs of a later micro-batch to the device; nothing on the CPU.
+  void prefetch(MicroBatchId micro_batch);
+  /// Reports the losses that a GPU has computed by now; with `all`, waits for the others.
+  void report_losses(bool all);
   void recompute(const schedule::Action& action);
   void backward(const schedule::Action& action);
   void backward_inputs(const schedule::Action& action);
@@ -114,9 +121,19 @@ class StageRun {
     std::optional<StageTape> tape;
   };
 
+  /// A loss that is still on the GPU, or on its way from there.
+  struct UnreadLoss {
+    schedule::Action action;
+    Parcel numbers;
+  };
+
+  WorkerDevice& device() const { return *replica_.device; }
+  void report(const schedule::Action& action, model::LossResult loss);
+  void report(const schedule::Action& action, double loss_sum, int64_t correct);
+  Partials partials_on_host(Partials partials);
   InFlight& in_flight(MicroBatchId micro_batch);
   void drop_if_done(MicroBatchId micro_batch);
-  void load_batch(MicroBatchId micro_batch, InFlight& record) const;
+  void load_batch(MicroBatchId micro_batch, InFlight& record);
   /// The stage's outputs (and loss) of a micro-batch on a tape.
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
                                 model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
@@ -127,6 +144,9 @@ class StageRun {
     return newest_ ? newest_->tape : record.tape;
   }
   model::LossResult loss_without_tape(const schedule::Action& action, const InFlight& record) const;
+  at::Tensor targets(MicroBatchId micro_batch) const {
+    return device().staged(run_.source.targets(micro_batch));
+  }
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
   /// ready_.
@@ -169,6 +189,8 @@ class StageRun {
   std::optional<model::Tensors> ready_;    ///< gradients between SYNC or NORM and STEP
   std::unordered_map<MicroBatchId, InFlight> in_flight_;
   std::optional<Newest> newest_;  ///< under WeightPolicy::Current, while training
+  std::map<MicroBatchId, model::Tensors> prefetched_;
+  std::deque<UnreadLoss> unread_losses_;
   std::vector<schedule::SumEvent> sum_events_;
   int64_t peak_versions_ = 1;
 };

@@ -10,6 +10,7 @@
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
+#include "penstock/util/units.h"
 
 namespace penstock::runtime {
 
@@ -19,6 +20,9 @@ using schedule::Op;
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// By how many forwards the host may be ahead of a GPU: each has inputs and messages in its memory.
+constexpr size_t kMostAhead = 4;
 
 /// Another worker has failed: end without an error of our own.
 struct Aborted {};
@@ -35,7 +39,8 @@ StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, con
       run_(run),
       fabric_(run.fabric),
       options_(options),
-      max_events_(static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))) {
+      max_events_(static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))),
+      device_(held.front()->device) {
   for (Replica* replica : held) {
     stages_.push_back(std::make_unique<StageRun>(
         *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); }));
@@ -84,19 +89,53 @@ void StageWorker::run_actions() {
   // line
   at::get_num_threads();
   at::set_num_threads(options_.threads);
+  const auto scope = device_->compute().enter();
+  if (!device_->is_host()) device_timeline_.emplace(device_->compute());
   if (run_.endless != nullptr) {
     run_endless();
   } else {
     const std::vector<Action>& actions = run_.schedule.workers[worker_.index()];
     events_.reserve(std::min(actions.size(), max_events_));
-    for (const Action& action : actions) {
-      if (enter(action.mini_batch)) run_action(action);
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (!enter(actions[i].mini_batch)) continue;
+      run_action(actions[i]);
+      if (!device_->is_host()) prefetch_after(actions, i);
     }
   }
   waiting_ns_ = 0;
   for (const auto& held : stages_) held->complete();
   for (const auto& held : stages_) held->catch_up();
+  for (const auto& held : stages_) held->report_losses(/*all=*/true);
   total_waiting_ns_ += waiting_ns_;
+  if (!device_timeline_) return;
+  // Also, what the device still does may fail.
+  device_->compute().synchronize();
+  device_->drop_copied();
+  device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/true);
+}
+
+void StageWorker::prefetch_after(const std::vector<Action>& actions, size_t place) {
+  if (actions[place].op != Op::Forward) return;
+  for (size_t i = place + 1; i < actions.size(); ++i) {
+    if (actions[i].op != Op::Forward || actions[i].stage != actions[place].stage) continue;
+    // One of a later mini-batch may never be begun.
+    if (actions[i].mini_batch.value <= last_entered_)
+      stage(actions[i].stage).prefetch(actions[i].micro_batch);
+    return;
+  }
+}
+
+void StageWorker::keep_pace() {
+  if (forwards_.size() >= kMostAhead) {
+    if (forwards_.front()) forwards_.front()->wait_on_host();
+    forwards_.pop_front();
+  }
+}
+
+void StageWorker::keep(const schedule::TimelineEvent& event) {
+  if (device_timeline_) total_waiting_ns_ += event.waiting_ns;
+  if (events_.size() < max_events_) events_.push_back(event);
+  if (run_.options.on_action) run_.options.on_action(worker_, event);
 }
 
 void StageWorker::run_action(const Action& action) {
@@ -104,13 +143,22 @@ void StageWorker::run_action(const Action& action) {
   waiting_ns_ = 0;
   const Clock::time_point start = Clock::now();
   fabric_.board().set(worker_, StatusBoard::State::Computing, action);
+  if (device_timeline_) {
+    if (action.op == Op::Forward) keep_pace();
+    const bool keeps = events_.size() < max_events_ || run_.options.on_action;
+    if (keeps) device_timeline_->begin(action);
+    execute(action);
+    if (keeps) device_timeline_->end(action.op == Op::RecvForward || action.op == Op::RecvBackward);
+    if (action.op == Op::Forward) forwards_.push_back(device_->compute().record());
+    for (const auto& held : stages_) held->report_losses(/*all=*/false);
+    device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/false);
+    return;
+  }
   execute(action);
   total_waiting_ns_ += waiting_ns_;
   if (events_.size() >= max_events_ && !run_.options.on_action) return;
-  const schedule::TimelineEvent event{action, ns_between(Clock::time_point{}, start),
-                                      ns_between(Clock::time_point{}, Clock::now()), waiting_ns_};
-  if (events_.size() < max_events_) events_.push_back(event);
-  if (run_.options.on_action) run_.options.on_action(worker_, event);
+  keep({action, ns_between(Clock::time_point{}, start),
+        ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
 }
 
 void StageWorker::run_endless() {
@@ -176,6 +224,8 @@ std::exception_ptr StageWorker::failure_in(const Action* action) {
   } catch (const InternalError&) {
     return std::current_exception();
   } catch (const c10::Error& error) {
+    if (model::is_out_of_memory(error) && !device_->is_host())
+      return described(out_of_device_memory().c_str());
     return described(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return described("out of memory");
@@ -184,6 +234,27 @@ std::exception_ptr StageWorker::failure_in(const Action* action) {
   } catch (...) {
     return described("unknown exception");
   }
+}
+
+std::string StageWorker::out_of_device_memory() const {
+  const at::Device device = device_->device();
+  const model::DeviceMemory memory = device_->devices().memory(device);
+  std::string text = fmt::format("{} ({}) is out of memory: tensors take {} of {}", device.str(),
+                                 device_->devices().name(device), format_bytes(memory.allocated),
+                                 format_bytes(memory.total));
+  if (worker_.index() >= run_.planned_memory_bytes.size()) return text;
+  int64_t others = 0;
+  for (size_t w = 0; w < run_.planned_memory_bytes.size(); ++w) {
+    const WorkerId other{static_cast<int32_t>(w)};
+    const bool is_here = run_.site == nullptr || run_.site->holds(other);
+    if (other != worker_ && is_here && run_.device_of(other) == device)
+      others += run_.planned_memory_bytes[w];
+  }
+  text += fmt::format("; the plan predicted {} for this worker",
+                      format_bytes(run_.planned_memory_bytes[worker_.index()]));
+  if (others > 0)
+    text += fmt::format(" and {} for the others on this device", format_bytes(others));
+  return text + "; smaller micro-batches, recomputation or more stages need less";
 }
 
 bool StageWorker::enter(MiniBatchId mini_batch) {
@@ -274,7 +345,17 @@ void StageWorker::send(const Action& action) {
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
   const Message message{is_backward, action.stage, action.peer, action.micro_batch};
+  if (run_.ready != nullptr) tensors = leave(message, std::move(tensors));
   wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
+}
+
+model::Tensors StageWorker::leave(const Message& message, model::Tensors tensors) {
+  const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
+  if (run_.site != nullptr && !run_.site->holds(receiver))
+    return device_->to_host(std::move(tensors));
+  Parcel parcel = device_->give(std::move(tensors), run_.device_of(receiver).is_cpu());
+  run_.ready->put(message, {std::move(parcel.ready), parcel.from});
+  return std::move(parcel.tensors);
 }
 
 void StageWorker::receive(const Action& action) {
@@ -282,6 +363,13 @@ void StageWorker::receive(const Action& action) {
   const Message message{is_backward, action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
+  if (run_.ready != nullptr) {
+    ReadyBoard::Note note = run_.ready->take(message);
+    tensors = note.from.is_cpu() && !note.ready && !device_->is_host()
+                  ? device_->to_device(std::move(tensors))
+                  : device_->take({std::move(tensors), std::move(note.ready), note.from},
+                                  /*exclusive=*/is_backward);
+  }
   if (run_.endless != nullptr && !is_backward && !tensors.front().defined())
     return end_before(action.micro_batch);
   if (is_backward)

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "penstock/runtime/device/device_timeline.h"
 #include "penstock/runtime/stage_run.h"
 
 namespace penstock::runtime {
@@ -42,6 +46,10 @@ class StageWorker {
 
  private:
   void run_actions();
+  /// Behind the action at this place: the inputs of the stage's next forward are on their way.
+  void prefetch_after(const std::vector<schedule::Action>& actions, size_t place);
+  /// Where the host runs ahead of the device: not by more than a few forwards.
+  void keep_pace();
   void run_action(const schedule::Action& action);
   // Endless runs. The first stage learns from the source that the stream has ended, and tells the
   // stages behind it by a message without tensors in the place of the first frame that never comes.
@@ -52,9 +60,13 @@ class StageWorker {
   void end_before(MicroBatchId micro_batch);
   /// What the exception that is being handled means, met in that action (null: before the first).
   std::exception_ptr failure_in(const schedule::Action* action);
+  std::string out_of_device_memory() const;
   bool enter(MiniBatchId mini_batch);
   void execute(const schedule::Action& action);
+  void keep(const schedule::TimelineEvent& event);
   void send(const schedule::Action& action);
+  /// The tensors as their receiver takes them (ReadyBoard).
+  model::Tensors leave(const Message& message, model::Tensors tensors);
   void receive(const schedule::Action& action);
   void norm(const schedule::Action& action);
   /// Stages of this worker exchange tensors without messages.
@@ -72,6 +84,9 @@ class StageWorker {
   WorkerOptions options_;
   size_t max_events_;
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
+  WorkerDevice* device_;                           ///< of its stages
+  std::optional<DeviceTimeline> device_timeline_;  ///< where the device is a GPU
+  std::deque<model::EventPtr> forwards_;           ///< the ends of those that the host is ahead of
   int64_t last_entered_ = -1;
   int64_t end_ = INT64_MAX;  ///< endless runs: the number of micro-batches, once it is known
   const schedule::Action* current_ = nullptr;

@@ -122,6 +122,8 @@ struct Case {
   /// Of the layers; empty: cut().
   std::vector<StageId> stage_of_layer = {};
   model::Shape sample = {8};
+  std::vector<at::Device> device_of_worker = {};  ///< PipelineOptions, here and below
+  model::Devices* devices = nullptr;
 };
 
 inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches) {
@@ -161,7 +163,9 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .gradient_groups = setup.groups,
                      .precision = setup.precision,
                      .rounded_layers = setup.rounded_layers,
-                     .world = world});
+                     .world = world,
+                     .device_of_worker = setup.device_of_worker,
+                     .devices = setup.devices});
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   trained.run = pipeline.run(schedule, batches,

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "penstock/util/check.h"
@@ -92,6 +93,8 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   const at::NoGradGuard no_grad;
   Tensors& weights = versions_.back().weights;
   PENSTOCK_CHECK(first + gradients.size() <= weights.size(), first, gradients.size());
+  if (!weights.empty() && !weights.front().device().is_cpu())
+    return step_together(first, gradients);
   std::vector<at::Tensor> state(state_.size());
   for (size_t k = 0; k < gradients.size(); ++k) {
     if (!gradients[k].defined()) continue;
@@ -101,6 +104,24 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
       optimizers_[i]->step(weights[i].detach(), gradients[k], target, state, step_.context);
     });
   }
+}
+
+void WeightStore::step_together(size_t first, TensorSpan gradients) {
+  const at::NoGradGuard no_grad;
+  // By optimiser and type; usually it is one of each.
+  std::map<std::pair<const model::Optimizer*, at::ScalarType>, std::vector<model::WeightStep>>
+      groups;
+  for (size_t k = 0; k < gradients.size(); ++k) {
+    if (!gradients[k].defined()) continue;
+    const size_t i = first + k;
+    const at::Tensor& weight = versions_.back().weights[i];
+    model::WeightStep step{.weight = weight.detach(), .gradient = gradients[k]};
+    for (const Tensors& tensors : state_) step.state.push_back(tensors[i]);
+    const auto key = std::pair(optimizers_[i], weight.scalar_type());
+    rewrite(i, [&](at::Tensor& target) { step.new_weight = target; });
+    groups[key].push_back(std::move(step));
+  }
+  for (auto& [key, steps] : groups) key.first->step_together(steps, step_.context);
 }
 
 template <class Write>

@@ -47,8 +47,10 @@ class WeightStore {
   /// The same in parts: the version exists at once; each of its weights has to be stepped, once,
   /// before it is used and before the next step begins.
   void begin_step(const model::StepContext& context);
-  /// Steps the weights from number `first` on.
+  /// Steps the weights from number `first` on; on a GPU all of them in a few operations.
   void step_weights(size_t first, TensorSpan gradients);
+  /// What step_weights() does on a GPU, on any device.
+  void step_together(size_t first, TensorSpan gradients);
 
   /// What a step would add to the weights from number `first` on, undefined where there is no
   /// gradient; steps the optimiser's state, and leaves the weights as they are.

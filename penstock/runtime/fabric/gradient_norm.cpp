@@ -5,12 +5,15 @@
 
 namespace penstock::runtime {
 
+at::Tensor norm_of(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return at::linalg_vector_norm(tensor.contiguous(), 2, c10::nullopt, /*keepdim=*/false,
+                                at::kDouble);
+}
+
 double sum_of_squares(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
-  const at::NoGradGuard no_grad;
-  const double norm =
-      at::linalg_vector_norm(tensor.contiguous(), 2, c10::nullopt, /*keepdim=*/false, at::kDouble)
-          .item<double>();
+  const double norm = norm_of(tensor).item<double>();
   return norm * norm;
 }
 

@@ -5,6 +5,9 @@
 
 namespace penstock::runtime {
 
+/// A scalar of float64 on the tensor's device: its square is sum_of_squares().
+at::Tensor norm_of(const at::Tensor& tensor);
+
 /// In double precision and row by row, whatever the strides are; 0 for an undefined tensor.
 double sum_of_squares(const at::Tensor& tensor);
 

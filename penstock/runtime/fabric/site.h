@@ -13,11 +13,11 @@
 
 namespace penstock::runtime {
 
-/// A plain value. The same on every rank except for `rank`.
+/// A plain value. The same on every rank except for `rank` and the devices of other ranks' workers.
 struct Site {
   int rank = 0;                                   ///< this process
   std::vector<int> rank_of_worker;                ///< per worker, from 0 without gaps
-  std::vector<at::Device> device_of_worker = {};  ///< per worker; empty: the CPU for all
+  std::vector<at::Device> device_of_worker = {};  ///< per worker of this rank; empty: the CPU
   /// Ranks without a worker, behind all others, that only add gradients (plan/gradient_sync.h).
   int servers = 0;
   /// Per rank, which host it is on: ranks with the same number share memory and a NIC. Empty: each

@@ -112,8 +112,9 @@ std::unique_ptr<World> LocalWorld::aside(Wait& wait) {
 
 }  // namespace
 
-std::unique_ptr<World> make_local_world(int workers) {
+std::unique_ptr<World> make_local_world(int workers, std::vector<at::Device> device_of_worker) {
   Site site = Site::one_rank(workers);
+  site.device_of_worker = std::move(device_of_worker);
   validate(site);
   return std::make_unique<LocalWorld>(std::make_shared<Hub>(1), std::move(site));
 }

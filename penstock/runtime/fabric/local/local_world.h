@@ -12,8 +12,9 @@
 
 namespace penstock::runtime {
 
-/// One rank with all workers.
-std::unique_ptr<World> make_local_world(int workers);
+/// One rank with all workers, on these devices; none: all on the CPU. Throws ConfigError as
+/// validate(Site).
+std::unique_ptr<World> make_local_world(int workers, std::vector<at::Device> device_of_worker = {});
 
 /// One world per rank, by rank. Each is used by one thread. Throws ConfigError as validate(Site).
 std::vector<std::unique_ptr<World>> make_local_ranks(const std::vector<int>& rank_of_worker);

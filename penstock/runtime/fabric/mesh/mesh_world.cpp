@@ -145,9 +145,11 @@ net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peer
 
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
                                        std::vector<int> rank_of_worker, int servers,
-                                       std::vector<int> host_of_rank) {
+                                       std::vector<int> host_of_rank,
+                                       std::vector<at::Device> device_of_worker) {
   Site site{.rank = hub->rank(),
             .rank_of_worker = std::move(rank_of_worker),
+            .device_of_worker = std::move(device_of_worker),
             .servers = servers,
             .host_of_rank = std::move(host_of_rank)};
   validate(site);

@@ -46,10 +46,11 @@ net::ExchangeLoss measure_exchange_loss(MeshHub& hub, const net::LinkPeers& peer
 
 /// This rank's world. Several may be made of one hub, one after another, on every rank the same
 /// ones: one to agree on a plan, say, then that of the plan. The last `servers` ranks have no
-/// worker and only add gradients; every other rank has one (validate(Site)). `host_of_rank`: as in
-/// Site.
+/// worker and only add gradients; every other rank has one (validate(Site)). `host_of_rank` and
+/// `device_of_worker`: as in Site.
 std::unique_ptr<World> make_mesh_world(std::shared_ptr<MeshHub> hub,
                                        std::vector<int> rank_of_worker, int servers = 0,
-                                       std::vector<int> host_of_rank = {});
+                                       std::vector<int> host_of_rank = {},
+                                       std::vector<at::Device> device_of_worker = {});
 
 }  // namespace penstock::runtime

@@ -1,0 +1,108 @@
+// Whole runs on emulated GPUs: the bits are those of the CPU, and no stream reads what another one
+// may not have written yet.
+#include <gmock/gmock.h>
+
+#include <utility>
+#include <vector>
+
+#include "penstock/runtime/device/testing_stream_checker.h"
+#include "penstock/runtime/test_support.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using plan::Strategy;
+
+const at::Device kCpu = at::kCPU;
+const at::Device kFirst(at::kCUDA, 0);
+const at::Device kSecond(at::kCUDA, 1);
+
+/// The run on those devices against the same run on the CPU.
+void expect_same_on(std::vector<at::Device> device_of_worker, Case setup) {
+  const Trained expected = train(skip_model(0.1), setup);
+  CheckedDevices devices(2);
+  setup.device_of_worker = std::move(device_of_worker);
+  setup.devices = &devices;
+  const Trained trained = train(skip_model(0.1), setup);
+  expect_same_bits(expected, trained);
+  EXPECT_THAT(devices.violations(), ::testing::IsEmpty());
+  EXPECT_GT(devices.operations(), 1000);
+  EXPECT_EQ(trained.run.timeline.workers.front().size(),
+            expected.run.timeline.workers.front().size());
+}
+
+constexpr int64_t kSamples = int64_t{12} * 6;
+
+TEST(DeviceRun, OneGpuHasTheBitsOfTheCpu) { expect_same_on({kFirst}, {.samples = kSamples}); }
+
+TEST(DeviceRun, StagesOnTwoGpusWaitForEachOther) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
+    expect_same_on({kFirst, kSecond},
+                   {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kSamples});
+  }
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneB,
+                                     .replicas = {1, 1},
+                                     .policy = schedule::WeightPolicy::Stash,
+                                     .parts = 1,
+                                     .samples = kSamples});
+}
+
+TEST(DeviceRun, WorkersOfOneGpuHaveStreamsOfTheirOwn) {
+  expect_same_on(
+      {kFirst, kFirst, kFirst},
+      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kSamples});
+}
+
+TEST(DeviceRun, TheCpuTakesPart) {
+  expect_same_on(
+      {kCpu, kFirst, kCpu},
+      {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1, 1}, .parts = 4, .samples = kSamples});
+}
+
+TEST(DeviceRun, SeveralStagesOfAWorkerShareItsStream) {
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::Interleaved,
+                                     .replicas = {1, 1, 1, 1},
+                                     .parts = 4,
+                                     .samples = kSamples,
+                                     .chunks = 2});
+}
+
+TEST(DeviceRun, ReplicasAddTheirGradients) {
+  expect_same_on(
+      {kFirst, kSecond},
+      {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kSamples});
+  expect_same_on(
+      {kFirst, kSecond, kFirst},
+      {.kind = Strategy::OneFOneBFlush, .replicas = {2, 1}, .parts = 4, .samples = kSamples});
+}
+
+TEST(DeviceRun, GradientsAreClipped) {
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
+                                     .replicas = {1, 1},
+                                     .parts = 2,
+                                     .samples = kSamples,
+                                     .norm = true,
+                                     .max_grad_norm = 0.05});
+}
+
+TEST(DeviceRun, RecomputationRunsOnTheDevice) {
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
+                                     .replicas = {1, 1},
+                                     .parts = 4,
+                                     .samples = kSamples,
+                                     .recompute = {true, false}});
+}
+
+TEST(DeviceRun, StreamsThatDoNotWaitAreFound) {
+  CheckedDevices devices(2, /*ignores_waits=*/true);
+  train(skip_model(), {.kind = Strategy::OneFOneBFlush,
+                       .replicas = {1, 1},
+                       .parts = 4,
+                       .samples = kSamples,
+                       .device_of_worker = {kFirst, kSecond},
+                       .devices = &devices});
+  EXPECT_THAT(devices.violations(), ::testing::Not(::testing::IsEmpty()));
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

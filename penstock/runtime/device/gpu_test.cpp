@@ -1,0 +1,125 @@
+// What only a GPU can show; skipped where there is none.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "penstock/runtime/device/worker_device.h"
+#include "penstock/runtime/test_support.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using plan::Strategy;
+
+const at::Device kCpu = at::kCPU;
+const at::Device kFirst(at::kCUDA, 0);
+const at::Device kSecond(at::kCUDA, 1);
+/// Sums of a GPU are taken in another order.
+constexpr double kTolerance = 1e-3;
+constexpr int64_t kSamples = int64_t{12} * 20;
+
+class Gpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (model::installed_devices().count() == 0)
+      GTEST_SKIP() << model::installed_devices().obstacle();
+  }
+};
+
+Case two_stages() {
+  return {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 4, .samples = kSamples};
+}
+
+Trained train_on(std::vector<at::Device> device_of_worker, Case setup) {
+  setup.device_of_worker = std::move(device_of_worker);
+  return train(skip_model(), setup);
+}
+
+void expect_near(const Trained& a, const Trained& b) {
+  EXPECT_LT(loss_difference(a.losses, b.losses), kTolerance);
+  EXPECT_LT(weight_difference(a.layers, b.layers), kTolerance);
+}
+
+TEST_F(Gpu, TensorsGoToTheDeviceAndBack) {
+  WorkerDevice device(model::installed_devices(), kFirst);
+  WorkerDevice host(model::installed_devices(), kCpu);
+  const auto scope = device.compute().enter();
+  const at::Tensor batch = at::arange(1 << 20, at::kFloat);
+  const at::Tensor there = device.to_device(batch);
+  EXPECT_EQ(there.device(), kFirst);
+  EXPECT_TRUE(at::equal(device.to_host({there * 2}).front(), batch * 2));
+  EXPECT_TRUE(at::equal(host.take(device.give({there + 1}, /*to_host=*/true)).front(), batch + 1));
+}
+
+TEST_F(Gpu, AnEventKnowsWhenItsWorkIsDoneAndHowLongItTook) {
+  const auto stream = model::installed_devices().stream(kFirst);
+  const auto scope = stream->enter();
+  const at::Tensor a = at::rand({2048, 2048}, at::TensorOptions().device(kFirst));
+  const model::EventPtr begin = stream->record(/*timed=*/true);
+  at::Tensor product = a;
+  for (int i = 0; i < 50; ++i) product = at::matmul(product, a);
+  const model::EventPtr end = stream->record(/*timed=*/true);
+  end->wait_on_host();
+  EXPECT_TRUE(end->is_done());
+  EXPECT_GT(end->ns_since(*begin), 100'000);
+}
+
+TEST_F(Gpu, TheAllocatorCountsWhatTensorsTake) {
+  model::Devices& devices = model::installed_devices();
+  const int64_t before = devices.memory(kFirst).allocated;
+  devices.reset_peak(kFirst);
+  const at::Tensor tensor = at::empty({1 << 20}, at::TensorOptions().device(kFirst));
+  EXPECT_GE(devices.memory(kFirst).allocated - before, int64_t{4} << 20);
+  EXPECT_GE(devices.memory(kFirst).peak, devices.memory(kFirst).allocated);
+  EXPECT_GT(devices.memory(kFirst).total, devices.memory(kFirst).allocated);
+}
+
+TEST_F(Gpu, FullMemoryIsRecognised) {
+  try {
+    at::empty({int64_t{1} << 50}, at::TensorOptions().device(kFirst));
+    FAIL() << "a petabyte was allocated";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(model::is_out_of_memory(error)) << error.what();
+  }
+}
+
+TEST_F(Gpu, TrainsAsTheCpuDoes) {
+  const Case serial{.samples = kSamples};
+  expect_near(train_on({kFirst}, serial), train_on({kCpu}, serial));
+  expect_near(train_on({kFirst, kCpu}, two_stages()), train_on({kCpu, kCpu}, two_stages()));
+  Case adam = two_stages();
+  adam.optimizer = gentle_adam();
+  adam.learning_rate = 0.01;
+  adam.norm = true;
+  adam.max_grad_norm = 1;
+  expect_near(train_on({kFirst, kFirst}, adam), train_on({kCpu, kCpu}, adam));
+}
+
+TEST_F(Gpu, TwoWorkersOfACardHaveTheBitsOfOne) {
+  const Case two = two_stages();
+  Case one = two;
+  one.kind = Strategy::Serial;
+  one.replicas = {1};
+  expect_same_bits(train_on({kFirst, kFirst}, two), train_on({kFirst}, one));
+}
+
+TEST_F(Gpu, TheTimelineIsThatOfTheDevice) {
+  const Trained trained = train_on({kFirst, kFirst}, two_stages());
+  for (const auto& events : trained.run.timeline.workers) {
+    ASSERT_FALSE(events.empty());
+    for (size_t e = 1; e < events.size(); ++e) {
+      EXPECT_LE(events[e - 1].start_ns, events[e].start_ns);
+      EXPECT_LE(events[e].start_ns, events[e].end_ns);
+    }
+  }
+}
+
+TEST_F(Gpu, StagesOnTwoCardsHaveTheBitsOfOne) {
+  if (model::installed_devices().count() < 2) GTEST_SKIP() << "there is one GPU";
+  expect_same_bits(train_on({kFirst, kSecond}, two_stages()),
+                   train_on({kFirst, kFirst}, two_stages()));
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing
