@@ -6,8 +6,8 @@
 //       {.plan = plan});
 #pragma once
 
-#include "penstock/model/analytic_profile.h"
 #include "penstock/imported/import_model.h"
+#include "penstock/model/analytic_profile.h"
 #include "penstock/model/builder.h"
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"

@@ -37,6 +37,9 @@ struct TrainOptions {
   model::LossSpec loss = {};
   uint64_t seed = 1;
   int threads_per_worker = 1;
+  /// Per worker, as libtorch names devices ("cpu", "cuda:1"), where there is no `world`; empty: the
+  /// CPU.
+  std::vector<std::string> device_of_worker = {};
   /// That make the inputs of the next micro-batches where that takes long (Dataset::is_slow());
   /// 0: the first stage makes them when it needs them.
   int data_threads = 1;

@@ -9,6 +9,7 @@
 
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
@@ -81,6 +82,25 @@ const runtime::BatchSource& source_of(const std::unique_ptr<PrefetchedBatches>& 
   return batches;
 }
 
+std::vector<at::Device> parse_devices(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+/// Of the workers; what the plan predicts for each.
+std::vector<int64_t> planned_memory(const plan::Plan& plan) {
+  const std::vector<int> replicas = plan.replicas();
+  const schedule::WorkerTable table(
+      {.replicas = replicas, .micro_batches = 0, .worker_of_replica = plan.worker_of_replica});
+  std::vector<int64_t> bytes(static_cast<size_t>(plan.num_workers()), 0);
+  for (size_t s = 0; s < replicas.size(); ++s) {
+    for (int r = 0; r < replicas[s]; ++r) {
+      const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      bytes[worker.index()] = saturating_add(bytes[worker.index()], plan.stages[s].memory_bytes);
+    }
+  }
+  return bytes;
+}
+
 /// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
 std::string advice_on_float16(const plan::Plan& plan) {
   const std::vector<int> replicas = plan.replicas();
@@ -112,7 +132,9 @@ class Run {
                    .staleness = options.staleness,
                    .loss = model::make_loss(model::loss_for(model, options.loss)),
                    .optimizers = &optimizers_,
-                   .world = options.world}),
+                   .world = options.world,
+                   .device_of_worker = parse_devices(options.device_of_worker),
+                   .planned_memory_bytes = planned_memory(options.plan)}),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}
@@ -150,6 +172,7 @@ class Run {
   /// Runs mini-batches [next_mini_batch_, next_mini_batch_ + count) of the epoch.
   void run_segment(const std::vector<int64_t>& order, int64_t count, bool measured,
                    EpochSummary& summary);
+  void note_device_peaks();
   void account(const runtime::RunResult& run, int64_t samples, bool measured,
                EpochSummary& summary);
   void evaluate(EpochSummary& summary);
@@ -435,6 +458,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     return goes_on;
   };
   reset_peak_memory();
+  for (const at::Device device : pipeline_.gpus()) model::installed_devices().reset_peak(device);
   runtime::RunResult run = pipeline_.run(schedule, source_of(ahead, batches), run_options);
   // What every rank knows, so that all of them throw.
   if (std::any_of(run.mini_batches.begin(), run.mini_batches.end(),
@@ -450,6 +474,7 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
   int64_t finished_samples = 0;
   for (const auto& stats : run.mini_batches) finished_samples += stats.samples;
   result_.peak_memory_bytes = std::max(result_.peak_memory_bytes, peak_memory_bytes());
+  note_device_peaks();
   LossMean loss;
   for (int64_t t = 0; t < finished; ++t) {
     loss.add(run.mini_batches[static_cast<size_t>(t)], batches.mini_batch_targets(MiniBatchId{t}));
@@ -466,6 +491,17 @@ void Run::run_segment(const std::vector<int64_t>& order, int64_t count, bool mea
     result_.timeline = std::move(run.timeline);
     result_.schedule = result_.interrupted ? schedule_of(finished_samples) : schedule;
     result_.peak_versions = std::move(run.peak_versions);
+  }
+}
+
+void Run::note_device_peaks() {
+  const std::vector<at::Device> gpus = pipeline_.gpus();
+  for (size_t d = 0; d < gpus.size(); ++d) {
+    if (d == result_.devices.size())
+      result_.devices.push_back(
+          {.device = gpus[d].str(), .name = model::installed_devices().name(gpus[d])});
+    int64_t& peak = result_.devices[d].peak_memory_bytes;
+    peak = std::max(peak, model::installed_devices().memory(gpus[d]).peak);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -59,6 +60,12 @@ struct RankSummary {
   int64_t clock_error_ns = 0;  ///< by how much its lanes in the timeline may be off
 };
 
+struct DevicePeak {
+  std::string device;  ///< "cuda:0"
+  std::string name;    ///< as its vendor calls it
+  int64_t peak_memory_bytes = 0;
+};
+
 struct TrainResult {
   /// Mean of every mini-batch, over its real number of samples, in order.
   std::vector<double> losses;
@@ -73,7 +80,9 @@ struct TrainResult {
   double throughput_samples_per_s = 0;
   double idle_share = 0;
   int64_t peak_memory_bytes = 0;  ///< of the largest process, while training
-  int64_t steps = 0;              ///< optimiser steps, over all runs
+  /// The GPUs of this rank's workers, by its allocator's counters while training.
+  std::vector<DevicePeak> devices;
+  int64_t steps = 0;  ///< optimiser steps, over all runs
   bool interrupted = false;
   /// Samples of each segment that counts for throughput: one that was trained without draining the
   /// pipeline in between.

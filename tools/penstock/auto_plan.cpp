@@ -128,6 +128,10 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
       std::clamp(cores / std::max(request.threads_per_worker, 1), 1, std::max(local_workers, 1));
   options.seed = request.seed;
   options.optimizer = request.optimizer;
+  if (!request.device.empty()) {
+    options.device = request.device;
+    options.concurrency = 1;
+  }
   return options;
 }
 

@@ -26,6 +26,7 @@ struct AutoPlanRequest {
   /// Measures the model for so many micro-batches per mini-batch; empty: auto_plan() does, here.
   std::function<profile::Profile(int64_t micro_batches)> measure = {};
   int threads_per_worker = 1;
+  std::string device = {};  ///< that is measured, as ProfilerOptions::device
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
   int chunks = 0;               ///< stages per worker of interleaved; 0: chosen

@@ -24,6 +24,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
 #include "tools/penstock/job_carrier.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -42,6 +43,7 @@ class MeshJob : public Job {
   MeshJob(const launch::JobEnvironment& job, const JobOptions& options)
       : restart_(job.restart),
         servers_(job.servers),
+        devices_(options.devices),
         hub_(runtime::make_mesh_hub(
             net::Mesh::connect({.rank = job.rank,
                                 .ranks = job.ranks,
@@ -108,14 +110,28 @@ class MeshJob : public Job {
     std::vector<int> rank_of_worker;
     for (int64_t w = 0; w < workers; ++w)
       rank_of_worker.push_back(static_cast<int>(w * used / workers));
-    return runtime::make_mesh_world(hub_, std::move(rank_of_worker), ranks() - used, hosts());
+    return runtime::make_mesh_world(hub_, rank_of_worker, ranks() - used, hosts(),
+                                    devices_for(rank_of_worker));
   }
 
  private:
+  /// Of this rank's workers; those of the others are not known here.
+  std::vector<at::Device> devices_for(const std::vector<int>& rank_of_worker) const {
+    const auto own = std::count(rank_of_worker.begin(), rank_of_worker.end(), rank());
+    const std::vector<at::Device> dealt_devices = dealt(devices_, static_cast<int>(own));
+    if (dealt_devices.empty()) return {};
+    std::vector<at::Device> devices(rank_of_worker.size(), at::kCPU);
+    size_t next = 0;
+    for (size_t w = 0; w < rank_of_worker.size(); ++w) {
+      if (rank_of_worker[w] == rank()) devices[w] = dealt_devices[next++];
+    }
+    return devices;
+  }
   runtime::Ranks rank_list() const { return {.world = talk_.get(), .deadline = kPlanning}; }
 
   int restart_;
   int servers_;
+  std::vector<cluster::DeviceName> devices_;
   std::shared_ptr<runtime::MeshHub> hub_;
   std::unique_ptr<runtime::World> talk_;  ///< for what is agreed before there is a plan
 };

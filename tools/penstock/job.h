@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/cluster/device_name.h"
 #include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/job_links.h"
 
@@ -30,6 +31,8 @@ struct JobOptions {
   std::chrono::milliseconds silence{12'000};   ///< a rank that has been silent for longer is lost
   std::chrono::milliseconds patience{60'000};  ///< how long ranks wait for each other to come
   FabricChoice fabric = FabricChoice::Auto;
+  /// That this rank's workers are dealt to; none: the CPU.
+  std::vector<cluster::DeviceName> devices = {};
 };
 
 /// Not thread-safe.

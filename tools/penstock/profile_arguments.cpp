@@ -7,8 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "penstock/cluster/device_name.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/util/json.h"
+#include "penstock/util/printable.h"
 #include "penstock/util/units.h"
 
 namespace penstock::tool {
@@ -83,9 +85,10 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
   CLI::Option* const analytic = app->add_flag("--analytic", options.analytic,
                                               "Estimate the times on --device from the model's "
                                               "operations instead of measuring on this machine");
-  app->add_option("--device", options.device,
-                  "With --analytic: a name of --list-devices, or a TOML file (docs/profiles.md)")
-      ->needs(analytic);
+  app->add_option(
+      "--device", options.device,
+      "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
+      "of --list-devices, or a TOML file (docs/profiles.md)");
   add_measuring_options(*app, options.profiler, *analytic);
   app->add_option("--task", options.task,
                   "For penstock stream: single frames, and the model and the loss of this task "
@@ -111,6 +114,15 @@ void check(const ProfileArguments& arguments) {
   check_output("--output", arguments.output);
   if (arguments.analytic && arguments.device.empty())
     throw ConfigError("--analytic needs --device: a name of --list-devices, or a TOML file");
+  if (arguments.analytic || arguments.device.empty()) return;
+  try {
+    if (cluster::parse_device_names(arguments.device).size() == 1) return;
+  } catch (const ConfigError&) {
+  }
+  throw ConfigError(
+      fmt::format("--device: expected cpu or a GPU such as cuda:0, found '{}'; what other devices "
+                  "would take is estimated with --analytic",
+                  printable(arguments.device)));
 }
 
 }  // namespace penstock::tool

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/launch/job_environment.h"
 #include "penstock/model/analytic_profile.h"
 #include "penstock/profile/device_spec.h"
 #include "penstock/report/report.h"
@@ -19,6 +20,7 @@
 #include "tools/penstock/job_profile.h"
 #include "tools/penstock/measured_profile.h"
 #include "tools/penstock/profile_arguments.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -96,6 +98,15 @@ profile::Profile measure_as_job(Job& job, ProfileArguments& options, const Subje
 int run(ProfileArguments& options, const CLI::App& app) {
   check(options);
   options.profiler.seed = options.seed;
+  if (!options.analytic && !options.device.empty()) {
+    const auto job = launch::own_job();
+    options.profiler.device = parse_option("--device", options.device, [&](const auto& text) {
+      return device_to_profile(
+          own_devices(text, job ? job->local_rank : 0, job ? job->local_ranks : 1));
+    });
+    if (!options.profiler.device.empty() && app.get_option("--concurrency")->empty())
+      options.profiler.concurrency = 1;
+  }
   const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join();
   const Subject subject = subject_of(options);
   const profile::Profile profile =

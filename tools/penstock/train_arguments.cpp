@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/cluster/device_name.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/planner/planner.h"
@@ -58,6 +59,10 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
                  "number of workers (default: the smallest number possible)");
   app.add_option("--threads", options.train.threads_per_worker, "Threads per worker")
       ->check(whole_number(1, kMaxThreads))
+      ->capture_default_str();
+  app.add_option("--device", options.device,
+                 "What workers compute on: cpu, cuda (all GPUs), or a list such as cuda:0,cuda:1; "
+                 "neighbouring workers share a device where there are more workers")
       ->capture_default_str();
   app.add_option("--deadline", options.deadline_s,
                  "Longest time that a worker may wait, in seconds")
@@ -131,9 +136,10 @@ void check(const TrainArguments& options) {
   }
   if (parse_fabric(options.fabric) == FabricChoice::Nccl) {
     throw ConfigError(
-        "--fabric nccl: NCCL moves the memory of GPUs, and the workers of this build compute on "
-        "CPUs; take auto, tcp, gloo or mpi");
+        "--fabric nccl: NCCL moves the memory of GPUs, and this build carries nothing by it: "
+        "between ranks tensors of GPUs go through the host's memory; take auto, tcp, gloo or mpi");
   }
+  parse_option("--device", options.device, cluster::parse_device_names);
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));
@@ -180,6 +186,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--sync-precision", options.sync_precision, !options.sync_precision.empty());
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
+  add("--device", options.device, options.device != "cpu");
   return text;
 }
 

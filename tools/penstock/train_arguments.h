@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "penstock/cluster/device_name.h"
 #include "penstock/train/train_options.h"
 #include "tools/penstock/auto_plan_request.h"
 #include "tools/penstock/command.h"
@@ -32,6 +34,8 @@ struct TrainArguments : CommonOptions {
   std::string sync;            ///< empty: the plan's
   std::string sync_precision;  ///< empty: the plan's
   std::string fabric = "auto";
+  std::string device = "cpu";
+  std::vector<cluster::DeviceName> devices;  ///< of this process, once they have been looked for
   int64_t workers = 1;
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;

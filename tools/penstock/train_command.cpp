@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -53,6 +54,7 @@
 #include "tools/penstock/train_output.h"
 #include "tools/penstock/training_settings.h"
 #include "tools/penstock/useless_options.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -465,6 +467,9 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
       std::cerr << fmt::format("{} of {} train: the plan is faster with {}\n", workers,
                                report::plural(training, "rank"), report::plural(workers, "worker"));
     }
+  } else {
+    for (const at::Device device : dealt(options.devices, train_options.plan.num_workers()))
+      train_options.device_of_worker.push_back(device.str());
   }
   train::check_trainable(model, data, train_options);
   if (is_first && !finished && imported::is_program_file(options.model.name) &&
@@ -508,9 +513,23 @@ int run(TrainArguments& options, const CLI::App& app) {
   catch_end_signals(on_signal);
   check(options);
   train::validate(options.train);
+  const auto own = launch::own_job();
+  const auto devices = parse_option("--device", options.device, [&](const std::string& text) {
+    return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
+  });
+  if (std::any_of(devices.begin(), devices.end(), [](const auto& d) { return !d.is_cpu(); }) &&
+      imported::is_program_file(options.model.name)) {
+    throw ConfigError(fmt::format(
+        "--device {}: the model {} comes from PyTorch, and such models are computed on the CPU "
+        "alone so far",
+        options.device, options.model.name));
+  }
   const std::unique_ptr<Job> job = Job::join({.silence = milliseconds(options.silence_s),
                                               .patience = milliseconds(options.patience_s),
-                                              .fabric = parse_fabric(options.fabric)});
+                                              .fabric = parse_fabric(options.fabric),
+                                              .devices = devices});
+  options.devices = devices;
+  options.plan.device = device_to_profile(devices);
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {
     return run(options, app, job.get());

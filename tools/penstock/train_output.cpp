@@ -156,6 +156,11 @@ std::string to_json(const Outcome& outcome) {
     if (w < r.peak_versions.size()) entry["peak_weight_versions"] = r.peak_versions[w];
     workers.push_back(std::move(entry));
   }
+  Json devices = Json::array();
+  for (const train::DevicePeak& device : r.devices)
+    devices.push_back({{"device", device.device},
+                       {"name", device.name},
+                       {"peak_memory_bytes", device.peak_memory_bytes}});
   Json epochs = Json::array();
   for (const auto& e : r.epochs) {
     epochs.push_back(
@@ -198,6 +203,7 @@ std::string to_json(const Outcome& outcome) {
       {"predicted_idle_share",
        outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
       {"peak_memory_bytes", r.peak_memory_bytes},
+      {"devices", devices},
       {"steps", r.steps},
       {"interrupted", r.interrupted},
       {"epochs", epochs},
@@ -229,6 +235,10 @@ std::string to_text(const Outcome& outcome) {
   if (r.peak_memory_bytes > 0) {
     text += fmt::format("  peak memory    {}, of the whole process\n",
                         format_bytes(r.peak_memory_bytes));
+  }
+  for (const train::DevicePeak& device : r.devices) {
+    text += fmt::format("  on {:<11} {} of {}, at most\n", device.device,
+                        format_bytes(device.peak_memory_bytes), device.name);
   }
   text += ranks_text(r.ranks, outcome.servers);
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;

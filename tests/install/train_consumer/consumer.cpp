@@ -19,11 +19,10 @@ int main() {
     std::cerr << planned.reason << '\n';
     return 1;
   }
-  const train::DataSplit data = train::load_data(
-      {.name = "synthetic",
-       .sample = train::samples_for(network, {}),
-       .train_samples = 64,
-       .test_samples = 16});
+  const train::DataSplit data = train::load_data({.name = "synthetic",
+                                                  .sample = train::samples_for(network, {}),
+                                                  .train_samples = 64,
+                                                  .test_samples = 16});
   const train::TrainResult result =
       train::train(network, data, {.plan = *planned.plan, .mini_batch_size = 8, .max_steps = 2});
   std::cout << "steps " << result.steps << " loss " << result.final_loss << '\n';
