@@ -128,6 +128,34 @@ TEST(Optimizer, InPlaceAndOutOfPlaceGiveTheSameBits) {
   }
 }
 
+/// So that a weight may be stepped in parts.
+TEST(Optimizer, NumbersDoNotDependOnTheirPlace) {
+  for (const OptimizerSpec& spec : specs()) {
+    const std::unique_ptr<Optimizer> optimizer = make_optimizer(spec);
+    at::Tensor whole = random(1000, 1);
+    at::Tensor parts = whole.clone();
+    Tensors state, state_of_parts;
+    for (size_t i = 0; i < optimizer->state_names().size(); ++i) {
+      state.push_back(at::zeros({1000}));
+      state_of_parts.push_back(at::zeros({1000}));
+    }
+    for (int64_t step = 1; step <= 3; ++step) {
+      const at::Tensor gradient = random(1000, static_cast<uint64_t>(10 + step));
+      optimizer->step(whole, gradient, whole, state, {.step = step});
+      for (const auto& [begin, end] :
+           {std::pair<int64_t, int64_t>{0, 501}, {501, 502}, {502, 1000}}) {
+        at::Tensor part = parts.slice(0, begin, end);
+        Tensors state_of_part;
+        for (const at::Tensor& tensor : state_of_parts)
+          state_of_part.push_back(tensor.slice(0, begin, end));
+        optimizer->step(part, gradient.slice(0, begin, end), part, state_of_part, {.step = step});
+      }
+    }
+    EXPECT_TRUE(at::equal(parts, whole)) << spec.name;
+    for (size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(at::equal(state_of_parts[i], state[i]));
+  }
+}
+
 TEST(Optimizer, LeavesVersionCountersAlone) {
   for (const OptimizerSpec& spec : specs()) {
     for (const bool transposed : {false, true}) {

@@ -250,6 +250,16 @@ std::vector<std::vector<int>> workers_by_stage(const Plan& plan) {
   return result;
 }
 
+std::vector<bool> sharded_stages(const Plan& plan) {
+  std::vector<bool> stages;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].shard_optimizer) continue;
+    stages.resize(plan.stages.size());
+    stages[s] = true;
+  }
+  return stages;
+}
+
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph) {
   std::unordered_map<std::string_view, StageId> stages;
   for (size_t i = 0; i < plan.stages.size(); ++i) {

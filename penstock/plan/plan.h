@@ -49,7 +49,12 @@ struct Stage {
   int64_t sync_latency_ns = 0;
   /// SYNC waits for the buckets, too: the stage uses a weight twice.
   bool waits_for_sums = false;
+  /// The replicas share out the optimiser's state (ZeRO stage 1): each keeps and steps its share of
+  /// the weights, and they gather the stepped ones. `step_ns` is that of all weights nevertheless.
+  bool shard_optimizer = false;
 
+  /// Into how many parts the optimiser's state is shared out.
+  int state_parts() const { return shard_optimizer ? replicas : 1; }
   int64_t compute_ns() const { return forward_ns + backward_ns; }
   /// What a worker computes for one micro-batch: compute_ns(), and the forward pass once more where
   /// the stage recomputes. Saturates.
@@ -130,6 +135,9 @@ struct Plan {
 /// the graph's layers, or an edge points from a later stage to an earlier one (both layers are
 /// named).
 std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph);
+
+/// By stage, whether its replicas share out the optimiser's state; empty where none do.
+std::vector<bool> sharded_stages(const Plan& plan);
 
 /// By stage, the workers of the cluster that hold its replicas; only for plans whose workers hold
 /// several stages, otherwise empty. A worker_of_replica that is too short gives the workers it has.

@@ -50,6 +50,7 @@ Json write_stage(const Stage& stage) {
                {"recompute", stage.recompute},
                {"backward_weight_ns", stage.backward_weight_ns},
                {"accumulate_ns", stage.accumulate_ns}};
+  if (stage.shard_optimizer) json["shard_optimizer"] = true;
   if (stage.buckets.empty()) return json;
   json["buckets"] = write_list(stage.buckets, write_bucket);
   json["sync_latency_ns"] = stage.sync_latency_ns;
@@ -164,6 +165,7 @@ Stage read_stage(const JsonReader& reader) {
   }
   stage.sync_latency_ns = reader.integer_or("sync_latency_ns", 0, 0);
   stage.waits_for_sums = boolean_or(reader, "waits_for_sums", false);
+  stage.shard_optimizer = boolean_or(reader, "shard_optimizer", false);
   return stage;
 }
 

@@ -37,6 +37,7 @@ Plan sample_plan() {
   plan.optimizer_state_per_weight = 2.0;
   plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
+  plan.stages[0].shard_optimizer = true;
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;

@@ -32,6 +32,9 @@ struct PlanOptions {
   std::string sync_precision = "float32";  ///< in which gradients travel (plan/sync_precision.h)
   /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
+  /// Whether replicas share out the optimiser's state: "never", "always", "auto": only where the
+  /// memory limit requires it. Not under `asynchronous`, whose replicas step by themselves.
+  std::string shard_optimizer = "never";
   /// One worker per stage, as many stages as workers (or layers, if fewer).
   bool straight = false;
   int64_t micro_batches = 0;                ///< per mini-batch; 0: chosen

@@ -227,6 +227,7 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
         {stage.first_worker >= 0 && worker_of_replica.empty() ? stage.first_worker : next_worker,
          stage.replicas});
     split.recompute.push_back(stage.recompute);
+    split.shard_optimizer.push_back(stage.shard_optimizer);
     next_worker += stage.replicas;
   }
   return split;

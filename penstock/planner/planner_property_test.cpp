@@ -53,6 +53,7 @@ PlanOptions random_options(Rng& rng) {
   options.strategy = plan::parse_strategy_choice(strategies[rng.below(strategies.size())]);
   options.cost_model = cost_model_names()[rng.below(4)];
   options.recompute = recompute[rng.below(3)];
+  options.shard_optimizer = recompute[rng.below(3)];
   if (rng.below(2) == 0) options.sync = "hierarchical";
   if (rng.below(4) == 0 && options.strategy != plan::Strategy::TwoBuffered)
     options.micro_batches = between(rng, 1, 10);
@@ -72,7 +73,8 @@ double brute_force_ns(const profile::Profile& profile, const cluster::Cluster& c
   const MemoryModel memory{.limit_bytes = options.memory_limit_bytes,
                            .micro_batches = options.micro_batches,
                            .max_workers = cluster.num_workers(),
-                           .optimizer_state_per_weight = options.optimizer_state_per_weight};
+                           .optimizer_state_per_weight = options.optimizer_state_per_weight,
+                           .shard_optimizer = options.shard_optimizer != "never"};
   const auto recompute = options.recompute == "never"    ? Recompute::Never
                          : options.recompute == "always" ? Recompute::Always
                                                          : Recompute::Auto;

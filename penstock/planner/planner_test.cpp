@@ -469,6 +469,30 @@ TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
   EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
 }
 
+TEST(Planner, SharesOutTheStateWhereTheMemoryAsksForIt) {
+  const profile::Profile profile = chain({1000, 1000}, {9'000, 9'000}, {1, 1});
+  PlanOptions options = strategy("dp");
+  options.optimizer_state_per_weight = 2;
+  options.shard_optimizer = "auto";
+  const auto cluster = flat_cluster(3, 1'000'000'000'000);
+  const plan::Plan free = made(profile, cluster, options);
+  EXPECT_FALSE(free.stages[0].shard_optimizer);
+  options.memory_limit_bytes = free.stages[0].memory_bytes - 1;
+  const plan::Plan tight = made(profile, cluster, options);
+  EXPECT_TRUE(tight.stages[0].shard_optimizer);
+  // Two thirds of the state of 2 bytes per weight byte.
+  EXPECT_EQ(tight.stages[0].memory_bytes, free.stages[0].memory_bytes - 2 * 2 * 18'000 / 3);
+  options.shard_optimizer = "never";
+  EXPECT_FALSE(make_plan(profile, cluster, options).plan);
+  options.memory_limit_bytes = 0;
+  options.shard_optimizer = "always";
+  EXPECT_TRUE(made(profile, cluster, options).stages[0].shard_optimizer);
+  options.sync = "asynchronous";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("sum asynchronously"));
+  options.shard_optimizer = "perhaps";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
+}
+
 TEST(Planner, AMiniBatchBoundsTheStep) {
   PlanOptions options = strategy("gpipe");
   options.mini_batch = 7;  // the profile's micro-batches have one sample

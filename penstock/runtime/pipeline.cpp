@@ -9,7 +9,9 @@
 #include <numeric>
 #include <set>
 
+#include "penstock/net/wire.h"
 #include "penstock/runtime/fabric/local/local_world.h"
+#include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/run_context.h"
 #include "penstock/runtime/run_workers.h"
 #include "penstock/runtime/schedule_fit.h"
@@ -65,6 +67,16 @@ std::vector<const model::Optimizer*> optimizers_of(const model::Model& model,
   return result;
 }
 
+StageWeights weights_of(const model::Model& model, const StageModule& module) {
+  StageWeights weights;
+  for (const LayerId layer : module.layers()) {
+    for (const model::ParameterSpec& weight : model.layer(layer).parameters())
+      weights.shapes.push_back(weight.shape);
+  }
+  weights.layer_ends.assign(module.weight_offsets().begin() + 1, module.weight_offsets().end());
+  return weights;
+}
+
 constexpr std::chrono::hours kServing{24 * 365};
 
 int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
@@ -77,6 +89,21 @@ int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
                     common, wanted));
   }
   return wanted;
+}
+
+void check_sharding(const PipelineOptions& options, size_t stages) {
+  const std::vector<bool>& shard = options.shard_optimizer;
+  if (!shard.empty() && shard.size() != stages) {
+    throw ConfigError(fmt::format(
+        "sharding of the optimiser's state has {} entries, expected one for each of the {} stages",
+        shard.size(), stages));
+  }
+  if (options.sync == plan::GradientSync::Asynchronous &&
+      std::find(shard.begin(), shard.end(), true) != shard.end()) {
+    throw ConfigError(
+        "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
+        "them steps all weights by itself; choose another --sync, or leave out --shard-optimizer");
+  }
 }
 
 /// The workers of the replicas, spelled out.
@@ -109,6 +136,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       .replicas = replicas_, .micro_batches = 0, .worker_of_replica = options.worker_of_replica};
   schedule::validate(shape);
   gradient_groups_ = choose_groups(replicas_, options.gradient_groups);
+  check_sharding(options, replicas_.size());
   const schedule::WorkerTable table(shape);
   world_ = options.world;
   if (world_ == nullptr) {
@@ -130,6 +158,12 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     stages_->devices[worker.index()] = std::make_unique<WorkerDevice>(devices, device);
     stages_->has_gpu = stages_->has_gpu || !device.is_cpu();
   }
+  if (stages_->has_gpu && std::find(options.shard_optimizer.begin(), options.shard_optimizer.end(),
+                                    true) != options.shard_optimizer.end()) {
+    throw ConfigError(
+        "the optimiser's state is shared out over replicas on CPUs only, and a worker of this run "
+        "is on a GPU; leave out --shard-optimizer");
+  }
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
     stages_->modules.push_back(
@@ -146,11 +180,24 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       if (!world_->site().holds(worker)) continue;
       WorkerDevice& device = *stages_->devices[worker.index()];
       const auto scope = device.compute().enter();
-      stage.push_back(std::make_unique<Replica>(
-          Replica{worker, r, modules[s], &stages_->ties.stages[s], &device,
-                  WeightStore(device.to_device(initial_weights(model, *modules[s], options.seed)),
-                              optimizer, optimizers_of(model, *modules[s], options.optimizers)),
-                  device.to_device(initial_buffers(model, *modules[s]))}));
+      const StageWeights shape_of = weights_of(model, *modules[s]);
+      WeightShare share;
+      if (shares_state(s)) {
+        share = weight_shares(shape_of.shapes, shape_of.layer_ends,
+                              replicas_[s])[static_cast<size_t>(r)];
+      }
+      stage.push_back(std::make_unique<Replica>(Replica{
+          .worker = worker,
+          .replica = r,
+          .module = modules[s],
+          .ties = &stages_->ties.stages[s],
+          .device = &device,
+          .weights =
+              WeightStore(device.to_device(initial_weights(model, *modules[s], options.seed)),
+                          optimizer, optimizers_of(model, *modules[s], options.optimizers),
+                          std::move(share)),
+          .buffers = device.to_device(initial_buffers(model, *modules[s])),
+          .shares_state = shares_state(s)}));
       stages_->held_by[worker.index()].push_back(stage.back().get());
     }
   }
@@ -232,13 +279,12 @@ std::vector<TensorLayout> Pipeline::layout_of(const Message& message, int64_t sa
 RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
                             const RunOptions& options) const {
   RunSetup setup{.schedule = schedule, .weights = {}};
-  for (const auto& module : stages_->modules) {
-    StageWeights& weights = setup.weights.emplace_back();
-    for (const LayerId layer : module->layers()) {
-      for (const model::ParameterSpec& weight : model_->layer(layer).parameters())
-        weights.shapes.push_back(weight.shape);
-    }
-    weights.layer_ends.assign(module->weight_offsets().begin() + 1, module->weight_offsets().end());
+  for (const auto& module : stages_->modules) setup.weights.push_back(weights_of(*model_, *module));
+  for (size_t s = 0; s < replicas_.size(); ++s) {
+    // A norm and weights that the stage uses twice need the whole gradients.
+    const bool whole = schedule.shape.global_norm || !stages_->ties.stages[s].inside.empty();
+    const StateSharing shared = whole ? StateSharing::WholeSums : StateSharing::OwnSums;
+    setup.state_sharing.push_back(shares_state(s) ? shared : StateSharing::None);
   }
   setup.ties = stages_->ties.groups;
   setup.num_model_weights = stages_->modules.front()->num_model_weights();
@@ -391,12 +437,65 @@ void Pipeline::average_buffers() {
   }
 }
 
+std::vector<model::Tensors> Pipeline::whole_state(size_t stage) const {
+  const auto& own = stages_->replicas[stage];
+  const bool is_first = !own.empty() && own.front()->replica == 0;
+  if (!shares_state(stage))
+    return is_first ? own.front()->weights.state() : std::vector<model::Tensors>{};
+  const StageWeights weights = weights_of(*model_, *stages_->modules[stage]);
+  const std::vector<WeightShare> shares =
+      weight_shares(weights.shapes, weights.layer_ends, replicas_[stage]);
+  std::vector<model::Tensors> whole(is_first ? optimizer_->state_names().size() : 0);
+  const auto put = [&](size_t replica, size_t weight, size_t state, const at::Tensor& part) {
+    if (!is_first) return;
+    const WeightRange& range = shares[replica][weight];
+    model::Tensors& tensors = whole[state];
+    if (tensors.size() == weight) tensors.push_back(at::zeros(weights.shapes[weight], at::kFloat));
+    tensors[weight].view(-1).narrow(0, range.begin, range.length).copy_(part);
+  };
+  const schedule::WorkerTable table(
+      {.replicas = replicas_, .micro_batches = 0, .worker_of_replica = options_.worker_of_replica});
+  std::set<int> ranks;
+  for (int r = 0; r < replicas_[stage]; ++r) {
+    const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(stage)}, r);
+    ranks.insert(world_->site().rank_of_worker[worker.index()]);
+  }
+  const bool is_spread = ranks.size() > 1;
+  // Weight by weight, so that little is on its way at a time.
+  for (size_t w = 0; w < weights.shapes.size(); ++w) {
+    net::WireWriter out;
+    for (const auto& replica : own) {
+      model::Tensors parts;
+      for (size_t s = 0; s < replica->weights.state().size(); ++s) {
+        const at::Tensor& part = replica->weights.state()[s][w];
+        put(static_cast<size_t>(replica->replica), w, s, part);
+        parts.push_back(part);
+      }
+      if (!is_spread || is_first) continue;
+      out.put<int32_t>(replica->replica);
+      put_tensors(out, parts);
+    }
+    if (!is_spread) continue;
+    Wait wait = wait_for(options_.deadline);
+    for (const std::string& text : world_->all_gather(out.take(), wait)) {
+      net::WireReader in(text);
+      while (!in.empty()) {
+        const auto replica = in.get<int32_t>();
+        const model::Tensors parts = get_tensors(in);
+        for (size_t s = 0; s < parts.size(); ++s) put(static_cast<size_t>(replica), w, s, parts[s]);
+      }
+    }
+  }
+  return whole;
+}
+
 std::vector<LayerSnapshot> Pipeline::snapshot() const {
   const at::NoGradGuard no_grad;
   std::vector<LayerSnapshot> layers(stage_of_layer_.size());
   for (LayerSnapshot& layer : layers) layer.here = false;
   for (size_t stage = 0; stage < stages_->replicas.size(); ++stage) {
     const model::Tensors buffers = mean_buffers(stage);
+    const std::vector<model::Tensors> state = whole_state(stage);
     const auto& own = stages_->replicas[stage];
     if (own.empty() || own.front()->replica != 0) continue;
     const StageModule& module = *own.front()->module;
@@ -404,11 +503,10 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot& layer = layers[module.layers()[i].index()];
       layer.here = true;
-      layer.optimizer_state.resize(store.state().size());
+      layer.optimizer_state.resize(state.size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
         layer.weights.push_back(store.newest()[w].detach());
-        for (size_t s = 0; s < store.state().size(); ++s)
-          layer.optimizer_state[s].push_back(store.state()[s][w]);
+        for (size_t s = 0; s < state.size(); ++s) layer.optimizer_state[s].push_back(state[s][w]);
       }
       WorkerDevice& device = *own.front()->device;
       layer.weights = device.to_host(std::move(layer.weights));

@@ -53,6 +53,10 @@ struct PipelineOptions {
   /// By layer: whether gradients are rounded to `precision` although the stage has one replica, as
   /// where it has several. For reference runs; empty: none.
   std::vector<bool> rounded_layers = {};
+  /// By stage: whether its replicas share out the optimiser's state (weight_shares.h), so that each
+  /// keeps and steps its share of the weights only; the same weights bit for bit. Nothing to a
+  /// stage with one replica. Not `asynchronous`. Empty: none.
+  std::vector<bool> shard_optimizer = {};
   /// Under `asynchronous`: how many steps a replica may be ahead of the slowest one.
   int64_t staleness = 0;
   /// Of the model's output; called on the threads of the workers that make it.
@@ -159,6 +163,13 @@ class Pipeline {
   RunResult run(const schedule::Schedule& schedule, const schedule::LazySchedule* endless,
                 const BatchSource& source, BatchSource* stream, const RunOptions& options);
   std::vector<TensorLayout> layout_of(const Message& message, int64_t samples) const;
+  bool shares_state(size_t stage) const {
+    return stage < options_.shard_optimizer.size() && options_.shard_optimizer[stage] &&
+           replicas_[stage] > 1;
+  }
+  /// The optimiser's state of the stage, as WeightStore::state() without a share, on the rank of
+  /// its first replica; elsewhere empty. Collective.
+  std::vector<model::Tensors> whole_state(size_t stage) const;
   /// Buffers of the stage, averaged over its replicas; empty where this rank has none. Collective.
   model::Tensors mean_buffers(size_t stage) const;
 

@@ -432,7 +432,11 @@ void StageRun::sync(const Action& action) {
 void StageRun::step_below(size_t end) {
   while (next_bucket_ < bucket_ends_.size() && first_weight(next_bucket_) < end) {
     const size_t bucket = next_bucket_;
-    if (run_.sums_updates)
+    if (replica_.shares_state)
+      block_([&](Wait& wait) {
+        return run_.fabric.finish_gather(stage(), replica_.replica, bucket, wait);
+      });
+    else if (run_.sums_updates)
       replica_.weights.add_weights(first_weight(bucket), finish_sum(bucket));
     else
       replica_.weights.step_weights(first_weight(bucket), finish_sum(bucket));
@@ -521,9 +525,28 @@ model::StepContext StageRun::step_context(int64_t step) const {
   return {.learning_rate = run_.options.learning_rate(number), .step = number + 1};
 }
 
+void StageRun::step_share() {
+  for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
+    const size_t first = first_weight(bucket);
+    const size_t count = bucket_ends_[bucket] - first;
+    if (sums_are_due_)
+      replica_.weights.step_weights(first, finish_sum(bucket));
+    else
+      replica_.weights.step_weights(first, TensorSpan(*ready_).subspan(first, count));
+    run_.fabric.start_gather(stage(), replica_.replica, bucket,
+                             replica_.weights.places(first, count));
+  }
+  next_bucket_ = 0;
+  if (!std::exchange(sums_are_due_, false)) complete();
+  ready_.reset();
+}
+
 void StageRun::step(const Action& action) {
   const model::StepContext context = step_context(action.version.value);
-  if (sums_are_due_) {
+  if (replica_.shares_state) {
+    replica_.weights.begin_step(context);
+    step_share();
+  } else if (sums_are_due_) {
     sums_are_due_ = false;
     replica_.weights.begin_step(context);
     next_bucket_ = 0;

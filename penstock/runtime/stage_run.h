@@ -32,6 +32,8 @@ struct Replica {
   WeightStore weights;
   model::Tensors buffers;
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
+  /// The replicas of the stage share out the optimiser's state: `weights` has a share.
+  bool shares_state = false;
 };
 
 /// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
@@ -43,6 +45,10 @@ using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call
 /// backward pass of a mini-batch, and SYNC and STEP only note that they are due: the next forward
 /// pass takes each bucket's sum and steps its weights when it comes to its first layer. Without a
 /// norm, and without weights that the stage uses twice: those need all gradients at once.
+///
+/// Where the replicas share out the optimiser's state, STEP takes all sums and steps the replica's
+/// share of the weights; the other shares come in the background, and the next forward pass waits
+/// for each bucket when it comes to its first layer, where it would wait for its sum otherwise.
 ///
 /// Under `asynchronous` each replica steps its own optimiser and gives what that would change; what
 /// it takes are the changes of all replicas that it lacks.
@@ -164,6 +170,8 @@ class StageRun {
   model::Tensors finish_sum(size_t bucket);
   /// Takes the step that is due for the weights below `end`.
   void step_below(size_t end);
+  /// Steps the replica's share of all weights and gives it to the other replicas.
+  void step_share();
   model::StepContext step_context(int64_t step) const;
   /// The group's sums become what they would change in the weights.
   Partials updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials);

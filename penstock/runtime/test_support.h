@@ -119,6 +119,7 @@ struct Case {
   std::vector<bool> rounded_layers = {};  ///< PipelineOptions
   bool norm = false;
   double max_grad_norm = 0;
+  std::vector<bool> shard_optimizer = {};  ///< PipelineOptions
   /// Of the layers; empty: cut().
   std::vector<StageId> stage_of_layer = {};
   model::Shape sample = {8};
@@ -163,6 +164,7 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .gradient_groups = setup.groups,
                      .precision = setup.precision,
                      .rounded_layers = setup.rounded_layers,
+                     .shard_optimizer = setup.shard_optimizer,
                      .world = world,
                      .device_of_worker = setup.device_of_worker,
                      .devices = setup.devices});

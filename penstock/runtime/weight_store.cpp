@@ -18,17 +18,29 @@ at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_g
 }  // namespace
 
 WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer,
-                         std::vector<const model::Optimizer*> single)
-    : optimizers_(std::move(single)), spare_(weights.size()) {
+                         std::vector<const model::Optimizer*> single, WeightShare share)
+    : optimizers_(std::move(single)), share_(std::move(share)), spare_(weights.size()) {
   if (optimizers_.empty()) optimizers_.assign(weights.size(), &optimizer);
   PENSTOCK_CHECK(optimizers_.size() == weights.size(), optimizers_.size(), weights.size());
+  PENSTOCK_CHECK(share_.empty() || share_.size() == weights.size(), share_.size(), weights.size());
+  if (!share_.empty()) {
+    for (at::Tensor& weight : weights) weight = weight.contiguous();
+  }
   Held held;
   for (const at::Tensor& weight : weights) held.weights.push_back(as_leaf(weight));
   versions_.push_back(std::move(held));
   state_.resize(optimizer.state_names().size());
   for (Tensors& tensors : state_) {
-    for (const at::Tensor& weight : weights) tensors.push_back(at::zeros_like(weight));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      tensors.push_back(share_.empty() ? at::zeros_like(weights[i])
+                                       : at::zeros({share_[i].length}, weights[i].options()));
+    }
   }
+}
+
+at::Tensor WeightStore::own_part(size_t index, const at::Tensor& tensor) const {
+  if (share_.empty()) return tensor;
+  return tensor.reshape(-1).narrow(0, share_[index].begin, share_[index].length);
 }
 
 const Tensors& WeightStore::at(WeightVersion version) const {
@@ -93,13 +105,25 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   const at::NoGradGuard no_grad;
   Tensors& weights = versions_.back().weights;
   PENSTOCK_CHECK(first + gradients.size() <= weights.size(), first, gradients.size());
-  if (!weights.empty() && !weights.front().device().is_cpu())
+  if (share_.empty() && !weights.empty() && !weights.front().device().is_cpu())
     return step_together(first, gradients);
   std::vector<at::Tensor> state(state_.size());
   for (size_t k = 0; k < gradients.size(); ++k) {
-    if (!gradients[k].defined()) continue;
     const size_t i = first + k;
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][i];
+    if (!share_.empty()) {
+      rewrite(i, [&](const at::Tensor& target) {
+        if (share_[i].length == 0) return;
+        const at::Tensor weight = own_part(i, weights[i].detach());
+        at::Tensor own = own_part(i, target);
+        if (gradients[k].defined())
+          optimizers_[i]->step(weight, own_part(i, gradients[k]), own, state, step_.context);
+        else if (!step_.in_place[i])
+          own.copy_(weight);
+      });
+      continue;
+    }
+    if (!gradients[k].defined()) continue;
     rewrite(i, [&](at::Tensor& target) {
       optimizers_[i]->step(weights[i].detach(), gradients[k], target, state, step_.context);
     });
@@ -122,6 +146,14 @@ void WeightStore::step_together(size_t first, TensorSpan gradients) {
     groups[key].push_back(std::move(step));
   }
   for (auto& [key, steps] : groups) key.first->step_together(steps, step_.context);
+}
+
+Tensors WeightStore::places(size_t first, size_t count) const {
+  const Tensors& weights = newest();
+  PENSTOCK_CHECK(first + count <= weights.size(), first, count, weights.size());
+  Tensors places;
+  for (size_t i = first; i < first + count; ++i) places.push_back(weights[i].variable_data());
+  return places;
 }
 
 template <class Write>
@@ -198,7 +230,7 @@ void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
   for (size_t i = 0; i < weights.size(); ++i)
     versions_.front().weights[i].detach().copy_(weights[i]);
   for (size_t s = 0; s < state.size(); ++s) {
-    for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(state[s][i]);
+    for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(own_part(i, state[s][i]));
   }
 }
 

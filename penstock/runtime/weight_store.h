@@ -15,6 +15,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/runtime/fabric/weight_shares.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::runtime {
@@ -26,9 +27,11 @@ using model::TensorSpan;
 class WeightStore {
  public:
   /// Takes the weights over. `single`: of each weight, instead of the one for all, with the same
-  /// state_names(); empty: none. The optimisers must outlive the store.
+  /// state_names(); empty: none. The optimisers must outlive the store. `share`: the part of each
+  /// weight that steps change here; somebody else makes the rest of a new version (places()).
+  /// Empty: all of it.
   WeightStore(Tensors weights, const model::Optimizer& optimizer,
-              std::vector<const model::Optimizer*> single = {});
+              std::vector<const model::Optimizer*> single = {}, WeightShare share = {});
 
   /// Leaf tensors that require gradients. Throws InternalError when the version was released or
   /// does not exist yet.
@@ -47,10 +50,14 @@ class WeightStore {
   /// The same in parts: the version exists at once; each of its weights has to be stepped, once,
   /// before it is used and before the next step begins.
   void begin_step(const model::StepContext& context);
-  /// Steps the weights from number `first` on; on a GPU all of them in a few operations.
+  /// Steps the weights from number `first` on; on a GPU all of them in a few operations. With a
+  /// share, that part of them: the rest of their memory in the new version is then undefined, and a
+  /// weight without a gradient is copied.
   void step_weights(size_t first, TensorSpan gradients);
-  /// What step_weights() does on a GPU, on any device.
+  /// What step_weights() does on a GPU without a share, on any device.
   void step_together(size_t first, TensorSpan gradients);
+  /// The memory of `count` weights of the latest version from number `first` on, each contiguous.
+  Tensors places(size_t first, size_t count) const;
 
   /// What a step would add to the weights from number `first` on, undefined where there is no
   /// gradient; steps the optimiser's state, and leaves the weights as they are.
@@ -67,9 +74,11 @@ class WeightStore {
   int64_t num_versions() const { return static_cast<int64_t>(versions_.size()); }
   int64_t bytes() const;
 
-  /// One list per entry of the optimiser's state_names(), each with one tensor per weight.
+  /// One list per entry of the optimiser's state_names(), each with one tensor per weight: of the
+  /// weight's shape, or with a share flat, of that part alone.
   const std::vector<Tensors>& state() const { return state_; }
-  /// Replaces weights and state by copies of these (a checkpoint); the version becomes 0.
+  /// Replaces weights and state by copies of these (a checkpoint); the version becomes 0. The state
+  /// is that of whole weights, whatever the share.
   void load(TensorSpan weights, const std::vector<Tensors>& state);
 
  private:
@@ -95,7 +104,11 @@ class WeightStore {
     std::vector<bool> in_place;  ///< per weight
   };
 
+  /// The part of a tensor of the shape of weight `index` that is stepped here.
+  at::Tensor own_part(size_t index, const at::Tensor& tensor) const;
+
   std::vector<const model::Optimizer*> optimizers_;  ///< per weight
+  WeightShare share_;                                ///< empty: all
   Step step_;
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};

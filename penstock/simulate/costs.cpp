@@ -4,11 +4,33 @@
 
 #include <algorithm>
 
+#include "penstock/plan/gradient_sync.h"
 #include "penstock/schedule/gradient_sets.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
 namespace penstock::simulate {
+
+namespace {
+
+bool always_gives_all_sums(const plan::Plan& plan) {
+  return plan.sync != plan::to_string(plan::GradientSync::Ordered);
+}
+
+void add_gather(StageCost& stage) {
+  stage.sync_ns = saturating_add(stage.sync_ns, stage.sync_ns / 2);
+  for (plan::GradientBucket& bucket : stage.buckets)
+    bucket.wire_ns = saturating_add(bucket.wire_ns, bucket.wire_ns / 2);
+}
+
+}  // namespace
+
+void add_gathers(const plan::Plan& plan, Costs& costs) {
+  if (always_gives_all_sums(plan)) return;
+  for (StageCost& stage : costs.stages) {
+    if (stage.state_parts > 1) add_gather(stage);
+  }
+}
 
 Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
   Costs costs;
@@ -18,16 +40,21 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
                             .backward_ns = stage.backward_ns,
                             .backward_weight_ns = stage.backward_weight_ns,
                             .accumulate_ns = stage.accumulate_ns,
-                            .step_ns = stage.step_ns,
+                            .step_ns = ceil_div(stage.step_ns, stage.state_parts()),
                             .sync_ns = stage.sync_ns,
                             .buckets = stage.buckets,
                             .sync_latency_ns = stage.sync_latency_ns,
                             .waits_for_sums = stage.waits_for_sums,
                             .stash_bytes = stage.stash_bytes,
                             .weight_bytes = stage.weight_bytes,
+                            .state_parts = stage.state_parts(),
                             .gradient_sets = schedule::gradient_sets(
                                 gradient_groups, stage.replicas, plan.micro_batches),
                             .first_worker = stage.first_worker});
+    if (stage.state_parts() == 1) continue;
+    for (plan::GradientBucket& bucket : costs.stages.back().buckets)
+      bucket.step_ns = ceil_div(bucket.step_ns, stage.state_parts());
+    if (always_gives_all_sums(plan)) add_gather(costs.stages.back());
   }
   costs.links.reserve(plan.links.size());
   for (const plan::Link& link : plan.links) {

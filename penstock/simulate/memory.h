@@ -45,8 +45,9 @@ class MemoryMeter {
     if (trains) {
       now_ = saturating_add(now_, memory.always_bytes);
       now_ = saturating_add(now_, saturating_mul(stage.gradient_sets, stage.weight_bytes));
-      now_ = saturating_add(
-          now_, rounded_down(static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight));
+      const int64_t state =
+          rounded_down(static_cast<double>(stage.weight_bytes) * optimizer_state_per_weight);
+      now_ = saturating_add(now_, ceil_div(state, stage.state_parts));
     }
     peak_ = now_;
   }

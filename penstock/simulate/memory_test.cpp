@@ -43,6 +43,16 @@ TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {
   }
 }
 
+TEST(Memory, AReplicaKeepsItsPartOfAStateThatIsSharedOut) {
+  const schedule::ScheduleShape shape{.replicas = {3}, .micro_batches = 3, .accumulate = 3};
+  Costs costs;
+  costs.optimizer_state_per_weight = 2;
+  costs.stages = {{.weight_bytes = 1000, .state_parts = 3}};
+  const Result result =
+      simulate(schedule::LazySchedule(Strategy::DataParallel, shape, {}), costs, {});
+  EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{2667, 2667, 2667}));
+}
+
 TEST(Memory, Saturates) {
   const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
   EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage, stage}),

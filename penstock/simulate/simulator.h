@@ -44,6 +44,7 @@ struct StageCost {
   bool waits_for_sums = false;  ///< SYNC does, and not the next forward pass
   int64_t stash_bytes = 0;
   int64_t weight_bytes = 0;
+  int state_parts = 1;        ///< plan::Stage::state_parts(); of `step_ns` a worker takes its part
   int64_t gradient_sets = 1;  ///< sets that a training worker keeps (schedule/gradient_sets.h)
   /// Kept from F to B or W where the schedule recomputes the stage: then F keeps only these, and R
   /// keeps the stash.
@@ -80,6 +81,11 @@ struct Costs {
 /// ConfigError for a link to a stage that does not exist; simulate() refuses stages that do not fit
 /// on the cluster or share a worker.
 Costs costs_of(const plan::Plan& plan, int64_t gradient_groups = 0);
+/// Where replicas share out the optimiser's state and each needs the sums of all gradients (for a
+/// norm), gathering the weights comes on top of those sums: half as long again, as long as one of
+/// the two halves of an all-reduce. Not for what costs_of() has counted: other methods than
+/// `ordered` always give all sums.
+void add_gathers(const plan::Plan& plan, Costs& costs);
 
 /// Workers that are slower than planned, for the whole run: round(share * workers) of them, drawn
 /// by the seed.

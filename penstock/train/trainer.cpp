@@ -129,6 +129,7 @@ class Run {
                    .sync = plan::parse_gradient_sync(options.plan.sync),
                    .precision = plan::parse_sync_precision(options.plan.sync_precision),
                    .rounded_layers = options.rounded_layers,
+                   .shard_optimizer = plan::sharded_stages(options.plan),
                    .staleness = options.staleness,
                    .loss = model::make_loss(model::loss_for(model, options.loss)),
                    .optimizers = &optimizers_,

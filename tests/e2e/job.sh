@@ -10,7 +10,7 @@ planned="$model --batch-size 32"
 common="$planned --profile profile.json --micro-batches 4"
 
 # same_job RANKS STRATEGY WORKERS OPTIONS...: the job's losses, accuracy and weights are those of
-# one process with the same plan.
+# one process with the same plan. $more: options of the job alone.
 same_job() {
   local ranks=$1 strategy=$2 workers=$3
   shift 3
@@ -21,7 +21,7 @@ same_job() {
   run 0 train $planned "$@" --checkpoint alone --json
   numbers losses >alone.losses
   numbers test_accuracy >alone.accuracy
-  run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" --checkpoint together --json
+  run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" $more --checkpoint together --json
   json_keys ranks bytes_sent bytes_received losses
   [ "$(numbers ranks)" = "$((ranks + servers))" ] ||
     fail "$*: expected $ranks ranks, found $(numbers ranks)"
@@ -29,7 +29,7 @@ same_job() {
   numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
   diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
 }
-servers=0 micro_batches=4
+servers=0 micro_batches=4 more=
 same_job 2 gpipe 2
 same_job 3 1f1b-flush 3 --clip-norm 1
 same_job 2 dp 4
@@ -49,6 +49,16 @@ micro_batches=4
 same_job 2 dp 2 --sync parameter-server --clip-norm 0.5
 same_job 2 chimera 4 --sync summation
 servers=0
+# Optimiser state that the replicas share out: the same weights, and all of it in checkpoints.
+more=--shard-optimizer
+same_job 2 dp 2 --optimizer adam
+same_job 2 dp 4 --momentum 0.9 --clip-norm 0.5
+same_job 2 chimera 4 --optimizer adamw --sync hierarchical
+micro_batches=3
+same_job 3 dp 3 --optimizer adam --sync summation --sync-precision bfloat16
+more= micro_batches=4
+run 2 launch -n 2 -- train $common --strategy dp --workers 2 --sync asynchronous --shard-optimizer
+grep -q 'cannot be shared out over replicas that sum asynchronously' err || fail "$(cat err)"
 run 0 train $common --strategy dp --workers 4 --json
 numbers losses >alone.losses
 run 0 launch -n 4 -- train $common --strategy dp --workers 4 --sync ring --json
@@ -281,6 +291,7 @@ useless --silence "$alone" $serial --silence 2
 useless --patience "$alone" $serial --patience 2
 useless '--fabric tcp' "$alone" $serial --fabric tcp
 useless --lr-factor '--lr-schedule is constant, expected step' $serial --lr-factor 0.5
+useless --shard-optimizer 'the plan has no replicas' $serial --shard-optimizer
 useless --momentum '--optimizer is adam, expected sgd' $serial --optimizer adam --momentum 0.5
 useless --sync 'the plan has no replicas' $serial --sync ring
 useless --staleness 'the plan has no replicas' $serial --staleness 2

@@ -45,6 +45,15 @@ run 0 train $steps --strategy gpipe --workers 2 --epochs 2 --checkpoint stashed 
 [ "$(numbers steps)" = 10 ] ||
   fail "1f1b and then gpipe: $(numbers steps) steps in all, expected 10"
 
+# Optimiser state that replicas share out is saved as a whole: other replicas go on with it.
+adam="$steps --optimizer adam --gradient-groups 4 --micro-batches 4 --weights flush"
+run 0 train $adam --strategy dp --workers 4 --epochs 3 --checkpoint all
+run 0 train $adam --strategy dp --workers 2 --epochs 1 --checkpoint shared --shard-optimizer
+run 0 train $adam --strategy dp --workers 4 --epochs 2 --checkpoint shared --shard-optimizer --resume
+run 0 train $adam --strategy serial --epochs 3 --checkpoint shared --resume
+diff -r "all/$(sed -n 1p all/latest)" "shared/$(sed -n 1p shared/latest)" >differences ||
+  fail "resumed with shared-out state: $(cat differences)"
+
 # Options that change what is learned are named where they differ from the checkpoint's.
 run 0 train $steps --strategy serial --epochs 1 --checkpoint changed --lr 0.05 --seed 3
 changes() { grep '^warning: options differ from those of the checkpoint: ' err; }

@@ -92,6 +92,8 @@ plan::Plan adapted_plan(const plan::Plan& given, const PlanUse& use) {
                                     to_string(plan.strategy), use.weights));
     }
   }
+  for (plan::Stage& stage : plan.stages)
+    stage.shard_optimizer |= use.shard_optimizer && stage.replicas > 1;
   if (use.micro_batches > 0) plan.micro_batches = use.micro_batches;
   plan.micro_batches = std::min(plan.micro_batches, use.mini_batch_size);
   const int64_t micro_batch_size = ceil_div(use.mini_batch_size, plan.micro_batches);

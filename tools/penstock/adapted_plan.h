@@ -12,9 +12,10 @@
 namespace penstock::tool {
 
 struct PlanUse {
-  int64_t mini_batch_size = 1;  ///< samples per optimiser step, at least 1
-  int64_t micro_batches = 0;    ///< per step; 0: the plan's
-  std::string weights = {};     ///< a weight policy; empty: the plan's
+  int64_t mini_batch_size = 1;   ///< samples per optimiser step, at least 1
+  int64_t micro_batches = 0;     ///< per step; 0: the plan's
+  std::string weights = {};      ///< a weight policy; empty: the plan's
+  bool shard_optimizer = false;  ///< of every stage with replicas; otherwise as the plan says
 };
 
 /// The plan itself where nothing differs. A mini-batch has no more micro-batches than samples.

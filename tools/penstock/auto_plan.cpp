@@ -51,6 +51,7 @@ planner::PlanOptions options_of(const AutoPlanRequest& request) {
   // know.
   options.synchronous_pipelines = false;
   options.time_limit = planner::kUsualTimeLimit;
+  options.shard_optimizer = request.shard_optimizer ? "always" : "auto";
   options.chunks = request.chunks;
   options.slack = request.slack;
   options.keep = request.keep;

@@ -17,6 +17,7 @@ struct AutoPlanRequest {
   std::string strategy = "auto";
   std::string sync = "ordered";  ///< a method of adding gradients, or auto
   std::string sync_precision = "float32";
+  bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
   std::string weights;
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are threads

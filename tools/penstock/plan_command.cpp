@@ -42,7 +42,7 @@ struct Options : CommonOptions {
   std::string memory_limit;
   std::string optimizer = "sgd";
   std::string time_limit = "10s";
-  planner::PlanOptions plan;
+  planner::PlanOptions plan{.shard_optimizer = "auto"};
   std::string strategy = "auto";
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
@@ -406,6 +406,10 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "
          "requires it)")
+      ->capture_default_str();
+  choice("--shard-optimizer", options.plan.shard_optimizer,
+         "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "
+         "auto (only if memory requires it)")
       ->capture_default_str();
   choice("--optimizer", options.optimizer,
          "sgd, adam or adamw: the optimiser whose state takes memory")

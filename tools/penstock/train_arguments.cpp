@@ -184,6 +184,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--keep", options.keep.value_or(0), options.keep.has_value());
   add("--sync", options.sync, !options.sync.empty());
   add("--sync-precision", options.sync_precision, !options.sync_precision.empty());
+  if (plan.shard_optimizer) text += " --shard-optimizer";
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
   add("--device", options.device, options.device != "cpu");
@@ -261,6 +262,9 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "Numbers in which gradients travel between replicas: float32, bfloat16, float16 "
                   "(default: the plan's, or float32). 16 bits are half of the bytes; every rank "
                   "rounds alike, so results do not depend on the number of ranks");
+  app->add_flag("--shard-optimizer", options.plan.shard_optimizer,
+                "Share out the optimiser's state over the replicas of each stage (ZeRO-1): each "
+                "keeps and steps its share of the weights. The same results (default: the plan's)");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
       ->capture_default_str();

@@ -131,7 +131,8 @@ plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
   cap_micro_batches(options, /*says=*/true);
   return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
                              .micro_batches = options.plan.micro_batches,
-                             .weights = options.plan.weights});
+                             .weights = options.plan.weights,
+                             .shard_optimizer = options.plan.shard_optimizer});
 }
 
 /// Takes the method and the precision that the user names. What a plan of theirs predicts stays

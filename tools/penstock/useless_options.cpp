@@ -27,6 +27,8 @@ std::string useless_options(const CLI::App& app, const TrainArguments& arguments
     if (arguments.sync != "auto") warn("--sync", why);
     warn("--sync-precision", why);
     warn("--staleness", why);
+    warn("--shard-optimizer",
+         "the plan has no replicas that could share out the optimiser's state");
   } else if (train.plan.sync != to_string(plan::GradientSync::Asynchronous)) {
     warn("--staleness", fmt::format("the plan's replicas wait for each other (--sync {}), expected "
                                     "--sync asynchronous",

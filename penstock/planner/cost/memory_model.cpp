@@ -60,23 +60,22 @@ int64_t MemoryModel::gradient_sets(int replicas) const {
 Held MemoryModel::held(const plan::StrategyTraits& row, int replicas,
                        int64_t workers_from_here) const {
   const int64_t kept = in_flight(row, replicas, workers_from_here);
-  return {kept, versions_for(replicas, kept), gradient_sets(replicas)};
+  return {kept, versions_for(replicas, kept), gradient_sets(replicas),
+          shard_optimizer ? replicas : 1};
 }
 
 Held MemoryModel::held(int replicas, int64_t workers_from_here) const {
   return held(traits(strategy), replicas, workers_from_here);
 }
 
-int64_t MemoryModel::constant_bytes(const StageMemory& stage) const {
-  const int64_t state_bytes =
-      rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
-  return saturating_add(state_bytes, buffer_bytes(stage));
+int64_t MemoryModel::state_bytes(const StageMemory& stage) const {
+  return rounded_down(static_cast<double>(stage.sums.weight_bytes) * optimizer_state_per_weight);
 }
 
-int64_t MemoryModel::fixed_bytes(const StageMemory& stage, int64_t versions,
-                                 int64_t gradient_sets) const {
-  const Held kept{.versions = versions, .gradient_sets = gradient_sets};
-  return saturating_add(weight_bytes(stage, kept), constant_bytes(stage));
+int64_t MemoryModel::fixed_bytes(const StageMemory& stage, const Held& held) const {
+  return saturating_add(
+      weight_bytes(stage, held),
+      saturating_add(ceil_div(state_bytes(stage), held.state_parts), buffer_bytes(stage)));
 }
 
 int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) {
@@ -95,7 +94,9 @@ int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemo
 }
 
 int64_t MemoryModel::stage_bytes(const StageMemory& stage, const Held& held) const {
-  return saturating_add(constant_bytes(stage), held_bytes(traits(strategy), stage, held));
+  return saturating_add(
+      saturating_add(ceil_div(state_bytes(stage), held.state_parts), buffer_bytes(stage)),
+      held_bytes(traits(strategy), stage, held));
 }
 
 int64_t MemoryModel::stash_bytes(const StageMemory& stage, int64_t in_flight) {
@@ -113,33 +114,41 @@ int MemoryModel::fewest_replicas(const StageMemory& stage, int64_t workers_after
   if (limit <= 0) return least;
   // The innermost loop of a search under a memory limit: what no count changes is worked out once.
   const plan::StrategyTraits& row = traits(strategy);
-  const int64_t constant = constant_bytes(stage);
-  if (constant > limit) return 0;
+  const int64_t state = state_bytes(stage);
+  const int64_t buffers = buffer_bytes(stage);
+  if (saturating_add(ceil_div(state, shard_optimizer ? most : 1), buffers) > limit) return 0;
   const auto fits_with = [&](int64_t replicas) {
     const Held kept = held(row, static_cast<int>(replicas), replicas + workers_after);
+    const int64_t constant = saturating_add(ceil_div(state, kept.state_parts), buffers);
     return saturating_add(constant, held_bytes(row, stage, kept)) <= limit;
+  };
+  const auto first_that_fits = [&](int64_t low,
+                                   int64_t high) {  // where the need falls and high fits
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (fits_with(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return static_cast<int>(low);
   };
   if (fits_with(least)) return least;
   int64_t low = int64_t{least} + 1;
   if (policy == WeightPolicy::Stash && micro_batches > 0) {
     // While a replica's share of a step still falls, more replicas may need more versions. The need
     // only changes where the depth or the share does; past that it falls, as it always does under
-    // the other policies.
-    for (; low <= most && micro_batches / low > 1; low = next_change(low, workers_after)) {
-      if (fits_with(low)) return static_cast<int>(low);
+    // the other policies. Between such changes only a part of the optimiser's state falls.
+    while (low <= most && micro_batches / low > 1) {
+      const int64_t next = next_change(low, workers_after);
+      const int64_t last = shard_optimizer ? std::min<int64_t>(next - 1, most) : low;
+      if (fits_with(last)) return first_that_fits(low, last);
+      low = next;
     }
   }
-  int64_t high = most;
-  if (low > high || !fits_with(high)) return 0;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (fits_with(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return static_cast<int>(low);
+  if (low > most || !fits_with(most)) return 0;
+  return first_that_fits(low, most);
 }
 
 int64_t MemoryModel::next_change(int64_t replicas, int64_t workers_after) const {

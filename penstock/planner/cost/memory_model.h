@@ -25,11 +25,15 @@ struct StageMemory {
 /// activations.
 enum class Recompute : uint8_t { Never, Always, Auto };
 
+/// Whether the replicas of stages may, must or must not share out the optimiser's state.
+enum class ShardOptimizer : uint8_t { Never, Always, Auto };
+
 /// How much a worker holds at once.
 struct Held {
   int64_t in_flight = 0;  ///< micro-batches
   int64_t versions = 1;   ///< of its weights
   int64_t gradient_sets = 1;
+  int state_parts = 1;  ///< of which it has one: plan::Stage::state_parts()
 };
 
 struct MemoryModel {
@@ -44,6 +48,8 @@ struct MemoryModel {
   int64_t keep = 0;  ///< as plan::Plan::keep
   /// Summed apart under flush; 0: one per replica of the stage.
   int64_t gradient_groups = 0;
+  /// Replicas share out the optimiser's state.
+  bool shard_optimizer = false;
 
   /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers
   /// at and after the stage; for eager-1f1b, zb-h1 and zb-h2 on replicated stages an upper bound.
@@ -67,9 +73,8 @@ struct MemoryModel {
   }
   int64_t stage_bytes(const StageMemory& stage, const Held& held) const;
 
-  /// That many versions and sets of gradients, optimiser state and communication buffers of one
-  /// worker. Saturates.
-  int64_t fixed_bytes(const StageMemory& stage, int64_t versions, int64_t gradient_sets) const;
+  /// The same without stashes.
+  int64_t fixed_bytes(const StageMemory& stage, const Held& held) const;
 
   /// Stashed activations of `in_flight` micro-batches; with recomputation their inputs, and the
   /// activations of the one that is run again.
@@ -94,8 +99,8 @@ struct MemoryModel {
   /// As versions(), with what in_flight() says.
   int64_t versions_for(int replicas, int64_t in_flight) const;
   Held held(const plan::StrategyTraits& row, int replicas, int64_t workers_from_here) const;
-  /// Optimiser state and communication buffers: what does not depend on how much is held.
-  int64_t constant_bytes(const StageMemory& stage) const;
+  /// Of all replicas together where they share it out.
+  int64_t state_bytes(const StageMemory& stage) const;
   static int64_t weight_bytes(const StageMemory& stage, const Held& held);
   /// What does: versions, gradients and stashes.
   static int64_t held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,

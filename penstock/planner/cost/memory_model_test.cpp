@@ -61,6 +61,14 @@ TEST(MemoryModel, RecomputationKeepsInputsAndOneMicroBatch) {
   EXPECT_EQ(forward.stage_bytes(stage(0, 50, 0, 0, true), 1, 4), 0);
 }
 
+TEST(MemoryModel, ReplicasThatShareOutTheStateKeepAPartOfIt) {
+  const MemoryModel model{
+      .policy = WeightPolicy::Flush, .optimizer_state_per_weight = 2, .shard_optimizer = true};
+  EXPECT_EQ(model.stage_bytes(stage(100, 0), 1, 1), (1 + 1 + 2) * 100);
+  EXPECT_EQ(model.stage_bytes(stage(100, 0), 2, 2), (1 + 1) * 100 + 100);
+  EXPECT_EQ(model.stage_bytes(stage(100, 0), 3, 3), (1 + 1) * 100 + 67);
+}
+
 TEST(MemoryModel, EveryKindHoldsWhatItsScheduleDoes) {
   const auto in_flight = [](Strategy kind, int64_t micro_batches) {
     return MemoryModel{
@@ -99,6 +107,8 @@ TEST(MemoryModel, FewestReplicasIsTheFirstThatFits) {
     model.strategy = kinds[rng.below(5)];
     model.policy = default_policy(model.strategy);
     model.micro_batches = rng.below(3) == 0 ? 0 : amount(60) + 1;
+    model.shard_optimizer = rng.below(2) == 0;
+    model.optimizer_state_per_weight = static_cast<double>(rng.below(9));
     const StageMemory memory =
         stage(amount(20), amount(20), amount(5), amount(5), rng.below(2) == 0);
     const int64_t after = amount(30);

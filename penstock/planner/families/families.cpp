@@ -63,6 +63,8 @@ Tried tried(const Context& context, Candidate candidate) {
     if (is_large(priced.plan))
       return {std::move(candidate), {}, "a step has too many actions to be simulated"};
     predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
+    if (shard_where_needed(context, candidate.split, priced.plan))
+      predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
     std::string reason = over_limit(context, candidate.split, priced.plan);
     if (reason.empty() || candidate.split.worker_of_replica.empty())
       return {std::move(candidate), std::move(priced), std::move(reason)};

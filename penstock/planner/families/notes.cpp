@@ -222,6 +222,14 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
         again == 1 ? "s" : ""));
   }
+  const auto shared = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                    [](const Stage& stage) { return stage.shard_optimizer; });
+  if (shared > 0) {
+    notes.push_back(fmt::format(
+        "{} of {} share{} out the optimiser's state over the replicas.", shared,
+        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
+        shared == 1 ? "s" : ""));
+  }
   const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
                               static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
   const bool overlaps = !traits(plan.strategy).flushes();

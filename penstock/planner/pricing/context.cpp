@@ -53,6 +53,21 @@ Recompute parse_recompute(const std::string& name) {
       "unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
 }
 
+ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync sync) {
+  const bool can = sync != plan::GradientSync::Asynchronous;
+  if (name == "never") return ShardOptimizer::Never;
+  if (name == "auto") return can ? ShardOptimizer::Auto : ShardOptimizer::Never;
+  if (name != "always") {
+    throw ConfigError(fmt::format(
+        "unknown choice of sharding the optimiser's state '{}'; expected never, always or auto",
+        name.substr(0, 40)));
+  }
+  if (can) return ShardOptimizer::Always;
+  throw ConfigError(
+      "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
+      "them steps all weights by itself; expected another method of adding gradients");
+}
+
 // Where any layer's time is known, 0 means that the layer makes its weights' gradients with the
 // inputs'.
 bool knows_split(const profile::Profile& profile) {
@@ -134,6 +149,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   const FloatType precision = plan::parse_sync_precision(options.sync_precision);
   const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
   plan::check_sync_precision(sync, precision);
+  shard_optimizer = parse_shard_optimizer(options.shard_optimizer, sync);
   model = make_cost_model(options.cost_model, cluster, sync,
                           waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);
   if (model->hides(model->topology().num_levels()))

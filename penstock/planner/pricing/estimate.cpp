@@ -66,7 +66,7 @@ double estimated_latency_ns(const Plan& plan, double micro_batch_ns) {
 }
 
 // Of one worker that holds these stages.
-int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
+int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan& plan,
                      const std::vector<StageMemory>& memories, const std::vector<size_t>& stages) {
   const StrategyTraits& row = traits(model.strategy);
   const bool splits_backward = row.splits_backward;
@@ -78,8 +78,9 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies,
   for (const size_t s : stages) {
     const StageMemory& memory = memories[s];
     bytes = saturating_add(
-        bytes,
-        model.fixed_bytes(memory, 1, model.gradient_sets(static_cast<int>(copies.replicas))));
+        bytes, model.fixed_bytes(
+                   memory, {.gradient_sets = model.gradient_sets(static_cast<int>(copies.replicas)),
+                            .state_parts = plan.stages[s].state_parts()}));
     int64_t kept = memory.sums.stash_bytes;
     if (memory.recompute && splits_backward) kept = saturating_add(kept, memory.input_bytes);
     if (memory.recompute && !splits_backward) {
@@ -107,17 +108,17 @@ void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMem
   }
   const Copies copies(plan);
   for (const std::vector<size_t>& stages : held) {
-    const int64_t bytes = worker_bytes(model, copies, memories, stages);
+    const int64_t bytes = worker_bytes(model, copies, plan, memories, stages);
     for (const size_t s : stages)
       plan.stages[s].memory_bytes = std::max(plan.stages[s].memory_bytes, bytes);
   }
 }
 
-void estimate_memory(const MemoryModel& model, const std::vector<StageMemory>& memories,
-                     Plan& plan) {
+void estimate_memory(MemoryModel model, const std::vector<StageMemory>& memories, Plan& plan) {
   int workers_from_here = plan.num_workers();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
+    model.shard_optimizer = stage.shard_optimizer;
     stage.memory_bytes = model.stage_bytes(memories[s], stage.replicas, workers_from_here);
     workers_from_here -= stage.replicas;
   }

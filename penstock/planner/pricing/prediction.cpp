@@ -87,6 +87,7 @@ struct Simulated {
         strategy(plan.strategy),
         time(time_in) {
     shape.global_norm = context.options.global_norm;
+    if (shape.global_norm) simulate::add_gathers(plan, costs);
     for (const plan::Link& link : plan.links) links.push_back({link.from, link.to});
   }
 

@@ -44,6 +44,10 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.replicas = place.count;
   stage.first_worker = split.worker_of_replica.empty() ? place.first : -1;
   stage.recompute = split.recompute[index];
+  stage.shard_optimizer =
+      place.count > 1 &&
+      (split.shard_optimizer.empty() ? context.shard_optimizer == ShardOptimizer::Always
+                                     : split.shard_optimizer[index]);
   const LayerSums sums = stage_memory(context, split.stages[index], 0, 0, false).sums;
   int64_t backward_weight_ns = 0;
   for (const LayerId layer : split.stages[index]) {
@@ -192,7 +196,8 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
           .max_workers = context.workers,
           .optimizer_state_per_weight = context.options.optimizer_state_per_weight,
           .slack = slack,
-          .gradient_groups = gradient_groups};
+          .gradient_groups = gradient_groups,
+          .shard_optimizer = context.shard_optimizer != ShardOptimizer::Never};
 }
 
 int64_t gradient_groups(const Context& context, const Split& split) {
@@ -256,9 +261,28 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   return {std::move(plan), std::move(traffic.cut_bytes)};
 }
 
+bool shard_where_needed(const Context& context, const Split& split, Plan& plan) {
+  if (context.shard_optimizer != ShardOptimizer::Auto || !split.shard_optimizer.empty())
+    return false;
+  bool changed = false;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    plan::Stage& stage = plan.stages[s];
+    const int64_t limit = stage_limit_bytes(context, split, s);
+    if (stage.shard_optimizer || stage.replicas == 1 || limit == 0 || stage.memory_bytes <= limit)
+      continue;
+    stage.shard_optimizer = true;
+    changed = true;
+  }
+  // Predictions keep the largest number.
+  for (plan::Stage& stage : plan.stages) stage.memory_bytes = changed ? 0 : stage.memory_bytes;
+  return changed;
+}
+
 Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   Priced priced = price_parts(context, split, micro_batches);
   predict(context, split, priced.cut_bytes, priced.plan);
+  if (shard_where_needed(context, split, priced.plan))
+    predict(context, split, priced.cut_bytes, priced.plan);
   return std::move(priced.plan);
 }
 

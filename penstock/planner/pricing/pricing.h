@@ -22,6 +22,8 @@ struct Split {
   std::vector<bool> recompute;  ///< one per stage
   /// As plan::Plan::worker_of_replica: where workers hold several stages, otherwise empty.
   std::vector<int> worker_of_replica = {};
+  /// One per stage, or empty: as the options say.
+  std::vector<bool> shard_optimizer = {};
   int64_t slack = 0;  ///< eager-1f1b
   int64_t keep = 0;   ///< as plan::Plan::keep
 
@@ -75,6 +77,10 @@ struct Priced {
 /// Everything that needs no simulation: stages, links, bottleneck, bytes per sample. 0
 /// micro-batches: the user's, or chosen.
 Priced price_parts(const Context& context, const Split& split, int64_t micro_batches = 0);
+
+/// Shares out the optimiser's state of the stages that need more memory than their workers have, if
+/// the options leave that open. False: nothing has changed.
+bool shard_where_needed(const Context& context, const Split& split, plan::Plan& plan);
 
 /// The plan of a split, without alternatives and notes on them. Throws ConfigError when the kind
 /// cannot run the split.

@@ -39,9 +39,14 @@ std::string more_rows(size_t total) {
 
 std::string mark(const PlanView& view, size_t s) {
   const bool slowest = view.bottleneck.is_stage(s);
-  const bool recompute = view.plan.stages[s].recompute;
-  return fmt::format("{}{}{}", recompute ? "recomputes" : "", recompute && slowest ? ", " : "",
-                     slowest ? "slowest" : "");
+  const plan::Stage& stage = view.plan.stages[s];
+  std::string text = stage.recompute ? "recomputes" : "";
+  const auto add = [&text](const char* more) {
+    text += (text.empty() ? "" : ", ") + std::string(more);
+  };
+  if (stage.shard_optimizer) add("shards state");
+  if (slowest) add("slowest");
+  return text;
 }
 
 std::string memory_share(const plan::Stage& stage, int64_t limit_bytes) {

@@ -47,14 +47,22 @@ struct StageWeights {
   std::vector<size_t> layer_ends;  ///< the weight behind the last one of each layer
 };
 
+/// Whether the replicas of a stage share out the optimiser's state (weight_shares.h).
+enum class StateSharing : uint8_t {
+  None,       ///< each has all of it
+  WholeSums,  ///< shared out; every replica gets the sums of all gradients
+  OwnSums,    ///< shared out; between ranks a replica gets the sums of its share alone
+};
+
 /// What a fabric has to know of a run. Everything but `stop` and `on_mini_batch` is the same on
 /// every rank. References must outlive the fabric.
 struct RunSetup {
   const schedule::Schedule& schedule;  ///< lowered and verified
   std::vector<StageWeights> weights;   ///< per stage
   plan::GradientSync sync = plan::GradientSync::Ordered;
-  FloatType precision = FloatType::Float32;  ///< in which gradients travel between replicas
-  int64_t staleness = 0;                     ///< rounds; asynchronous
+  FloatType precision = FloatType::Float32;      ///< in which gradients travel between replicas
+  int64_t staleness = 0;                         ///< rounds; asynchronous
+  std::vector<StateSharing> state_sharing = {};  ///< per stage; empty: none
   std::vector<TieGroup> ties = {};
   size_t num_model_weights = 0;  ///< length of the flat list that NormShare numbers
   MessageLayout layout = {};
@@ -62,6 +70,9 @@ struct RunSetup {
   /// Called on rank 0 when all samples of a mini-batch have gone through the loss, one call at a
   /// time, from any thread. False ends the run early, on every rank. Empty: go on.
   std::function<bool(MiniBatchId, const MiniBatchStats&)> on_mini_batch = {};
+  StateSharing sharing_of(size_t stage) const {
+    return stage < state_sharing.size() ? state_sharing[stage] : StateSharing::None;
+  }
   /// Set to true, on whichever rank, it ends the run early. May be null.
   const std::atomic<bool>* stop = nullptr;
   int64_t credits = 4;  ///< messages per channel that are sent before a send may wait
@@ -128,6 +139,16 @@ class Fabric {
   /// called before it is started again.
   virtual WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                                 Wait& wait) = 0;
+
+  // Where replicas share out the optimiser's state: the stepped weights, bucket by bucket. Each
+  // replica gathers every bucket once after each of its sums, in their order, and before it starts
+  // the bucket's next sum.
+
+  /// Gives the replica's share (weight_shares.h) of the bucket's weights, which these tensors hold:
+  /// contiguous float32, whose other parts are to be filled in. Never blocks.
+  virtual void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) = 0;
+  /// Blocks until the tensors given to start_gather() have the shares of all replicas.
+  virtual WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) = 0;
 
   /// Adds up tied gradients and the norm over all workers (norm_exchange.h). Blocks until every
   /// worker of the job has called it. Between calls nothing of the share is kept.

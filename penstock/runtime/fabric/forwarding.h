@@ -36,6 +36,12 @@ class ForwardingFabric : public Fabric {
                         Wait& wait) override {
     return inner_->finish_sum(stage, replica, bucket, sum, wait);
   }
+  void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) override {
+    inner_->start_gather(stage, replica, bucket, std::move(weights));
+  }
+  WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) override {
+    return inner_->finish_gather(stage, replica, bucket, wait);
+  }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override {
     return inner_->combine(std::move(share), totals, wait);
   }

@@ -40,6 +40,10 @@ LocalRun::LocalRun(const std::vector<const RunSetup*>& setups)
                        ? make_local_sum(setup.sync, replicas, setup.weights[s].shapes.size(),
                                         setup.staleness, setup.precision)
                        : nullptr);
+    gathers.push_back(setup.sharing_of(s) == StateSharing::None
+                          ? nullptr
+                          : std::make_unique<LocalGather>(weight_shares(
+                                setup.weights[s].shapes, setup.weights[s].layer_ends, replicas)));
   }
   if (shape.global_norm) {
     norms = std::make_unique<NormTable>(static_cast<int>(setup.schedule.workers.size()), setup.ties,
@@ -59,6 +63,9 @@ void LocalRun::fail(int rank, std::exception_ptr exception) noexcept {
   exchange.close();
   for (const auto& sum : sums) {
     if (sum) sum->close();
+  }
+  for (const auto& gather : gathers) {
+    if (gather) gather->close();
   }
   if (norms) norms->close();
 }
@@ -86,6 +93,12 @@ LocalSum& LocalRun::sum(StageId stage) const {
   const auto& sum = sums[stage.index()];
   PENSTOCK_CHECK(sum != nullptr, "stage", stage, "has one replica: there is nothing to sum");
   return *sum;
+}
+
+LocalGather& LocalRun::gather(StageId stage) const {
+  const auto& gather = gathers[stage.index()];
+  PENSTOCK_CHECK(gather != nullptr, "stage", stage, "does not share out the optimiser's state");
+  return *gather;
 }
 
 WaitResult LocalFabric::combine(NormShare share, NormTotals& totals, Wait& wait) {

@@ -11,6 +11,7 @@
 
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/fabric/failure.h"
+#include "penstock/runtime/fabric/local/local_gather.h"
 #include "penstock/runtime/fabric/local/local_sum.h"
 #include "penstock/runtime/fabric/local/loss_collector.h"
 #include "penstock/runtime/fabric/local/norm_table.h"
@@ -33,11 +34,15 @@ class LocalRun {
   void raise_failure(int rank);
   /// Of a stage with several replicas.
   LocalSum& sum(StageId stage) const;
+  /// Of a stage whose replicas share out the optimiser's state.
+  LocalGather& gather(StageId stage) const;
 
   const int64_t origin_ns;
   TensorExchange exchange;
   std::vector<std::unique_ptr<LocalSum>> sums;  ///< per stage; null without replicas
-  std::unique_ptr<NormTable> norms;             ///< null unless the schedule has NORM
+  std::vector<std::unique_ptr<LocalGather>>
+      gathers;                       ///< per stage; null unless state is shared out
+  std::unique_ptr<NormTable> norms;  ///< null unless the schedule has NORM
   StatusBoard board;
   StopGate gate;
   LossCollector losses;
@@ -71,6 +76,12 @@ class LocalFabric : public Fabric {
   }
   WaitResult finish_sum(StageId stage, int replica, size_t, BucketSum& sum, Wait& wait) override {
     return run_->sum(stage).finish(replica, sum.sums, wait);
+  }
+  void start_gather(StageId stage, int replica, size_t, model::Tensors weights) override {
+    run_->gather(stage).start(replica, std::move(weights));
+  }
+  WaitResult finish_gather(StageId stage, int replica, size_t, Wait& wait) override {
+    return run_->gather(stage).finish(replica, wait);
   }
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId, MiniBatchId mini_batch) override { return run_->gate.enter(mini_batch); }

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
 #include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/runtime/fabric/stopwatch.h"
@@ -48,11 +50,13 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
 }
 
 BucketResults::BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends,
-                             size_t replicas, const std::vector<Shard>& shards, FloatType precision)
+                             size_t replicas, const std::vector<Shard>& shards, FloatType precision,
+                             bool own_shards_only)
     : shapes_(std::move(shapes)),
       ends_(std::move(bucket_ends)),
       shards_(shards),
       precision_(precision),
+      own_shards_only_(own_shards_only),
       shards_of_bucket_(ends_.size()) {
   for (size_t s = 0; s < shards_.size(); ++s) shards_of_bucket_[shards_[s].bucket].push_back(s);
   buckets_.resize(replicas);
@@ -77,8 +81,18 @@ std::optional<uint64_t> BucketResults::begin(int replica, size_t number, model::
                  "is started before it is finished");
   bucket.pieces.assign(sums.size(), {});
   bucket.sums = std::move(sums);
-  bucket.missing = shards_of_bucket_[number].size();
+  const std::vector<size_t>& shards = shards_of_bucket_[number];
+  const auto is_own = [&](size_t s) { return shards_[s].owner == static_cast<size_t>(replica); };
+  bucket.missing = own_shards_only_
+                       ? static_cast<size_t>(std::count_if(shards.begin(), shards.end(), is_own))
+                       : shards.size();
+  bucket.complete_ns = 0;
   return bucket.round++;
+}
+
+void BucketResults::aim(int replica, size_t number, model::Tensors sums) {
+  MutexLock lock(mutex_);
+  if (!closed_) bucket_of(replica, number).sums = std::move(sums);
 }
 
 net::Place BucketResults::place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts) {
@@ -133,7 +147,8 @@ WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wai
   for (size_t i = 0; i < done.sums.size(); ++i) {
     if (done.pieces[i].empty()) continue;
     // An asynchronous sum may have news of some shards of a weight only.
-    done.sums[i] = at::zeros(shapes_[first_weight(number) + i], at::kFloat);
+    if (!done.sums[i].defined())
+      done.sums[i] = at::zeros(shapes_[first_weight(number) + i], at::kFloat);
     for (const auto& [begin, piece] : done.pieces[i])
       done.sums[i].view(-1).narrow(0, begin, piece.numel()).copy_(piece);
   }

@@ -32,9 +32,10 @@ net::Place place_of_sums(std::vector<ShardRange> ranges, model::Tensors places,
 class BucketResults {
  public:
   /// Weights of these shapes; `bucket_ends`: make_buckets(); `shards`: of make_shards(), which must
-  /// outlive it.
+  /// outlive it. `own_shards_only`: replica r gets the shards of owner r and no others.
   BucketResults(std::vector<model::Shape> shapes, std::vector<size_t> bucket_ends, size_t replicas,
-                const std::vector<Shard>& shards, FloatType precision);
+                const std::vector<Shard>& shards, FloatType precision,
+                bool own_shards_only = false);
 
   size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : ends_[bucket - 1]; }
   const std::vector<size_t>& shards_of(size_t bucket) const { return shards_of_bucket_[bucket]; }
@@ -44,6 +45,8 @@ class BucketResults {
   /// Begins the next round of a bucket, whose number it returns; nothing once closed. The results
   /// are to be put into `sums`, or where that is undefined, into memory of their own.
   std::optional<uint64_t> begin(int replica, size_t bucket, model::Tensors sums);
+  /// Where the results of the round that has begun are to be put, instead of memory of their own.
+  void aim(int replica, size_t bucket, model::Tensors sums);
   /// place_of_sums() for a result of the round that comes from another rank.
   net::Place place(int replica, size_t shard, std::shared_ptr<model::Tensors> parts);
   /// A result that has come: by range, in float32 or the type that travels; in its place, or to be
@@ -74,6 +77,7 @@ class BucketResults {
   std::vector<size_t> ends_;
   const std::vector<Shard>& shards_;
   FloatType precision_;
+  bool own_shards_only_;
   std::vector<std::vector<size_t>> shards_of_bucket_;
   Mutex mutex_;
   CondVar changed_;

@@ -123,6 +123,8 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     const StageWeights& weights = setup.weights[s];
     reduces_.push_back(nullptr);
     sums_.push_back(nullptr);
+    local_gathers_.push_back(nullptr);
+    gathers_.push_back(nullptr);
     bucket_ends_.push_back({weights.shapes.size()});
     const int replicas = shape.replicas[s];
     if (replicas == 1) continue;
@@ -131,10 +133,15 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
       const WorkerId worker = table_.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
       ranks.push_back(site_.rank_of_worker[worker.index()]);
     }
+    const StateSharing sharing = setup.sharing_of(s);
     if (std::set<int>(ranks.begin(), ranks.end()).size() == 1) {
-      if (ranks.front() == site_.rank)
-        reduces_.back() = make_local_sum(setup.sync, replicas, weights.shapes.size(),
-                                         setup.staleness, setup.precision);
+      if (ranks.front() != site_.rank) continue;
+      reduces_.back() = make_local_sum(setup.sync, replicas, weights.shapes.size(), setup.staleness,
+                                       setup.precision);
+      if (sharing != StateSharing::None) {
+        local_gathers_.back() = std::make_unique<LocalGather>(
+            weight_shares(weights.shapes, weights.layer_ends, replicas));
+      }
       continue;
     }
     bucket_ends_.back() = make_buckets(numbers_of(weights.shapes), weights.layer_ends);
@@ -153,6 +160,11 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .shapes = weights.shapes,
                       .bucket_ends = bucket_ends_.back(),
                       .precision = setup.precision};
+    if (sharing != StateSharing::None) {
+      gathers_.back() = std::make_shared<MeshGather>(sum);
+      next_channel += StageSum::channels(static_cast<size_t>(replicas));
+      sum.first_channel = next_channel;
+    }
     if (setup.sync == plan::GradientSync::Hierarchical) {
       sums_.back() = make_hierarchical_sum(std::move(sum), site_);
       next_channel += HierarchicalSum::channels(static_cast<size_t>(replicas));
@@ -163,8 +175,12 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
       sums_.back() = std::make_shared<RingSum>(std::move(sum));
       continue;
     }
-    const std::vector<double> share_of =
+    std::vector<double> share_of =
         shares_of(setup.sync, static_cast<size_t>(replicas), site_.servers);
+    if (sharing == StateSharing::OwnSums && setup.sync == plan::GradientSync::Ordered) {
+      sum.own_shards_only = true;
+      share_of = even_shares(replicas, site_.servers);
+    }
     if (setup.sync == plan::GradientSync::Asynchronous)
       sums_.back() = std::make_shared<DelayedMeshSum>(std::move(sum), share_of, setup.staleness);
     else
@@ -224,6 +240,7 @@ void MeshRun::start_sum(StageId stage, int replica, size_t bucket, Partials part
   }
   PENSTOCK_CHECK(sums_[stage.index()] != nullptr, "stage", stage,
                  "has one replica: there is nothing to sum");
+  if (gathers_[stage.index()]) gathers_[stage.index()]->post(replica, bucket);
   sums_[stage.index()]->start(replica, bucket, std::move(partials));
 }
 
@@ -231,6 +248,20 @@ WaitResult MeshRun::finish_sum(StageId stage, int replica, size_t bucket, Bucket
                                Wait& wait) {
   if (reduces_[stage.index()]) return reduces_[stage.index()]->finish(replica, sum.sums, wait);
   return sums_[stage.index()]->finish(replica, bucket, sum, wait);
+}
+
+void MeshRun::start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) {
+  if (local_gathers_[stage.index()])
+    return local_gathers_[stage.index()]->start(replica, std::move(weights));
+  PENSTOCK_CHECK(gathers_[stage.index()] != nullptr, "stage", stage,
+                 "does not share out the optimiser's state");
+  gathers_[stage.index()]->start(replica, bucket, {{.group = 0, .sums = std::move(weights)}});
+}
+
+WaitResult MeshRun::finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) {
+  if (local_gathers_[stage.index()]) return local_gathers_[stage.index()]->finish(replica, wait);
+  BucketSum filled;
+  return gathers_[stage.index()]->finish(replica, bucket, filled, wait);
 }
 
 WaitResult MeshRun::combine(NormShare share, NormTotals& totals, Wait& wait) {
@@ -329,6 +360,12 @@ void MeshRun::close_all() {
   }
   for (const auto& sum : sums_) {
     if (sum) sum->close();
+  }
+  for (const auto& gather : local_gathers_) {
+    if (gather) gather->close();
+  }
+  for (const auto& gather : gathers_) {
+    if (gather) gather->close();
   }
   if (norm_) norm_->close();
   gate_.close();

@@ -10,8 +10,10 @@
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/local/local_fabric.h"
+#include "penstock/runtime/fabric/local/local_gather.h"
 #include "penstock/runtime/fabric/mesh/mesh_channels.h"
 #include "penstock/runtime/fabric/mesh/mesh_gate.h"
+#include "penstock/runtime/fabric/mesh/mesh_gather.h"
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/mesh_norm.h"
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
@@ -40,6 +42,8 @@ class MeshRun : public Fabric, public NoteReceiver {
   void start_sum(StageId stage, int replica, size_t bucket, Partials partials) override;
   WaitResult finish_sum(StageId stage, int replica, size_t bucket, BucketSum& sum,
                         Wait& wait) override;
+  void start_gather(StageId stage, int replica, size_t bucket, model::Tensors weights) override;
+  WaitResult finish_gather(StageId stage, int replica, size_t bucket, Wait& wait) override;
   WaitResult combine(NormShare share, NormTotals& totals, Wait& wait) override;
   bool begin(WorkerId worker, MiniBatchId mini_batch) override;
   void report(MiniBatchId mini_batch, MicroBatchId micro_batch,
@@ -86,9 +90,11 @@ class MeshRun : public Fabric, public NoteReceiver {
   std::unique_ptr<MeshChannels> channels_;
   std::vector<std::unique_ptr<LocalSum>> reduces_;  ///< stages whose replicas are all here
   std::vector<std::shared_ptr<StageSum>> sums_;     ///< those whose replicas are on several ranks
-  std::vector<std::vector<size_t>> bucket_ends_;    ///< per stage
-  std::shared_ptr<SumService> service_;             ///< while there are sums over ranks
-  std::shared_ptr<SendWindow> window_;              ///< the same
+  std::vector<std::unique_ptr<LocalGather>> local_gathers_;  ///< of the former, where they gather
+  std::vector<std::shared_ptr<MeshGather>> gathers_;         ///< of the latter
+  std::vector<std::vector<size_t>> bucket_ends_;             ///< per stage
+  std::shared_ptr<SumService> service_;                      ///< while there are sums over ranks
+  std::shared_ptr<SendWindow> window_;                       ///< the same
   std::unique_ptr<MeshNorm> norm_;
 
   mutable Mutex mutex_;

@@ -151,8 +151,10 @@ void MeshSum::added(size_t shard, uint64_t round, model::Tensors sums) {
 
 void MeshSum::give_results(size_t shard, uint64_t round, const model::Tensors& sums) {
   for (int replica = 0; replica < replicas(); ++replica) post_part(replica, shard, round + 1);
+  const auto owner = static_cast<int>(shards_[shard].owner);
+  if (setup_.own_shards_only) return give_result(owner, shard, round, sums);
   for (int i = 0; i < replicas(); ++i) {
-    const int replica = (i + static_cast<int>(shards_[shard].owner) + 1) % replicas();
+    const int replica = (i + owner + 1) % replicas();
     give_result(replica, shard, round, sums);
   }
 }
@@ -197,7 +199,7 @@ void MeshSum::start(int replica, size_t bucket, Partials partials) {
   const auto round = results_.begin(replica, bucket, first_gradients(partials, weights_of(bucket)));
   if (!round) return;
   for (const size_t s : results_.shards_of(bucket)) {
-    if (!owns(s)) post_result(replica, s, *round);
+    if (!owns(s) && !setup_.own_shards_only) post_result(replica, s, *round);
   }
   // Each replica begins with another owner: nobody is sent everything at once.
   const std::vector<size_t>& shards = results_.shards_of(bucket);

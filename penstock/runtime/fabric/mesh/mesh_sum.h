@@ -9,7 +9,8 @@
 // The methods differ in the shares alone (plan/gradient_sync.h, which has the bytes of each):
 // ordered, parameter-server, summation. Steps: 2. Bytes that a replica sends, with M bytes of
 // gradients of which it owns the share g, n replicas and one group each: (1 - g) M of parts and
-// (n - 1) g M of results; half of that in 16 bits.
+// (n - 1) g M of results; half of that in 16 bits. With own_shards_only the parts alone: a
+// reduce-scatter.
 #pragma once
 
 #include <functional>

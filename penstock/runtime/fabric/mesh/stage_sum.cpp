@@ -20,7 +20,7 @@ StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
       shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
       results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_,
-               setup_.precision) {}
+               setup_.precision, setup_.own_shards_only) {}
 
 net::Tag StageSum::tag(Phase phase, int replica, size_t shard, uint64_t round) const {
   return {.run = setup_.run,

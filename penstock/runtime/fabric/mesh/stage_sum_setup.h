@@ -26,6 +26,8 @@ struct StageSumSetup {
   std::vector<model::Shape> shapes;          ///< of the weights
   std::vector<size_t> bucket_ends;           ///< gradient_shards.h
   FloatType precision = FloatType::Float32;  ///< in which gradients travel
+  /// Owner r is replica r, and a result goes to its owner alone.
+  bool own_shards_only = false;
 
   bool is_here(int replica) const {
     return rank_of_replica[static_cast<size_t>(replica)] == mesh.rank();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "penstock/runtime/fabric/testing_ranks.h"
+#include "penstock/runtime/fabric/weight_shares.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/schedule.h"
@@ -226,6 +227,65 @@ TEST_P(HierarchicalSumTest, SumsAreThoseOfOneThreadThatAddsMachineByMachine) {
       });
       EXPECT_THAT(failures, Each(""));
     }
+  }
+}
+
+/// Sums of the replicas' own shares, then a gather: the bytes of a ring, 2 (n-1)/n M.
+TEST(MeshGather, ReduceScatterAndGatherMoveTheBytesOfARing) {
+  constexpr int64_t kRounds = 5;
+  for (const int replicas : {2, 3, 4}) {
+    const schedule::Schedule schedule = data_parallel(replicas, replicas);
+    RunSetup setup{
+        .schedule = schedule, .weights = {kWeights}, .state_sharing = {StateSharing::OwnSums}};
+    setup.mini_batch_samples = [&](MiniBatchId) { return replicas; };
+    const auto shares = weight_shares(kWeights.shapes, kWeights.layer_ends, replicas);
+    std::vector<int> ranks;
+    for (int w = 0; w < replicas; ++w) ranks.push_back(w);
+    const auto worlds = make_mesh_ranks(ranks);
+    const auto failures = run(worlds, setup, [&](Fabric& fabric, WorkerId worker) {
+      const int r = worker.value;
+      for (int64_t round = 0; round < kRounds; ++round) {
+        Wait wait = wait_for(std::chrono::seconds(20));
+        model::Tensors given, weights;
+        for (const model::Shape& shape : kWeights.shapes) {
+          given.push_back(at::full(shape, 1.0 + r + static_cast<double>(round)));
+          weights.push_back(at::zeros(shape));
+        }
+        model::Tensors sums;
+        ASSERT_EQ(sum_all(fabric, StageId{0}, r, {{r, given}}, sums, wait), WaitResult::Ready);
+        double expected = 0;
+        for (int i = 0; i < replicas; ++i) expected += 1.0 + i + static_cast<double>(round);
+        const WeightShare& share = shares[static_cast<size_t>(r)];
+        for (size_t w = 0; w < weights.size(); ++w) {
+          const at::Tensor own = sums[w].view(-1).narrow(0, share[w].begin, share[w].length);
+          EXPECT_TRUE(own.equal(at::full_like(own, expected)));
+          weights[w].view(-1).narrow(0, share[w].begin, share[w].length).copy_(own);
+        }
+        const std::vector<size_t>& ends = fabric.bucket_ends(StageId{0});
+        for (size_t b = 0; b < ends.size(); ++b) {
+          const auto begin = weights.begin() + (b == 0 ? 0 : static_cast<int64_t>(ends[b - 1]));
+          fabric.start_gather(StageId{0}, r, b,
+                              {begin, weights.begin() + static_cast<int64_t>(ends[b])});
+        }
+        for (size_t b = 0; b < ends.size(); ++b)
+          ASSERT_EQ(fabric.finish_gather(StageId{0}, r, b, wait), WaitResult::Ready);
+        for (const at::Tensor& weight : weights)
+          EXPECT_TRUE(weight.equal(at::full_like(weight, expected))) << "round " << round;
+      }
+    });
+    EXPECT_THAT(failures, Each(""));
+    int64_t numbers = 0;
+    for (const model::Shape& shape : kWeights.shapes) numbers += c10::multiply_integers(shape);
+    const double ring = 2.0 * (replicas - 1) / replicas * 4.0 * static_cast<double>(numbers);
+    int64_t sent = 0;
+    for (const auto& world : worlds) {
+      sent += world->wire().sent_bytes;
+      // A small bucket belongs to one replica, and a part names its groups.
+      EXPECT_NEAR(static_cast<double>(world->wire().sent_bytes), kRounds * ring,
+                  kRounds * (0.001 * ring + 200))
+          << replicas;
+    }
+    EXPECT_NEAR(static_cast<double>(sent), kRounds * ring * replicas, kRounds * replicas * 100);
   }
 }
 
