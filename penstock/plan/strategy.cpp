@@ -26,14 +26,19 @@ constexpr int64_t of_step(const Place& place, int64_t kept) {
   return place.micro_batches > 0 ? std::min(place.micro_batches, kept) : kept;
 }
 
-constexpr int64_t interleaved_kept(const Place& place) {
+/// Micro-batches that go through all chunks together: p, or all of up to 2p - 1.
+constexpr int64_t interleaved_group(const Place& place) {
   const int64_t p = place.workers;
   // Where copies share the micro-batches, some have one less.
   int64_t group = p;
   for (const int64_t m : {place.micro_batches - 1, place.micro_batches}) {
     if (m > p && m < 2 * p) group = m;
   }
-  return (place.chunks - 1) * group + 2 * (p - 1 - place.rank) + 1;
+  return group;
+}
+
+constexpr int64_t interleaved_kept(const Place& place) {
+  return (place.chunks - 1) * interleaved_group(place) + 2 * (place.workers - 1 - place.rank) + 1;
 }
 
 // W lags behind so far that every stage holds as many as the first, which may have one worker.
@@ -147,6 +152,21 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .auto_may_choose = true,
      .split_by_simulation = true,
      .weakness = "the pipeline drains before every step, and messages are several times as many"},
+
+    {.strategy = Strategy::InterleavedZb,
+     .name = "interleaved-zb",
+     .summary =
+         "interleaved with backward split in two to fill the bubble (after Zero Bubble, ICLR "
+         "2024)",
+     .policies = kFlush,
+     .splits_backward = true,
+     .placement = Placement::Loop,
+     .chunks = 2,
+     // Worker r delays W by r backwards.
+     .most_kept = [](const Place& place) { return interleaved_kept(place) + place.rank; },
+     .auto_may_choose = true,
+     .split_by_simulation = true,
+     .weakness = "messages are several times as many"},
 
     {.strategy = Strategy::ZbH1,
      .name = "zb-h1",

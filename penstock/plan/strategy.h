@@ -31,6 +31,7 @@ enum class Strategy : uint8_t {
   OneFOneBFlush,
   EagerOneFOneB,
   Interleaved,
+  InterleavedZb,
   ZbH1,
   ZbH2,
   ZbAuto,

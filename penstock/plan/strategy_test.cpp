@@ -108,7 +108,7 @@ TEST(ScheduleOptions, AreCheckedForEveryCommandAlike) {
               HasSubstr("--chunks must lie between 2 and 1000, found 1"));
   EXPECT_THAT(refusal(std::nullopt, 1'000'000'000, std::nullopt), HasSubstr("--chunks must lie"));
   EXPECT_EQ(refusal(Strategy::ZbV, 3, std::nullopt),
-            "only strategy interleaved has a choice of chunks, found 3 for zb-v");
+            "only strategy interleaved, interleaved-zb has a choice of chunks, found 3 for zb-v");
   EXPECT_EQ(refusal(Strategy::OneFOneB, std::nullopt, 1),
             "only strategy eager-1f1b has slack, found 1 for 1f1b");
   EXPECT_THAT(refusal(std::nullopt, std::nullopt, -1), HasSubstr("--slack must lie"));

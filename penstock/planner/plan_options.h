@@ -46,7 +46,7 @@ struct PlanOptions {
   /// multiple of all replicas. 0: one set on every worker is counted.
   int64_t gradient_groups = 0;
   bool use_all_workers = false;  ///< no worker may idle; always so under "released"
-  /// Stages per worker of interleaved; 0: 2, 3 or 4, chosen.
+  /// Stages per worker of interleaved and interleaved-zb; 0: 2, 3 or 4, chosen.
   int chunks = 0;
   int64_t slack = -1;  ///< of eager-1f1b; -1: chosen
   /// Micro-batches that a worker of zb-auto or zb-auto-v keeps at most; 0: the kind's own number,

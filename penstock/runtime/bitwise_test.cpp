@@ -71,12 +71,20 @@ TEST(Bitwise, EveryKindWithItsDefaultPlacement) {
     int64_t slack = 0;
   };
   const std::vector<Setup> setups = {
-      {Strategy::ModelParallel, {1, 1, 1}},  {Strategy::GPipe, {1, 1, 1, 1}},
-      {Strategy::OneFOneBFlush, {1, 1, 1}},  {Strategy::EagerOneFOneB, {1, 1, 1}, 1},
-      {Strategy::Interleaved, {1, 1, 1, 1}}, {Strategy::Interleaved, {1, 1, 1, 1, 1, 1}},
-      {Strategy::ZbH1, {1, 1, 1}},           {Strategy::ZbH2, {1, 1, 1}},
-      {Strategy::ZbV, {1, 1, 1, 1}},         {Strategy::ZbV, {1, 1, 1, 1, 1, 1}},
-      {Strategy::DualPipeV, {1, 1, 1, 1}},   {Strategy::VHalf, {1, 1, 1, 1, 1, 1}},
+      {Strategy::ModelParallel, {1, 1, 1}},
+      {Strategy::GPipe, {1, 1, 1, 1}},
+      {Strategy::OneFOneBFlush, {1, 1, 1}},
+      {Strategy::EagerOneFOneB, {1, 1, 1}, 1},
+      {Strategy::Interleaved, {1, 1, 1, 1}},
+      {Strategy::Interleaved, {1, 1, 1, 1, 1, 1}},
+      {Strategy::InterleavedZb, {1, 1, 1, 1}},
+      {Strategy::InterleavedZb, {2, 2, 2, 2, 2, 2}},
+      {Strategy::ZbH1, {1, 1, 1}},
+      {Strategy::ZbH2, {1, 1, 1}},
+      {Strategy::ZbV, {1, 1, 1, 1}},
+      {Strategy::ZbV, {1, 1, 1, 1, 1, 1}},
+      {Strategy::DualPipeV, {1, 1, 1, 1}},
+      {Strategy::VHalf, {1, 1, 1, 1, 1, 1}},
       {Strategy::VMin, {1, 1, 1, 1}},
   };
   for (const Setup& chosen : setups) {
@@ -207,10 +215,10 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   setup.parts = *rc::gen::inRange(1, 7);
   setup.groups = 2;
   setup.norm = *rc::gen::arbitrary<bool>();
-  setup.kind =
-      *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
-                        Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV,
-                        Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV, Strategy::Chimera);
+  setup.kind = *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
+                                 Strategy::Interleaved, Strategy::InterleavedZb, Strategy::ZbH1,
+                                 Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf, Strategy::VMin,
+                                 Strategy::DualPipeV, Strategy::Chimera);
   const bool even = traits(setup.kind).is_chunked();
   const int stages = even ? 2 * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 6);
   setup.slack = setup.kind == Strategy::EagerOneFOneB ? 1 : 0;

@@ -174,6 +174,21 @@ TEST(Interleaved, WithOneChunkIsOneFOneBFlush) {
       generate(Strategy::OneFOneBFlush, shape).workers);
 }
 
+TEST(InterleavedZb, DelaysTheWeightsGradientsByTheWorkersIndex) {
+  const ScheduleShape shape = with_placement(
+      Strategy::InterleavedZb, {.replicas = {1, 1, 1, 1}, .micro_batches = 2, .accumulate = 2}, 2);
+  EXPECT_THAT(staged_lists_of(generate(Strategy::InterleavedZb, shape)),
+              ElementsAre("0F0 0F1 2F0 2F1 2I0 2W0 2I1 2W1 0I0 0W0 0I1 0W1",
+                          "1F0 1F1 3F0 3I0 3F1 3I1 3W0 1I0 3W1 1I1 1W0 1W1"));
+}
+
+TEST(InterleavedZb, WithOneChunkIsZbH1) {
+  const ScheduleShape shape{.replicas = {1, 1, 1}, .micro_batches = 7, .accumulate = 5};
+  EXPECT_EQ(
+      generate(Strategy::InterleavedZb, with_placement(Strategy::InterleavedZb, shape, 1)).workers,
+      generate(Strategy::ZbH1, shape).workers);
+}
+
 TEST(ZbV, HoldsTheFirstAndTheLastStageOnTheFirstWorker) {
   const ScheduleShape shape = with_placement(
       Strategy::ZbV, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 3}, 2);
@@ -280,8 +295,8 @@ TEST(Generate, CostsNoMoreThanItsActions) {
   // With work in proportion to stages times stages, or to stages times the length of a full
   // pipeline, this would not end.
   for (const Strategy kind :
-       {Strategy::Interleaved, Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV,
-        Strategy::Chimera, Strategy::ZbH1, Strategy::ZbH2}) {
+       {Strategy::Interleaved, Strategy::InterleavedZb, Strategy::ZbV, Strategy::VHalf,
+        Strategy::VMin, Strategy::DualPipeV, Strategy::Chimera, Strategy::ZbH1, Strategy::ZbH2}) {
     const ScheduleShape shape{
         .replicas = std::vector<int>(200'000, kind == Strategy::Chimera ? 2 : 1),
         .micro_batches = 3,

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/schedule/generate.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rng.h"
 
 namespace penstock::simulate {
 namespace {
@@ -67,6 +70,39 @@ TEST(SplitBackward, PartsTakeTheirTimesAndStagesOfOneWorkerNeedNoMessages) {
   EXPECT_EQ(end_of(result, Op::BackwardInput, 0), 76 + 5 + 7);
   EXPECT_EQ(result.makespan_ns, 91);
   EXPECT_DOUBLE_EQ(result.idle_share, 1 - 80.0 / (2 * 91));
+}
+
+TEST(SplitBackward, InterleavedIsNeverSlowerByItAndKeepsNoMoreAnywhere) {
+  Rng rng(11);
+  const auto between = [&](uint64_t least, uint64_t most) {
+    return static_cast<int64_t>(least + rng.below(most - least + 1));
+  };
+  for (int i = 0; i < 500; ++i) {
+    const auto workers = static_cast<int>(between(2, 8));
+    const auto chunks = static_cast<int>(between(2, 4));
+    const int64_t micro_batches = between(1, static_cast<uint64_t>(4 * workers));
+    const ScheduleShape shape{
+        .replicas = std::vector<int>(static_cast<size_t>(workers * chunks), 1),
+        .micro_batches = micro_batches,
+        .accumulate = micro_batches};
+    const auto run = [&](Strategy kind, const Costs& costs) {
+      return simulate(schedule::lower(generate(kind, with_placement(kind, shape, chunks)),
+                                      schedule::chain_links(workers * chunks)),
+                      costs);
+    };
+    Costs costs =
+        uniform_costs(workers * chunks, between(1, 900), between(1, 900), between(1, 900));
+    for (StageCost& stage : costs.stages) stage.stash_bytes = 1;
+    costs.latency_ns = between(0, 2) * between(0, 500);
+    const Result whole = run(Strategy::Interleaved, costs);
+    const Result split = run(Strategy::InterleavedZb, costs);
+    const auto most = [](const Result& result) {
+      return *std::max_element(result.peak_memory_bytes.begin(), result.peak_memory_bytes.end());
+    };
+    ASSERT_LE(split.makespan_ns, whole.makespan_ns)
+        << workers << ' ' << chunks << ' ' << micro_batches << ' ' << costs.latency_ns;
+    ASSERT_EQ(most(split), most(whole));
+  }
 }
 
 TEST(SplitBackward, MemoryIsCountedForEveryStageOfAWorker) {

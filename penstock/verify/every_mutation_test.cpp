@@ -49,6 +49,7 @@ std::vector<Sample> samples() {
         .recompute = {true, false, false, true}}},
       {Strategy::Interleaved,
        {.replicas = {2, 2, 2, 2}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
+      {Strategy::InterleavedZb, {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 2}},
       {Strategy::ZbV,
        {.replicas = {1, 1, 1, 1}, .micro_batches = 3, .accumulate = 2, .global_norm = true}},
       {Strategy::ZbV, {.replicas = {1, 1}, .micro_batches = 2, .accumulate = 1}},

@@ -30,6 +30,8 @@ const std::vector<Form>& forms() {
       {Strategy::EagerOneFOneB, 1, 1}, {Strategy::EagerOneFOneB, 1, 3},
       {Strategy::Interleaved, 1, 0},   {Strategy::Interleaved, 2, 0},
       {Strategy::Interleaved, 3, 0},   {Strategy::Interleaved, 5, 0},
+      {Strategy::InterleavedZb, 1, 0}, {Strategy::InterleavedZb, 2, 0},
+      {Strategy::InterleavedZb, 3, 0}, {Strategy::InterleavedZb, 5, 0},
       {Strategy::ZbH1, 1, 0},          {Strategy::ZbH2, 1, 0},
       {Strategy::ZbV, 2, 0},           {Strategy::DualPipeV, 2, 0},
       {Strategy::VHalf, 2, 0},         {Strategy::VMin, 2, 0},

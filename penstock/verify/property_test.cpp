@@ -43,7 +43,7 @@ int64_t enough_credits(Strategy kind, const ScheduleShape& shape) {
   if (traits(kind).takes_keep) return 2 * shape.num_workers();
   // Online with NORM: as many as frames are under way.
   if (kind == Strategy::Online) return 16;
-  return kind == Strategy::Interleaved ? 4 : 1;
+  return traits(kind).takes_chunks() ? 4 : 1;
 }
 
 /// Micro-batches from the oldest whose backward is pending to the newest whose forward ran, in 1F1B

@@ -41,7 +41,7 @@ run 0 schedule --kind eager-1f1b --slack 3 -o s.txt
 run 0 verify s.txt --credits 3
 run 1 verify s.txt
 
-for kind in interleaved dualpipe-v; do
+for kind in interleaved interleaved-zb dualpipe-v; do
   sound --kind "$kind" --format pytorch --compute-only
 done
 run 2 schedule --kind 1f1b --format pytorch

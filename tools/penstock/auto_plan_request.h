@@ -30,7 +30,7 @@ struct AutoPlanRequest {
   std::string device = {};  ///< that is measured, as ProfilerOptions::device
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
-  int chunks = 0;               ///< stages per worker of interleaved; 0: chosen
+  int chunks = 0;               ///< stages per worker, where there is a choice; 0: chosen
   int64_t slack = -1;           ///< of eager-1f1b; -1: chosen
   int64_t keep = 0;             ///< of zb-auto and zb-auto-v; 0: chosen
   int64_t gradient_groups = 0;  ///< planner::PlanOptions

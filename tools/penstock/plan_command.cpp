@@ -419,7 +419,7 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--mini-batch", options.plan.mini_batch,
          "Maximum samples per optimiser step (default: no maximum)");
   choice("--chunks", options.chunks,
-         "interleaved: stages per worker (default: chosen from 2, 3 and 4)");
+         "interleaved, interleaved-zb: stages per worker (default: chosen from 2, 3 and 4)");
   choice("--slack", options.slack,
          "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B (default: "
          "chosen from 1, 2, 4, 8)");

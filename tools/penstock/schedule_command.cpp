@@ -206,8 +206,9 @@ Command schedule_command(CLI::App& parent) {
                    ->capture_default_str();
   auto* stages = app->add_option("--stages", options->stages,
                                  "Stages of the model (default: enough for 4 workers per copy)");
-  auto* chunks = app->add_option("--chunks", options->chunks,
-                                 "Stages per worker, for interleaved (default 2)");
+  auto* chunks =
+      app->add_option("--chunks", options->chunks,
+                      "Stages per worker, for interleaved and interleaved-zb (default 2)");
   auto* slack =
       app->add_option(
              "--slack", options->slack,

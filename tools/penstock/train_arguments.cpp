@@ -238,7 +238,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_option("--profile", options.plan.profile_path,
                   "Plan from this profile instead of measuring")
       ->excludes(plan);
-  app->add_option("--chunks", options.chunks, "interleaved: stages per worker (default: chosen)")
+  app->add_option("--chunks", options.chunks,
+                  "interleaved, interleaved-zb: stages per worker (default: chosen)")
       ->excludes(plan);
   app->add_option("--slack", options.slack,
                   "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B "

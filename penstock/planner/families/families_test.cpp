@@ -103,8 +103,9 @@ TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
   PlanOptions options;
   options.recompute = "never";
   options.micro_batches = 8;
-  for (const auto strategy : {plan::Strategy::Interleaved, plan::Strategy::ZbV,
-                              plan::Strategy::DualPipeV, plan::Strategy::Chimera}) {
+  for (const auto strategy :
+       {plan::Strategy::Interleaved, plan::Strategy::InterleavedZb, plan::Strategy::ZbV,
+        plan::Strategy::DualPipeV, plan::Strategy::Chimera}) {
     options.strategy = strategy;
     options.memory_limit_bytes = 1'000;
     const PlanResult refused = make_plan(profile, flat_cluster(4, 1'000'000'000'000), options);
@@ -432,7 +433,7 @@ TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
   }();
   const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000);
   for (const char* strategy :
-       {"interleaved", "zb-v", "dualpipe-v", "chimera", "zb-h1", "eager-1f1b"}) {
+       {"interleaved", "interleaved-zb", "zb-v", "dualpipe-v", "chimera", "zb-h1", "eager-1f1b"}) {
     const plan::Plan free = *planned(heavy, cluster, strategy).plan;
     int64_t used = 0;
     for (const plan::Stage& stage : free.stages) used = std::max(used, stage.memory_bytes);

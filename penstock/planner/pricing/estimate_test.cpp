@@ -104,13 +104,13 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
   int cases = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
-    const Strategy kinds[] = {Strategy::Interleaved, Strategy::ZbV,   Strategy::DualPipeV,
-                              Strategy::Chimera,     Strategy::VHalf, Strategy::VMin};
-    const Strategy kind = kinds[seed % 6];
-    const int chunks =
-        kind == Strategy::Interleaved ? static_cast<int>(between(rng, 2, 3)) : traits(kind).chunks;
-    const int stages =
-        static_cast<int>(between(rng, 2, 5)) * (kind == Strategy::Interleaved ? chunks : 2);
+    const Strategy kinds[] = {Strategy::Interleaved,  Strategy::ZbV,   Strategy::DualPipeV,
+                              Strategy::Chimera,      Strategy::VHalf, Strategy::VMin,
+                              Strategy::InterleavedZb};
+    const Strategy kind = kinds[seed % 7];
+    const bool is_loop = traits(kind).takes_chunks();
+    const int chunks = is_loop ? static_cast<int>(between(rng, 2, 3)) : traits(kind).chunks;
+    const int stages = static_cast<int>(between(rng, 2, 5)) * (is_loop ? chunks : 2);
     const int copies = static_cast<int>(between(rng, 1, 2));
     std::vector<bool> recompute;
     for (int s = 0; s < stages; ++s) recompute.push_back(rng.below(4) == 0);

@@ -43,6 +43,7 @@ std::vector<Golden> golden_schedules() {
       {"interleaved", Strategy::Interleaved, placed(Strategy::Interleaved, four, 8, 4, 2)},
       {"interleaved-copies", Strategy::Interleaved,
        placed(Strategy::Interleaved, {2, 2, 2, 2}, 7, 7, 2)},
+      {"interleaved-zb", Strategy::InterleavedZb, placed(Strategy::InterleavedZb, four, 8, 8, 2)},
       {"zb-h1", Strategy::ZbH1, shape(four, 8, 8)},
       {"zb-h1-replicas", Strategy::ZbH1, shape({2, 1, 3, 1}, 12, 12)},
       {"zb-h2", Strategy::ZbH2, shape(four, 8, 8)},

@@ -37,8 +37,8 @@ TEST(ClosedForms, EqualTheIdleTime) {
   });
   for (const Strategy kind :
        {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB, Strategy::Interleaved,
-        Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf, Strategy::VMin,
-        Strategy::DualPipeV, Strategy::Chimera}) {
+        Strategy::InterleavedZb, Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf,
+        Strategy::VMin, Strategy::DualPipeV, Strategy::Chimera}) {
     EXPECT_THAT(compared[kind], ::testing::Ge(1000)) << to_string(kind);
   }
 }
@@ -62,6 +62,29 @@ TEST(ClosedForms, InterleavingWaitsForTheMicroBatchesMissingFromTheLastGroup) {
       ASSERT_LE(idle, (c.p - 1 + (c.chunks - 1) * (c.p - c.m % c.p)) * both) << describe(c, times);
     }
   });
+}
+
+TEST(ClosedForms, InterleavedZbKeepsToItsBoundAndIsNeverSlowerThanInterleaved) {
+  for (int64_t p = 2; p <= 16; ++p) {
+    for (int64_t m = 1; m <= 64; ++m) {
+      const Case whole{
+          .kind = Strategy::Interleaved, .p = p, .m = m, .chunks = 2 + static_cast<int>(m % 3)};
+      Case split = whole;
+      split.kind = Strategy::InterleavedZb;
+      const Schedule interleaved = generate(whole.kind, shape_of(whole));
+      const Schedule schedule = generate(split.kind, shape_of(split));
+      const bool fits = m >= p && (m < 2 * p || m % p == 0);
+      const int64_t missing = fits ? 0 : p - m % p;
+      for (const Times& t : times_samples()) {
+        const int64_t shortest = std::min({t.forward, t.backward_input, t.backward_weight});
+        const int64_t idle = clock_schedule(schedule, t)->idle();
+        ASSERT_LE(idle, (p - 1) * (t.forward + t.backward_input) - (std::min(m, p) - 1) * shortest +
+                            (split.chunks - 1) * missing * (t.forward + t.backward()))
+            << describe(split, t);
+        ASSERT_LE(idle, clock_schedule(interleaved, t)->idle()) << describe(split, t);
+      }
+    }
+  }
 }
 
 TEST(ClosedForms, ZbH2WaitsLessOnLaterWorkersWithoutABarrier) {
@@ -148,6 +171,8 @@ TEST(Schedules, HaveTheDocumentedOrderOfIdleTimeWithoutLatency) {
   EXPECT_EQ(idle(Strategy::ZbH1, 1), 36);
   EXPECT_EQ(idle(Strategy::ZbH2, 1), 36);
   EXPECT_EQ(idle(Strategy::Interleaved, 4), 27);
+  EXPECT_EQ(idle(Strategy::InterleavedZb, 2), 18);
+  EXPECT_EQ(idle(Strategy::InterleavedZb, 4), 9);
   EXPECT_EQ(idle(Strategy::VMin, 2), 66);
   EXPECT_EQ(idle(Strategy::VHalf, 2), 42);
   EXPECT_EQ(idle(Strategy::ZbV, 2), 18);

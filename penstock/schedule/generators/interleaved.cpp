@@ -1,5 +1,9 @@
 #include "penstock/schedule/generators/interleaved.h"
 
+#include <deque>
+#include <optional>
+#include <utility>
+
 #include "penstock/schedule/generators/compute_lists.h"
 
 namespace penstock::schedule {
@@ -29,7 +33,36 @@ class Turn {
   int64_t offset_ = 0;
 };
 
-void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end) {
+/// Writes backwards: whole, or split with each W `delay` of the worker's backwards later.
+class Backwards {
+ public:
+  Backwards(std::span<ComputeList> chunks, std::optional<int64_t> delay)
+      : chunks_(chunks), delay_(delay) {}
+
+  void add(size_t chunk, int64_t local) {
+    if (!delay_) return chunks_[chunk].backward(local);
+    chunks_[chunk].backward_input(local);
+    waiting_.emplace_back(chunk, local);
+    if (static_cast<int64_t>(waiting_.size()) > *delay_) weight();
+  }
+  void finish() {
+    while (!waiting_.empty()) weight();
+  }
+
+ private:
+  void weight() {
+    const auto [chunk, local] = waiting_.front();
+    chunks_[chunk].backward_weight(local);
+    waiting_.pop_front();
+  }
+
+  std::span<ComputeList> chunks_;
+  std::optional<int64_t> delay_;
+  std::deque<std::pair<size_t, int64_t>> waiting_;
+};
+
+void fill_interleaved(std::span<ComputeList> chunks, int64_t workers, int64_t begin, int64_t end,
+                      bool split) {
   const auto num_chunks = static_cast<int64_t>(chunks.size());
   const int64_t rank = chunks.front().stage().value;
   const int64_t count = end - begin;
@@ -43,6 +76,7 @@ void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t beg
       (num_chunks == 1 ? 1 : 2) * (workers - 1 - rank) + (num_chunks - 1) * group;
   Turn forward(begin, group, num_chunks);
   Turn backward = forward;
+  Backwards backwards(chunks, split ? std::optional(rank) : std::nullopt);
   int64_t forwards = 0;
   const auto next_forward = [&]() {
     if (forwards++ >= total) return;
@@ -54,21 +88,26 @@ void fill_mini_batch(std::span<ComputeList> chunks, int64_t workers, int64_t beg
   for (int64_t i = 0; i < total; ++i) {
     next_forward();
     if (backward.local() < end)
-      chunks[static_cast<size_t>(num_chunks - 1 - backward.chunk())].backward(backward.local());
+      backwards.add(static_cast<size_t>(num_chunks - 1 - backward.chunk()), backward.local());
     backward.advance();
   }
+  backwards.finish();
 }
 
 }  // namespace
 
-template <>
-WorkerLists generate_compute<Strategy::Interleaved>(const ScheduleShape& shape) {
-  return make_chunked_lists(shape, 2, [&](std::span<ComputeList> chunks) {
+WorkerLists interleaved_lists(const ScheduleShape& shape, bool split) {
+  return make_chunked_lists(shape, split ? 3 : 2, [&](std::span<ComputeList> chunks) {
     const int64_t workers = shape.num_stages() / static_cast<int64_t>(chunks.size());
     for_each_mini_batch(shape, chunks.front(), [&](int64_t begin, int64_t end) {
-      fill_mini_batch(chunks, workers, begin, end);
+      fill_interleaved(chunks, workers, begin, end, split);
     });
   });
+}
+
+template <>
+WorkerLists generate_compute<Strategy::Interleaved>(const ScheduleShape& shape) {
+  return interleaved_lists(shape, false);
 }
 
 }  // namespace penstock::schedule

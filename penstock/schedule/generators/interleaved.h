@@ -26,5 +26,8 @@ namespace penstock::schedule {
 
 template <>
 WorkerLists generate_compute<Strategy::Interleaved>(const ScheduleShape& shape);
+/// The same order; `split`: with I in place of B, and the W of worker r's n-th backward behind its
+/// (n + r)-th.
+WorkerLists interleaved_lists(const ScheduleShape& shape, bool split);
 
 }  // namespace penstock::schedule

@@ -53,6 +53,9 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
     case Strategy::Interleaved:
       if (m >= 2 * p && m % p != 0) return {};
       return (p - 1 + (c.chunks - 1) * std::max<int64_t>(p - m, 0)) * (F + B);
+    case Strategy::InterleavedZb:
+      if (m < p || (m >= 2 * p && m % p != 0) || W > std::min(F, I)) return {};
+      return (p - 1) * (F + I - W);
     case Strategy::ZbH1:
       return (p - 1) * (F + I) - (std::min(m, p) - 1) * std::min({F, I, W});
     case Strategy::ZbH2:
@@ -100,6 +103,10 @@ inline int64_t closed_stash(const Case& c, int64_t rank) {
       const int64_t group = m < 2 * p ? m : p;
       return std::min(2 * (p - 1 - rank) + (c.chunks - 1) * group + 1, c.chunks * m);
     }
+    case Strategy::InterleavedZb: {
+      const int64_t group = m < 2 * p ? m : p;
+      return std::min((c.chunks - 1) * group + 2 * p - 1 - rank, c.chunks * m);
+    }
     case Strategy::ZbH1:
       return std::min(p, m);
     case Strategy::ZbH2:
@@ -125,8 +132,10 @@ inline std::vector<Case> variants(int64_t p, int64_t m) {
     cases.push_back({.kind = kind, .p = p, .m = m});
   for (const int64_t slack : {1, 2})
     cases.push_back({.kind = Strategy::EagerOneFOneB, .p = p, .m = m, .slack = slack});
-  for (const int chunks : {2, 3, 4})
-    cases.push_back({.kind = Strategy::Interleaved, .p = p, .m = m, .chunks = chunks});
+  for (const Strategy kind : {Strategy::Interleaved, Strategy::InterleavedZb}) {
+    for (const int chunks : {2, 3, 4})
+      cases.push_back({.kind = kind, .p = p, .m = m, .chunks = chunks});
+  }
   for (const Strategy kind : {Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV})
     cases.push_back({.kind = kind, .p = p, .m = m, .chunks = 2});
   if (p % 2 == 0) cases.push_back({.kind = Strategy::Chimera, .p = p, .m = m});
