@@ -88,6 +88,12 @@ void validate(const Stage& stage, size_t position) {
   refuse_negative(where, "step_ns", stage.step_ns);
   refuse_negative(where, "sync_ns", stage.sync_ns);
   refuse_negative(where, "weight_bytes", stage.weight_bytes);
+  refuse_negative(where, "short_weight_bytes", stage.short_weight_bytes);
+  if (stage.short_weight_bytes > stage.weight_bytes) {
+    throw ConfigError(
+        fmt::format("{}: expected short_weight_bytes of at most weight_bytes, {}, found {}", where,
+                    stage.weight_bytes, stage.short_weight_bytes));
+  }
   refuse_negative(where, "stash_bytes", stage.stash_bytes);
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
   if (stage.first_worker < -1)

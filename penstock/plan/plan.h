@@ -14,6 +14,7 @@
 #include "penstock/graph/model_graph.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/strategy.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::plan {
 
@@ -52,6 +53,8 @@ struct Stage {
   /// The replicas share out the optimiser's state (ZeRO stage 1): each keeps and steps its share of
   /// the weights, and they gather the stepped ones. `step_ns` is that of all weights nevertheless.
   bool shard_optimizer = false;
+  /// The part of weight_bytes whose versions have 16 bits (profile::LayerCost).
+  int64_t short_weight_bytes = 0;
 
   /// Into how many parts the optimiser's state is shared out.
   int state_parts() const { return shard_optimizer ? replicas : 1; }
@@ -101,8 +104,9 @@ struct Plan {
   /// Zb-auto and zb-auto-v: micro-batches that a worker keeps at most, summed over its stages; 0:
   /// the kind's own number.
   int64_t keep = 0;
-  std::string sync = "ordered";             ///< of replicated stages (plan/gradient_sync.h)
-  std::string sync_precision = "float32";   ///< of their gradients (plan/sync_precision.h)
+  std::string sync = "ordered";              ///< of replicated stages (plan/gradient_sync.h)
+  std::string sync_precision = "float32";    ///< of their gradients (plan/sync_precision.h)
+  Precision precision = Precision::Float32;  ///< in which the stages compute
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
   cluster::Cluster cluster;
   std::vector<Stage> stages;

@@ -51,6 +51,7 @@ Json write_stage(const Stage& stage) {
                {"backward_weight_ns", stage.backward_weight_ns},
                {"accumulate_ns", stage.accumulate_ns}};
   if (stage.shard_optimizer) json["shard_optimizer"] = true;
+  if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.buckets.empty()) return json;
   json["buckets"] = write_list(stage.buckets, write_bucket);
   json["sync_latency_ns"] = stage.sync_latency_ns;
@@ -156,6 +157,7 @@ Stage read_stage(const JsonReader& reader) {
   stage.sync_ns = reader.integer_or("sync_ns", 0, 0);
   stage.memory_bytes = reader.integer_or("memory_bytes", 0, 0);
   stage.weight_bytes = reader.at("weight_bytes").integer(0);
+  stage.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
   stage.stash_bytes = reader.integer_or("stash_bytes", 0, 0);
   stage.first_worker = static_cast<int>(reader.integer_or("first_worker", -1, -1, INT_MAX));
   stage.recompute = boolean_or(reader, "recompute", false);
@@ -345,6 +347,7 @@ std::string to_json(const Plan& plan) {
                          {"keep", plan.keep},
                          {"sync", plan.sync},
                          {"sync_precision", plan.sync_precision},
+                         {"precision", to_string(plan.precision)},
                          {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
                          {"stages", write_list(plan.stages, write_stage)},
                          {"links", write_list(plan.links, write_link)},
@@ -360,6 +363,7 @@ Plan parse_plan(std::string_view json, std::string_view place) {
   check_format(root, "plan", kVersion);
   Plan plan = read_plan(root);
   try {
+    plan.precision = parse_precision(root.text_or("precision", "float32"));
     validate(plan);
   } catch (const ConfigError& error) {
     throw ParseError(place, 0, error.what());

@@ -105,6 +105,18 @@ TEST(PlanToJson, ParsesBackToTheSamePlan) {
   EXPECT_EQ(parse_plan(to_json(sample_plan()), "plan.json"), sample_plan());
 }
 
+TEST(PlanIo, ThePrecisionIsReadBackAndNamesAreChecked) {
+  Plan plan = sample_plan();
+  plan.precision = Precision::Float16;
+  plan.stages[0].short_weight_bytes = plan.stages[0].weight_bytes;
+  EXPECT_EQ(parse_plan(to_json(plan), "p"), plan);
+  std::string text = to_json(plan);
+  text.replace(text.find("\"float16\""), 9, "\"fp16\"");
+  EXPECT_THROW(parse_plan(text, "p"), ParseError);
+  plan.stages[0].short_weight_bytes = plan.stages[0].weight_bytes + 1;
+  EXPECT_THROW(to_json(plan), ConfigError);
+}
+
 TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   const Json document = parse_json(to_json(sample_plan()), "plan.json");
   EXPECT_EQ(document["config"], "7-1");

@@ -13,7 +13,8 @@ namespace penstock::profile {
 namespace {
 
 bool are_alike(const Profile& a, const Profile& b) {
-  if (!(a.graph == b.graph) || a.batch_size != b.batch_size || a.costs.size() != b.costs.size())
+  if (!(a.graph == b.graph) || a.batch_size != b.batch_size || a.precision != b.precision ||
+      a.costs.size() != b.costs.size())
     return false;
   return std::equal(a.costs.begin(), a.costs.end(), b.costs.begin(),
                     [](const LayerCost& x, const LayerCost& y) {

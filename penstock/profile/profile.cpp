@@ -38,7 +38,13 @@ void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   refuse_negative("forward_spread_ns", cost.forward_spread_ns);
   refuse_negative("backward_spread_ns", cost.backward_spread_ns);
   refuse_negative("weight_bytes", cost.weight_bytes);
+  refuse_negative("short_weight_bytes", cost.short_weight_bytes);
   refuse_negative("stash_bytes", cost.stash_bytes);
+  if (cost.short_weight_bytes > cost.weight_bytes) {
+    throw ConfigError(
+        fmt::format("layer '{}': expected short_weight_bytes of at most weight_bytes, {}, found {}",
+                    layer.name, cost.weight_bytes, cost.short_weight_bytes));
+  }
   for (const int64_t bytes : cost.output_bytes) refuse_negative("output_bytes", bytes);
   if (cost.output_bytes.size() != static_cast<size_t>(layer.num_outputs)) {
     throw ConfigError(fmt::format("layer '{}': expected output_bytes for its {} outputs, found {}",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/graph/model_graph.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::profile {
 
@@ -43,6 +44,9 @@ struct LayerCost {
   /// layer that makes the model's output; 0 in the others and when not measured. Whoever adds up
   /// times has it already.
   int64_t loss_ns = 0;
+  /// The part of weight_bytes, which count float32, whose versions are computed with in 16 bits:
+  /// half of these bytes per version, and the float32 weights once.
+  int64_t short_weight_bytes = 0;
 
   bool operator==(const LayerCost&) const = default;
 };
@@ -53,7 +57,8 @@ struct Profile {
   std::string source;  ///< "measured", "pipedream graph.txt", "analytic"
   /// Samples per micro-batch; 0 when unknown (published profiles do not say).
   int64_t batch_size = 0;
-  int samples = 0;  ///< timed repetitions per layer
+  int samples = 0;                           ///< timed repetitions per layer
+  Precision precision = Precision::Float32;  ///< in which it was measured
   /// How fast this device sums gradients in memory, 0 when not measured.
   int64_t copy_bandwidth_bytes_per_s = 0;
   graph::ModelGraph graph;

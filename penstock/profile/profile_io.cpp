@@ -63,6 +63,7 @@ Json write_layer(const LayerNode& layer, const LayerCost& cost, const ModelGraph
             {"output_bytes", cost.output_bytes},
             {"weight_bytes", cost.weight_bytes},
             {"stash_bytes", cost.stash_bytes}};
+  if (cost.short_weight_bytes > 0) json["short_weight_bytes"] = cost.short_weight_bytes;
   if (cost.loss_ns > 0) json["loss_ns"] = cost.loss_ns;
   if (!layer.ties.empty()) json["ties"] = write_ties(layer, cost, graph);
   return json;
@@ -122,6 +123,7 @@ LayerCost read_cost(const JsonReader& reader) {
   cost.forward_ns = reader.at("forward_ns").integer(0);
   cost.backward_ns = reader.at("backward_ns").integer(0);
   cost.weight_bytes = reader.at("weight_bytes").integer(0);
+  cost.short_weight_bytes = reader.integer_or("short_weight_bytes", 0, 0);
   cost.backward_weight_ns = reader.integer_or("backward_weight_ns", 0, 0);
   cost.accumulate_ns = reader.integer_or("accumulate_ns", 0, 0);
   cost.step_ns = reader.integer_or("step_ns", 0, 0);
@@ -188,6 +190,7 @@ std::string to_json(const Profile& profile) {
                          {"model", profile.model},
                          {"device", profile.device},
                          {"source", profile.source},
+                         {"precision", to_string(profile.precision)},
                          {"batch_size", profile.batch_size},
                          {"samples", profile.samples},
                          {"copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s},
@@ -209,6 +212,7 @@ Profile parse_profile(std::string_view json, std::string_view place) {
   profile.samples = static_cast<int>(root.integer_or("samples", 0, 0, INT_MAX));
   profile.copy_bandwidth_bytes_per_s = root.integer_or("copy_bandwidth_bytes_per_s", 0, 0);
   try {
+    profile.precision = parse_precision(root.text_or("precision", "float32"));
     read_layers(root, profile);
     validate(profile);
   } catch (const ConfigError& error) {

@@ -90,6 +90,17 @@ TEST(ParseProfile, KnowsTheLossAsAPartOfItsLayer) {
             "p.json: layer 'b': expected loss_ns of at most forward_ns + backward_ns, 7, found 8");
 }
 
+TEST(ParseProfile, SaysItsPrecisionAndOldFilesAreFloat32) {
+  Profile profile = parse_profile(kDocument, "p");
+  EXPECT_EQ(profile.precision, Precision::Float32);
+  profile.precision = Precision::BFloat16;
+  profile.costs[0].weight_bytes = 40;
+  profile.costs[0].short_weight_bytes = 40;
+  EXPECT_EQ(parse_profile(to_json(profile), "p"), profile);
+  profile.costs[0].short_weight_bytes = 41;
+  EXPECT_THROW(to_json(profile), ConfigError);
+}
+
 TEST(ParseProfile, NamesPlaceAndKey) {
   EXPECT_EQ(refusal(with("\"forward_ns\": 3", "\"forward_ns\": -3")),
             "p.json: layers[0].forward_ns: expected an integer of at least 0, found -3");

@@ -18,19 +18,20 @@ struct StageMemory {
       : always_bytes(newest_only ? of_one(stage, recomputes) : 0),
         kept_bytes(newest_only ? 0 : of_one(stage, recomputes)),
         remade_bytes(recomputes ? stage.stash_bytes : 0),
-        weight_bytes(stage.weight_bytes) {}
+        version_bytes(stage.weight_bytes - stage.short_weight_bytes / 2) {}
 
   static int64_t of_one(const StageCost& stage, bool recomputes) {
     return recomputes ? stage.input_bytes : stage.stash_bytes;
   }
 
-  int64_t always_bytes;  ///< where the worker trains
-  int64_t kept_bytes;    ///< from F on
-  int64_t remade_bytes;  ///< from R on
-  int64_t weight_bytes;
+  int64_t always_bytes;   ///< where the worker trains
+  int64_t kept_bytes;     ///< from F on
+  int64_t remade_bytes;   ///< from R on
+  int64_t version_bytes;  ///< of one version of the weights
 };
 
-/// The largest sum, at any moment of a worker's list, of: weight versions held, gradients
+/// The largest sum, at any moment of a worker's list, of: weight versions held (and the float32
+/// weights behind those of 16 bits, once), gradients
 /// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
 /// their B or W. A worker without any B or W keeps only weights. It does not depend on times.
 /// Saturates.
@@ -41,7 +42,7 @@ class MemoryMeter {
   void add_stage(const StageCost& stage, const StageMemory& memory, bool trains,
                  double optimizer_state_per_weight) {
     trains_ = trains_ || trains;
-    now_ = saturating_add(now_, stage.weight_bytes);
+    now_ = saturating_add(now_, saturating_add(memory.version_bytes, stage.short_weight_bytes));
     if (trains) {
       now_ = saturating_add(now_, memory.always_bytes);
       now_ = saturating_add(now_, saturating_mul(stage.gradient_sets, stage.weight_bytes));
@@ -65,9 +66,9 @@ class MemoryMeter {
       // A FREE directly before the STEP that replaces its version makes the step work in place: one
       // version less, then one more, so the peak does not rise.
       case schedule::Op::Step:
-        return change(stage.weight_bytes);
+        return change(stage.version_bytes);
       case schedule::Op::FreeWeights:
-        return change(-stage.weight_bytes);
+        return change(-stage.version_bytes);
       default:
         return;
     }

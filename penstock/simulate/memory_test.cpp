@@ -53,6 +53,17 @@ TEST(Memory, AReplicaKeepsItsPartOfAStateThatIsSharedOut) {
   EXPECT_EQ(result.peak_memory_bytes, (std::vector<int64_t>{2667, 2667, 2667}));
 }
 
+TEST(Memory, VersionsOf16BitsAreHalfOfTheirWeightsWhichExistOnce) {
+  // Stage 0 of 1F1B has two versions at a time; gradients and momentum are float32.
+  const StageCost wide{.stash_bytes = 100, .weight_bytes = 1000};
+  const StageCost narrow{.stash_bytes = 50, .weight_bytes = 1000, .short_weight_bytes = 1000};
+  EXPECT_EQ(peaks(Strategy::OneFOneB, 16, 1, {wide, wide})[0], 2 * 1000 + 2000 + 2 * 100);
+  EXPECT_EQ(peaks(Strategy::OneFOneB, 16, 1, {narrow, narrow})[0], 1000 + 2 * 500 + 2000 + 2 * 50);
+  // A part of a stage: normalisation stays float32.
+  const StageCost mixed{.stash_bytes = 50, .weight_bytes = 1000, .short_weight_bytes = 800};
+  EXPECT_EQ(peaks(Strategy::Serial, 4, 1, {mixed})[0], 800 + 600 + 2000 + 50);
+}
+
 TEST(Memory, Saturates) {
   const StageCost stage{.stash_bytes = INT64_MAX / 2, .weight_bytes = INT64_MAX / 2};
   EXPECT_EQ(peaks(Strategy::GPipe, 4, 4, {stage, stage}),

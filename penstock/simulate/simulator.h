@@ -53,6 +53,7 @@ struct StageCost {
   /// Where the schedule has a worker_of_replica, its worker w is the cluster's worker w, and this
   /// is not read.
   int first_worker = -1;
+  int64_t short_weight_bytes = 0;  ///< plan::Stage
 };
 
 struct LinkCost {

@@ -27,6 +27,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/precision_option.h"
 #include "tools/penstock/spinner.h"
 
 namespace penstock::tool {
@@ -40,6 +41,7 @@ struct Options : CommonOptions {
   std::string bandwidth;
   std::string latency;
   std::string memory_limit;
+  std::string precision;  ///< empty: the profile's
   std::string optimizer = "sgd";
   std::string time_limit = "10s";
   planner::PlanOptions plan{.shard_optimizer = "auto"};
@@ -314,8 +316,16 @@ int run(Options& options) {
   options.plan.time_limit =
       std::chrono::nanoseconds(parse_option("--time-limit", options.time_limit, parse_duration));
   const profile::Profile profile = profile::load_profile(options.profile);
+  if (!options.precision.empty())
+    check_precision(profile, parse_precision(options.precision), options.profile);
+  options.plan.global_norm = options.plan.global_norm || scales_loss(profile.precision);
   std::optional<plan::Plan> priced;
   if (!options.price.empty()) priced = plan::load_plan(options.price);
+  if (priced && priced->precision != profile.precision) {
+    throw ConfigError(fmt::format(
+        "{} was made for {}, {} was measured in {}: expected the same precision", options.price,
+        to_string(priced->precision), options.profile, to_string(profile.precision)));
+  }
   const cluster::Cluster cluster = cluster_of(options, profile, priced);
 
   planner::PlanResult result;
@@ -367,6 +377,10 @@ void add_input(CLI::App& app, Options& options) {
   app.add_option("--profile", options.profile,
                  "Profile (penstock profile, or PipeDream's graph.txt)")
       ->required();
+  add_precision(
+      app, options.precision,
+      "The precision that the profile must have been measured in (default: any; the plan has the "
+      "profile's)");
   auto* cluster = app.add_option("--cluster", options.cluster, "Cluster file (TOML)");
   auto* workers =
       app.add_option("--workers", options.workers,

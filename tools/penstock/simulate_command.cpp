@@ -162,8 +162,14 @@ std::string text_of(const SimulateOptions& options, const Run& run) {
 int run(const SimulateOptions& options) {
   check_options(options);
   std::optional<plan::Plan> plan;
+  if (!options.precision.empty() && options.plan.empty())
+    throw ConfigError("--precision is that of a plan: expected --plan");
   if (!options.plan.empty()) {
     plan = plan::load_plan(options.plan);
+    if (!options.precision.empty() && parse_precision(options.precision) != plan->precision) {
+      throw ConfigError(fmt::format("{} was made for {}, --precision is {}", options.plan,
+                                    to_string(plan->precision), options.precision));
+    }
     check_links(*plan, options.profile);
   }
   const Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);

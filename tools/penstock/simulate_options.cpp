@@ -12,6 +12,7 @@
 #include "penstock/profile/profile.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
 
@@ -78,6 +79,8 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--plan", options.plan, "Plan (penstock plan)");
   app.add_option("--profile", options.profile,
                  "Check the plan's stages and links against the model of this profile first");
+  add_precision(app, options.precision,
+                "The precision that the plan must have been made for (default: any)");
   app.add_option("--schedule", options.schedule,
                  "Run this schedule (text form, or PyTorch's CSV) instead of the plan's own, with "
                  "the plan's costs or those below");

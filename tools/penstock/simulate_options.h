@@ -16,6 +16,7 @@ struct SimulateOptions : CommonOptions {
   std::string plan;
   std::string profile;
   std::string schedule;
+  std::string precision;  ///< empty: the plan's
   int64_t mini_batches = 64;
   std::string stragglers;
   double compute_spread = 0;

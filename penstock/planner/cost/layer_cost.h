@@ -18,6 +18,7 @@ struct PlannedLayer {
   int64_t backward_weight_ns = 0;
   /// Adding the weights' gradients of a micro-batch to those before it in the same step.
   int64_t accumulate_ns = 0;
+  int64_t short_weight_bytes = 0;  ///< profile::LayerCost
 };
 
 /// Sums over a set of layers.

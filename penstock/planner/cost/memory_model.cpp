@@ -78,12 +78,18 @@ int64_t MemoryModel::fixed_bytes(const StageMemory& stage, const Held& held) con
       saturating_add(ceil_div(state_bytes(stage), held.state_parts), buffer_bytes(stage)));
 }
 
-int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) {
+int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) const {
+  if (short_weight_share > 0) {
+    const double versions =
+        static_cast<double>(held.versions) * (1 - short_weight_share / 2) + short_weight_share;
+    return rounded_up(static_cast<double>(stage.sums.weight_bytes) *
+                      (versions + static_cast<double>(held.gradient_sets)));
+  }
   return saturating_mul(saturating_add(held.versions, held.gradient_sets), stage.sums.weight_bytes);
 }
 
 int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
-                                const Held& held) {
+                                const Held& held) const {
   int64_t stashes = stash_bytes(stage, held.in_flight);
   if (stage.recompute && row.splits_backward) {
     // What R made is kept until W, which may lag as far as all that is in flight.

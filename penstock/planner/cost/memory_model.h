@@ -43,6 +43,9 @@ struct MemoryModel {
   int64_t micro_batches = 0;  ///< per step; 0: not known yet, one round of the stage's replicas
   int max_workers = 1;
   double optimizer_state_per_weight = 1.0;  ///< bytes per weight byte (SGD with momentum 1, Adam 2)
+  /// The part of the model's weights whose versions have 16 bits beside float32 weights, which
+  /// exist once. Taken for that of every stage; plans report each stage's own.
+  double short_weight_share = 0;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
   int64_t keep = 0;  ///< as plan::Plan::keep
@@ -101,10 +104,10 @@ struct MemoryModel {
   Held held(const plan::StrategyTraits& row, int replicas, int64_t workers_from_here) const;
   /// Of all replicas together where they share it out.
   int64_t state_bytes(const StageMemory& stage) const;
-  static int64_t weight_bytes(const StageMemory& stage, const Held& held);
+  int64_t weight_bytes(const StageMemory& stage, const Held& held) const;
   /// What does: versions, gradients and stashes.
-  static int64_t held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
-                            const Held& held);
+  int64_t held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
+                     const Held& held) const;
   /// The next replica count after `replicas` at which the depth or the share of a step changes.
   int64_t next_change(int64_t replicas, int64_t workers_after) const;
 };

@@ -126,6 +126,17 @@ TEST(MemoryModel, FewestReplicasIsTheFirstThatFits) {
   EXPECT_GT(found, 500);
 }
 
+TEST(MemoryModel, CountsVersionsOf16BitsAndTheWeightsBehindThem) {
+  MemoryModel model{.policy = plan::WeightPolicy::Stash, .optimizer_state_per_weight = 0};
+  const StageMemory memory = stage(1000, 0);
+  const Held held{.in_flight = 0, .versions = 3, .gradient_sets = 1};
+  EXPECT_EQ(model.stage_bytes(memory, held), 3 * 1000 + 1000);
+  model.short_weight_share = 1;
+  EXPECT_EQ(model.stage_bytes(memory, held), 3 * 500 + 1000 + 1000);
+  model.short_weight_share = 0.5;
+  EXPECT_EQ(model.stage_bytes(memory, held), 3 * 750 + 500 + 1000);
+}
+
 TEST(MemoryModel, FewestReplicasIsQuickForAMillionWorkers) {
   const MemoryModel model{.limit_bytes = 1, .micro_batches = 1'000'000};
   for (int i = 0; i < 100; ++i)

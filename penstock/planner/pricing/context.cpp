@@ -94,7 +94,8 @@ std::vector<PlannedLayer> planned_layers(const profile::Profile& profile) {
                       .stash_bytes = cost.stash_bytes,
                       .output_bytes = cost.output_bytes,
                       .backward_weight_ns = backward_weight_ns(cost, known),
-                      .accumulate_ns = cost.accumulate_ns});
+                      .accumulate_ns = cost.accumulate_ns,
+                      .short_weight_bytes = cost.short_weight_bytes});
   }
   return layers;
 }

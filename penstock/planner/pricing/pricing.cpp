@@ -53,6 +53,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   for (const LayerId layer : split.stages[index]) {
     stage.layers.push_back(context.profile.graph.layer(layer).name);
     backward_weight_ns += context.layers[layer.index()].backward_weight_ns;
+    stage.short_weight_bytes += context.layers[layer.index()].short_weight_bytes;
   }
   const double speed = stage_speed(context, split, index);
   const SegmentCost segment =
@@ -189,12 +190,20 @@ int64_t chosen_micro_batches(const Context& context, const Split& split) {
 
 MemoryModel memory_model(const Context& context, Strategy strategy, plan::WeightPolicy policy,
                          int64_t micro_batches, int64_t slack, int64_t gradient_groups) {
+  int64_t weights = 0;
+  int64_t short_weights = 0;
+  for (const PlannedLayer& layer : context.layers) {
+    weights = saturating_add(weights, layer.weight_bytes);
+    short_weights = saturating_add(short_weights, layer.short_weight_bytes);
+  }
   return {.strategy = strategy,
           .policy = policy,
           .limit_bytes = context.options.memory_limit_bytes,
           .micro_batches = micro_batches,
           .max_workers = context.workers,
           .optimizer_state_per_weight = context.options.optimizer_state_per_weight,
+          .short_weight_share =
+              weights > 0 ? static_cast<double>(short_weights) / static_cast<double>(weights) : 0,
           .slack = slack,
           .gradient_groups = gradient_groups,
           .shard_optimizer = context.shard_optimizer != ShardOptimizer::Never};
@@ -233,6 +242,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.cost_model = context.model->name();
   plan.sync = to_string(context.model->sync());
   plan.sync_precision = to_string(context.model->precision());
+  plan.precision = context.profile.precision;
   plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
   plan.micro_batches = micro_batches > 0                   ? micro_batches

@@ -34,8 +34,10 @@ std::string loss_line(const profile::Profile& profile) {
 
 std::string profile_table(const profile::Profile& profile) {
   std::string text = fmt::format(
-      "{}: {}, {}, {}\n\n", profile.model.empty() ? "model" : shortened(profile.model, 30),
+      "{}: {}, {}{}, {}\n\n", profile.model.empty() ? "model" : shortened(profile.model, 30),
       profile.source, profile.device.empty() ? "unknown device" : shortened(profile.device, 40),
+      profile.precision == Precision::Float32 ? ""
+                                              : fmt::format(", {}", to_string(profile.precision)),
       profile.batch_size > 0 ? plural(profile.batch_size, "sample") + " per micro-batch"
                              : "batch size unknown");
   // Profiles from elsewhere do not tell the two halves of backward apart.

@@ -1,0 +1,34 @@
+#include "tools/penstock/precision_option.h"
+
+#include <fmt/format.h>
+
+#include "penstock/util/error.h"
+
+namespace penstock::tool {
+
+CLI::Option* add_precision(CLI::App& app, std::string& value, const std::string& text) {
+  return app
+      .add_option("--precision", value,
+                  text +
+                      ": float32, tf32 (GPUs), bfloat16 or float16. 16 bits halve activations, "
+                      "messages between stages and versions of the weights; the trained weights "
+                      "stay float32")
+      ->check([](const std::string& name) -> std::string {
+        try {
+          parse_precision(name);
+          return {};
+        } catch (const ConfigError& error) {
+          return error.what();
+        }
+      });
+}
+
+void check_precision(const profile::Profile& profile, Precision wanted, const std::string& path) {
+  if (profile.precision == wanted) return;
+  throw ConfigError(fmt::format(
+      "{} was measured in {}, --precision is {}: expected a profile of that precision (penstock "
+      "profile --precision {})",
+      path, to_string(profile.precision), to_string(wanted), to_string(wanted)));
+}
+
+}  // namespace penstock::tool
