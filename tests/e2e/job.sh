@@ -21,7 +21,8 @@ same_job() {
   run 0 train $planned "$@" --checkpoint alone --json
   numbers losses >alone.losses
   numbers test_accuracy >alone.accuracy
-  run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" $more --checkpoint together --json
+  run 0 launch -n "$ranks" --servers "$servers" -- train $planned "$@" $more \
+    --checkpoint together --json
   json_keys ranks bytes_sent bytes_received losses
   [ "$(numbers ranks)" = "$((ranks + servers))" ] ||
     fail "$*: expected $ranks ranks, found $(numbers ranks)"

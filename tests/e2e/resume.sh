@@ -49,7 +49,8 @@ run 0 train $steps --strategy gpipe --workers 2 --epochs 2 --checkpoint stashed 
 adam="$steps --optimizer adam --gradient-groups 4 --micro-batches 4 --weights flush"
 run 0 train $adam --strategy dp --workers 4 --epochs 3 --checkpoint all
 run 0 train $adam --strategy dp --workers 2 --epochs 1 --checkpoint shared --shard-optimizer
-run 0 train $adam --strategy dp --workers 4 --epochs 2 --checkpoint shared --shard-optimizer --resume
+run 0 train $adam --strategy dp --workers 4 --epochs 2 --checkpoint shared --shard-optimizer \
+  --resume
 run 0 train $adam --strategy serial --epochs 3 --checkpoint shared --resume
 diff -r -x plan.json -x manifest.json "all/$(sed -n 1p all/latest)" \
   "shared/$(sed -n 1p shared/latest)" >differences ||
