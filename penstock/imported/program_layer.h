@@ -12,6 +12,7 @@
 #include "penstock/exported/program.h"
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
+#include "penstock/model/float32_layers.h"
 #include "penstock/model/layer.h"
 
 namespace penstock::imported {
@@ -48,7 +49,7 @@ struct LayerParts {
 };
 
 /// Immutable; thread-safe.
-class ProgramLayer final : public model::Layer {
+class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 {
  public:
   ProgramLayer(LayerParts parts, const FlatProgram& program);
 

@@ -59,6 +59,12 @@ int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
 }
 
 void check_options(const Model& model, const ProfilerOptions& options) {
+  if (options.precision == Precision::Tf32) {
+    throw ConfigError(
+        "profiler: precision tf32 is a mode of NVIDIA's GPUs, and this machine is measured on its "
+        "CPU: "
+        "expected float32, bfloat16 or float16");
+  }
   check_at_least(options.batch_size, 1, detail::kMaxElements, "batch size");
   check_at_least(options.warmup, 0, 1'000'000, "number of warm-up passes");
   check_at_least(options.samples, 1, 1'000'000, "number of samples");
@@ -347,6 +353,7 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.model = model.name();
   result.device = device_name(options);
   result.source = "measured";
+  result.precision = options.precision;
   result.batch_size = options.batch_size;
   result.samples = static_cast<int>(measurement.samples.size());
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
@@ -374,7 +381,8 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
          .weight_bytes = bytes.weights,
          .stash_bytes = std::max<int64_t>(bytes.stash, 0),
          .tied_bytes = model.tied_bytes(LayerId{static_cast<int32_t>(i)}),
-         .loss_ns = std::min(loss_part.mean, forward.mean + backward.mean)});
+         .loss_ns = std::min(loss_part.mean, forward.mean + backward.mean),
+         .short_weight_bytes = bytes.short_weights});
   }
   return result;
 }

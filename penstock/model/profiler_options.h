@@ -11,6 +11,7 @@
 
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::model {
 
@@ -38,6 +39,7 @@ struct ProfilerOptions {
   uint64_t seed = 1;
   OptimizerSpec optimizer = {};
   LossSpec loss = {};
+  Precision precision = Precision::Float32;
   /// Called after each pass with (done, total); from the calling thread. The total grows when
   /// `least_time` requires more samples, and falls with `most_time`.
   std::function<void(int, int)> progress = {};

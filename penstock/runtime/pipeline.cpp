@@ -1,5 +1,6 @@
 #include "penstock/runtime/pipeline.h"
 
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -98,11 +99,17 @@ void check_sharding(const PipelineOptions& options, size_t stages) {
         "sharding of the optimiser's state has {} entries, expected one for each of the {} stages",
         shard.size(), stages));
   }
-  if (options.sync == plan::GradientSync::Asynchronous &&
-      std::find(shard.begin(), shard.end(), true) != shard.end()) {
+  if (std::find(shard.begin(), shard.end(), true) == shard.end()) return;
+  if (options.sync == plan::GradientSync::Asynchronous) {
     throw ConfigError(
         "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
         "them steps all weights by itself; choose another --sync, or leave out --shard-optimizer");
+  }
+  if (options.compute != Precision::Float32) {
+    throw ConfigError(fmt::format(
+        "the optimiser's state is shared out only where the model computes in float32, found {}; "
+        "leave out --precision or --shard-optimizer",
+        to_string(options.compute)));
   }
 }
 
@@ -114,6 +121,18 @@ std::vector<int> spelled_out(const std::vector<int>& worker_of_replica,
       static_cast<size_t>(std::accumulate(replicas.begin(), replicas.end(), 0)));
   std::iota(result.begin(), result.end(), 0);
   return result;
+}
+
+/// By micro-batch, the version of the weights that the stage with the loss reads in F.
+std::vector<int64_t> loss_versions(const Schedule& schedule, StageId loss_stage) {
+  std::vector<int64_t> versions(static_cast<size_t>(schedule.shape.micro_batches), 0);
+  for (const auto& actions : schedule.workers) {
+    for (const schedule::Action& action : actions) {
+      if (action.op == schedule::Op::Forward && action.stage == loss_stage)
+        versions[action.micro_batch.index()] = action.version.value;
+    }
+  }
+  return versions;
 }
 
 }  // namespace
@@ -147,6 +166,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     throw ConfigError(fmt::format("the pipeline has {} workers, its ranks have {}",
                                   table.num_workers(), world_->site().num_workers()));
   }
+  choose_precisions(table);
   stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
   model::Devices& devices =
       options.devices != nullptr ? *options.devices : model::installed_devices();
@@ -166,8 +186,8 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
   }
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
-    stages_->modules.push_back(
-        std::make_unique<StageModule>(model, stage_of_layer_, StageId{static_cast<int32_t>(s)}));
+    stages_->modules.push_back(std::make_unique<StageModule>(
+        model, stage_of_layer_, StageId{static_cast<int32_t>(s)}, precisions_));
     modules.push_back(stages_->modules.back().get());
     if (modules.back()->layers().empty())
       throw ConfigError(fmt::format("stage {} has no layer", s));
@@ -195,7 +215,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
           .weights =
               WeightStore(device.to_device(initial_weights(model, *modules[s], options.seed)),
                           optimizer, optimizers_of(model, *modules[s], options.optimizers),
-                          std::move(share)),
+                          std::move(share), modules[s]->weight_types()),
           .buffers = device.to_device(initial_buffers(model, *modules[s])),
           .shares_state = shares_state(s)}));
       stages_->held_by[worker.index()].push_back(stage.back().get());
@@ -204,6 +224,45 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
 }
 
 Pipeline::~Pipeline() = default;
+
+void Pipeline::choose_precisions(const schedule::WorkerTable& table) {
+  const std::vector<at::Device>& devices = world_->site().device_of_worker;
+  const bool has_cuda = std::any_of(devices.begin(), devices.end(),
+                                    [](const at::Device& device) { return device.is_cuda(); });
+  if (options_.compute == Precision::Tf32 && !has_cuda) {
+    throw ConfigError(
+        "precision tf32 is a mode of NVIDIA's GPUs, and the workers compute on CPUs: expected "
+        "float32, bfloat16 or float16");
+  }
+  if (has_cuda) {
+    at::globalContext().setAllowTF32CuBLAS(options_.compute == Precision::Tf32);
+    at::globalContext().setAllowTF32CuDNN(options_.compute == Precision::Tf32);
+  }
+  precisions_.resize(stage_of_layer_.size());
+  if (!is_short(options_.compute)) return;
+  std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
+  for (size_t l = 0; l < stage_of_layer_.size(); ++l) {
+    const WorkerId worker = table.worker_of_replica(stage_of_layer_[l], 0);
+    const at::Device device = devices.empty() || !world_->site().holds(worker)
+                                  ? at::Device(at::kCPU)
+                                  : devices[worker.index()];
+    auto& precisions = found[device.type()];
+    if (precisions.empty()) precisions = model::layer_precisions(*model_, options_.compute, device);
+    precisions_[l] = precisions[l];
+  }
+}
+
+std::vector<std::string> Pipeline::kinds_in_float32() const {
+  std::set<std::string> kinds;
+  for (size_t l = 0; l < precisions_.size(); ++l) {
+    const LayerId id{static_cast<int32_t>(l)};
+    if (!precisions_[l].computes_in_float32 || !holds(id) ||
+        model::insists_on_float32(model_->layer(id)))
+      continue;
+    kinds.insert(model_->layer(id).kind());
+  }
+  return {kinds.begin(), kinds.end()};
+}
 
 bool Pipeline::holds(LayerId layer) const {
   return !stages_->replicas[stage_of_layer_[layer.index()].index()].empty();
@@ -251,6 +310,18 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
     throw ConfigError(
         "clipping by the global norm needs a schedule with NORM (global_norm in its shape)");
   }
+  if (scales_loss(options_.compute) && !shape.global_norm) {
+    throw ConfigError(
+        "float16 leaves out steps whose gradients are not finite, which all workers have to know: "
+        "it "
+        "needs a schedule with NORM (global_norm in its shape)");
+  }
+  if (scales_loss(options_.compute) && shape.policy == schedule::WeightPolicy::Current) {
+    throw ConfigError(
+        "in float16 each micro-batch has a loss scale of its own, and under weights current its "
+        "backward "
+        "pass goes through another micro-batch: expected another weight policy, or bfloat16");
+  }
   if (needs_norm() && (!shape.global_norm || shape.policy != schedule::WeightPolicy::Flush)) {
     throw ConfigError(
         fmt::format("stages of '{}' share weights, whose gradients are added up before each step: "
@@ -267,7 +338,7 @@ std::vector<TensorLayout> Pipeline::layout_of(const Message& message, int64_t sa
   std::vector<TensorLayout> layout;
   for (const size_t i : reader.inputs_from(message.backward ? message.to : message.from)) {
     const graph::ValueRef value = reader.inputs()[i];
-    TensorLayout tensor{.sizes = {samples}};
+    TensorLayout tensor{.sizes = {samples}, .type = reader.activations()};
     const model::Shape& shape =
         model_->output_shapes(value.layer).at(static_cast<size_t>(value.output));
     tensor.sizes.insert(tensor.sizes.end(), shape.begin(), shape.end());
@@ -342,11 +413,23 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   const std::unique_ptr<Fabric> fabric = world_->open(setup, opening);
   RunContext context(schedule, source, options, *fabric);
   context.loss = options_.loss;
+  if (is_short(options_.compute)) {
+    context.loss = [this](const at::Tensor& output, const at::Tensor& targets,
+                          const model::MiniBatchSize& mini_batch) {
+      return options_.loss(model::as_float32(output), targets, mini_batch);
+    };
+  }
   context.endless = endless;
   context.stream = stream;
   context.gradient_groups = gradient_groups_;
   context.steps_before = steps_;
   context.precision = options_.precision;
+  context.compute = options_.compute;
+  context.loss_scale = loss_scale_;
+  if (context.training && scales_loss(options_.compute)) {
+    const graph::ValueRef output = model_->graph().outputs().front();
+    context.loss_versions = loss_versions(schedule, stage_of_layer_.at(output.layer.index()));
+  }
   context.rounded_layers = options_.rounded_layers;
   if (stages_->has_gpu) {
     context.site = &world_->site();
@@ -364,6 +447,7 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
         worker, held, context,
         WorkerOptions{.threads = options_.threads_per_worker, .deadline = options_.deadline}));
   }
+  const int64_t skipped_before = loss_scale_.skipped;
   const auto start = std::chrono::steady_clock::now();
   run_workers(workers, *fabric, options);
   const auto end = std::chrono::steady_clock::now();
@@ -393,7 +477,10 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
     if (!lane.events.empty()) result.timeline.sums.push_back(std::move(lane));
     result.waiting_ns += worker->waiting_ns();
     result.peak_versions[worker->id().index()] = worker->peak_versions();
+    // All workers have the same.
+    if (worker->loss_scale() != nullptr) loss_scale_ = worker->loss_scale()->state();
   }
+  result.skipped_steps = loss_scale_.skipped - skipped_before;
   return result;
 }
 
@@ -500,12 +587,13 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
     if (own.empty() || own.front()->replica != 0) continue;
     const StageModule& module = *own.front()->module;
     const WeightStore& store = own.front()->weights;
+    const model::Tensors weights = store.newest();
     for (size_t i = 0; i < module.layers().size(); ++i) {
       LayerSnapshot& layer = layers[module.layers()[i].index()];
       layer.here = true;
       layer.optimizer_state.resize(state.size());
       for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-        layer.weights.push_back(store.newest()[w].detach());
+        layer.weights.push_back(weights[w].detach());
         for (size_t s = 0; s < state.size(); ++s) layer.optimizer_state[s].push_back(state[s][w]);
       }
       WorkerDevice& device = *own.front()->device;
@@ -528,12 +616,13 @@ std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
   const auto copied = [&device](const at::Tensor& tensor) {
     return device.is_host() ? tensor.clone() : std::move(device.to_host({tensor}).front());
   };
+  const model::Tensors weights = store.newest();
   std::map<LayerId, LayerSnapshot> layers;
   for (size_t i = 0; i < module.layers().size(); ++i) {
     LayerSnapshot& layer = layers[module.layers()[i]];
     layer.optimizer_state.resize(store.state().size());
     for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-      layer.weights.push_back(copied(store.newest()[w].detach()));
+      layer.weights.push_back(copied(weights[w].detach()));
       for (size_t s = 0; s < store.state().size(); ++s)
         layer.optimizer_state[s].push_back(copied(store.state()[s][w]));
     }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "penstock/model/device/devices.h"
@@ -20,11 +21,15 @@
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
 #include "penstock/model/parameter_optimizers.h"
+#include "penstock/model/precision.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/run_options.h"
 #include "penstock/schedule/endless_schedule.h"
 #include "penstock/schedule/schedule.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::runtime {
 
@@ -50,6 +55,9 @@ struct PipelineOptions {
   /// In which gradients travel between replicas (plan/sync_precision.h). Not `asynchronous` with 16
   /// bits.
   FloatType precision = FloatType::Float32;
+  /// In which the layers compute; the stored weights and the sums of gradients are float32. Float16
+  /// scales the loss and needs a schedule with NORM.
+  Precision compute = Precision::Float32;
   /// By layer: whether gradients are rounded to `precision` although the stage has one replica, as
   /// where it has several. For reference runs; empty: none.
   std::vector<bool> rounded_layers = {};
@@ -106,6 +114,13 @@ class Pipeline {
   /// (ScheduleShape::global_norm), where the shared gradients are added up; then only the flush
   /// policy is supported.
   bool needs_norm() const;
+  /// In 16 bits: the kinds of this rank's layers that libtorch cannot compute so on their devices,
+  /// and that compute in float32 instead; ascending.
+  std::vector<std::string> kinds_in_float32() const;
+  /// In float16: by how much the loss is scaled and how many steps were left out so far. Travels
+  /// with checkpoints.
+  const LossScaleState& loss_scale() const { return loss_scale_; }
+  void set_loss_scale(const LossScaleState& state) { loss_scale_ = state; }
   /// The number in use under flush (PipelineOptions::gradient_groups).
   int64_t gradient_groups() const { return gradient_groups_; }
 
@@ -155,6 +170,7 @@ class Pipeline {
 
  private:
   struct Stages;
+  void choose_precisions(const schedule::WorkerTable& table);
   /// Refuses a schedule that does not fit.
   void check(const schedule::Schedule& schedule, const RunOptions& options) const;
   RunSetup setup_of(const schedule::Schedule& schedule, const BatchSource& source,
@@ -178,11 +194,13 @@ class Pipeline {
   PipelineOptions options_;
   std::vector<StageId> stage_of_layer_;
   std::vector<int> replicas_;
+  std::vector<model::LayerPrecision> precisions_;  ///< by layer; those of other ranks: as on CPUs
   int64_t gradient_groups_ = 1;
   std::unique_ptr<World> own_world_;  ///< where none was given
   World* world_ = nullptr;
   std::unique_ptr<Stages> stages_;
   int64_t steps_ = 0;
+  LossScaleState loss_scale_;
 };
 
 }  // namespace penstock::runtime

@@ -8,9 +8,11 @@
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/device/ready_board.h"
 #include "penstock/runtime/fabric/fabric.h"
+#include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/run_options.h"
 #include "penstock/schedule/lazy_schedule.h"
 #include "penstock/schedule/worker_table.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::runtime {
 
@@ -35,6 +37,12 @@ struct RunContext {
   int64_t steps_before = 0;                  ///< optimiser steps before the run
   FloatType precision = FloatType::Float32;  ///< PipelineOptions
   std::vector<bool> rounded_layers = {};     ///< PipelineOptions
+  /// PipelineOptions::compute.
+  Precision compute = Precision::Float32;
+  /// By micro-batch, the version of the weights that its loss is computed with; only where the loss
+  /// is scaled.
+  std::vector<int64_t> loss_versions = {};
+  LossScaleState loss_scale = {};     ///< before the run
   bool sums_updates = false;                 ///< of weights, instead of gradients (asynchronous)
   /// Of a worker of this rank.
   at::Device device_of(WorkerId worker) const {

@@ -48,6 +48,8 @@ struct RunResult {
   int64_t wall_ns = 0;
   int64_t waiting_ns = 0;              ///< over the rank's workers
   std::vector<int64_t> peak_versions;  ///< per worker; 0 for those of other ranks
+  /// Steps of this run that were left out, because a gradient was not finite in float16.
+  int64_t skipped_steps = 0;
 };
 
 }  // namespace penstock::runtime

@@ -30,7 +30,7 @@ void sort_unique(std::vector<ValueRef>& values) {
 }  // namespace
 
 StageModule::StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer,
-                         StageId stage)
+                         StageId stage, const std::vector<model::LayerPrecision>& precisions)
     : model_(&model), stage_(stage) {
   const graph::ModelGraph& graph = model.graph();
   PENSTOCK_CHECK(stage_of_layer.size() == graph.layers().size(), stage_of_layer.size(),
@@ -41,6 +41,9 @@ StageModule::StageModule(const model::Model& model, const std::vector<StageId>& 
     const size_t weights = model.layer(LayerId{l}).parameters().size();
     if (stage_of_layer[static_cast<size_t>(l)] == stage) {
       layers_.push_back(LayerId{l});
+      precisions_.push_back(precisions.empty() ? model::LayerPrecision{}
+                                               : precisions.at(static_cast<size_t>(l)));
+      weight_types_.resize(weight_types_.size() + weights, precisions_.back().weights);
       model_weights_.push_back(num_model_weights_);
       weight_offsets_.push_back(weight_offsets_.back() + weights);
       buffer_offsets_.push_back(buffer_offsets_.back() + model.layer(LayerId{l}).buffers().size());
@@ -228,10 +231,9 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
   model::ForwardContext layer_context = context;
   layer_context.seed = derive_seed(context.seed, hash_name(node.name));
   try {
-    Tensors results =
-        model_->layer(layers_[i])
-            .forward(weights.subspan(w, weight_offsets_[i + 1] - w),
-                     buffers.subspan(b, buffer_offsets_[i + 1] - b), arguments, layer_context);
+    Tensors results = model::forward_in(
+        precisions_[i], model_->layer(layers_[i]), weights.subspan(w, weight_offsets_[i + 1] - w),
+        buffers.subspan(b, buffer_offsets_[i + 1] - b), arguments, layer_context);
     PENSTOCK_CHECK(results.size() == places_[i].num_outputs, node.name, results.size(),
                    node.num_outputs);
     return results;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/model/model.h"
+#include "penstock/model/precision.h"
 
 namespace penstock::runtime {
 
@@ -50,7 +51,9 @@ struct LayerPlace {
 /// Immutable; thread-safe; keeps a reference to the model, which must outlive it.
 class StageModule {
  public:
-  StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage);
+  /// `precisions`: of the model's layers; empty: float32.
+  StageModule(const model::Model& model, const std::vector<StageId>& stage_of_layer, StageId stage,
+              const std::vector<model::LayerPrecision>& precisions = {});
 
   StageId stage() const { return stage_; }
   /// Ascending.
@@ -80,6 +83,10 @@ class StageModule {
   /// model's weights, layer by layer; and the length of that list.
   size_t first_model_weight(size_t i) const { return model_weights_[i]; }
   size_t num_model_weights() const { return num_model_weights_; }
+
+  /// The type of each weight's versions, and of all values that cross stages.
+  const std::vector<at::ScalarType>& weight_types() const { return weight_types_; }
+  at::ScalarType activations() const { return precisions_.front().activations; }
 
   const std::vector<LayerPlace>& places() const { return places_; }
   size_t num_slots() const { return num_slots_; }
@@ -123,6 +130,8 @@ class StageModule {
   std::vector<size_t> model_outputs_;
   std::map<StageId, std::vector<size_t>> inputs_from_;
   std::map<StageId, std::vector<size_t>> outputs_to_;
+  std::vector<model::LayerPrecision> precisions_;  ///< by position in layers_
+  std::vector<at::ScalarType> weight_types_;
   std::vector<size_t> weight_offsets_;
   std::vector<size_t> buffer_offsets_;
   std::vector<size_t> model_weights_;

@@ -43,13 +43,15 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
 
 }  // namespace
 
-StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block)
+StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
+                   const LossScale* loss_scale)
     : replica_(replica),
       run_(run),
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
       num_sources_(replica.module->source_stages().size()),
       num_targets_(replica.module->target_stages().size()),
-      block_(std::move(block)) {
+      block_(std::move(block)),
+      loss_scale_(loss_scale) {
   const size_t count = replica.module->weight_offsets().back();
   const Grouping grouping = grouping_of(replica, run);
   rounded_ = grouping.rounded;
@@ -157,7 +159,8 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
   const model::Tensors batch = ahead.empty() ? device().to_device(run_.source.inputs(micro_batch))
                                              : std::move(ahead.mapped());
   for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
-    record.inputs[i] = batch.at(static_cast<size_t>(wanted[i].output));
+    record.inputs[i] =
+        model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.compute);
 }
 
 model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
@@ -171,7 +174,12 @@ model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
   record.inputs.clear();
   if (!makes_output()) return {};
   return record.tape->loss(run_.loss, record.outputs, targets(action.micro_batch),
-                           run_.source.size_of(action.mini_batch));
+                           run_.source.size_of(action.mini_batch),
+                           loss_scale_of(action.micro_batch));
+}
+
+double StageRun::loss_scale_of(MicroBatchId micro_batch) const {
+  return loss_scale_ == nullptr ? 1 : loss_scale_->at(run_.loss_versions[micro_batch.index()]);
 }
 
 model::LossResult StageRun::loss_without_tape(const Action& action, const InFlight& record) const {
@@ -289,6 +297,7 @@ void StageRun::backward(const Action& action) {
   std::optional<StageTape>& tape = tape_of(record);
   PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run B of micro-batch", action.micro_batch);
+  tape->set_loss_scale(loss_scale_of(action.micro_batch));
   collect(action,
           [&](const StageTape::Made& made) { return tape->backward(record.gradients, made); });
   tape.reset();
@@ -300,6 +309,7 @@ void StageRun::backward_inputs(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run I of micro-batch", action.micro_batch);
+  record.tape->set_loss_scale(loss_scale_of(action.micro_batch));
   record.tape->backward_inputs(record.gradients);
 }
 
@@ -520,9 +530,16 @@ void StageRun::scale_gradients(double factor) {
   }
 }
 
+void StageRun::skip_step() {
+  for (at::Tensor& gradient : *ready_) gradient.reset();
+}
+
 model::StepContext StageRun::step_context(int64_t step) const {
   const int64_t number = run_.steps_before + step;
-  return {.learning_rate = run_.options.learning_rate(number), .step = number + 1};
+  // Steps that were left out have not moved the optimiser's averages.
+  const int64_t skipped = loss_scale_ == nullptr ? 0 : loss_scale_->state().skipped;
+  return {.learning_rate = run_.options.learning_rate(number),
+          .step = std::max<int64_t>(number + 1 - skipped, 1)};
 }
 
 void StageRun::step_share() {

@@ -54,8 +54,9 @@ using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call
 /// it takes are the changes of all replicas that it lacks.
 class StageRun {
  public:
-  /// `block`: what waits for sums.
-  StageRun(Replica& replica, const RunContext& run, Blocking block);
+  /// `block`: what waits for sums. `loss_scale`: the worker's; null: the loss is not scaled.
+  StageRun(Replica& replica, const RunContext& run, Blocking block,
+           const LossScale* loss_scale = nullptr);
 
   StageId stage() const { return replica_.module->stage(); }
   const StageModule& module() const { return *replica_.module; }
@@ -93,6 +94,8 @@ class StageRun {
   void take_tied_sums(const NormTotals& totals);
   /// Multiplies the gradients of the next step by this.
   void scale_gradients(double factor);
+  /// The next step changes nothing.
+  void skip_step();
 
   int64_t peak_versions() const { return peak_versions_; }
   /// The sums that travelled while the worker computed, as they came: each from the time that the
@@ -153,6 +156,8 @@ class StageRun {
   at::Tensor targets(MicroBatchId micro_batch) const {
     return device().staged(run_.source.targets(micro_batch));
   }
+  /// By how much the micro-batch's loss is scaled; not before its loss is computed.
+  double loss_scale_of(MicroBatchId micro_batch) const;
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
   /// ready_.
@@ -184,6 +189,7 @@ class StageRun {
   size_t num_sources_;  ///< stages whose outputs we read
   size_t num_targets_;  ///< stages that read our outputs
   Blocking block_;
+  const LossScale* loss_scale_;            ///< null: none
   SegmentEnds segment_ends_;               ///< of the tapes
   std::vector<size_t> bucket_ends_;        ///< of the fabric; empty for the only replica
   std::vector<size_t> bucket_of_;          ///< by weight

@@ -1,8 +1,10 @@
 #include "penstock/runtime/stage_tape.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include "penstock/model/precision.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -97,14 +99,14 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
 }
 
 model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
-                                  const at::Tensor& targets,
-                                  const model::MiniBatchSize& mini_batch) {
+                                  const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
+                                  double scale) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor logits =
       loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
   model::LossResult result = loss(logits, targets, mini_batch);
   loss_tape_.leave({&result.scaled_loss, 1});
-  loss_gradient_ = at::ones_like(result.scaled_loss.detach());
+  loss_gradient_ = at::full_like(result.scaled_loss.detach(), scale);
   result.scaled_loss.reset();
   return result;
 }
@@ -134,7 +136,10 @@ void StageTape::for_each_segment(ValueGradients& values, Run&& run, const Made& 
 
 void StageTape::keep(const Segment& segment, Tensors gradients) {
   for (size_t w = 0; w < gradients.size(); ++w) {
-    if (gradients[w].defined()) weights_[segment.weights[w]] = std::move(gradients[w]);
+    if (!gradients[w].defined()) continue;
+    at::Tensor& gradient = weights_[segment.weights[w]];
+    gradient = model::as_float32(std::move(gradients[w]));
+    if (loss_scale_ != 1) gradient = gradient * (1 / loss_scale_);
   }
 }
 

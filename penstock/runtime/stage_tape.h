@@ -24,7 +24,7 @@ SegmentEnds cut_between_chains(const StageModule& module);
 /// `bucket_ends`: the weight behind the last one of each, ascending.
 SegmentEnds cut_between_buckets(const StageModule& module, const std::vector<size_t>& bucket_ends);
 
-/// Not thread-safe.
+/// Gradients of weights are float32, whatever the layers compute in. Not thread-safe.
 class StageTape {
  public:
   /// Keeps references.
@@ -36,8 +36,12 @@ class StageTape {
                   const model::ForwardContext& context, const BeforeLayer& before_layer = {});
   /// On the stage that makes the model's output: the loss of these outputs; its gradient is part of
   /// the backward pass.
+  /// The backward pass computes the gradients times `scale`.
   model::LossResult loss(const model::Loss& loss, TensorSpan outputs, const at::Tensor& targets,
-                         const model::MiniBatchSize& mini_batch);
+                         const model::MiniBatchSize& mini_batch, double scale = 1);
+  /// Before the backward pass: by how much the loss was scaled, there or in a later stage. The
+  /// weights' gradients are divided by it.
+  void set_loss_scale(double scale) { loss_scale_ = scale; }
 
   /// Called whenever the gradients of some weights are complete: their places in `gradients`, the
   /// stage's flat list, out of which they may be taken.
@@ -68,7 +72,8 @@ class StageTape {
   /// Segments by the position of their last layer; entries of other layers are empty.
   std::vector<Segment> segments_;
   LayerTape loss_tape_;
-  at::Tensor loss_gradient_;  ///< one, if there is a loss
+  at::Tensor loss_gradient_;  ///< the loss's scale, if there is a loss
+  double loss_scale_ = 1;
   bool output_needs_gradient_ = false;
   Tensors weights_;  ///< gradients that are made
 };

@@ -41,9 +41,11 @@ StageWorker::StageWorker(WorkerId worker, const std::vector<Replica*>& held, con
       options_(options),
       max_events_(static_cast<size_t>(std::max<int64_t>(run.options.max_timeline_events, 0))),
       device_(held.front()->device) {
+  if (!run.loss_versions.empty()) loss_scale_.emplace(run.loss_scale);
   for (Replica* replica : held) {
     stages_.push_back(std::make_unique<StageRun>(
-        *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); }));
+        *replica, run, [this](const std::function<WaitResult(Wait&)>& call) { wait(call); },
+        loss_scale()));
   }
   out_of_memory_ = std::make_exception_ptr(
       RuntimeError(fmt::format("worker {} failed: out of memory", worker.value)));
@@ -385,6 +387,10 @@ void StageWorker::norm(const Action& action) {
   wait([&](Wait& limits) { return fabric_.combine(std::move(share), totals, limits); });
   for (const auto& held : stages_) held->take_tied_sums(totals);
   totals.tied_sums.clear();
+  if (loss_scale_ && !loss_scale_->take(totals.norm)) {
+    for (const auto& held : stages_) held->skip_step();
+    return;
+  }
   const double factor = clip_factor(totals.norm, run_.options.max_grad_norm);
   if (factor == 1) return;
   for (const auto& held : stages_) held->scale_gradients(factor);

@@ -43,6 +43,8 @@ class StageWorker {
   std::vector<schedule::SumEvent> sum_events() const;
   int64_t waiting_ns() const { return total_waiting_ns_; }
   int64_t peak_versions() const;
+  /// Null: the run scales no loss.
+  const LossScale* loss_scale() const { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
  private:
   void run_actions();
@@ -83,6 +85,7 @@ class StageWorker {
   Fabric& fabric_;
   WorkerOptions options_;
   size_t max_events_;
+  std::optional<LossScale> loss_scale_;            ///< the stages refer to it
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   WorkerDevice* device_;                           ///< of its stages
   std::optional<DeviceTimeline> device_timeline_;  ///< where the device is a GPU

@@ -95,6 +95,7 @@ struct Trained {
   std::vector<double> losses;
   std::vector<LayerSnapshot> layers;
   RunResult run;
+  LossScaleState loss_scale;
 };
 
 inline model::OptimizerSpec momentum_sgd() {
@@ -116,6 +117,8 @@ struct Case {
   int64_t slack = 0;   ///< eager-1f1b
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
   FloatType precision = FloatType::Float32;
+  Precision compute = Precision::Float32;
+  LossScaleState loss_scale = {};         ///< before the run
   std::vector<bool> rounded_layers = {};  ///< PipelineOptions
   bool norm = false;
   double max_grad_norm = 0;
@@ -163,11 +166,13 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .worker_of_replica = shape_of(setup, 1).worker_of_replica,
                      .gradient_groups = setup.groups,
                      .precision = setup.precision,
+                     .compute = setup.compute,
                      .rounded_layers = setup.rounded_layers,
                      .shard_optimizer = setup.shard_optimizer,
                      .world = world,
                      .device_of_worker = setup.device_of_worker,
                      .devices = setup.devices});
+  pipeline.set_loss_scale(setup.loss_scale);
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
   trained.run = pipeline.run(schedule, batches,
@@ -176,6 +181,7 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                               .credits = std::max<int64_t>(4, verify::min_credits(schedule))});
   for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());
   trained.layers = pipeline.snapshot();
+  trained.loss_scale = pipeline.loss_scale();
   return trained;
 }
 

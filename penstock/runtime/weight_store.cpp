@@ -18,16 +18,25 @@ at::Tensor as_leaf(const at::Tensor& tensor) { return tensor.detach().requires_g
 }  // namespace
 
 WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer,
-                         std::vector<const model::Optimizer*> single, WeightShare share)
-    : optimizers_(std::move(single)), share_(std::move(share)), spare_(weights.size()) {
+                         std::vector<const model::Optimizer*> single, WeightShare share,
+                         const std::vector<at::ScalarType>& types)
+    : optimizers_(std::move(single)),
+      share_(std::move(share)),
+      masters_(weights.size()),
+      spare_(weights.size()) {
   if (optimizers_.empty()) optimizers_.assign(weights.size(), &optimizer);
   PENSTOCK_CHECK(optimizers_.size() == weights.size(), optimizers_.size(), weights.size());
   PENSTOCK_CHECK(share_.empty() || share_.size() == weights.size(), share_.size(), weights.size());
+  PENSTOCK_CHECK(types.empty() || types.size() == weights.size(), types.size(), weights.size());
   if (!share_.empty()) {
     for (at::Tensor& weight : weights) weight = weight.contiguous();
   }
   Held held;
-  for (const at::Tensor& weight : weights) held.weights.push_back(as_leaf(weight));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const bool is_short = !types.empty() && types[i] != weights[i].scalar_type();
+    if (is_short) masters_[i] = weights[i].detach();
+    held.weights.push_back(as_leaf(is_short ? weights[i].detach().to(types[i]) : weights[i]));
+  }
   versions_.push_back(std::move(held));
   state_.resize(optimizer.state_names().size());
   for (Tensors& tensors : state_) {
@@ -41,6 +50,18 @@ WeightStore::WeightStore(Tensors weights, const model::Optimizer& optimizer,
 at::Tensor WeightStore::own_part(size_t index, const at::Tensor& tensor) const {
   if (share_.empty()) return tensor;
   return tensor.reshape(-1).narrow(0, share_[index].begin, share_[index].length);
+}
+
+at::Tensor WeightStore::master(size_t index) const {
+  return masters_[index].defined() ? masters_[index] : versions_.back().weights[index].detach();
+}
+
+Tensors WeightStore::newest() const {
+  Tensors weights = versions_.back().weights;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (masters_[i].defined()) weights[i] = masters_[i];
+  }
+  return weights;
 }
 
 const Tensors& WeightStore::at(WeightVersion version) const {
@@ -82,7 +103,7 @@ bool WeightStore::shared_with_older(size_t index) const {
 }
 
 void WeightStore::step(TensorSpan gradients, const model::StepContext& context) {
-  PENSTOCK_CHECK(gradients.size() == newest().size(), gradients.size(), newest().size());
+  PENSTOCK_CHECK(gradients.size() == masters_.size(), gradients.size(), masters_.size());
   begin_step(context);
   step_weights(0, gradients);
 }
@@ -124,6 +145,11 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
       continue;
     }
     if (!gradients[k].defined()) continue;
+    if (at::Tensor& own = masters_[i]; own.defined()) {
+      optimizers_[i]->step(own, gradients[k], own, state, step_.context);
+      rewrite(i, [&](at::Tensor& target) { target.copy_(own); });
+      continue;
+    }
     rewrite(i, [&](at::Tensor& target) {
       optimizers_[i]->step(weights[i].detach(), gradients[k], target, state, step_.context);
     });
@@ -138,14 +164,22 @@ void WeightStore::step_together(size_t first, TensorSpan gradients) {
   for (size_t k = 0; k < gradients.size(); ++k) {
     if (!gradients[k].defined()) continue;
     const size_t i = first + k;
-    const at::Tensor& weight = versions_.back().weights[i];
-    model::WeightStep step{.weight = weight.detach(), .gradient = gradients[k]};
+    const at::Tensor weight = master(i);
+    model::WeightStep step{.weight = weight, .gradient = gradients[k]};
     for (const Tensors& tensors : state_) step.state.push_back(tensors[i]);
     const auto key = std::pair(optimizers_[i], weight.scalar_type());
-    rewrite(i, [&](at::Tensor& target) { step.new_weight = target; });
+    if (masters_[i].defined())
+      step.new_weight = weight;
+    else
+      rewrite(i, [&](at::Tensor& target) { step.new_weight = target; });
     groups[key].push_back(std::move(step));
   }
   for (auto& [key, steps] : groups) key.first->step_together(steps, step_.context);
+  for (size_t k = 0; k < gradients.size(); ++k) {
+    const at::Tensor& own = masters_[first + k];
+    if (gradients[k].defined() && own.defined())
+      rewrite(first + k, [&](at::Tensor& target) { target.copy_(own); });
+  }
 }
 
 Tensors WeightStore::places(size_t first, size_t count) const {
@@ -175,7 +209,7 @@ Tensors WeightStore::updates(size_t first, TensorSpan gradients,
   std::vector<at::Tensor> state(state_.size());
   for (size_t k = 0; k < gradients.size(); ++k) {
     if (!gradients[k].defined()) continue;
-    const at::Tensor weight = newest()[first + k].detach();
+    const at::Tensor weight = master(first + k);
     for (size_t s = 0; s < state_.size(); ++s) state[s] = state_[s][first + k];
     result[k] = at::empty_like(weight);
     optimizers_[first + k]->step(weight, gradients[k], result[k], state, context);
@@ -190,6 +224,11 @@ void WeightStore::add_weights(size_t first, TensorSpan updates) {
   for (size_t k = 0; k < updates.size(); ++k) {
     if (!updates[k].defined()) continue;
     const size_t i = first + k;
+    if (at::Tensor& own = masters_[i]; own.defined()) {
+      own.add_(updates[k]);
+      rewrite(i, [&](at::Tensor& target) { target.copy_(own); });
+      continue;
+    }
     rewrite(i, [&](at::Tensor& target) { at::add_out(target, weights[i].detach(), updates[k]); });
   }
 }
@@ -197,7 +236,13 @@ void WeightStore::add_weights(size_t first, TensorSpan updates) {
 void WeightStore::add_in_place(size_t first, TensorSpan updates) {
   const at::NoGradGuard no_grad;
   for (size_t k = 0; k < updates.size(); ++k) {
-    if (updates[k].defined()) newest()[first + k].variable_data().add_(updates[k]);
+    if (!updates[k].defined()) continue;
+    const size_t i = first + k;
+    at::Tensor version = versions_.back().weights[i].variable_data();
+    if (masters_[i].defined())
+      version.copy_(masters_[i].add_(updates[k]));
+    else
+      version.add_(updates[k]);
   }
 }
 
@@ -214,9 +259,12 @@ void WeightStore::begin_run() {
 int64_t WeightStore::bytes() const {
   int64_t total = 0;
   const auto add = [&total](const Tensors& tensors) {
-    for (const at::Tensor& tensor : tensors) total += static_cast<int64_t>(tensor.nbytes());
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined()) total += static_cast<int64_t>(tensor.nbytes());
+    }
   };
   for (const Held& held : versions_) add(held.weights);
+  add(masters_);
   for (const Tensors& tensors : state_) add(tensors);
   for (const Tensors& tensors : spare_) add(tensors);
   return total;
@@ -227,8 +275,10 @@ void WeightStore::load(TensorSpan weights, const std::vector<Tensors>& state) {
   const at::NoGradGuard no_grad;
   PENSTOCK_CHECK(weights.size() == versions_.front().weights.size(), weights.size());
   PENSTOCK_CHECK(state.size() == state_.size(), state.size(), state_.size());
-  for (size_t i = 0; i < weights.size(); ++i)
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (masters_[i].defined()) masters_[i].copy_(weights[i]);
     versions_.front().weights[i].detach().copy_(weights[i]);
+  }
   for (size_t s = 0; s < state.size(); ++s) {
     for (size_t i = 0; i < state[s].size(); ++i) state_[s][i].copy_(own_part(i, state[s][i]));
   }

@@ -2,6 +2,9 @@
 // is a list of references: a new version costs memory only while a micro-batch in flight still
 // needs the old one, and the memory of dead versions is reused.
 //
+// Versions may have 16 bits: then the float32 weights behind them (masters) exist once, steps
+// change them in place, and a new version is their rounded copy.
+//
 //   WeightStore store(weights, optimizer);
 //   // version 0 stays as long as a micro-batch needs it
 //   store.step(gradients, {.learning_rate = 0.1, .step = 1});
@@ -29,16 +32,18 @@ class WeightStore {
   /// Takes the weights over. `single`: of each weight, instead of the one for all, with the same
   /// state_names(); empty: none. The optimisers must outlive the store. `share`: the part of each
   /// weight that steps change here; somebody else makes the rest of a new version (places()).
-  /// Empty: all of it.
+  /// Empty: all of it. `types`: of each weight, the type of its versions; empty: float32, as the
+  /// weights themselves. Either has a share or versions of another type.
   WeightStore(Tensors weights, const model::Optimizer& optimizer,
-              std::vector<const model::Optimizer*> single = {}, WeightShare share = {});
+              std::vector<const model::Optimizer*> single = {}, WeightShare share = {},
+              const std::vector<at::ScalarType>& types = {});
 
   /// Leaf tensors that require gradients. Throws InternalError when the version was released or
   /// does not exist yet.
   const Tensors& at(WeightVersion version) const;
   WeightVersion latest() const { return latest_; }
-  /// The newest weights, released or not.
-  const Tensors& newest() const { return versions_.back().weights; }
+  /// The newest weights, released or not, in float32.
+  Tensors newest() const;
 
   /// No forward or backward will use the version again. If it is the latest version, the next step
   /// may overwrite it.
@@ -70,7 +75,8 @@ class WeightStore {
   /// Drops all versions except the latest, which becomes version 0.
   void begin_run();
 
-  /// Versions alive, and bytes held for versions (with memory kept for reuse) and optimiser state.
+  /// Versions alive, and bytes held for versions (with memory kept for reuse), for the float32
+  /// weights behind them and for optimiser state.
   int64_t num_versions() const { return static_cast<int64_t>(versions_.size()); }
   int64_t bytes() const;
 
@@ -95,6 +101,8 @@ class WeightStore {
   /// begun: its own memory, or other.
   template <class Write>
   void rewrite(size_t index, Write&& write);
+  /// Newest weight `index` in float32, without a graph.
+  at::Tensor master(size_t index) const;
   /// Whether the latest version of weight `index` is the same tensor as in the version before.
   bool shared_with_older(size_t index) const;
 
@@ -112,6 +120,7 @@ class WeightStore {
   Step step_;
   std::deque<Held> versions_;  ///< ascending; the last is the latest
   WeightVersion latest_{0};
+  Tensors masters_;  ///< per weight; undefined where its versions are float32
   std::vector<Tensors> state_;
   std::vector<Tensors> spare_;  ///< per weight: memory of dead versions
 };

@@ -12,9 +12,11 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/model/parameter_optimizers.h"
+#include "penstock/model/precision.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/gradient_buffer.h"
+#include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/training_schedule.h"
@@ -89,9 +91,11 @@ class SerialReplay {
         loss_(model::make_loss(model::loss_for(model, options.loss))),
         precision_(plan::parse_sync_precision(options.plan.sync_precision)),
         stage_of_layer_(plan::stage_of_layer(options.plan, model.graph())),
-        whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0}),
+        whole_(model, std::vector<StageId>(stage_of_layer_.size(), StageId{0}), StageId{0},
+               model::layer_precisions(model, options.plan.precision)),
         optimizers_(model, options.optimizer) {
     for (const StageId stage : stage_of_layer_) last_stage_ = std::max(last_stage_, stage);
+    loss_stage_ = stage_of_layer_.at(model.graph().outputs().front().layer.index());
     model::Tensors weights;
     for (const LayerId id : whole_.layers()) {
       const model::Tensors initial = model.initial_weights(id, options.seed);
@@ -128,6 +132,7 @@ class SerialReplay {
   FloatType precision_;
   std::vector<StageId> stage_of_layer_;
   StageId last_stage_{0};
+  StageId loss_stage_{0};
   runtime::StageModule whole_;
   model::ParameterOptimizers optimizers_;
   std::vector<Weight> weights_;
@@ -138,6 +143,7 @@ class SerialReplay {
   std::deque<model::Tensors> versions_;
   int64_t first_version_ = 0;
   int64_t steps_ = 0;
+  runtime::LossScale loss_scale_{runtime::LossScaleState{}};  ///< of this epoch
   Replay result_;
 };
 
@@ -170,24 +176,36 @@ double SerialReplay::run_micro_batch(const EpochBatches& batches, MicroBatchId b
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
     const at::Tensor& value = weight(use, read.forward);
     // Buffers that backward overwrites must be copies.
-    leaves.push_back(
-        (read.forward == read.backward ? value.detach() : value.clone()).requires_grad_(true));
+    const at::ScalarType type = whole_.weight_types()[use];
+    leaves.push_back((read.forward == read.backward
+                          ? value.detach().to(type)
+                          : value.to(type, /*non_blocking=*/false, /*copy=*/true))
+                         .requires_grad_(true));
   }
-  const model::Tensors outputs = whole_.forward(leaves, buffers_, batches.inputs(b),
-                                                {.training = true, .seed = batches.seed(b)});
-  const model::LossResult loss = loss_(outputs.at(whole_.model_outputs().front()),
-                                       batches.targets(b), batches.size_of(mini_batch));
+  model::Tensors inputs = batches.inputs(b);
+  for (at::Tensor& input : inputs) input = model::as_activation(input, options_.plan.precision);
+  const model::Tensors outputs =
+      whole_.forward(leaves, buffers_, inputs, {.training = true, .seed = batches.seed(b)});
+  const at::Tensor output = model::as_float32(outputs.at(whole_.model_outputs().front()));
+  const model::LossResult loss = loss_(output, batches.targets(b), batches.size_of(mini_batch));
+  const double scale = scales_loss(options_.plan.precision)
+                           ? loss_scale_.at(versions[loss_stage_.index()].forward)
+                           : 1;
   for (size_t use = 0; use < uses_.size(); ++use) {
     const Versions& read = versions[stage_of_layer_[uses_[use].layer.index()].index()];
     if (read.forward != read.backward)
       leaves[use].variable_data().copy_(weight(use, read.backward));
   }
   if (leaves.empty() || !loss.scaled_loss.requires_grad()) return loss.loss_sum;
-  const auto gradients = torch::autograd::grad({loss.scaled_loss}, leaves, {}, /*retain_graph=*/{},
-                                               /*create_graph=*/false,
-                                               /*allow_unused=*/true);
-  for (size_t use = 0; use < uses_.size(); ++use)
-    sums.add(use, b.value % rounding_replicas(use), gradients[use]);
+  const auto gradients = torch::autograd::grad(
+      {loss.scaled_loss}, leaves, {at::full_like(loss.scaled_loss.detach(), scale)},
+      /*retain_graph=*/{}, /*create_graph=*/false, /*allow_unused=*/true);
+  for (size_t use = 0; use < uses_.size(); ++use) {
+    at::Tensor gradient = gradients[use];
+    if (gradient.defined()) gradient = model::as_float32(gradient);
+    if (gradient.defined() && scale != 1) gradient = gradient * (1 / scale);
+    sums.add(use, b.value % rounding_replicas(use), gradient);
+  }
   return loss.loss_sum;
 }
 
@@ -205,13 +223,15 @@ model::Tensors SerialReplay::sums_of_weights(GradientSums sums) const {
 
 void SerialReplay::step(model::Tensors sums, double rate) {
   const at::NoGradGuard no_grad;
-  if (options_.max_grad_norm > 0) {
+  bool is_made = true;
+  if (wants_norm(options_)) {
     double squares = 0;
     for (const at::Tensor& gradient : sums) {
       if (gradient.defined()) squares += gradient.to(at::kDouble).square().sum().item<double>();
     }
     const double norm = std::sqrt(squares);
     result_.grad_norms.push_back(norm);
+    if (scales_loss(options_.plan.precision)) is_made = loss_scale_.take(norm);
     if (const double factor = runtime::clip_factor(norm, options_.max_grad_norm); factor != 1) {
       for (at::Tensor& gradient : sums) {
         if (gradient.defined()) gradient = gradient * factor;
@@ -222,14 +242,14 @@ void SerialReplay::step(model::Tensors sums, double rate) {
   model::Tensors next;
   for (size_t w = 0; w < weights_.size(); ++w) {
     const at::Tensor& before = versions_.back()[w];
-    if (!sums[w].defined()) {
+    if (!sums[w].defined() || !is_made) {
       next.push_back(before);
       continue;
     }
     next.push_back(at::empty_like(before));
     optimizers_.of(weights_[w].owner)
         .step(before, sums[w], next.back(), weights_[w].state,
-              {.learning_rate = rate, .step = steps_});
+              {.learning_rate = rate, .step = steps_ - loss_scale_.state().skipped});
   }
   versions_.push_back(std::move(next));
 }
@@ -244,7 +264,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   const EpochBatches batches(*data_.train, order, 0, cut, derive_seed(options_.seed, epoch));
   const auto table =
       versions_of(training_schedule(options_.plan, schedule::chain_links(last_stage_.value + 1),
-                                    samples, options_.mini_batch_size, options_.max_grad_norm > 0));
+                                    samples, options_.mini_batch_size, wants_norm(options_)));
   int64_t longest_delay = 0;
   for (const auto& stage : table) {
     for (size_t b = 0; b < stage.size(); ++b) {
@@ -255,6 +275,7 @@ void SerialReplay::run_epoch(int64_t epoch, int64_t total_steps) {
   // Versions begin at 0 in each schedule, that is in each epoch.
   versions_.erase(versions_.begin(), versions_.end() - 1);
   first_version_ = 0;
+  loss_scale_ = runtime::LossScale(loss_scale_.state());
   for (int64_t t = 0, b = 0; t < cut.num_mini_batches(); ++t) {
     if (options_.stop != nullptr && options_.stop->load()) {
       throw RuntimeError(

@@ -72,6 +72,7 @@ Session::Session(const model::Model& model, const TrainOptions& options)
                  .gradient_groups = options.gradient_groups,
                  .sync = plan::parse_gradient_sync(options.plan.sync),
                  .precision = plan::parse_sync_precision(options.plan.sync_precision),
+                 .compute = options.plan.precision,
                  .rounded_layers = options.rounded_layers,
                  .shard_optimizer = plan::sharded_stages(options.plan),
                  .staleness = options.staleness,
@@ -149,7 +150,7 @@ std::vector<StepResult> Session::run(const Dataset& data, const std::vector<int6
   const auto samples = static_cast<int64_t>(order.size());
   const BatchCut cut(samples, batch_size, options_.plan.micro_batches);
   const EpochBatches batches(data, order, 0, cut, seed);
-  const bool has_norm = options_.max_grad_norm > 0 || pipeline_.needs_norm();
+  const bool has_norm = wants_norm(options_) || pipeline_.needs_norm();
   const schedule::Schedule schedule =
       training_schedule(options_.plan, pipeline_.links(), samples, batch_size, has_norm);
   runtime::RunOptions options = run_options();
@@ -315,14 +316,17 @@ void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t st
 std::filesystem::path Session::save(const std::filesystem::path& directory, int64_t epochs) const {
   const Busy busy(busy_);
   agree([&] { return fmt::format("saves to {}", directory.string()); });
-  Checkpoint checkpoint{{.model = model_.name(),
-                         .epoch = epochs,
-                         .step = steps(),
-                         .seed = options_.seed,
-                         .mini_batch_size = options_.mini_batch_size,
-                         .optimizer = options_.optimizer.name},
-                        {},
-                        {}};
+  Checkpoint checkpoint{
+      {.model = model_.name(),
+       .epoch = epochs,
+       .step = steps(),
+       .seed = options_.seed,
+       .mini_batch_size = options_.mini_batch_size,
+       .optimizer = options_.optimizer.name,
+       .loss_scale = scales_loss(options_.plan.precision) ? std::optional(pipeline_.loss_scale())
+                                                          : std::nullopt},
+      {},
+      {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
   return save_checkpoint(directory, model_, checkpoint, kKeptCheckpoints, ranks());
@@ -351,6 +355,7 @@ int64_t Session::resume(const std::filesystem::path& directory) {
     return fmt::format("resumes after {} epochs and {} steps", checkpoint.epoch, checkpoint.step);
   });
   pipeline_.load(layers, checkpoint.step);
+  if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
   return checkpoint.epoch;
 }
 

@@ -2,6 +2,7 @@
 #include "penstock/plan/gradient_sync.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -101,6 +102,19 @@ std::vector<int64_t> planned_memory(const plan::Plan& plan) {
   return bytes;
 }
 
+/// Of the steps that were made; empty: none was.
+std::optional<double> mean_of_finite(const std::vector<double>& norms) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const double norm : norms) {
+    if (!std::isfinite(norm)) continue;
+    sum += norm;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
+}
+
 /// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
 std::string advice_on_float16(const plan::Plan& plan) {
   const std::vector<int> replicas = plan.replicas();
@@ -128,6 +142,7 @@ class Run {
                    .gradient_groups = options.gradient_groups,
                    .sync = plan::parse_gradient_sync(options.plan.sync),
                    .precision = plan::parse_sync_precision(options.plan.sync_precision),
+                   .compute = options.plan.precision,
                    .rounded_layers = options.rounded_layers,
                    .shard_optimizer = plan::sharded_stages(options.plan),
                    .staleness = options.staleness,
@@ -154,7 +169,7 @@ class Run {
   }
   /// Gradients of weights that stages share are summed where the norm is computed, so the norm is
   /// known then, too.
-  bool has_norm() const { return options_.max_grad_norm > 0 || pipeline_.needs_norm(); }
+  bool has_norm() const { return wants_norm(options_) || pipeline_.needs_norm(); }
   double rate(int64_t step) const {
     const int64_t length =
         options_.learning_rate_steps > 0 ? options_.learning_rate_steps : total_steps_;
@@ -239,6 +254,7 @@ void Run::resume() {
   for (const LayerState& state : checkpoint.layers)
     layers.push_back(to_snapshot(state, optimizers_.general(), options_.optimizer.name));
   pipeline_.load(layers, checkpoint.step);
+  if (checkpoint.loss_scale) pipeline_.set_loss_scale(*checkpoint.loss_scale);
   epoch_ = checkpoint.epoch;
   next_mini_batch_ = checkpoint.next_mini_batch;
   log_info(fmt::format("resumed after {} steps (epoch {}, mini-batch {}){}", checkpoint.step,
@@ -298,7 +314,9 @@ void Run::save() {
        .shuffle = options_.shuffle,
        .optimizer = options_.optimizer.name,
        .plan_request = options_.plan_request,
-       .settings = options_.settings},
+       .settings = options_.settings,
+       .loss_scale = scales_loss(options_.plan.precision) ? std::optional(pipeline_.loss_scale())
+                                                          : std::nullopt},
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
@@ -316,6 +334,10 @@ void Run::finish_saving() {
 
 TrainResult Run::run() {
   warmup_left_ = options_.warmup_steps;
+  if (const auto kinds = pipeline_.kinds_in_float32(); !kinds.empty() && ranks().is_first()) {
+    log_info(fmt::format("{} is not there for layers of the kind {} here: they compute in float32",
+                         to_string(options_.plan.precision), fmt::join(kinds, ", ")));
+  }
   // better now than after the first epoch
   if (!options_.checkpoint.empty()) {
     runtime::together(ranks(), [&]() -> std::string {
@@ -338,6 +360,10 @@ TrainResult Run::run() {
   result_.throughput_samples_per_s = samples_per_second(measured_samples_, measured_ns_);
   result_.idle_share = worker_ns_ > 0 ? idle_ns_ / worker_ns_ : 0;
   result_.steps = pipeline_.steps();
+  if (scales_loss(options_.plan.precision)) {
+    result_.skipped_steps = pipeline_.loss_scale().skipped;
+    result_.loss_scale = pipeline_.loss_scale().scale;
+  }
   if (options_.keep_weights) {
     for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
       result_.weights.push_back(std::move(layer.weights));
@@ -375,8 +401,7 @@ void Run::run_epoch() {
   const auto epoch_steps = static_cast<std::ptrdiff_t>(result_.losses.size() - steps_before);
   if (has_norm() && epoch_steps > 0) {
     summary.grad_norm =
-        std::accumulate(result_.grad_norms.end() - epoch_steps, result_.grad_norms.end(), 0.0) /
-        static_cast<double>(epoch_steps);
+        mean_of_finite({result_.grad_norms.end() - epoch_steps, result_.grad_norms.end()});
   }
   if (epoch_samples_ > 0) {
     summary.loss /= static_cast<double>(std::max<int64_t>(epoch_targets_, 1));
@@ -577,6 +602,8 @@ void check_asynchronous(const model::Model& model, const TrainOptions& options) 
   if (options.optimizer.nesterov) refuse("--nesterov");
   if (options.optimizer.weight_decay > 0)
     refuse(fmt::format("--weight-decay {}", options.optimizer.weight_decay));
+  if (scales_loss(options.plan.precision))
+    refuse("--precision float16, which leaves out steps that all replicas have to leave out");
   if (options.max_grad_norm > 0) refuse(fmt::format("--clip-norm {}", options.max_grad_norm));
   if (!graph::tie_groups(model.graph()).empty())
     refuse(fmt::format("that layers of '{}' share weights", model.name()));
@@ -605,6 +632,10 @@ void validate(const TrainOptions& options) {
   check_range("the staleness (--staleness)", options.staleness, 0, kMostStaleness);
   validate(options.learning_rate);
   model::make_optimizer(options.optimizer);
+}
+
+bool wants_norm(const TrainOptions& options) {
+  return options.max_grad_norm > 0 || scales_loss(options.plan.precision);
 }
 
 void check_trainable(const model::Model& model, const DataSplit& data,

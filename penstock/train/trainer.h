@@ -83,6 +83,9 @@ struct TrainResult {
   /// The GPUs of this rank's workers, by its allocator's counters while training.
   std::vector<DevicePeak> devices;
   int64_t steps = 0;  ///< optimiser steps, over all runs
+  /// In float16: steps that were left out, over all runs, and the loss's scale at the end.
+  int64_t skipped_steps = 0;
+  double loss_scale = 1;
   bool interrupted = false;
   /// Samples of each segment that counts for throughput: one that was trained without draining the
   /// pipeline in between.
@@ -101,6 +104,9 @@ struct TrainResult {
 
 /// Checks everything but the plan. Throws ConfigError naming what was found and expected.
 void validate(const TrainOptions& options);
+/// Whether every step waits for the norm of all gradients: to clip or record it, or to know in
+/// float16 whether all are finite.
+bool wants_norm(const TrainOptions& options);
 /// validate(), and whether data, model and the plan's numbers fit each other.
 void check_trainable(const model::Model& model, const DataSplit& data, const TrainOptions& options);
 

@@ -16,6 +16,7 @@
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/measured_profile.h"
+#include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
 
@@ -90,7 +91,7 @@ void check_sizes(const profile::Profile& profile, const model::Model& model,
     const std::vector<model::Shape>& shapes = model.output_shapes(id);
     for (size_t o = 0; o < shapes.size() && o < cost.output_bytes.size(); ++o)
       check("outputs per sample", cost.output_bytes[o] / profile.batch_size,
-            saturating_mul(kBytes, product_of(shapes[o])));
+            saturating_mul(bytes_of(float_type(profile.precision)), product_of(shapes[o])));
   }
 }
 
@@ -123,6 +124,7 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
                           0, options.most_samples));
   options.threads = request.threads_per_worker;
   options.loss = request.loss;
+  options.precision = request.precision;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int local_workers = request.local_workers > 0 ? request.local_workers : request.workers;
   options.concurrency =
@@ -148,6 +150,7 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                     request.profile_path, profile.model, profile.graph.num_layers(), model.name(),
                     model.graph().num_layers()));
   }
+  if (given) check_precision(profile, request.precision, request.profile_path);
   if (given) check_sizes(profile, model, request.profile_path);
   planner::PlanOptions options = options_of(request);
   plan::Plan plan = best_plan(profile, request, options);

@@ -10,6 +10,7 @@
 #include "penstock/model/loss_spec.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/profile/profile.h"
+#include "penstock/util/precision.h"
 
 namespace penstock::tool {
 
@@ -18,6 +19,7 @@ struct AutoPlanRequest {
   std::string sync = "ordered";  ///< a method of adding gradients, or auto
   std::string sync_precision = "float32";
   bool shard_optimizer = false;  ///< wherever a stage has replicas; otherwise if memory needs it
+  Precision precision = Precision::Float32;  ///< in which the model computes
   std::string weights;
   int workers = 1;
   /// The cluster of so many workers, given how fast threads sum gradients; empty: they are threads

@@ -12,6 +12,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
 
@@ -82,6 +83,9 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
                   "sgd, adam or adamw: the optimiser whose step is measured")
       ->capture_default_str();
   add_loss_options(*app, options.profiler.loss);
+  CLI::Option* const precision =
+      add_precision(*app, options.precision, "Numbers in which the model computes");
+  precision->capture_default_str();
   CLI::Option* const analytic = app->add_flag("--analytic", options.analytic,
                                               "Estimate the times on --device from the model's "
                                               "operations instead of measuring on this machine");
@@ -89,6 +93,7 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
       "--device", options.device,
       "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
       "of --list-devices, or a TOML file (docs/profiles.md)");
+  precision->excludes(analytic);
   add_measuring_options(*app, options.profiler, *analytic);
   app->add_option("--task", options.task,
                   "For penstock stream: single frames, and the model and the loss of this task "

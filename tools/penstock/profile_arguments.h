@@ -17,6 +17,7 @@ struct ProfileArguments : CommonOptions {
   bool analytic = false;
   std::string device;
   std::string task;  ///< of a stream; empty: a model for `train`
+  std::string precision = "float32";
   std::string output;
 };
 

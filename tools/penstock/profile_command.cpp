@@ -107,6 +107,7 @@ int run(ProfileArguments& options, const CLI::App& app) {
     if (!options.profiler.device.empty() && app.get_option("--concurrency")->empty())
       options.profiler.concurrency = 1;
   }
+  options.profiler.precision = parse_precision(options.precision);
   const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join();
   const Subject subject = subject_of(options);
   const profile::Profile profile =

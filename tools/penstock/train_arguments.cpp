@@ -9,6 +9,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/fabric_choice.h"
+#include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
 
@@ -185,6 +186,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--sync", options.sync, !options.sync.empty());
   add("--sync-precision", options.sync_precision, !options.sync_precision.empty());
   if (plan.shard_optimizer) text += " --shard-optimizer";
+  add("--precision", options.precision, !options.precision.empty());
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
   add("--device", options.device, options.device != "cpu");
@@ -266,6 +268,8 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   app->add_flag("--shard-optimizer", options.plan.shard_optimizer,
                 "Share out the optimiser's state over the replicas of each stage (ZeRO-1): each "
                 "keeps and steps its share of the weights. The same results (default: the plan's)");
+  add_precision(*app, options.precision,
+                "Numbers in which the model computes (default: the plan's, or float32)");
   app->add_option("--staleness", options.train.staleness,
                   "asynchronous: how many steps a replica may be ahead of the slowest one")
       ->capture_default_str();

@@ -33,6 +33,7 @@ struct TrainArguments : CommonOptions {
   train::TrainOptions train;
   std::string sync;            ///< empty: the plan's
   std::string sync_precision;  ///< empty: the plan's
+  std::string precision;       ///< empty: the plan's
   std::string fabric = "auto";
   std::string device = "cpu";
   std::vector<cluster::DeviceName> devices;  ///< of this process, once they have been looked for

@@ -109,7 +109,7 @@ void complete_request(TrainArguments& options, const model::Model& model, bool s
   options.plan.threads_per_worker = options.train.threads_per_worker;
   options.plan.mini_batch_size = options.train.mini_batch_size;
   options.plan.seed = options.seed;
-  options.plan.global_norm = options.train.max_grad_norm > 0;
+  options.plan.global_norm = options.train.max_grad_norm > 0 || scales_loss(options.plan.precision);
   options.plan.gradient_groups = options.train.gradient_groups;
   options.plan.optimizer = options.train.optimizer;
 }
@@ -128,6 +128,12 @@ plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
   check_batch_size(options);
   check_model(plan, model, options.plan_path);
+  if (!options.precision.empty() && parse_precision(options.precision) != plan.precision) {
+    throw ConfigError(fmt::format(
+        "{} was made for {}, --precision is {}: plan with a profile of that precision (penstock "
+        "profile --precision {})",
+        options.plan_path, to_string(plan.precision), options.precision, options.precision));
+  }
   cap_micro_batches(options, /*says=*/true);
   return adapted_plan(plan, {.mini_batch_size = options.train.mini_batch_size,
                              .micro_batches = options.plan.micro_batches,
@@ -434,6 +440,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
 
   train::TrainOptions& train_options = options.train;
   options.plan.training_samples = saturating_mul(data.train->size(), train_options.epochs);
+  if (!options.precision.empty()) options.plan.precision = parse_precision(options.precision);
   if (!options.sync.empty()) options.plan.sync = options.sync;
   if (!options.sync_precision.empty()) options.plan.sync_precision = options.sync_precision;
   // A job that the launcher has started again continues.
@@ -445,6 +452,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   train_options.plan = finished && job == nullptr && options.plan_path.empty()
                            ? one_stage(model)
                            : plan_unless_stopped(job, options, model);
+  if (finished && options.plan_path.empty()) train_options.plan.precision = options.plan.precision;
   set_sync(options, train_options.plan, is_first);
   train_options.settings = training_settings(options, train::data_digest(*data.train));
   if (is_first && !finished)

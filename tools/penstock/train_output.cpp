@@ -205,6 +205,9 @@ std::string to_json(const Outcome& outcome) {
       {"peak_memory_bytes", r.peak_memory_bytes},
       {"devices", devices},
       {"steps", r.steps},
+      {"precision", to_string(outcome.plan.precision)},
+      {"skipped_steps", r.skipped_steps},
+      {"loss_scale", r.loss_scale},
       {"interrupted", r.interrupted},
       {"epochs", epochs},
       {"workers", workers}};
@@ -230,6 +233,11 @@ std::string to_text(const Outcome& outcome) {
     text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
                         r.grad_norms.back(),
                         *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
+  if (scales_loss(outcome.plan.precision)) {
+    text += fmt::format(
+        "  loss scale     {:g} at the end; {} left out, because a gradient was infinite\n",
+        r.loss_scale, report::plural(r.skipped_steps, "step"));
+  }
   if (r.test_loss) text += fmt::format("  test loss      {:.4f}\n", *r.test_loss);
   if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
   if (r.peak_memory_bytes > 0) {

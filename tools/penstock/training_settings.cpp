@@ -44,6 +44,7 @@ std::map<std::string, std::string> training_settings(const TrainArguments& argum
   add("--sync", asynchronous ? train.plan.sync : "synchronous");
   if (asynchronous) add("--staleness", train.staleness);
   add("--sync-precision", train.plan.sync_precision);
+  add("--precision", to_string(train.plan.precision));
   return settings;
 }
 

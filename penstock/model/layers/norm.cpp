@@ -1,6 +1,7 @@
 #include <ATen/ops/batch_norm.h>
 #include <fmt/format.h>
 
+#include "penstock/model/float32_layers.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
@@ -11,7 +12,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// weight, bias [channels]; buffers running_mean, running_var [channels], updated in training.
-class BatchNorm2d final : public Layer {
+class BatchNorm2d final : public Layer, public KeepsFloat32 {
  public:
   BatchNorm2d(int64_t channels, BatchNormOptions options)
       : channels_(channels), options_(std::move(options)) {}

@@ -83,6 +83,7 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
                      const std::optional<ProfiledLoss>& loss)
     : model_(model),
       stop_(options.stop),
+      precisions_(layer_precisions(model, options.precision)),
       batch_size_(options.batch_size),
       optimizer_(make_optimizer(options.optimizer)),
       loss_(loss),
@@ -97,7 +98,8 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
     for (const InputSpec& input : model.inputs())
-      samples_.push_back(here(random_input(input, batch_size_, generator)));
+      samples_.push_back(
+          here(as_activation(random_input(input, batch_size_, generator), options.precision)));
     if (!loss_ && model.graph().outputs().size() == 1 &&
         !model.graph().outputs().front().is_model_input())
       loss_ = random_loss(model, options, generator);
@@ -111,19 +113,24 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
 
 void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   LayerState& state = layers_[id.index()];
+  const at::ScalarType type = precisions_[id.index()].weights;
   for (at::Tensor& weight : model_.initial_weights(id, seed))
     state.weights.push_back(here(std::move(weight)));
   for (at::Tensor& buffer : model_.initial_buffers(id))
     state.buffers.push_back(here(std::move(buffer)));
+  bytes_[id.index()].weights = total_bytes(state.weights);
   for (at::Tensor& weight : state.weights) {
+    const at::Tensor master = weight;
+    state.masters.push_back(type == at::kFloat ? at::Tensor() : master);
+    weight = weight.to(type);
     state.spare.push_back(at::zeros_like(weight).requires_grad_());
     Tensors zeros;
     for (size_t k = optimizer_->state_names().size(); k > 0; --k)
-      zeros.push_back(at::zeros_like(weight));
+      zeros.push_back(at::zeros_like(master));
     state.optimizer_state.push_back(std::move(zeros));
     weight.requires_grad_();
   }
-  bytes_[id.index()].weights = total_bytes(state.weights);
+  if (type != at::kFloat) bytes_[id.index()].short_weights = bytes_[id.index()].weights;
 }
 
 at::Tensor ModelPass::here(at::Tensor tensor) const {
@@ -179,7 +186,8 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   if (passes_ == 0) meter.emplace();
 
   const Laps::Start start = laps_.start();
-  state.outputs = model_.layer(id).forward(state.weights, state.buffers, state.inputs, context);
+  state.outputs = forward_in(precisions_[id.index()], model_.layer(id), state.weights,
+                             state.buffers, state.inputs, context);
   laps_.add(start, {&times.forward_ns});
 
   const auto expected = static_cast<size_t>(model_.layer(id).num_outputs());
@@ -210,7 +218,8 @@ void ModelPass::loss(std::vector<LayerTimes>& times) {
     as_layer(model_, ref.layer, "the loss", [&] {
       const at::Tensor logits = value(ref).detach().requires_grad_();
       const Laps::Start forward = laps_.start();
-      const LossResult result = loss_->loss(logits, loss_->targets, {.samples = batch_size_});
+      const LossResult result =
+          loss_->loss(as_float32(logits), loss_->targets, {.samples = batch_size_});
       laps_.add(forward, {&layer_times.loss_ns, &layer_times.forward_ns});
       const Laps::Start backward = laps_.start();
       gradients.push_back(torch::autograd::grad({result.scaled_loss}, {logits}).front());
@@ -267,6 +276,9 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   } else {
     make(0, wanted.size());
   }
+  for (size_t k = inputs; k < gradients.size(); ++k) {
+    if (gradients[k].defined()) gradients[k] = as_float32(gradients[k]);
+  }
   if (!outputs.empty() && !wanted.empty()) laps_.add(start, {&times.backward_ns});
 
   size_t next = 0;
@@ -309,7 +321,11 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   std::vector<WeightStep> together;
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
-    if (stream_->is_host()) {
+    if (at::Tensor& master = state.masters[i]; master.defined()) {
+      optimizer_->step(master, state.weight_gradients[i], master, state.optimizer_state[i],
+                       context);
+      state.spare[i].detach().copy_(master);
+    } else if (stream_->is_host()) {
       optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
                        state.optimizer_state[i], context);
     } else {

@@ -10,6 +10,7 @@
 
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer.h"
+#include "penstock/model/precision.h"
 #include "penstock/model/profiler.h"
 #include "penstock/model/profiling/laps.h"
 
@@ -37,6 +38,7 @@ enum class Backward : uint8_t {
 struct LayerBytes {
   std::vector<int64_t> outputs;
   int64_t weights = 0;
+  int64_t short_weights = 0;  ///< the part of them that is computed with in 16 bits
   /// Allocated by forward() and alive when it returns: outputs and what backward needs, but not
   /// views of the inputs.
   int64_t stash = 0;
@@ -61,7 +63,8 @@ class ModelPass {
 
  private:
   struct LayerState {
-    Tensors weights;
+    Tensors weights;  ///< what is computed with
+    Tensors masters;  ///< the float32 weights behind those of 16 bits; undefined elsewhere
     Tensors buffers;
     Tensors spare;  ///< memory of the next version, swapped with `weights` by every step
     std::vector<Tensors> optimizer_state;
@@ -90,6 +93,7 @@ class ModelPass {
 
   const Model& model_;
   const std::atomic<bool>* stop_;
+  std::vector<LayerPrecision> precisions_;
   int64_t batch_size_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensors samples_;

@@ -69,6 +69,13 @@ std::map<std::string, std::string> parse_settings(const JsonReader& entry) {
 /// The largest step: counters that go on from there do not overflow.
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 
+runtime::LossScaleState parse_loss_scale(const JsonReader& entry) {
+  constexpr int64_t kMostScale = int64_t{1} << 24;
+  return {.scale = static_cast<double>(entry.at("scale").integer(1, kMostScale)),
+          .good_steps = entry.at("good_steps").integer(0, kMostSteps),
+          .skipped = entry.at("skipped").integer(0, kMostSteps)};
+}
+
 CheckpointPosition parse_position(const JsonReader& root) {
   CheckpointPosition position;
   position.model = root.at("model").text();
@@ -82,6 +89,7 @@ CheckpointPosition parse_position(const JsonReader& root) {
   position.optimizer = root.at("optimizer").text();
   if (const auto request = root.find("plan_request")) position.plan_request = request->text();
   if (const auto settings = root.find("settings")) position.settings = parse_settings(*settings);
+  if (const auto scale = root.find("loss_scale")) position.loss_scale = parse_loss_scale(*scale);
   if (position.next_mini_batch > 0) {
     const int64_t mini_batches = position.mini_batch_size > 0
                                      ? ceil_div(position.train_samples, position.mini_batch_size)
@@ -137,6 +145,11 @@ std::string manifest_text(const Manifest& manifest) {
   if (position.shuffle) document["shuffle"] = *position.shuffle;
   if (!position.plan_request.empty()) document["plan_request"] = position.plan_request;
   if (!position.settings.empty()) document["settings"] = position.settings;
+  if (position.loss_scale) {
+    document["loss_scale"] = {{"scale", static_cast<int64_t>(position.loss_scale->scale)},
+                              {"good_steps", position.loss_scale->good_steps},
+                              {"skipped", position.loss_scale->skipped}};
+  }
   Json layers = Json::array();
   for (const ManifestLayer& layer : manifest.layers) {
     Json entry = {

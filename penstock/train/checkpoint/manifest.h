@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/runtime/loss_scale.h"
+
 namespace penstock::train {
 
 /// The point of the training at which a checkpoint was saved.
@@ -28,6 +30,8 @@ struct CheckpointPosition {
   std::string plan_request = {};
   /// The options that change what is learned, by name (TrainOptions::settings); empty: not known.
   std::map<std::string, std::string> settings = {};
+  /// Of a training in float16.
+  std::optional<runtime::LossScaleState> loss_scale = std::nullopt;
 
   bool operator==(const CheckpointPosition&) const = default;
 };
