@@ -5,11 +5,15 @@
 
 Simulated, so it needs no quiet machine: 4 and 8 workers, p, 2p and 4p micro-batches, five sets of
 costs, messages of 0, 0.1 and 0.3 F. Prints a table row per kind: the time of zb-auto or zb-auto-v
-with --keep as large as the kind's own number, divided by that of the kind.
+with --keep as large as the kind's own number, divided by that of the kind. With --random N instead:
+N cases of 2 to 16 workers, p to 4p micro-batches, stages with F, I and W of their own and messages
+of 0 to 0.3 F, and the same order with more and more to keep. Exits with 1 where one of ours is
+slower by more than 0.1 %, or slower although it may keep more.
 """
 
 import argparse
 import json
+import random
 import re
 import statistics
 import subprocess
@@ -20,7 +24,7 @@ from pathlib import Path
 
 COSTS = [(1000, 1000, 1000), (1000, 1200, 800), (1000, 1600, 600), (1000, 800, 1200),
          (1000, 1900, 1000)]  # F, I, W in microseconds
-SINGLE = ["gpipe", "1f1b-flush", "eager-1f1b", "zb-h1", "zb-h2"]
+SINGLE = ["mp", "gpipe", "1f1b-flush", "eager-1f1b", "zb-h1", "zb-h2"]
 FOLDED = ["zb-v", "v-half", "v-min", "dualpipe-v"]
 
 
@@ -60,7 +64,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--penstock", required=True)
     parser.add_argument("-o", "--output")
+    parser.add_argument("--random", type=int, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.random:
+        sys.exit(run_random(args))
     ratios = {}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args.penstock, folder)
@@ -78,27 +86,73 @@ def main():
         begin = time.monotonic()
         bench.schedule("zb-auto-v", 32, 64, *costs)
         longest = max(longest, time.monotonic() - begin)
-    print("| against | cases | median | lowest | highest | more than 1 % faster |")
-    print("|---|---|---|---|---|---|")
-    for kind, found in ratios.items():
-        faster = sum(ratio < 0.99 for ratio in found)
-        print(f"| `{kind}` | {len(found)} | {statistics.median(found):.3f} | {min(found):.3f} "
-              f"| {max(found):.3f} | {faster} |")
+    print_ratios(ratios)
     print(f"\n16 workers, 64 micro-batches: {longest:.2f} s at most")
     if args.output:
         Path(args.output).write_text(json.dumps({"ratios": ratios, "longest_s": longest}))
 
 
-def compare(bench, ratios, workers, micro_batches, costs):
-    for kinds, ours, stages in ((SINGLE, "zb-auto", workers), (FOLDED, "zb-auto-v", 2 * workers)):
+def print_ratios(ratios):
+    print("| against | cases | median | lowest | highest | more than 1 % faster |")
+    print("|---|---|---|---|---|---|")
+    for kind, found in ratios.items():
+        faster = sum(ratio < 0.99 for ratio in found)
+        print(f"| `{kind}` | {len(found)} | {statistics.median(found):.3f} | {min(found):.3f} "
+              f"| {max(found):.4f} | {faster} |")
+
+
+def run_random(args):
+    rng = random.Random(args.seed)
+    ratios, growing, steps, longest = {}, 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args.penstock, folder)
+        for case in range(args.random):
+            workers = rng.randint(2, 16)
+            micro_batches = rng.randint(workers, 4 * workers)
+            message = rng.choice([0, rng.uniform(0, 300)])
+            uneven = rng.choice([0, 0.1, 0.5])
+            means = [1000 * rng.uniform(0.5, 2) for _ in range(3)]
+            for folded in (False, True):
+                stages = workers * (2 if folded else 1)
+                costs = ["--latency", f"{message:.0f}us"]
+                for name, mean in zip(["forward", "backward-input", "backward-weight"], means):
+                    own = [f"{mean * rng.uniform(1 - uneven, 1 + uneven):.0f}us"
+                           for _ in range(stages)]
+                    costs += [f"--{name}", ",".join(own)]
+                single, double = (SINGLE, []) if not folded else ([], FOLDED)
+                longest = max(longest, compare(bench, ratios, workers, micro_batches, costs, single,
+                                               double))
+                last = None
+                ours = "zb-auto-v" if folded else "zb-auto"
+                for keep in sorted({workers, workers * 3 // 2, 2 * workers - 1, 2 * workers,
+                                    3 * workers, 4 * workers}):
+                    bench.schedule(ours, stages, micro_batches, "--keep", keep, *costs)
+                    span = bench.makespan(costs)
+                    steps += last is not None
+                    growing += last is not None and span > last
+                    last = span
+    print_ratios(ratios)
+    worst = max(max(found) for found in ratios.values())
+    print(f"\n{args.random} cases, seed {args.seed}: {worst:.4f} at most; slower with more to "
+          f"keep: {growing} of {steps}; {longest:.2f} s at most for an order")
+    return 1 if worst > 1.001 or growing else 0
+
+
+def compare(bench, ratios, workers, micro_batches, costs, single=SINGLE, folded=FOLDED):
+    """Returns how long the longest search took, in seconds."""
+    longest = 0
+    for kinds, ours, stages in ((single, "zb-auto", workers), (folded, "zb-auto-v", 2 * workers)):
         for kind in kinds:
             bench.schedule(kind, stages, micro_batches)
             theirs = bench.makespan(costs)
             keep = bench.kept()
+            begin = time.monotonic()
             bench.schedule(ours, stages, micro_batches, "--keep", keep, *costs)
+            longest = max(longest, time.monotonic() - begin)
             if bench.kept() > keep:
                 sys.exit(f"{ours} keeps {bench.kept()}, may keep {keep}")
             ratios.setdefault(kind, []).append(bench.makespan(costs) / theirs)
+    return longest
 
 
 if __name__ == "__main__":

@@ -260,6 +260,17 @@ constexpr std::array<StrategyTraits, kNumStrategies> kRows = {{
      .auto_may_choose = true,
      .split_by_simulation = true},
 
+    {.strategy = Strategy::DualPipe,
+     .name = "dualpipe",
+     .summary = "two pipelines in opposite directions, forwards run together with backwards "
+                "(DeepSeek, 2025)",
+     .policies = kFlush,
+     .splits_backward = true,
+     .placement = Placement::Bidirectional,
+     .most_kept = [](const Place& place) { return place.workers + 1; },
+     .auto_may_choose = true,
+     .split_by_simulation = true},
+
     {.strategy = Strategy::Chimera,
      .name = "chimera",
      .summary =

@@ -40,6 +40,7 @@ enum class Strategy : uint8_t {
   VMin,
   ZbAutoV,
   DualPipeV,
+  DualPipe,
   Chimera,
   Online,
   ForwardOnly,

@@ -154,10 +154,16 @@ TEST(Bitwise, TheDefaultGroupsAreTheLeastCommonMultiple) {
   expect_same_bits(usual, train(model, setup));
 }
 
-TEST(Bitwise, ChimeraKeepsItsTwoCopiesEqual) {
-  for (const int64_t parts : {2, 4, 6}) {
+TEST(Bitwise, TwoDirectionsKeepTheirTwoCopiesEqual) {
+  for (const auto& [kind, parts] :
+       std::vector<std::pair<Strategy, int64_t>>{{Strategy::Chimera, 2},
+                                                 {Strategy::Chimera, 4},
+                                                 {Strategy::Chimera, 6},
+                                                 {Strategy::DualPipe, 2},
+                                                 {Strategy::DualPipe, 6},
+                                                 {Strategy::DualPipe, 12}}) {
     Case setup = kBase;
-    setup.kind = Strategy::Chimera;
+    setup.kind = kind;
     setup.replicas = {2, 2, 2, 2};
     setup.parts = parts;
     setup.groups = 2;
@@ -219,13 +225,13 @@ RC_GTEST_PROP(Bitwise, AnyCutUnderAnySchedule, ()) {
   setup.kind = *rc::gen::element(Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::EagerOneFOneB,
                                  Strategy::Interleaved, Strategy::InterleavedZb, Strategy::ZbH1,
                                  Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf, Strategy::VMin,
-                                 Strategy::DualPipeV, Strategy::Chimera);
+                                 Strategy::DualPipeV, Strategy::DualPipe, Strategy::Chimera);
   const bool even = traits(setup.kind).is_chunked();
   const int stages = even ? 2 * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 6);
   setup.slack = setup.kind == Strategy::EagerOneFOneB ? 1 : 0;
   for (int s = 0; s < stages; ++s) {
     setup.replicas.resize(static_cast<size_t>(stages), 1);
-    if (setup.kind == Strategy::Chimera)
+    if (traits(setup.kind).replicas_per_copy() == 2)
       setup.replicas[static_cast<size_t>(s)] = 2;
     else if (!even)
       setup.replicas[static_cast<size_t>(s)] = *rc::gen::inRange(1, 3);

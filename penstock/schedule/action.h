@@ -55,6 +55,11 @@ struct Action {
   MiniBatchId mini_batch{};
   /// Messages: the other stage. Otherwise equal to `stage`.
   StageId peer{};
+  /// F before a B or I of another micro-batch: the two run together, as one action with a cost of
+  /// its own (DualPipe's OVERLAP_F_B). They stand directly behind each other: what they receive
+  /// comes before both, what they send after both. Both may run at the same time, so neither may
+  /// need what the other makes; one after the other, F first, is right, too.
+  bool with_next = false;
   /// Compute, STEP, FREE: the version of this stage's weights that is read (or freed). -1 before
   /// lowering.
   WeightVersion version{-1};
@@ -78,6 +83,12 @@ constexpr bool makes_weight_gradients(Op op) {
 constexpr bool is_send(Op op) { return op == Op::SendForward || op == Op::SendBackward; }
 constexpr bool is_receive(Op op) { return op == Op::RecvForward || op == Op::RecvBackward; }
 constexpr bool is_message(Op op) { return is_send(op) || is_receive(op); }
+
+/// Whether `action` can run together with `next`.
+constexpr bool can_overlap(const Action& action, const Action& next) {
+  return action.op == Op::Forward && makes_input_gradients(next.op) &&
+         action.micro_batch != next.micro_batch;
+}
 
 /// "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "SYNC", "NORM", "STEP", "FREE".
 std::string_view to_string(Op op);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "penstock/schedule/formats/text_format.h"
@@ -39,7 +40,9 @@ bool check_compute(const Schedule& compute, const WorkerTable& table) {
   bool forward_only = true;
   for (size_t w = 0; w < compute.workers.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};
-    for (const Action& action : compute.workers[w]) {
+    const std::vector<Action>& list = compute.workers[w];
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Action& action = list[i];
       const bool fits = is_compute(action.op) && table.replica_on(worker, action.stage) >= 0 &&
                         action.micro_batch.value >= 0 &&
                         action.micro_batch.value < shape.micro_batches &&
@@ -48,6 +51,13 @@ bool check_compute(const Schedule& compute, const WorkerTable& table) {
         const StageId stage = table.first_stage_of(worker);
         throw ConfigError(fmt::format("worker {} of stage {} cannot hold {} before lowering", w,
                                       stage.value, to_text(action)));
+      }
+      if (action.with_next && (i + 1 == list.size() || !can_overlap(action, list[i + 1]))) {
+        throw ConfigError(fmt::format(
+            "worker {}: {} runs together with the next action: expected F before a B or "
+            "I of another micro-batch, found {}",
+            w, to_text(action),
+            i + 1 == list.size() ? "the end of the list" : to_text(list[i + 1])));
       }
       forward_only = forward_only && (action.op == Op::Forward);
     }
@@ -102,23 +112,32 @@ class ListWriter {
     };
     append_frees(-1);
     for (size_t i = 0; i < actions.size(); ++i) {
-      append_with_messages(actions[i]);
+      const size_t end = i + (actions[i].with_next ? 2 : 1);
+      append_with_messages(std::span(actions).subspan(i, end - i));
+      i = end - 1;
       append_frees(static_cast<int64_t>(i));
     }
     return std::move(list_);
   }
 
  private:
-  void append_with_messages(const Action& action) {
-    const auto& sources = neighbours_.sources[action.stage.index()];
-    const auto& targets = neighbours_.targets[action.stage.index()];
-    const bool forward = action.op == Op::Forward;
-    const bool backward = makes_input_gradients(action.op);
-    if (forward) append_messages(Op::RecvForward, action, sources);
-    if (backward) append_messages(Op::RecvBackward, action, targets);
-    list_.push_back(action);
-    if (forward) append_messages(Op::SendForward, action, targets);
-    if (backward) append_messages(Op::SendBackward, action, sources);
+  /// One action, or two that run together.
+  void append_with_messages(std::span<const Action> together) {
+    for (const Action& action : together) {
+      const size_t s = action.stage.index();
+      if (action.op == Op::Forward)
+        append_messages(Op::RecvForward, action, neighbours_.sources[s]);
+      if (makes_input_gradients(action.op))
+        append_messages(Op::RecvBackward, action, neighbours_.targets[s]);
+    }
+    list_.insert(list_.end(), together.begin(), together.end());
+    for (const Action& action : together) {
+      const size_t s = action.stage.index();
+      if (action.op == Op::Forward)
+        append_messages(Op::SendForward, action, neighbours_.targets[s]);
+      if (makes_input_gradients(action.op))
+        append_messages(Op::SendBackward, action, neighbours_.sources[s]);
+    }
   }
 
   void append_messages(Op op, const Action& compute, const std::vector<StageId>& peers) {

@@ -52,6 +52,34 @@ TEST(Lower, StashFreesAVersionAfterTheLastBackwardThatUsesIt) {
                   "1RECV_F2,1F2@2,1B2@2,1SEND_B2,1FREE2@2,1STEP2@2"));
 }
 
+TEST(Lower, NothingComesBetweenActionsThatRunTogether) {
+  // The mini-batch ends in the pair's B, stage 0 recomputes, and version 0 is used last in it.
+  const Schedule compute = parse_schedule(
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1 1\n# micro-batches: 2  accumulate: 1  "
+      "weights: stash\n# recompute: 0\n# lowered: no\n"
+      "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n",
+      "s.txt");
+  const Schedule full = lower(compute, chain_links(2));
+  const std::string text = to_text(full);
+  EXPECT_NE(text.find("\n0F0@0,0SEND_F0,0R0@0,0RECV_B0,(0F1@0;0B0@0)OVERLAP_F_B,0SEND_F1,0STEP0@0,"
+                      "0R1@0,0RECV_B1,0B1@0,0FREE1@0,0FREE1@1,0STEP1@1\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(parse_schedule(text, "s.txt"), full);
+}
+
+TEST(Lower, RefusesWhatCannotRunTogether) {
+  for (const std::string list : {"(0F0;0F1)OVERLAP_F_B,0B0,0B1", "0F0,(0B0;0F1)OVERLAP_F_B,0B1",
+                                 "(0F0;0B0)OVERLAP_F_B,0F1,0B1", "0F0,0B0,0F1,(0B1)OVERLAP_F_B"}) {
+    const Schedule compute = parse_schedule(
+        "# penstock schedule 1\n# replicas: 1\n# micro-batches: 2  accumulate: 2  weights: "
+        "flush\n# lowered: no\n" +
+            list + "\n",
+        "s.txt");
+    EXPECT_THROW(lower(compute, {}), ConfigError) << list;
+  }
+}
+
 /// A compute-only schedule of one mini-batch, from actions such as {Op::Forward, stage,
 /// micro-batch}.
 struct Step {

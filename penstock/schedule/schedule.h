@@ -112,7 +112,8 @@ std::vector<StageLink> chain_links(int num_stages);
 /// Adds messages, recomputation, gradient sync (stages with more than one replica), norms,
 /// optimiser steps and frees, and fills in the weight versions that the policy prescribes. Receives
 /// come directly before the compute action that needs them, sends directly after the one that made
-/// the data; nothing is sent between two stages whose micro-batch runs on the same worker. R comes
+/// the data; nothing is sent between two stages whose micro-batch runs on the same worker. Two
+/// actions that run together have their receives before both and their sends after both. R comes
 /// before the receives of its B or I, so that it runs while the gradients travel. SYNC, NORM and
 /// STEP of mini-batch t come directly after the worker's last B or W of a mini-batch <= t (a worker
 /// with several stages syncs them in ascending order). A worker that has no such B or W makes them

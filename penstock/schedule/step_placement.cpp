@@ -87,11 +87,15 @@ std::vector<Action> place_steps(const std::vector<Action>& compute, const Schedu
       }
     }
   };
-  const size_t first_position =
+  size_t first_position =
       first_step_position(compute, shape.policy, depths[held.front().stage.index()]);
+  // Nothing comes between two actions that run together.
+  const auto runs_with_last = [&](size_t i) { return i > 0 && compute[i - 1].with_next; };
+  if (runs_with_last(first_position)) --first_position;
   for (size_t i = 0; i < compute.size(); ++i) {
     if (i == first_position) place_until(next_mini_batch[0]);
-    recompute.place_before(compute[i], placed);
+    if (!runs_with_last(i)) recompute.place_before(compute[i], placed);
+    if (compute[i].with_next) recompute.place_before(compute[i + 1], placed);
     placed.push_back(compute[i]);
     if (makes_weight_gradients(compute[i].op)) place_until(next_mini_batch[i + 1]);
   }

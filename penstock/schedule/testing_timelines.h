@@ -12,7 +12,7 @@ namespace penstock::schedule {
 inline TimelineEvent event_of(Op op, int stage, int64_t batch, int64_t start_ns, int64_t end_ns,
                               int64_t waiting_ns = 0) {
   TimelineEvent event{
-      {op, StageId{stage}, MicroBatchId{batch}, MiniBatchId{0}, StageId{stage}, WeightVersion{-1}},
+      {op, StageId{stage}, MicroBatchId{batch}, MiniBatchId{0}, StageId{stage}},
       start_ns,
       end_ns,
       waiting_ns};
@@ -64,6 +64,7 @@ inline Timeline random_timeline(uint64_t seed, int workers, int stages, int acti
         event.action.peer = StageId{static_cast<int32_t>(below(static_cast<uint64_t>(stages)))};
       event.action.mini_batch = MiniBatchId{below(5)};
       event.action.version = WeightVersion{below(4) - 1};
+      event.action.with_next = op == Op::Forward && below(4) == 0;
       events.push_back(event);
       now += length + below(1000);
     }

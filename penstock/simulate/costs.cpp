@@ -126,6 +126,9 @@ void check_costs(const Costs& costs, int num_stages) {
                       link.from.value, link.to.value, link.bytes, num_stages - 1));
     }
   }
+  if (!(costs.overlap >= 0 && costs.overlap <= 1)) {
+    throw ConfigError(fmt::format("the overlap must lie between 0 and 1, found {}", costs.overlap));
+  }
   if (std::min({costs.bandwidth_bytes_per_s, costs.latency_ns, costs.credits,
                 costs.samples_per_micro_batch}) < 0 ||
       !(costs.optimizer_state_per_weight >= 0)) {

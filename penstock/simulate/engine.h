@@ -176,6 +176,14 @@ class Engine {
            source_.table().replicas(action.stage);
   }
 
+  int64_t planned_ns_of(const schedule::Action& action) const {
+    const StageCost& stage = costs_.stages[action.stage.index()];
+    const int64_t planned_ns = planned_work_ns(stage, action.op);
+    const bool adds = stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) &&
+                      !is_first_of_mini_batch(action);
+    return adds ? saturating_add(planned_ns, stage.accumulate_ns) : planned_ns;
+  }
+
   bool has_lane(StageId stage) const { return lanes_.any() && lanes_.carries(stage); }
 
   // F, B, I, W, R, STEP and FREE; false while a sum is missing.
@@ -185,11 +193,13 @@ class Engine {
       finish(worker, id, 0, 0);
       return true;
     }
-    const StageCost& stage = costs_.stages[action.stage.index()];
-    int64_t planned_ns = planned_work_ns(stage, action.op);
-    if (stage.accumulate_ns > 0 && schedule::makes_weight_gradients(action.op) &&
-        !is_first_of_mini_batch(action)) {
-      planned_ns = saturating_add(planned_ns, stage.accumulate_ns);
+    int64_t planned_ns = worker.rest_ns >= 0 ? worker.rest_ns : planned_ns_of(action);
+    if (action.with_next) {
+      const schedule::Action* other = source_.peek(worker.cursor);
+      const SharedTime shared =
+          shared_time(planned_ns, other != nullptr ? planned_ns_of(*other) : 0, costs_.overlap);
+      planned_ns = shared.first_ns;
+      worker.beside_ns = shared.second_ns;
     }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
     if (has_lane(action.stage)) return work_beside_sums(worker, id, work_ns);
@@ -253,6 +263,7 @@ class Engine {
     worker.ready_ns = worker.now_ns;
     worker.has_action = false;
     worker.awaits = false;
+    worker.rest_ns = worker.action.with_next ? worker.beside_ns : -1;
     if (!schedule::is_message(op)) {
       worker.busy_ns = saturating_add(worker.busy_ns, worker.now_ns - start_ns - waiting_ns);
       worker.memory.on(op, stages_[worker.action.stage.index()]);

@@ -41,8 +41,7 @@ TEST(SimulatedIdleTime, EqualsTheClosedForms) {
         ASSERT_TRUE(clocking) << describe(c, times);
         ASSERT_EQ(result.makespan_ns, clocking->makespan) << describe(c, times);
         if (!closed_idle(c, times)) continue;
-        const int64_t work = (times.forward + times.backward()) * m *
-                             (c.kind == schedule::Strategy::Chimera ? 1 : c.chunks);
+        const int64_t work = (times.forward + times.backward()) * m * c.chunks;
         ASSERT_EQ(result.makespan_ns - work, *closed_idle(c, times)) << describe(c, times);
         ++compared;
       }

@@ -71,6 +71,10 @@ struct Costs {
   int64_t latency_ns = 0;
   /// Replaces bandwidth and latency: the levels that messages pass.
   std::optional<cluster::Cluster> cluster;
+  /// Of an F and a B or I that run together (schedule::Action::with_next): the share of the shorter
+  /// one's time that passes beside the longer one. 0: the two take the sum of their times, 1: the
+  /// longer one's.
+  double overlap = 0;
   int64_t samples_per_micro_batch = 1;
   int64_t credits = 1'000'000;  ///< messages per channel before a send waits
   /// Bytes of optimiser state per weight byte (SGD with momentum 1, Adam 2).

@@ -54,6 +54,36 @@ TEST(Simulator, SerialTimeIsTheSumOfAllActions) {
   EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, 4 * 1e9 / 130);
 }
 
+TEST(Simulator, ActionsThatRunTogetherHaveATimeOfTheirOwn) {
+  const Schedule schedule = schedule::lower(
+      parsed("# penstock schedule 1\n# replicas: 1 1\n# micro-batches: 3  accumulate: 3  weights: "
+             "flush\n# lowered: no\n"
+             "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n"),
+      schedule::chain_links(2));
+  Costs costs = uniform_costs(2, 10, 30);
+  costs.latency_ns = 5;
+  const auto ends = [&](double overlap) {
+    costs.overlap = overlap;
+    const Result result = simulate(schedule, costs);
+    std::vector<int64_t> found;
+    for (const auto& event : result.timeline.workers[0]) {
+      if (is_compute(event.action.op)) found.push_back(event.end_ns);
+    }
+    // Stage 1 has F2 only when both have ended.
+    for (const auto& event : result.timeline.workers[1]) {
+      if (to_text(event.action) == "1F2@0") found.push_back(event.start_ns);
+    }
+    return found;
+  };
+  // B0's gradient is there at 10 + 5 + 40 + 5 = 60; stage 1 computes until 95.
+  EXPECT_EQ(ends(0), (std::vector<int64_t>{10, 20, 70, 100, 130, 180, 105}));
+  // Both together take 40 - 10 = 30, of which F has a quarter.
+  EXPECT_EQ(ends(1), (std::vector<int64_t>{10, 20, 67, 90, 130, 170, 95}));
+  EXPECT_EQ(ends(0.5), (std::vector<int64_t>{10, 20, 69, 95, 130, 175, 100}));
+  costs.overlap = 1.5;
+  EXPECT_THAT(failure(schedule, costs), HasSubstr("between 0 and 1, found 1.5"));
+}
+
 // Each replica has micro-batches k, k + r, ... and adds the gradients of all micro-batches of a
 // mini-batch except the first.
 TEST(Simulator, GradientsAreAddedFromTheSecondMicroBatchOn) {

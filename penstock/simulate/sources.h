@@ -51,6 +51,10 @@ class InMemorySource {
     action = *cursor.next++;
     return true;
   }
+  /// The action that next() reads next; null at the end.
+  const schedule::Action* peek(const Cursor& cursor) const {
+    return cursor.next == cursor.end ? nullptr : cursor.next;
+  }
   /// The worker that holds the other end of a message, -1 when none does. O(actions).
   int32_t other_end(const schedule::Action& message) const;
 
@@ -81,6 +85,8 @@ class LazySource {
   bool next(Cursor& cursor, schedule::Action& action) const {
     return schedule_.next(cursor, action);
   }
+  /// Made while it is read: no action runs together with another.
+  const schedule::Action* peek(const Cursor&) const { return nullptr; }
   int32_t other_end(const schedule::Action& message) const {
     return table().worker_of(message.peer, message.micro_batch).value;
   }

@@ -197,7 +197,7 @@ TEST(Streaming, EveryKindEndsWhenItsLastPredecessorAllows) {
     ScheduleShape& shape = test.shape;
     shape.policy = default_policy(kind);
     shape.slack = kind == Strategy::EagerOneFOneB ? 1 : 0;
-    shape.replicas.assign(2 * (1 + rng.below(3)), kind == Strategy::Chimera ? 2 : 1);
+    shape.replicas.assign(2 * (1 + rng.below(3)), traits(kind).replicas_per_copy());
     if (kind == Strategy::Serial || kind == Strategy::DataParallel)
       shape.replicas = {kind == Strategy::Serial ? 1 : 3};
     if (kind == Strategy::TwoBuffered) shape.accumulate = pipeline_depth(shape) + 1;

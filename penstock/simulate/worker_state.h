@@ -1,12 +1,14 @@
 // The state of one worker in a simulation; internal to the simulator.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/memory.h"
 #include "penstock/simulate/simulator.h"
+#include "penstock/util/rounding.h"
 
 namespace penstock::simulate::detail {
 
@@ -25,6 +27,10 @@ struct alignas(64) WorkerState {
   bool has_action = false;
   bool awaits = false;  ///< waits for a message that has not arrived
   int64_t busy_ns = 0;
+  /// What is left of the time of two actions that run together for the second one, and the same
+  /// while the worker is at the first one. -1: the next action runs alone.
+  int64_t rest_ns = -1;
+  int64_t beside_ns = -1;
   MemoryMeter memory;
   Cursor cursor;
 
@@ -39,6 +45,24 @@ struct alignas(64) WorkerState {
     }
   }
 };
+
+/// The time that two actions running together take, as parts of it in proportion to their own
+/// times.
+struct SharedTime {
+  int64_t first_ns = 0;
+  int64_t second_ns = 0;
+};
+inline SharedTime shared_time(int64_t first_ns, int64_t second_ns, double overlap) {
+  const int64_t saved_ns =
+      std::min(nearest(overlap * static_cast<double>(std::min(first_ns, second_ns))),
+               std::min(first_ns, second_ns));
+  const double share = saved_ns == 0
+                           ? 0
+                           : static_cast<double>(first_ns) /
+                                 (static_cast<double>(first_ns) + static_cast<double>(second_ns));
+  const int64_t first_saved_ns = nearest(share * static_cast<double>(saved_ns));
+  return {first_ns - first_saved_ns, second_ns - (saved_ns - first_saved_ns)};
+}
 
 /// How long the stage's F, B, I, W, R or STEP takes; 0 for everything else.
 inline int64_t planned_work_ns(const StageCost& stage, schedule::Op op) {

@@ -52,7 +52,7 @@ void Execution::advance(WorkerId worker) {
 }
 
 bool Execution::attempt(WorkerId worker, const Action& action) {
-  if (is_compute(action.op)) return attempt_compute(action);
+  if (is_compute(action.op)) return attempt_compute(worker, action);
   if (is_send(action.op)) return attempt_send(worker, action);
   if (is_receive(action.op)) return attempt_receive(worker, action);
   if (action.op == Op::SyncGradients || action.op == Op::NormGradients)
@@ -71,9 +71,18 @@ bool Execution::has_data(const Action& action) const {
          (computed_[own + stride] & kInputGradients) != 0;
 }
 
-bool Execution::attempt_compute(const Action& action) {
+const Action* Execution::together_with(WorkerId worker) const {
+  const size_t next = position_[worker.index()] + 1;
+  const std::vector<Action>& actions = list(worker);
+  if (!actions[next - 1].with_next || next == actions.size()) return nullptr;
+  return is_compute(actions[next].op) ? &actions[next] : nullptr;
+}
+
+bool Execution::attempt_compute(WorkerId worker, const Action& action) {
   if (facts_.schedule.lowered) return true;
   if (!has_data(action)) return false;
+  const Action* other = together_with(worker);
+  if (other != nullptr && !has_data(*other)) return false;
   const StageId stage = action.stage;
   const size_t own = facts_.cell(stage, action.micro_batch);
   if (action.op == Op::Forward) {
@@ -161,8 +170,11 @@ void Execution::wake(WorkerId worker) {
 }
 
 WorkerId Execution::waits_for(WorkerId worker) const {
-  const Action& action = blocked_at(worker);
-  if (is_message(action.op)) return facts_.owner(action.peer, action.micro_batch);
+  if (is_message(blocked_at(worker).op))
+    return facts_.owner(blocked_at(worker).peer, blocked_at(worker).micro_batch);
+  const Action* other = together_with(worker);
+  const Action& action =
+      other != nullptr && has_data(blocked_at(worker)) ? *other : blocked_at(worker);
   if (action.op == Op::Forward)
     return facts_.owner(StageId{action.stage.value - 1}, action.micro_batch);
   const bool has_forward =

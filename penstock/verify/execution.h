@@ -5,7 +5,8 @@
 // action is tried again only when something that it waits for has happened.
 //
 // A schedule that is not lowered has no messages: F(s,b) waits for F(s-1,b); B(s,b) and I(s,b) for
-// F(s,b) and for B or I(s+1,b); W(s,b) for I(s,b); R(s,b) for F(s,b) instead.
+// F(s,b) and for B or I(s+1,b); W(s,b) for I(s,b); R(s,b) for F(s,b) instead. Two actions that run
+// together wait for what either waits for.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,9 @@ class Execution {
   }
   void advance(WorkerId worker);
   bool attempt(WorkerId worker, const Action& action);
-  bool attempt_compute(const Action& action);
+  bool attempt_compute(WorkerId worker, const Action& action);
+  /// The computation that runs together with the one the worker is at; null: none.
+  const Action* together_with(WorkerId worker) const;
   bool has_data(const Action& action) const;
   bool attempt_send(WorkerId worker, const Action& action);
   bool attempt_receive(WorkerId worker, const Action& action);

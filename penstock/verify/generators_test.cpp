@@ -35,7 +35,7 @@ const std::vector<Form>& forms() {
       {Strategy::ZbH1, 1, 0},          {Strategy::ZbH2, 1, 0},
       {Strategy::ZbV, 2, 0},           {Strategy::DualPipeV, 2, 0},
       {Strategy::VHalf, 2, 0},         {Strategy::VMin, 2, 0},
-      {Strategy::Chimera, 1, 0},
+      {Strategy::Chimera, 1, 0},       {Strategy::DualPipe, 1, 0},
   };
   return kForms;
 }
@@ -43,7 +43,7 @@ const std::vector<Form>& forms() {
 /// `workers` workers per copy of the pipeline.
 ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro_batches,
                         int64_t accumulate) {
-  const int replicas = form.kind == Strategy::Chimera ? 2 * copies : copies;
+  const int replicas = traits(form.kind).replicas_per_copy() * copies;
   const ScheduleShape shape{
       .replicas = std::vector<int>(static_cast<size_t>(workers * form.chunks), replicas),
       .micro_batches = micro_batches,
@@ -57,7 +57,7 @@ ScheduleShape copies_of(const Form& form, int workers, int copies, int64_t micro
 TEST(GeneratedSchedules, AreSoundOverTheGrid) {
   for (const Form& form : forms()) {
     for (int workers = 1; workers <= 8; ++workers) {
-      if (form.kind == Strategy::Chimera && workers % 2 != 0) continue;
+      if (traits(form.kind).replicas_per_copy() == 2 && workers % 2 != 0) continue;
       for (const int copies : {1, 2, 3}) {
         for (const int64_t micro_batches : {0, 1, 2, 3, 5, 8, 9, 16, 17, 24}) {
           for (const int64_t accumulate : {1, 3, 8, 24}) {
@@ -106,7 +106,7 @@ TEST(GeneratedSchedules, AreSoundOverUnequalReplicas) {
 
 RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
   const Form form = *rc::gen::elementOf(forms());
-  const int workers = *rc::gen::inRange(1, 13) * (form.kind == Strategy::Chimera ? 2 : 1);
+  const int workers = *rc::gen::inRange(1, 13) * traits(form.kind).replicas_per_copy();
   ScheduleShape shape =
       copies_of(form, workers, *rc::gen::inRange(1, 4), *rc::gen::inRange<int64_t>(0, 70),
                 *rc::gen::inRange<int64_t>(1, 80));
@@ -134,7 +134,7 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundOverAnyReplicas, ()) {
 // with its lists in another order.
 RC_GTEST_PROP(GeneratedSchedules, FollowWorkerOfReplica, ()) {
   const Form form = *rc::gen::elementOf(forms());
-  const int workers = *rc::gen::inRange(1, 5) * (form.kind == Strategy::Chimera ? 2 : 1);
+  const int workers = *rc::gen::inRange(1, 5) * traits(form.kind).replicas_per_copy();
   ScheduleShape shape = copies_of(form, workers, *rc::gen::inRange(1, 4), 9, 4);
   const Schedule plain = schedule::generate(form.kind, shape);
   if (shape.worker_of_replica.empty()) {

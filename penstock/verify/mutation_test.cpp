@@ -403,6 +403,7 @@ std::vector<Schedule> good_schedules() {
       make(Strategy::DualPipeV, {1, 1, 1, 1, 1, 1}, WeightPolicy::Flush, true),
       make(Strategy::VHalf, {1, 1, 1, 1, 1, 1}, WeightPolicy::Flush, true),
       make(Strategy::VMin, {1, 1, 1, 1, 1, 1, 1, 1}),
+      make(Strategy::DualPipe, {2, 2, 2, 2}, WeightPolicy::Flush, true),
       make(Strategy::Chimera, {2, 2, 2, 2}),
       make(Strategy::Chimera, {2, 2}, WeightPolicy::Flush, true),
   };

@@ -200,6 +200,10 @@ class ReferenceWorker {
   }
   bool step(const Action& a, const Action* next) {
     const int s = a.stage.value;
+    if (a.with_next && (a.op != Op::Forward || next == nullptr ||
+                        (next->op != Op::Backward && next->op != Op::BackwardInput) ||
+                        next->micro_batch == a.micro_batch))
+      return false;
     if (!live_.contains(s)) return false;
     if (is_compute(a.op) || is_message(a.op)) {
       if (a.micro_batch.value < 0 || a.micro_batch.value >= shape_.micro_batches ||

@@ -52,6 +52,34 @@ TEST(OrderRule, RequiresTheForwardFirst) {
             std::vector<std::string>{"order"});
 }
 
+TEST(OrderRule, RequiresAForwardAndABackwardOfAnotherMicroBatchToRunTogether) {
+  const std::string header =
+      "# replicas: 1\n# micro-batches: 2  accumulate: 2  weights: flush\n# lowered: yes\n";
+  const std::string end = ",0FREE0@0,0STEP0@0\n";
+  EXPECT_THAT(verify(parse(header, "0F0@0,(0F1@0;0B0@0)OVERLAP_F_B,0B1@0" + end)), IsEmpty());
+  for (const std::string list :
+       {"(0F0@0;0F1@0)OVERLAP_F_B,0B0@0,0B1@0", "0F0@0,0F1@0,(0B0@0;0B1@0)OVERLAP_F_B",
+        "0F0@0,(0F1@0;0B1@0)OVERLAP_F_B,0B0@0", "0F0@0,0F1@0,0B0@0,(0B1@0)OVERLAP_F_B"}) {
+    const auto violations = verify(parse(header, list + end));
+    ASSERT_EQ(rules_of(violations), std::vector<std::string>{"order"}) << list;
+    EXPECT_THAT(violations[0].message, HasSubstr("runs together with the next action")) << list;
+  }
+}
+
+TEST(DeadlockRule, KnowsThatActionsWhichRunTogetherWaitForEachOthersData) {
+  // The pair's B needs the gradient that stage 1 makes after the forward that the pair makes.
+  const std::string header =
+      "# replicas: 1 1\n# micro-batches: 2  accumulate: 2  weights: flush\n# lowered: no\n";
+  const std::string second = "\n1F0,1F1,1B0,1B1\n";
+  EXPECT_THAT(verify(parse(header, "0F0,0F1,0B0,0B1" + second)), IsEmpty());
+  const Schedule waits = parse(header, "0F0,(0F1;0B0)OVERLAP_F_B,0B1" + second);
+  const auto violations = verify(waits);
+  ASSERT_EQ(rules_of(violations), std::vector<std::string>{"deadlock"});
+  EXPECT_THAT(violations[0].message, HasSubstr("worker 0 at 0F1 waits for worker 1"));
+  EXPECT_EQ(rules_of(verify(schedule::lower(waits, schedule::chain_links(2)))),
+            std::vector<std::string>{"deadlock"});
+}
+
 TEST(PairingRule, RequiresAReceiveForEverySend) {
   const auto violations = verify(parse(
       kTwoWorkers,

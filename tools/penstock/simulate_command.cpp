@@ -79,6 +79,7 @@ Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& pl
     check_drawable(options, schedule.num_actions(), schedule.shape.num_workers());
   simulate::Costs costs = plan ? simulate::costs_of(*plan) : costs_of(options.costs, schedule);
   costs.credits = credits;
+  costs.overlap = options.overlap;
   return {schedule.kind, config_of(schedule), schedule.shape, costs.samples_per_micro_batch,
           simulate::simulate(schedule, costs, run)};
 }
@@ -98,6 +99,7 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   }
   simulate::Costs costs = simulate::costs_of(plan);
   if (options.credits >= 0) costs.credits = options.credits;
+  costs.overlap = options.overlap;
   return {std::string(to_string(plan.strategy)), plan.config(), schedule.shape(),
           plan.micro_batch_size, schedule.simulate(costs, run)};
 }

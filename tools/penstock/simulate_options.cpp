@@ -92,6 +92,10 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
                  "Messages that fit into a channel before a send waits; 0: rendezvous (default: no "
                  "send waits)")
       ->check(whole_number(0));
+  app.add_option("--overlap", options.overlap,
+                 "Where F and B run together (dualpipe): the share of the shorter one's time that "
+                 "passes beside the longer one, 0 (the sum of both) to 1 (the longer one)")
+      ->capture_default_str();
   app.add_option("--stragglers", options.stragglers,
                  "Share of the workers that are slower, and by which factor: 5%x2");
   app.add_option("--compute-spread", options.compute_spread,
@@ -127,6 +131,8 @@ void check_options(const SimulateOptions& options) {
     throw ConfigError("--profile checks a plan: it needs --plan");
   if (options.plan.empty() && !options.html.empty())
     throw ConfigError("--html shows the plan, too: it needs --plan");
+  if (!(options.overlap >= 0 && options.overlap <= 1))
+    throw ConfigError(fmt::format("--overlap must lie between 0 and 1, found {}", options.overlap));
   const std::string cost = options.costs.given();
   if (!options.plan.empty() && !cost.empty())
     throw ConfigError(cost + " is for a --schedule without --plan: the plan has its own costs");

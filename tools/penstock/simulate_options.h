@@ -26,6 +26,7 @@ struct SimulateOptions : CommonOptions {
   std::string checkpoint_cost;
   double price_per_worker_hour = 0;
   int64_t credits = -1;  ///< -1: as many as are needed
+  double overlap = 0;
   std::string trace;
   std::string html;
   bool grid = false;

@@ -140,6 +140,7 @@ TEST(ReportPage, Of64WorkersAnd256MicroBatchesTwiceIsBelow5Megabytes) {
                   MicroBatchId{static_cast<int64_t>(k / 6)},
                   MiniBatchId{0},
                   StageId{static_cast<int32_t>(w)},
+                  false,
                   WeightVersion{0}};
       }
     }

@@ -84,6 +84,7 @@ class Decoder {
                         MicroBatchId{b},
                         MiniBatchId{mini_batch},
                         StageId{static_cast<int32_t>(peer)},
+                        false,
                         WeightVersion{version[code]}};
       }
     }
@@ -107,7 +108,7 @@ class Decoder {
   size_t at_ = 0;
 };
 
-/// From 0 on, as the page has it.
+/// From 0 on, as the page has it, which does not say what runs together.
 Timeline shifted(Timeline timeline) {
   int64_t origin = INT64_MAX;
   for (const auto& events : timeline.workers) {
@@ -115,6 +116,7 @@ Timeline shifted(Timeline timeline) {
   }
   for (auto& events : timeline.workers) {
     for (auto& event : events) {
+      event.action.with_next = false;
       event.start_ns -= origin;
       event.end_ns -= origin;
     }

@@ -17,8 +17,7 @@ constexpr std::array kOps = {
     Op::SendForward,   Op::RecvForward, Op::SendBackward,  Op::RecvBackward,   Op::SyncGradients,
     Op::NormGradients, Op::Step,        Op::FreeWeights};
 /// Words that occur only in PyTorch's notation.
-constexpr std::array<std::string_view, 4> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD",
-                                                          "OVERLAP_F_B"};
+constexpr std::array<std::string_view, 3> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -29,7 +28,6 @@ class ActionReader {
       : text_(text), rest_(text), place_(place), cell_(cell) {}
 
   Action read() {
-    if (text_.starts_with('(')) fail(only_pytorch("OVERLAP_F_B"));
     Action action;
     action.stage = StageId{stage("a stage number first")};
     action.op = op();
@@ -140,6 +138,25 @@ std::optional<int64_t> parse_count(std::string_view text) {
   return value;
 }
 
+std::vector<std::string_view> overlapped_texts(std::string_view text, const TextPlace& place,
+                                               int64_t cell) {
+  const auto fail = [&](std::string_view message) {
+    place.fail(fmt::format("action {} {}: {}", cell, quoted(text), message));
+  };
+  const size_t end = text.find(')');
+  if (end == std::string_view::npos || text.substr(end + 1) != kOverlapWord)
+    fail(fmt::format("expected actions in parentheses and {} behind them", kOverlapWord));
+  std::vector<std::string_view> parts;
+  for (std::string_view rest = text.substr(1, end - 1); !rest.empty();) {
+    const size_t semicolon = std::min(rest.find(';'), rest.size());
+    parts.push_back(trimmed(rest.substr(0, semicolon)));
+    if (parts.back().empty()) fail("expected an action between the semicolons");
+    rest.remove_prefix(std::min(semicolon + 1, rest.size()));
+  }
+  if (parts.empty()) fail("expected actions in the parentheses");
+  return parts;
+}
+
 Action parse_action(std::string_view text, const TextPlace& place, int64_t cell) {
   return ActionReader(text, place, cell).read();
 }
@@ -154,9 +171,21 @@ std::vector<Action> parse_actions(std::string_view line, const TextPlace& place,
     line.remove_prefix(std::min(comma + 1, line.size()));
     ++cell;
     if (text.empty()) continue;
-    if (static_cast<int64_t>(actions.size()) >= max_actions)
-      place.fail(fmt::format("more than {} actions", max_actions));
-    actions.push_back(parse_action(text, place, cell));
+    const auto add = [&](std::string_view one) {
+      if (static_cast<int64_t>(actions.size()) >= max_actions)
+        place.fail(fmt::format("more than {} actions", max_actions));
+      actions.push_back(parse_action(one, place, cell));
+    };
+    if (text[0] != '(') {
+      add(text);
+      continue;
+    }
+    const size_t before = actions.size();
+    for (const std::string_view part : overlapped_texts(text, place, cell)) {
+      if (actions.size() > before) actions.back().with_next = true;
+      add(part);
+    }
+    if (actions.size() == before + 1) actions.back().with_next = true;
   }
   return actions;
 }

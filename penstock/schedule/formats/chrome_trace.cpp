@@ -83,6 +83,7 @@ void add_event(std::string& out, size_t process, size_t thread, const TimelineEv
     fmt::format_to(std::back_inserter(out), ",\"peer\":{}", action.peer.value);
   if (action.version.value >= 0)
     fmt::format_to(std::back_inserter(out), ",\"version\":{}", action.version.value);
+  if (action.with_next) out += ",\"with_next\":1";
   fmt::format_to(std::back_inserter(out), ",\"waiting_us\":{}}}}},\n",
                  microseconds(event.waiting_ns));
 }

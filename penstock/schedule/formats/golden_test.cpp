@@ -52,6 +52,7 @@ std::vector<Golden> golden_schedules() {
       {"v-half", Strategy::VHalf, placed(Strategy::VHalf, eight, 6, 6, 2)},
       {"v-min", Strategy::VMin, placed(Strategy::VMin, eight, 6, 6, 2)},
       {"dualpipe-v", Strategy::DualPipeV, placed(Strategy::DualPipeV, four, 6, 6, 2)},
+      {"dualpipe", Strategy::DualPipe, placed(Strategy::DualPipe, {2, 2, 2, 2}, 9, 9, 1)},
       {"chimera", Strategy::Chimera, placed(Strategy::Chimera, {2, 2, 2, 2}, 8, 8, 1)},
       {"serial", Strategy::Serial, shape({1}, 4, 2)},
       {"dp", Strategy::DataParallel, shape({4}, 8, 8)},

@@ -16,8 +16,6 @@
 namespace penstock::schedule {
 namespace {
 
-constexpr std::string_view kOverlap = "OVERLAP_F_B";
-
 /// One row while it is read.
 class RowReader {
  public:
@@ -48,20 +46,17 @@ class RowReader {
       read_action(text);
       return;
     }
-    const size_t end = text.find(')');
-    if (end == std::string_view::npos || text.substr(end + 1) != kOverlap) {
-      fail(text, fmt::format("expected actions in parentheses and {} behind them", kOverlap));
-    }
     const size_t before = row_.actions.size();
-    for (std::string_view rest = text.substr(1, end - 1); !rest.empty();) {
-      const size_t semicolon = std::min(rest.find(';'), rest.size());
-      const std::string_view part = trimmed(rest.substr(0, semicolon));
-      if (part.empty()) fail(text, "expected an action between the semicolons");
-      read_action(part);
-      rest.remove_prefix(std::min(semicolon + 1, rest.size()));
+    for (const std::string_view part : overlapped_texts(text, place_, cell_)) read_action(part);
+    std::vector<Action>& actions = row_.actions;
+    if (actions.size() == before + 2) {
+      Action& first = actions[before];
+      Action& second = actions[before + 1];
+      if (can_overlap(second, first)) std::swap(first, second);
+      first.with_next = can_overlap(first, second);
+      if (first.with_next) return;
     }
-    if (row_.actions.size() == before) fail(text, "expected actions in the parentheses");
-    row_.overlaps.emplace_back(before, row_.actions.size());
+    row_.overlaps.emplace_back(before, actions.size());
   }
 
   void read_action(std::string_view text) {

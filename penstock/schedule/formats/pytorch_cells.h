@@ -10,11 +10,13 @@
 
 namespace penstock::schedule {
 
-/// A row that holds actions. REDUCE_GRAD is SyncGradients here.
+/// A row that holds actions. REDUCE_GRAD is SyncGradients here, and F comes before the B or I that
+/// runs with it.
 struct PyTorchRow {
   int64_t line = 0;
   std::vector<Action> actions = {};
-  /// The actions of each OVERLAP_F_B: the first, and the one after the last.
+  /// The actions of each OVERLAP_F_B that is no F and B or I of different micro-batches: the first,
+  /// and the one after the last. Of the others F has Action::with_next.
   std::vector<std::pair<size_t, size_t>> overlaps = {};
 };
 

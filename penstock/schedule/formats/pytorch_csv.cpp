@@ -208,6 +208,12 @@ int64_t wait_where_used(std::vector<Action>& list) {
   std::vector<size_t> next(list.size() + 1, list.size());
   for (size_t i = list.size(); i-- > 0;) next[i] = is_receive(list[i].op) ? next[i + 1] : i;
   int64_t moved = 0;
+  const auto wait_for = [&](const Use& use) {
+    const auto found = posted.find(use);
+    if (found == posted.end()) return;
+    result.insert(result.end(), found->second.begin(), found->second.end());
+    posted.erase(found);
+  };
   for (size_t i = 0; i < list.size(); ++i) {
     const Action& a = list[i];
     const Use use{a.op == Op::Forward || a.op == Op::RecvForward, a.stage, a.micro_batch};
@@ -215,15 +221,14 @@ int64_t wait_where_used(std::vector<Action>& list) {
       const auto found = place_of_use.find(use);
       if (found != place_of_use.end() && found->second > i) {
         posted[use].push_back(a);
-        if (next[i] != found->second) ++moved;
+        const bool is_beside = list[next[i]].with_next && next[i] + 1 == found->second;
+        if (next[i] != found->second && !is_beside) ++moved;
         continue;
       }
     } else if (a.op == Op::Forward || makes_input_gradients(a.op)) {
-      const auto found = posted.find(use);
-      if (found != posted.end()) {
-        result.insert(result.end(), found->second.begin(), found->second.end());
-        posted.erase(found);
-      }
+      wait_for(use);
+      // What runs with it waits at the same place.
+      if (a.with_next) wait_for({false, list[i + 1].stage, list[i + 1].micro_batch});
     }
     result.push_back(a);
   }
@@ -231,8 +236,8 @@ int64_t wait_where_used(std::vector<Action>& list) {
   return moved;
 }
 
-/// In a lowered list: what the actions of an overlap send goes behind the last of them, as PyTorch
-/// does it.
+/// In a lowered list: what the actions of an overlap that is no pair send goes behind the last of
+/// them, as PyTorch does it.
 void send_after_overlaps(std::vector<Action>& list, const std::vector<Action>& cells,
                          const std::vector<std::pair<size_t, size_t>>& overlaps) {
   using Compute = std::tuple<Op, StageId, MicroBatchId>;
@@ -275,10 +280,10 @@ std::vector<std::string> notes_of(const PyTorchCells& cells) {
   int64_t overlaps = 0;
   for (const PyTorchRow& row : cells.rows) overlaps += static_cast<int64_t>(row.overlaps.size());
   if (overlaps > 0) {
-    notes.push_back(
-        fmt::format("read {} OVERLAP_F_B as their actions one after the other, what they send "
-                    "behind both",
-                    overlaps));
+    notes.push_back(fmt::format(
+        "read {} OVERLAP_F_B that are no F with a B or I of another micro-batch as their "
+        "actions one after the other, what they send behind the last",
+        overlaps));
   }
   if (has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardWeight; }) &&
       !has_any(cells.rows, [](const Action& a) { return a.op == Op::BackwardInput; })) {

@@ -23,9 +23,10 @@ struct ParsedCsv {
 /// Reads such a file, compute only or with sends and receives. Row w is worker w; stages,
 /// worker_of_replica and micro-batches are inferred; all micro-batches form one mini-batch under
 /// flush. Reads F, B, I, W, and the messages: a receive stands directly before the computation that
-/// needs it, since PyTorch's only posts where it stands. (0F3;7B1)OVERLAP_F_B becomes its actions
-/// one after the other, with the sends of all behind the last; a file of computations with such
-/// cells is lowered along the chain of its stages. UNSHARD and RESHARD have no meaning here and are
+/// needs it, since PyTorch's only posts where it stands. (0F3;7B1)OVERLAP_F_B is an F with
+/// Action::with_next. Other actions in such a cell come one after the other, with the sends of all
+/// behind the last; a file of computations with such cells is lowered along the chain of its
+/// stages. UNSHARD and RESHARD have no meaning here and are
 /// left out. A stage in r rows has r replicas if each row holds micro-batches k, k + r, k + 2r, ...
 /// of it; otherwise the file is refused. With sends and receives (or where none are needed),
 /// REDUCE_GRAD of a replicated stage becomes SYNC in the same place, and missing SYNC, FREE and

@@ -112,15 +112,38 @@ TEST(PyTorchCsv, AReceiveWaitsWhereItsDataIsUsed) {
   EXPECT_THAT(notes, IsEmpty());
 }
 
-TEST(PyTorchCsv, AnOverlapSendsBehindItsActions) {
+TEST(PyTorchCsv, AnOverlapOfAForwardAndABackwardIsOneAction) {
+  std::vector<std::string> notes;
+  const std::string text = "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n";
+  const Schedule schedule = parse_schedule(text, "s.csv", &notes);
+  EXPECT_FALSE(schedule.lowered);
+  EXPECT_THAT(notes, IsEmpty());
+  EXPECT_EQ(to_pytorch_csv(schedule), text);
+  const std::string full =
+      "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OVERLAP_F_B,0SEND_F1,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+  EXPECT_EQ(to_pytorch_csv(lower(schedule, chain_links(2))), full);
+  EXPECT_EQ(to_pytorch_csv(parse_schedule(full, "s.csv", &notes)), full);
+  EXPECT_THAT(notes, IsEmpty());
+  // B first is the same: the two run together. What either waits for is waited for before both.
+  const std::string early =
+      "0F0,0SEND_F0,(0B0;0F1)OVERLAP_F_B,0SEND_F1,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n";
+  std::string posted = early;
+  posted.replace(posted.find("0SEND_F0,"), 9, "0RECV_B0,0SEND_F0,");
+  EXPECT_EQ(to_pytorch_csv(parse_schedule(posted, "s.csv", &notes)), full);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("2 receives wait")));
+}
+
+TEST(PyTorchCsv, AnOverlapOfAnythingElseSendsBehindItsActions) {
   std::vector<std::string> notes;
   const Schedule schedule =
-      parse_schedule("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n", "s.csv", &notes);
+      parse_schedule("0F0,0I0,(0F1;0W0)OVERLAP_F_B,0B1\n1F0,1B0,1F1,1B1\n", "s.csv", &notes);
   ASSERT_TRUE(schedule.lowered);
   EXPECT_EQ(to_pytorch_csv(schedule),
-            "0F0,0SEND_F0,0F1,0RECV_B0,0B0,0SEND_F1,0RECV_B1,0B1\n"
+            "0F0,0SEND_F0,0RECV_B0,0I0,0F1,0W0,0SEND_F1,0RECV_B1,0B1\n"
             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("1 OVERLAP_F_B")));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("1 OVERLAP_F_B that are no F with a B or I")));
 }
 
 TEST(PyTorchCsv, SeveralStagesOfARankAreOnOneWorker) {

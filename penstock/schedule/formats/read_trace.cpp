@@ -36,12 +36,13 @@ enum class Key : uint8_t {
   MiniBatch,
   Peer,
   Version,
+  WithNext,
   Waiting,
   Bucket,
   Worker,
   Server
 };
-constexpr size_t kNumKeys = 16;
+constexpr size_t kNumKeys = 17;
 
 struct KnownKey {
   std::string_view name;
@@ -59,6 +60,7 @@ constexpr KnownKey kKnownKeys[] = {{"ph", false, Key::Phase},
                                    {"mini_batch", true, Key::MiniBatch},
                                    {"peer", true, Key::Peer},
                                    {"version", true, Key::Version},
+                                   {"with_next", true, Key::WithNext},
                                    {"waiting_us", true, Key::Waiting},
                                    {"bucket", true, Key::Bucket},
                                    {"worker", true, Key::Worker},
@@ -182,6 +184,7 @@ class TraceBuilder {
     action.micro_batch = MicroBatchId{integer_or(Key::MicroBatch, 0, 0)};
     action.mini_batch = MiniBatchId{integer_or(Key::MiniBatch, 0, 0)};
     action.peer = StageId{static_cast<int32_t>(integer_or(Key::Peer, action.stage.value, 0))};
+    action.with_next = integer_or(Key::WithNext, 0, 0) != 0;
     action.version = WeightVersion{integer_or(Key::Version, -1, -1)};
     event.start_ns = nanoseconds(Key::Start, -kMaxMicroseconds);
     event.end_ns = event.start_ns + nanoseconds(Key::Duration, 0);

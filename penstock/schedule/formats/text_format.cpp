@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 
+#include "penstock/schedule/formats/action_parser.h"
+
 namespace penstock::schedule {
 namespace {
 
@@ -59,6 +61,29 @@ void append_text(std::string& text, const Action& action) {
   }
 }
 
+void ListText::before(const Action& action) {
+  if (is_open_) {
+    text_ += ';';
+  } else {
+    if (!is_first_) text_ += ',';
+    if (action.with_next) text_ += '(';
+  }
+  is_first_ = false;
+  is_open_ = is_open_ || action.with_next;
+}
+
+void ListText::after(const Action& action) {
+  if (!action.with_next) end();
+}
+
+void ListText::end() {
+  if (is_open_) {
+    text_ += ')';
+    text_ += kOverlapWord;
+  }
+  is_open_ = false;
+}
+
 std::string to_text(const Action& action) {
   std::string text;
   append_text(text, action);
@@ -80,12 +105,13 @@ std::string to_text(const Schedule& schedule) {
   append_rare_keys(text, schedule.shape);
   text += schedule.lowered ? "\n# lowered: yes\n" : "\n# lowered: no\n";
   for (const auto& list : schedule.workers) {
-    bool first = true;
+    ListText written(text);
     for (const Action& action : list) {
-      if (!first) text += ',';
-      first = false;
+      written.before(action);
       append_text(text, action);
+      written.after(action);
     }
+    written.end();
     text += '\n';
   }
   return text;

@@ -11,11 +11,12 @@
 //
 // An action is `<stage><OP><micro-batch>`; STEP, SYNC, NORM and FREE carry the mini-batch; "@v" is
 // the weight version; a message between stages that are not neighbours names the other stage:
-// 0SEND_F3>2, 2RECV_F3<0. FREE is `<stage>FREE<mini-batch>@<version>`. After the header every line
-// is a worker, also an empty line. Other lines that begin with # are comments, except that a header
-// line `# word: ...` with an unknown word is refused. "lowered" may be missing: then it is "no" if
-// the actions are only F, B, I and W without versions, otherwise "yes". These keys are written only
-// where they differ from their default:
+// 0SEND_F3>2, 2RECV_F3<0. (0F3@0;7B1@0)OVERLAP_F_B runs F and B together (Action::with_next). FREE
+// is `<stage>FREE<mini-batch>@<version>`. After the header every line is a worker, also an empty
+// line. Other lines that begin with # are comments, except that a header line `# word: ...` with an
+// unknown word is refused. "lowered" may be missing: then it is "no" if the actions are only F, B,
+// I and W without versions, otherwise "yes". These keys are written only where they differ from
+// their default:
 //
 //   # hosts: 0 1 1 0      ScheduleShape::worker_of_replica, the worker of each replica
 //   # slack: 1            ScheduleShape::slack
@@ -48,5 +49,23 @@ Schedule parse_schedule(std::string_view text, std::string_view place,
 std::string to_text(const Action& action);
 /// The same, appended to `text`; for callers that write many.
 void append_text(std::string& text, const Action& action);
+
+/// Writes a list's actions between commas, those that run together as (0F3;7B1)OVERLAP_F_B. Call
+/// end() behind the last one.
+class ListText {
+ public:
+  explicit ListText(std::string& text) : text_(text) {}
+
+  /// Call before the action's own text is appended.
+  void before(const Action& action);
+  /// Call behind it.
+  void after(const Action& action);
+  void end();
+
+ private:
+  std::string& text_;
+  bool is_first_ = true;
+  bool is_open_ = false;  ///< inside the parentheses
+};
 
 }  // namespace penstock::schedule

@@ -13,6 +13,7 @@
 namespace penstock::schedule {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr const char* kHeader =
@@ -214,9 +215,27 @@ TEST(ParseSchedule, NamesWhatIsWrongInTheRareKeys) {
               HasSubstr("slack must be between 0 and"));
   EXPECT_THAT(refusal_of(header + "# norm: maybe\n"),
               HasSubstr("s.txt:4: norm: expected yes or no, found 'maybe'"));
-  EXPECT_THAT(refusal_of(header + "0F0,(0F0;1B0)OVERLAP_F_B\n"),
-              HasSubstr("s.txt:4: action 2 '(0F0;1B0)OVERLAP_F_B': OVERLAP_F_B belongs to"));
+  EXPECT_THAT(refusal_of(header + "0F0,(0F0;1B0)OVERLAP\n"),
+              HasSubstr("s.txt:4: action 2 '(0F0;1B0)OVERLAP': expected actions in parentheses and "
+                        "OVERLAP_F_B behind them"));
+  EXPECT_THAT(refusal_of(header + "(0F0;)OVERLAP_F_B,(;0F0)OVERLAP_F_B\n"),
+              HasSubstr("action 2 '(;0F0)OVERLAP_F_B': expected an action between the semicolons"));
+  EXPECT_THAT(refusal_of(header + "((0F0;1B0)OVERLAP_F_B;1B1)OVERLAP_F_B\n"),
+              HasSubstr("expected actions in parentheses"));
   EXPECT_THAT(refusal_of(header + "0UNSHARD\n"), HasSubstr("UNSHARD belongs to PyTorch's CSV"));
+}
+
+TEST(TextFormat, ActionsThatRunTogetherStandInParentheses) {
+  const std::string text =
+      "# penstock schedule 1\n# kind: custom\n# replicas: 1\n# micro-batches: 3  accumulate: 3  "
+      "weights: flush\n# lowered: yes\n"
+      "0F0@0,(0F1@0;0B0@0)OVERLAP_F_B,(0F2@0;0B1@0)OVERLAP_F_B,0B2@0,0FREE0@0,0STEP0@0\n";
+  const Schedule schedule = parse_schedule(text, "s.txt");
+  std::vector<bool> together;
+  for (const Action& action : schedule.workers[0]) together.push_back(action.with_next);
+  EXPECT_THAT(together, ElementsAre(false, true, false, true, false, false, false, false));
+  EXPECT_EQ(to_text(schedule), text);
+  EXPECT_EQ(to_text(schedule.workers[0][1]), "0F1@0");
 }
 
 namespace {

@@ -65,13 +65,16 @@ class RowWriter {
 
   void write(size_t worker, const std::vector<Action>& list) {
     const size_t begin = text_.size();
+    ListText written(text_);
     for (const Action& action : list) {
       if (action.op == Op::Step || action.op == Op::FreeWeights || action.op == Op::NormGradients)
         continue;
       if (action.op == Op::SyncGradients && !is_replicated(action.stage)) continue;
-      if (text_.size() > begin) text_ += ',';
+      written.before(action);
       append(worker, action);
+      written.after(action);
     }
+    written.end();
     if (text_.size() == begin) {
       throw ConfigError(fmt::format(
           "worker {} has no action, so that PyTorch's CSV cannot say which stages it holds",

@@ -41,6 +41,8 @@ class ComputeList {
                          .peer = stage_});
   }
   void forward(int64_t local) { add(Op::Forward, local); }
+  /// What was added last runs together with what is added next, on the worker.
+  void run_last_with_next() { actions_->back().with_next = true; }
   void backward(int64_t local) { add(Op::Backward, local); }
   void backward_input(int64_t local) { add(Op::BackwardInput, local); }
   void backward_weight(int64_t local) { add(Op::BackwardWeight, local); }

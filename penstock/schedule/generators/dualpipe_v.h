@@ -17,11 +17,30 @@
 // runs after the other. With m < 2p micro-batches, which the source refuses, the order is ZB-V's.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <span>
+
 #include "penstock/schedule/generators/generator.h"
 
 namespace penstock::schedule {
 
+class ComputeList;
+
 template <>
 WorkerLists generate_compute<Strategy::DualPipeV>(const ScheduleShape& shape);
+
+/// A stage's micro-batches of a mini-batch, counted locally.
+struct LocalRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t count() const { return end - begin; }
+};
+/// One worker's part of one mini-batch: stages r and 2p-1-r of a V of p `workers`, or of two
+/// pipelines of 2p stages in opposite directions. `overlaps`: F and B of a pair run together. Fewer
+/// than 2p micro-batches of a direction come in the order of 2p, without those that are missing.
+/// O(actions).
+void fill_dualpipe(std::span<ComputeList> chunks, int64_t workers,
+                   const std::array<LocalRange, 2>& ranges, bool overlaps);
 
 }  // namespace penstock::schedule

@@ -57,40 +57,50 @@ inline std::optional<Clocking> clock_schedule(const Schedule& schedule, const Ti
   std::vector<size_t> position(count);
   std::vector<size_t> awake;
   for (size_t w = 0; w < count; ++w) awake.push_back(w);
+  const auto ready_at = [&](const Action& action) {
+    const StageId stage = action.stage;
+    if (action.op == Op::Forward) {
+      return stage.value > 0 ? forward_end[cell(StageId{stage.value - 1}, action.micro_batch)] : 0;
+    }
+    if (action.op == Op::BackwardWeight) return gradient_end[cell(stage, action.micro_batch)];
+    const int64_t own = forward_end[cell(stage, action.micro_batch)];
+    if (stage.value + 1 >= shape.num_stages()) return own;
+    const int64_t gradients = gradient_end[cell(StageId{stage.value + 1}, action.micro_batch)];
+    return own == kNotYet || gradients == kNotYet ? kNotYet : std::max(own, gradients);
+  };
   while (!awake.empty()) {
     const size_t w = awake.back();
     awake.pop_back();
     while (position[w] < schedule.workers[w].size()) {
-      const Action& action = schedule.workers[w][position[w]];
-      const StageId stage = action.stage;
-      int64_t ready = 0;
-      if (action.op == Op::Forward) {
-        if (stage.value > 0)
-          ready = forward_end[cell(StageId{stage.value - 1}, action.micro_batch)];
-      } else {
-        ready = action.op == Op::BackwardWeight ? gradient_end[cell(stage, action.micro_batch)]
-                                                : forward_end[cell(stage, action.micro_batch)];
-        if (makes_input_gradients(action.op) && stage.value + 1 < shape.num_stages()) {
-          const int64_t gradients =
-              gradient_end[cell(StageId{stage.value + 1}, action.micro_batch)];
-          ready = ready == kNotYet || gradients == kNotYet ? kNotYet : std::max(ready, gradients);
-        }
+      // One action, or two that run together.
+      const Action* first = &schedule.workers[w][position[w]];
+      const size_t together = first->with_next ? 2 : 1;
+      int64_t start = result.end[w];
+      int64_t work = 0;
+      bool waits = false;
+      for (size_t i = 0; i < together; ++i) {
+        const int64_t ready = ready_at(first[i]);
+        waits = waits || ready == kNotYet;
+        start = std::max(start, ready);
+        work += times.of(first[i].op);
       }
-      if (ready == kNotYet) break;
-      const int64_t start = std::max(result.end[w], ready);
+      if (waits) break;
       if (position[w] == 0) result.begin[w] = start;
-      result.end[w] = start + times.of(action.op);
-      result.work[w] += times.of(action.op);
+      result.end[w] = start + work;
+      result.work[w] += work;
       result.makespan = std::max(result.makespan, result.end[w]);
-      ++position[w];
-      const bool forward = action.op == Op::Forward;
-      if (forward) forward_end[cell(stage, action.micro_batch)] = result.end[w];
-      if (makes_input_gradients(action.op))
-        gradient_end[cell(stage, action.micro_batch)] = result.end[w];
-      const int32_t next = stage.value + (forward ? 1 : -1);
-      if (action.op != Op::BackwardWeight && next >= 0 && next < shape.num_stages()) {
-        const size_t other = table.worker_of(StageId{next}, action.micro_batch).index();
-        if (other != w) awake.push_back(other);
+      position[w] += together;
+      for (size_t i = 0; i < together; ++i) {
+        const Action& action = first[i];
+        const bool forward = action.op == Op::Forward;
+        if (forward) forward_end[cell(action.stage, action.micro_batch)] = result.end[w];
+        if (makes_input_gradients(action.op))
+          gradient_end[cell(action.stage, action.micro_batch)] = result.end[w];
+        const int32_t next = action.stage.value + (forward ? 1 : -1);
+        if (action.op != Op::BackwardWeight && next >= 0 && next < shape.num_stages()) {
+          const size_t other = table.worker_of(StageId{next}, action.micro_batch).index();
+          if (other != w) awake.push_back(other);
+        }
       }
     }
   }

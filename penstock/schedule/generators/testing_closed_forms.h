@@ -24,12 +24,10 @@ struct Case {
 };
 
 /// Stages of the case's schedule.
-inline int stages_of(const Case& c) {
-  return static_cast<int>(c.kind == Strategy::Chimera ? c.p : c.p * c.chunks);
-}
+inline int stages_of(const Case& c) { return static_cast<int>(c.p * c.chunks); }
 
 inline ScheduleShape shape_of(const Case& c, int copies = 1) {
-  const int replicas = c.kind == Strategy::Chimera ? 2 * copies : copies;
+  const int replicas = traits(c.kind).replicas_per_copy() * copies;
   ScheduleShape shape{.replicas = std::vector<int>(static_cast<size_t>(stages_of(c)), replicas),
                       .micro_batches = c.m,
                       .accumulate = std::max<int64_t>(c.m, 1),
@@ -64,6 +62,7 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
       return {};
     case Strategy::ZbV:
       if (m >= 2 * p - 1 && W <= F && F <= I) return (p - 1) * std::max(I, 2 * (I - W));
+      if (m == p && F == I && I == W) return (p - 1) * F;
       return {};
     case Strategy::VHalf:
       if (2 * m <= p || W > F || F > I || 2 * I > W + 2 * F) return {};
@@ -75,6 +74,9 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
     case Strategy::DualPipeV:
       if (m >= 2 * p && W <= I && I <= F) return (p - 1) * std::max(F + I - W, 2 * (F - W));
       return {};
+    case Strategy::DualPipe:
+      if (m < 2 * p || m % 2 != 0 || W > F || F != I) return {};
+      return (p / 2 - 1) * (F + 2 * B - 3 * W);
     case Strategy::Chimera: {
       if (m > p && F != B) return {};
       const int64_t last = (m - 1) % p + 1;  // micro-batches of the last round
@@ -87,8 +89,9 @@ inline std::optional<int64_t> closed_idle(const Case& c, const Times& t) {
 }
 
 /// The largest number of micro-batches that a worker keeps from F to B or W, summed over its
-/// stages. `rank` is the worker within its copy. A bound for chimera, for zb-v and dualpipe-v where
-/// m < 2p - 1, and for all workers of v-half and v-min but the busiest.
+/// stages. `rank` is the worker within its copy. A bound for chimera, for dualpipe where m < 2p,
+/// for zb-v and dualpipe-v where m < 2p - 1, and for all workers of v-half and v-min but the
+/// busiest.
 inline int64_t closed_stash(const Case& c, int64_t rank) {
   const int64_t p = c.p;
   const int64_t m = c.m;
@@ -119,6 +122,8 @@ inline int64_t closed_stash(const Case& c, int64_t rank) {
       return std::min(2 * ((p + 4) / 3), 2 * m);
     case Strategy::DualPipeV:
       return m < 2 * p ? std::min(2 * p, 2 * m) : 2 * p + 1;
+    case Strategy::DualPipe:
+      return std::min(p + 1, m);
     default:
       return std::min(p, m);  // chimera: at most
   }
@@ -138,17 +143,20 @@ inline std::vector<Case> variants(int64_t p, int64_t m) {
   }
   for (const Strategy kind : {Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::DualPipeV})
     cases.push_back({.kind = kind, .p = p, .m = m, .chunks = 2});
-  if (p % 2 == 0) cases.push_back({.kind = Strategy::Chimera, .p = p, .m = m});
+  if (p % 2 == 0) {
+    cases.push_back({.kind = Strategy::DualPipe, .p = p, .m = m});
+    cases.push_back({.kind = Strategy::Chimera, .p = p, .m = m});
+  }
   return cases;
 }
 
 /// Equal and unequal F, I, W: every order of the three, ties, a long and a short one of each, F =
 /// B.
 inline const std::vector<Times>& times_samples() {
-  static const std::vector<Times> kSamples = {{1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3},
-                                              {3, 4, 2}, {4, 3, 2}, {3, 3, 2}, {3, 2, 2}, {3, 3, 4},
-                                              {3, 4, 3}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9}, {7, 4, 3},
-                                              {2, 1, 1}, {5, 5, 5}};
+  static const std::vector<Times> kSamples = {
+      {1, 1, 1}, {2, 3, 4}, {2, 4, 3}, {3, 2, 4}, {4, 2, 3}, {3, 4, 2}, {4, 3, 2},
+      {3, 3, 2}, {3, 2, 2}, {3, 3, 4}, {3, 4, 3}, {9, 1, 1}, {1, 9, 1}, {1, 1, 9},
+      {7, 4, 3}, {2, 1, 1}, {5, 5, 5}, {2, 2, 1}, {4, 4, 1}, {5, 5, 2}};
   return kSamples;
 }
 

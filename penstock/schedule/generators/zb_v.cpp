@@ -4,8 +4,10 @@
 #include <array>
 #include <initializer_list>
 #include <map>
+#include <vector>
 
 #include "penstock/schedule/generators/compute_lists.h"
+#include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/search_order.h"
 
 namespace penstock::schedule {
@@ -85,14 +87,25 @@ void fill_zb_v(std::span<ComputeList> chunks, int64_t workers, int64_t begin, in
 
 namespace {
 
-/// Too few micro-batches to fill the V: the greedy order at F = I = W.
+/// Too few micro-batches to fill the V: the best greedy order at F = I = W, improved.
 Order short_order(int64_t workers, int64_t count) {
   OrderProblem problem{.num_workers = static_cast<int32_t>(workers),
                        .num_micro_batches = static_cast<int32_t>(count)};
   for (int32_t s = 0; s < 2 * workers; ++s)
     problem.stages.push_back({.workers = {std::min(s, static_cast<int32_t>(2 * workers) - 1 - s)}});
   problem.most_kept.assign(static_cast<size_t>(workers), 2 * workers);
-  return search_order(problem, {}, kShortSteps);
+  // The search has fewer of them, and none for large V.
+  std::vector<Order> greedy;
+  for (const int64_t patience : {0, 200}) {
+    for (const int64_t reserve : {0, 30, 40}) {
+      for (const bool free_memory_first : {false, true}) {
+        greedy.push_back(greedy_order(problem, {.patience_percent = patience,
+                                                .reserve_percent = reserve,
+                                                .free_memory_first = free_memory_first}));
+      }
+    }
+  }
+  return search_order(problem, greedy, kShortSteps);
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 // recompute, receive, backward, send, and W after I); where a worker runs several stages of a
 // micro-batch, its forwards run in ascending order of stages and its backwards in descending order;
 // and the sync of a stage, the norm of the worker and the step of the stage come in this order
-// after all B and W of their mini-batch and before any B or W of a later one.
+// after all B and W of their mini-batch and before any B or W of a later one. What runs together
+// with the next action is an F, the next action a B or I of another micro-batch.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
 #include <vector>
 
+#include "penstock/schedule/formats/text_format.h"
 #include "penstock/verify/rules/rules.h"
 
 namespace penstock::verify {
@@ -69,7 +71,11 @@ class OrderWalk {
     worker_ = worker;
     norms_ = 0;
     held_.move_to(worker);
-    for (const Action& action : facts_.workers()[worker.index()]) visit(action);
+    const std::vector<Action>& list = facts_.workers()[worker.index()];
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].with_next) check_pair(list[i], i + 1 < list.size() ? &list[i + 1] : nullptr);
+      visit(list[i]);
+    }
   }
 
  private:
@@ -77,6 +83,14 @@ class OrderWalk {
     int64_t syncs = 0;
     int64_t steps = 0;
   };
+
+  void check_pair(const Action& action, const Action* next) {
+    if (next != nullptr && can_overlap(action, *next)) return;
+    report_.add("order", worker_, action,
+                "runs together with the next action: expected F before a B or I of another "
+                "micro-batch, found {}",
+                next != nullptr ? to_text(*next) : "the end of the list");
+  }
 
   void visit(const Action& action) {
     switch (action.op) {
