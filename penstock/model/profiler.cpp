@@ -21,9 +21,11 @@
 #include "penstock/model/profiling/model_pass.h"
 #include "penstock/model/profiling/summary.h"
 #include "penstock/model/shapes.h"
+#include "penstock/profile/pass_record.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 #include "penstock/util/mutex.h"
+#include "penstock/util/steady_ns.h"
 
 namespace penstock::model {
 namespace {
@@ -70,6 +72,11 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   check_at_least(options.samples, 1, 1'000'000, "number of samples");
   check_at_least(options.threads, 1, 1024, "number of threads");
   check_at_least(options.concurrency, 1, 1024, "concurrency");
+  check_at_least(options.longest.count(), 0, 86'400'000, "longest time in ms");
+  if (!(options.wanted_error >= 0 && options.wanted_error <= 1)) {
+    throw ConfigError(fmt::format("profiler: wanted error must be between 0 and 1, found {}",
+                                  options.wanted_error));
+  }
   check_at_least(options.least_time.count(), 0, 86'400'000, "least time in ms");
   check_at_least(options.most_time.count(), 0, 86'400'000, "most time in ms");
   check_at_least(options.most_samples, 0, 1'000'000, "greatest number of samples");
@@ -112,6 +119,43 @@ int64_t measure_copy_bandwidth(DeviceStream& stream) {
   std::sort(seconds.begin(), seconds.end());
   return static_cast<int64_t>(static_cast<double>(kNumbers * static_cast<int64_t>(sizeof(float))) /
                               std::max(seconds[kRepeats / 2], 1e-9));
+}
+
+/// From one thread's giving away until another that sleeps meanwhile goes on, as between workers.
+int64_t measure_hand_over() {
+  constexpr int kRounds = 200;
+  Mutex mutex;
+  CondVar changed;
+  int turn = 0;  // even: the first thread's
+  std::vector<int64_t> there_and_back_ns;
+  const auto wait_for = [&](int value) {
+    MutexLock lock(mutex);
+    changed.wait_until(mutex, std::chrono::steady_clock::now() + std::chrono::seconds(1),
+                       [&]() NO_THREAD_SAFETY_ANALYSIS { return turn >= value; });
+  };
+  const auto pass_on = [&](int value) {
+    {
+      MutexLock lock(mutex);
+      turn = value;
+    }
+    changed.notify_all();
+  };
+  std::thread other([&] {
+    for (int i = 0; i < kRounds; ++i) {
+      wait_for(2 * i + 1);
+      pass_on(2 * i + 2);
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    // The other one has fallen asleep by then, as a worker has that waits for a computation.
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    const int64_t begin_ns = steady_ns();
+    pass_on(2 * i + 1);
+    wait_for(2 * i + 2);
+    there_and_back_ns.push_back(steady_ns() - begin_ns);
+  }
+  other.join();
+  return detail::summarize(std::move(there_and_back_ns)).mean / 2;
 }
 
 std::string device_name(const ProfilerOptions& options) {
@@ -165,6 +209,14 @@ Passes enough(Passes asked, const ProfilerOptions& options, int64_t pass_ns) {
   return asked;
 }
 
+int64_t pass_time_ns(const Times& times) {
+  int64_t sum = 0;
+  for (const detail::LayerTimes& layer : times)
+    sum = saturating_add(
+        sum, saturating_add(saturating_add(layer.forward_ns, layer.backward_ns), layer.step_ns));
+  return sum;
+}
+
 /// `asked`, or as many as a slow model has time for.
 Passes affordable(Passes asked, const ProfilerOptions& options, int64_t pass_ns) {
   const int64_t most_ns = std::chrono::nanoseconds(options.most_time).count();
@@ -213,6 +265,8 @@ class Measurement {
   std::vector<Times> samples;
   std::vector<Times> split_samples;  ///< of Backward::Split
   std::vector<detail::LayerBytes> bytes;
+  profile::PassRecord record;  ///< of `samples`
+  int64_t hand_over_ns = 0;
   int64_t copy_bandwidth_bytes_per_s = 0;
 
  private:
@@ -254,6 +308,8 @@ class Measurement {
 
   void measure(detail::ModelPass& pass) {
     Passes wanted{options_.warmup, options_.samples};
+    const int64_t begin_ns = steady_ns();
+    int64_t timed_begin_ns = begin_ns;
     for (int i = 0; i < wanted.total() && !stop_; ++i) {
       const bool split = i >= wanted.warmup + wanted.samples;
       const auto start = std::chrono::steady_clock::now();
@@ -261,8 +317,20 @@ class Measurement {
       const int64_t pass_ns =
           std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
       if (i == 0) wanted = affordable(wanted, options_, pass_ns);
-      if (i == std::max(wanted.warmup, 1) - 1) wanted = enough(wanted, options_, pass_ns);
-      if (i >= wanted.warmup) (split ? split_samples : samples).push_back(std::move(times));
+      const bool timed = i >= wanted.warmup;
+      if (!split) record.add(pass_time_ns(times));
+      if (i == std::max(wanted.warmup, 1) - 1) {
+        if (is_cold(begin_ns)) {
+          ++wanted.warmup;
+        } else {
+          wanted = enough(wanted, options_, pass_ns);
+          if (!timed) record.clear();
+          timed_begin_ns = steady_ns();
+        }
+      }
+      if (timed) (split ? split_samples : samples).push_back(std::move(times));
+      if (timed && i == wanted.warmup + wanted.samples - 1)
+        wanted.samples += further_samples(wanted.samples, timed_begin_ns);
       MutexLock lock(mutex_);
       ++passes_done_;
       passes_wanted_ = wanted.total();
@@ -270,6 +338,31 @@ class Measurement {
     }
     bytes = pass.bytes();
     if (!stop_) copy_bandwidth_bytes_per_s = measure_copy_bandwidth(pass.stream());
+    if (!stop_ && options_.concurrency > 1) hand_over_ns = measure_hand_over();
+  }
+
+  bool is_over(int64_t begin_ns, double share) const {
+    const auto longest_ns = static_cast<double>(std::chrono::nanoseconds(options_.longest).count());
+    return static_cast<double>(steady_ns() - begin_ns) >= share * longest_ns;
+  }
+
+  /// At the end of the warm-up: whether it should go on.
+  bool is_cold(int64_t begin_ns) const {
+    constexpr int64_t kEnoughToTell = 6;
+    constexpr double kMostShare = 0.5;
+    if (options_.wanted_error <= 0 || options_.warmup == 0 || is_over(begin_ns, kMostShare))
+      return false;
+    return record.count() < kEnoughToTell || record.still_falls();
+  }
+
+  /// At the end of the timed passes: how many more their mean needs to be known.
+  int further_samples(int samples, int64_t timed_begin_ns) const {
+    if (options_.wanted_error <= 0 || samples >= options_.most_samples ||
+        is_over(timed_begin_ns, 1))
+      return 0;
+    const profile::PassTimes times = record.times();
+    if (times.mean_ns > 0 && times.error <= options_.wanted_error) return 0;
+    return std::clamp(samples / 4, 1, options_.most_samples - samples);
   }
 
   void finish() {
@@ -357,6 +450,8 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.batch_size = options.batch_size;
   result.samples = static_cast<int>(measurement.samples.size());
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;
+  result.pass = measurement.record.times();
+  result.hand_over_ns = measurement.hand_over_ns;
   result.graph = model.graph();
   for (size_t i = 0; i < measurement.bytes.size(); ++i) {
     const detail::Summary forward =

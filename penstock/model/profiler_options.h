@@ -27,6 +27,11 @@ struct ProfilerOptions {
   /// at least `samples`. 0: exactly `samples`.
   std::chrono::milliseconds least_time{0};
   int most_samples = 1000;
+  /// Goes on until the standard error of a pass's mean (profile/pass_record.h) is at most this
+  /// share of it, or the timed passes have taken `longest`, or there are `most_samples`; and warms
+  /// up until times stop falling, for half of `longest` at most. 0: neither.
+  double wanted_error = 0;
+  std::chrono::milliseconds longest{10'000};
   /// For a slow model fewer passes are made than asked for, if their time, computed from the first
   /// one, would be longer; at least one of each kind. 0: all of them.
   std::chrono::milliseconds most_time{60'000};

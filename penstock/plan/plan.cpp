@@ -312,6 +312,10 @@ void validate(const Plan& plan) {
   refuse_negative("plan", "bottleneck_ns", plan.bottleneck_ns);
   validate_promise("plan", plan, plan.cluster.levels.size());
   refuse_bad_amount("plan", "optimality_gap", plan.optimality_gap);
+  refuse_bad_amount("plan", "compute_spread", plan.compute_spread);
+  refuse_bad_amount("plan", "compute_error", plan.compute_error);
+  refuse_bad_amount("plan", "throughput_low_samples_per_s", plan.throughput_low_samples_per_s);
+  refuse_bad_amount("plan", "throughput_high_samples_per_s", plan.throughput_high_samples_per_s);
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);

@@ -114,6 +114,13 @@ struct Plan {
   /// Time per micro-batch of the slowest stage or link, under `cost_model`.
   int64_t bottleneck_ns = 0;
   double throughput_samples_per_s = 0;  ///< predicted by simulating the schedule
+  /// Relative standard deviation of what a worker computes for one micro-batch, and standard error
+  /// of its mean (profile::PassTimes); 0: not known.
+  double compute_spread = 0;
+  double compute_error = 0;
+  /// Between which a run is expected to lie (plan/interval.h); 0: not known.
+  double throughput_low_samples_per_s = 0;
+  double throughput_high_samples_per_s = 0;
   /// From a micro-batch's first forward to the end of its step, in steady state.
   int64_t latency_ns = 0;
   double idle_share = 0;

@@ -306,6 +306,10 @@ Plan read_plan(const JsonReader& root) {
   plan.idle_share = number_or(root, "idle_share", 0);
   plan.bytes_per_sample = read_bytes_per_sample(root);
   plan.optimality_gap = number_or(root, "optimality_gap", 0);
+  plan.compute_spread = number_or(root, "compute_spread", 0);
+  plan.compute_error = number_or(root, "compute_error", 0);
+  plan.throughput_low_samples_per_s = number_or(root, "throughput_low_samples_per_s", 0);
+  plan.throughput_high_samples_per_s = number_or(root, "throughput_high_samples_per_s", 0);
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
     plan.stages.push_back(read_stage(stage));
@@ -326,34 +330,40 @@ Plan read_plan(const JsonReader& root) {
 
 std::string to_json(const Plan& plan) {
   validate(plan);
-  const Json document = {{"format", "penstock-plan"},
-                         {"version", kVersion},
-                         {"model", plan.model},
-                         {"config", plan.config()},
-                         {"strategy", to_string(plan.strategy)},
-                         {"weights", plan.weights},
-                         {"cost_model", plan.cost_model},
-                         {"throughput_samples_per_s", plan.throughput_samples_per_s},
-                         {"bottleneck_ns", plan.bottleneck_ns},
-                         {"optimality_gap", plan.optimality_gap},
-                         {"latency_ns", plan.latency_ns},
-                         {"idle_share", plan.idle_share},
-                         {"bytes_per_sample", plan.bytes_per_sample},
-                         {"micro_batch_size", plan.micro_batch_size},
-                         {"micro_batches", plan.micro_batches},
-                         {"depth", plan.depth},
-                         {"hosts", plan.worker_of_replica},
-                         {"slack", plan.slack},
-                         {"keep", plan.keep},
-                         {"sync", plan.sync},
-                         {"sync_precision", plan.sync_precision},
-                         {"precision", to_string(plan.precision)},
-                         {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
-                         {"stages", write_list(plan.stages, write_stage)},
-                         {"links", write_list(plan.links, write_link)},
-                         {"alternatives", write_list(plan.alternatives, write_alternative)},
-                         {"cluster", write_cluster(plan.cluster)},
-                         {"notes", plan.notes}};
+  Json document = {{"format", "penstock-plan"},
+                   {"version", kVersion},
+                   {"model", plan.model},
+                   {"config", plan.config()},
+                   {"strategy", to_string(plan.strategy)},
+                   {"weights", plan.weights},
+                   {"cost_model", plan.cost_model},
+                   {"throughput_samples_per_s", plan.throughput_samples_per_s},
+                   {"bottleneck_ns", plan.bottleneck_ns},
+                   {"optimality_gap", plan.optimality_gap},
+                   {"latency_ns", plan.latency_ns},
+                   {"idle_share", plan.idle_share},
+                   {"bytes_per_sample", plan.bytes_per_sample},
+                   {"micro_batch_size", plan.micro_batch_size},
+                   {"micro_batches", plan.micro_batches},
+                   {"depth", plan.depth},
+                   {"hosts", plan.worker_of_replica},
+                   {"slack", plan.slack},
+                   {"keep", plan.keep},
+                   {"sync", plan.sync},
+                   {"sync_precision", plan.sync_precision},
+                   {"precision", to_string(plan.precision)},
+                   {"optimizer_state_per_weight", plan.optimizer_state_per_weight},
+                   {"stages", write_list(plan.stages, write_stage)},
+                   {"links", write_list(plan.links, write_link)},
+                   {"alternatives", write_list(plan.alternatives, write_alternative)},
+                   {"cluster", write_cluster(plan.cluster)},
+                   {"notes", plan.notes}};
+  if (plan.compute_error > 0 || plan.compute_spread > 0) {
+    document["compute_spread"] = plan.compute_spread;
+    document["compute_error"] = plan.compute_error;
+    document["throughput_low_samples_per_s"] = plan.throughput_low_samples_per_s;
+    document["throughput_high_samples_per_s"] = plan.throughput_high_samples_per_s;
+  }
   return to_text(document);
 }
 

@@ -12,6 +12,7 @@
 #include "penstock/planner/families/notes.h"
 #include "penstock/planner/families/reasons.h"
 #include "penstock/schedule/generate.h"
+#include "penstock/simulate/expected_interval.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 
@@ -189,6 +190,13 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   return faster ? other : result;
 }
 
+void set_interval(Plan& plan) {
+  const auto interval = simulate::expected_interval(plan, plan.throughput_samples_per_s);
+  if (!interval) return;
+  plan.throughput_low_samples_per_s = interval->low;
+  plan.throughput_high_samples_per_s = interval->high;
+}
+
 Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stages,
                     const std::vector<int>& worker_of_replica) {
   if (stages.empty()) throw ConfigError("expected at least one stage, found none");
@@ -299,6 +307,7 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   if (!result.plan) return result;
   if (may_be_replaced(context)) result.plan = confirmed(context, families, *std::move(result.plan));
   Plan& plan = *result.plan;
+  set_interval(plan);
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
   if (keeps_to_flush)
     plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
@@ -350,6 +359,7 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   split.keep = options.keep;
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
+  set_interval(plan);
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
   const std::string misfit = over_limit(context, split, plan);
   if (!misfit.empty()) plan.notes.push_back("Warning: " + misfit + ".");

@@ -66,6 +66,14 @@ Profile mean_of(const std::vector<Profile>& profiles) {
       result.costs[l].stash_bytes =
           std::max(result.costs[l].stash_bytes, profile.costs[l].stash_bytes);
   }
+  result.pass.mean_ns = mean(profiles, [](const Profile& p) { return p.pass.mean_ns; });
+  result.hand_over_ns = mean(profiles, [](const Profile& p) { return p.hand_over_ns; });
+  for (const Profile& profile : profiles) {
+    // Measured at the same time on machines that may share what makes them slow: not independent.
+    result.pass.spread = std::max(result.pass.spread, profile.pass.spread);
+    result.pass.error = std::max(result.pass.error, profile.pass.error);
+    result.pass.stretches = std::min(result.pass.stretches, profile.pass.stretches);
+  }
   for (const Profile& profile : profiles)
     result.samples = std::min(result.samples, profile.samples);
   return result;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "penstock/util/arithmetic.h"
@@ -121,6 +122,14 @@ void validate(const Profile& profile) {
   refuse_negative("batch_size", profile.batch_size);
   refuse_negative("samples", profile.samples);
   refuse_negative("copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s);
+  refuse_negative("hand_over_ns", profile.hand_over_ns);
+  refuse_negative("pass mean_ns", profile.pass.mean_ns);
+  refuse_negative("pass stretches", profile.pass.stretches);
+  for (const double share : {profile.pass.spread, profile.pass.error}) {
+    if (!(share >= 0 && std::isfinite(share)))
+      throw ConfigError(fmt::format(
+          "profile: expected spread and error of a pass of at least 0, found {}", share));
+  }
 }
 
 }  // namespace penstock::profile

@@ -51,6 +51,19 @@ struct LayerCost {
   bool operator==(const LayerCost&) const = default;
 };
 
+/// How long whole passes of a measured model took (forward, backward and step of all layers, as in
+/// the costs), and how well their mean is known.
+struct PassTimes {
+  int64_t mean_ns = 0;  ///< 0: not measured
+  double spread = 0;    ///< standard deviation of single passes, as a share of the mean
+  /// Standard error of the mean, as a share of it, from the means of stretches of the measurement:
+  /// a machine's speed drifts, so that neighbouring passes are alike.
+  double error = 0;
+  int stretches = 0;
+
+  bool operator==(const PassTimes&) const = default;
+};
+
 struct Profile {
   std::string model;
   std::string device;  ///< e.g. "AMD EPYC, 1 thread"
@@ -61,6 +74,10 @@ struct Profile {
   Precision precision = Precision::Float32;  ///< in which it was measured
   /// How fast this device sums gradients in memory, 0 when not measured.
   int64_t copy_bandwidth_bytes_per_s = 0;
+  PassTimes pass = {};
+  /// From one thread's giving a tensor away until another that waits for it goes on; 0 when not
+  /// measured.
+  int64_t hand_over_ns = 0;
   graph::ModelGraph graph;
   std::vector<LayerCost> costs;  ///< one per layer of `graph`, in its order
 

@@ -172,6 +172,13 @@ void read_layers(const JsonReader& root, Profile& profile) {
     profile.costs.push_back(std::move(costs[static_cast<size_t>(positions.at(layer.name))]));
 }
 
+PassTimes read_pass(const JsonReader& reader) {
+  return {.mean_ns = reader.at("mean_ns").integer(0),
+          .spread = reader.at("spread").number(),
+          .error = reader.at("error").number(),
+          .stretches = static_cast<int>(reader.integer_or("stretches", 0, 0, INT_MAX))};
+}
+
 /// JSON documents start with a brace; graph.txt starts with a node's id.
 bool looks_like_json(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
@@ -185,18 +192,25 @@ std::string to_json(const Profile& profile) {
   Json layers = Json::array();
   for (size_t i = 0; i < profile.costs.size(); ++i)
     layers.push_back(write_layer(profile.graph.layers()[i], profile.costs[i], profile.graph));
-  const Json document = {{"format", "penstock-profile"},
-                         {"version", kVersion},
-                         {"model", profile.model},
-                         {"device", profile.device},
-                         {"source", profile.source},
-                         {"precision", to_string(profile.precision)},
-                         {"batch_size", profile.batch_size},
-                         {"samples", profile.samples},
-                         {"copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s},
-                         {"num_inputs", profile.graph.num_inputs()},
-                         {"layers", std::move(layers)},
-                         {"outputs", write_values(profile.graph.outputs(), profile.graph)}};
+  Json document = {{"format", "penstock-profile"},
+                   {"version", kVersion},
+                   {"model", profile.model},
+                   {"device", profile.device},
+                   {"source", profile.source},
+                   {"precision", to_string(profile.precision)},
+                   {"batch_size", profile.batch_size},
+                   {"samples", profile.samples},
+                   {"copy_bandwidth_bytes_per_s", profile.copy_bandwidth_bytes_per_s},
+                   {"num_inputs", profile.graph.num_inputs()},
+                   {"layers", std::move(layers)},
+                   {"outputs", write_values(profile.graph.outputs(), profile.graph)}};
+  if (profile.pass.mean_ns > 0) {
+    document["pass"] = {{"mean_ns", profile.pass.mean_ns},
+                        {"spread", profile.pass.spread},
+                        {"error", profile.pass.error},
+                        {"stretches", profile.pass.stretches}};
+  }
+  if (profile.hand_over_ns > 0) document["hand_over_ns"] = profile.hand_over_ns;
   return to_text(document);
 }
 
@@ -211,6 +225,8 @@ Profile parse_profile(std::string_view json, std::string_view place) {
   profile.batch_size = root.integer_or("batch_size", 0, 0);
   profile.samples = static_cast<int>(root.integer_or("samples", 0, 0, INT_MAX));
   profile.copy_bandwidth_bytes_per_s = root.integer_or("copy_bandwidth_bytes_per_s", 0, 0);
+  profile.hand_over_ns = root.integer_or("hand_over_ns", 0, 0);
+  if (const auto pass = root.find("pass")) profile.pass = read_pass(*pass);
   try {
     profile.precision = parse_precision(root.text_or("precision", "float32"));
     read_layers(root, profile);

@@ -70,6 +70,22 @@ TEST(ParseProfile, ReadsLayersInAnyOrderAndKeepsCostsWithThem) {
   EXPECT_EQ(parse_profile(kDocument, "p.json"), toy());
 }
 
+TEST(ParseProfile, HowWellPassesAreKnownReadsBack) {
+  Profile profile = toy();
+  profile.pass = {.mean_ns = 44, .spread = 0.25, .error = 0.0125, .stretches = 20};
+  profile.hand_over_ns = 7;
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
+  EXPECT_EQ(parse_profile(kDocument, "p.json").pass, PassTimes{}) << "files of older versions";
+  const auto with_pass = [](const std::string& pass) {
+    return with("\"num_inputs\": 2,", "\"num_inputs\": 2, \"pass\": " + pass + ",");
+  };
+  EXPECT_THAT(refusal(with_pass(R"({"mean_ns": 4})")), HasSubstr("spread"));
+  EXPECT_THAT(refusal(with_pass(R"({"mean_ns": 4, "spread": -1, "error": 0})")),
+              HasSubstr("at least 0, found -1"));
+  EXPECT_THAT(refusal(with("\"num_inputs\": 2,", "\"num_inputs\": 2, \"hand_over_ns\": -3,")),
+              HasSubstr("hand_over_ns"));
+}
+
 TEST(ParseProfile, FillsInOptionalKeys) {
   const Profile profile =
       parse_profile(R"({"format": "penstock-profile", "version": 1, "num_inputs": 1, "outputs": [],

@@ -23,6 +23,7 @@ Profile scaled_to(const Profile& profile, int64_t batch_size) {
     scale(cost.stash_bytes);
     for (int64_t& bytes : cost.output_bytes) scale(bytes);
   }
+  scale(scaled.pass.mean_ns);
   scaled.batch_size = batch_size;
   return scaled;
 }

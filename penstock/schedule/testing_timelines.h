@@ -11,11 +11,10 @@ namespace penstock::schedule {
 
 inline TimelineEvent event_of(Op op, int stage, int64_t batch, int64_t start_ns, int64_t end_ns,
                               int64_t waiting_ns = 0) {
-  TimelineEvent event{
-      {op, StageId{stage}, MicroBatchId{batch}, MiniBatchId{0}, StageId{stage}},
-      start_ns,
-      end_ns,
-      waiting_ns};
+  TimelineEvent event{{op, StageId{stage}, MicroBatchId{batch}, MiniBatchId{0}, StageId{stage}},
+                      start_ns,
+                      end_ns,
+                      waiting_ns};
   if (is_message(op)) event.action.peer = StageId{stage + 1};
   if (is_compute(op)) event.action.version = WeightVersion{0};
   return event;

@@ -39,6 +39,13 @@ grep -qF '"peak_memory_bytes_per_worker":[1000000,2000000]' out || fail "kept in
 run 0 simulate --schedule zb-v.txt --grid
 grep -q '^w1 ' out || fail "no grid: $(cat out)"
 
+# F and B that run together take what --overlap says.
+makespan dualpipe.txt && [ "$ns" -eq 26000000 ] || fail "dualpipe in unit time: $ns"
+makespan dualpipe.txt --overlap 1 && [ "$ns" -eq 22000000 ] || fail "dualpipe, all hidden: $ns"
+refused '--overlap must lie between 0 and 1, found 1.5' simulate --schedule dualpipe.txt \
+  --overlap 1.5
+refused '--overlap' simulate --schedule dualpipe.txt --overlap nan
+
 refused '--plan or --schedule' simulate
 refused '2 values, expected one or one for each of the 4 stages' simulate --schedule gpipe.txt \
   --forward 1ms,2ms

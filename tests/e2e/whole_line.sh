@@ -35,7 +35,8 @@ data=synthetic
 run 0 train --model lenet5 --data $data --train-samples 640 --test-samples 128 --plan plan.json \
   --trace measured.json --json
 json_keys losses final_loss final_loss_first_step final_loss_last_step test_accuracy \
-  throughput_samples_per_s predicted_throughput_samples_per_s idle_share peak_memory_bytes
+  throughput_samples_per_s predicted_throughput_samples_per_s idle_share peak_memory_bytes \
+  prediction_low_samples_per_s prediction_high_samples_per_s
 [ "$(numbers losses | wc -l)" -eq 40 ] ||
   fail "640 samples in mini-batches of 16 gave $(numbers losses | wc -l) losses"
 grep -q traceEvents measured.json || fail "the measured trace is empty"
@@ -43,6 +44,35 @@ grep -q traceEvents measured.json || fail "the measured trace is empty"
 run 0 train --model lenet5 --data synthetic --train-samples 128 --strategy auto --workers 2
 grep -q 'measured / predicted' out ||
   fail "prediction and measurement are not shown beside each other"
+# A profile whose mean is known has an interval; plan, simulate and train show it, and it is around
+# the prediction.
+run 0 profile --model lenet5 --batch-size 16 --samples 20 -o known.json
+run 0 plan --profile known.json --workers 2 --strategy 1f1b -o known.plan.json
+grep -qE '^predicted [0-9.]+ samples/s, [0-9,.]+ to [0-9,.]+' out || fail "no interval: $(cat out)"
+run 0 simulate --plan known.plan.json --mini-batches 50 --json
+for command in simulate train; do
+  low=throughput_low_samples_per_s high=throughput_high_samples_per_s
+  predicted=throughput_samples_per_s
+  if [ $command = train ]; then
+    run 0 train --model lenet5 --data synthetic --train-samples 640 --no-eval \
+      --plan known.plan.json --json --history known.history.json
+    low=prediction_low_samples_per_s high=prediction_high_samples_per_s
+    predicted=predicted_throughput_samples_per_s
+    grep -q "\"$low\"" known.history.json || fail "the history has no interval"
+  fi
+  awk -v low="$(numbers $low)" -v at="$(numbers $predicted)" -v high="$(numbers $high)" '
+    BEGIN { exit !(0 < low && low < at && at < high) }' ||
+    fail "$command: $(numbers $low) to $(numbers $high) around $(numbers $predicted)"
+done
+run 0 train --model lenet5 --data synthetic --train-samples 640 --no-eval \
+  --plan known.plan.json
+where='the run lay (within|below|above)'
+grep -qE "predicted [0-9,.]+ samples/s, [0-9,.]+ to [0-9,.]+: $where" out ||
+  fail "the summary does not say where the run lay: $(cat out)"
+# Without a measured error there is none.
+run 0 simulate --plan plan.json --stragglers 50%x2 --json
+grep -q '"throughput_low_samples_per_s":null' out || fail "an interval for stragglers: $(cat out)"
+
 run 0 train --help
 run 0 --version
 finish

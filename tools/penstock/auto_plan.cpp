@@ -98,11 +98,10 @@ void check_sizes(const profile::Profile& profile, const model::Model& model,
 plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
                      const planner::PlanOptions& options) {
   const int64_t copies = profile.copy_bandwidth_bytes_per_s;
-  planner::PlanResult result =
-      planner::make_plan(profile,
-                         request.cluster ? request.cluster(request.workers, copies)
-                                         : cluster::local_cluster(request.workers, copies),
-                         options);
+  cluster::Cluster cluster = request.cluster ? request.cluster(request.workers, copies)
+                                             : cluster::local_cluster(request.workers, copies);
+  if (!request.cluster) cluster.levels.front().latency_ns = profile.hand_over_ns;
+  planner::PlanResult result = planner::make_plan(profile, cluster, options);
   if (!result.plan) throw NoAnswer("no plan: " + result.reason);
   return *std::move(result.plan);
 }
@@ -117,6 +116,8 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
   // passes.
   constexpr int64_t kMicroBatchesPerSample = 15;
   options.least_time = std::chrono::milliseconds(1000);
+  options.wanted_error = 0.02;
+  options.longest = std::chrono::milliseconds(4000);
   options.stop = request.stop;
   options.most_samples = static_cast<int>(
       std::clamp<int64_t>(request.training_samples / options.batch_size /

@@ -81,6 +81,7 @@ cluster::Cluster local_cluster_of(const Options& options, const profile::Profile
   }
   cluster::Cluster result = cluster::local_cluster(
       static_cast<int>(*options.workers), std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));
+  result.levels.front().latency_ns = profile.hand_over_ns;
   if (!options.bandwidth.empty()) {
     result.levels.front().bandwidth_bytes_per_s =
         parse_option("--bandwidth", options.bandwidth, parse_bandwidth);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/train/training_schedule.h"
 
@@ -41,6 +42,7 @@ std::optional<Prediction> predict(const train::TrainOptions& options,
   if (span_ns > 0) {
     prediction.throughput_samples_per_s = samples * 1e9 / span_ns;
     prediction.idle_share = idle_ns / span_ns;
+    prediction.interval = simulate::expected_interval(plan, prediction.throughput_samples_per_s);
   }
   return prediction;
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "penstock/plan/interval.h"
 #include "penstock/plan/plan.h"
 #include "penstock/schedule/timeline.h"
 #include "penstock/train/trainer.h"
@@ -12,6 +13,7 @@ namespace penstock::tool {
 struct Prediction {
   double throughput_samples_per_s = 0;
   double idle_share = 0;
+  std::optional<plan::Interval> interval;  ///< of the throughput; nothing where it is not known
   schedule::Timeline timeline;  ///< of the longest segment, as TrainResult::timeline
 };
 

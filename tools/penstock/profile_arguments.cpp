@@ -42,18 +42,24 @@ void list_devices(bool as_json) {
 void add_measuring_options(CLI::App& app, model::ProfilerOptions& profiler, CLI::Option& analytic) {
   profiler.concurrency = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 2u));
   profiler.least_time = std::chrono::milliseconds(1000);
+  profiler.wanted_error = 0.02;
   app.add_option_function<int>(
          "--samples",
          [&profiler](int samples) {
            profiler.samples = samples;
            profiler.least_time = {};
+           profiler.wanted_error = 0;
            profiler.most_time = {};
          },
          "Timed passes, of which the mean is reported (default: 10 or more, for at least a "
-         "second; fewer if they took longer than a minute)")
+         "second, until the mean is known to 2 % or ten seconds have passed; fewer if they took "
+         "longer than a minute)")
       ->check(whole_number(1, kMostPasses))
       ->excludes(&analytic);
-  app.add_option("--warmup", profiler.warmup, "Untimed passes before the timed ones")
+  app.add_option(
+         "--warmup", profiler.warmup,
+         "Untimed passes before the timed ones, at least; without --samples more while times "
+         "fall")
       ->check(whole_number(0, kMostPasses))
       ->capture_default_str()
       ->excludes(&analytic);

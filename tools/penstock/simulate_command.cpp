@@ -11,6 +11,7 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/formats/chrome_trace.h"
+#include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
@@ -52,6 +53,7 @@ struct Run {
   schedule::ScheduleShape shape;
   int64_t micro_batch_size = 1;
   simulate::Result result;
+  std::optional<plan::Interval> interval = {};  ///< of the throughput, where it is known
 
   int64_t peak_bytes() const {
     const auto& peaks = result.peak_memory_bytes;
@@ -106,24 +108,37 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
 
 Json json_of(const SimulateOptions& options, const Run& run) {
   const simulate::Result& result = run.result;
-  return {{"makespan_ns", result.makespan_ns},
-          {"idle_share", result.idle_share},
-          {"throughput_samples_per_s", result.throughput_samples_per_s},
-          {"peak_memory_bytes", run.peak_bytes()},
-          {"peak_memory_bytes_per_worker", result.peak_memory_bytes},
-          {"micro_batches", result.micro_batches},
-          {"strategy", run.strategy},
-          {"config", run.config},
-          {"workers", result.peak_memory_bytes.size()},
-          {"actions", result.num_actions},
-          {"schedule_ns", result.schedule_ns},
-          {"useful_share", result.useful_share},
-          {"failures", result.num_failures},
-          {"redone_ns", result.redone_ns},
-          {"down_ns", result.down_ns},
-          {"cost", result.cost},
-          {"cost_per_sample", result.cost_per_sample},
-          {"seed", options.seed}};
+  return {
+      {"makespan_ns", result.makespan_ns},
+      {"idle_share", result.idle_share},
+      {"throughput_samples_per_s", result.throughput_samples_per_s},
+      {"throughput_low_samples_per_s", run.interval ? Json(run.interval->low) : Json(nullptr)},
+      {"throughput_high_samples_per_s", run.interval ? Json(run.interval->high) : Json(nullptr)},
+      {"peak_memory_bytes", run.peak_bytes()},
+      {"peak_memory_bytes_per_worker", result.peak_memory_bytes},
+      {"micro_batches", result.micro_batches},
+      {"strategy", run.strategy},
+      {"config", run.config},
+      {"workers", result.peak_memory_bytes.size()},
+      {"actions", result.num_actions},
+      {"schedule_ns", result.schedule_ns},
+      {"useful_share", result.useful_share},
+      {"failures", result.num_failures},
+      {"redone_ns", result.redone_ns},
+      {"down_ns", result.down_ns},
+      {"cost", result.cost},
+      {"cost_per_sample", result.cost_per_sample},
+      {"seed", options.seed}};
+}
+
+/// How far a run may be from what is simulated here. What the user makes of it, stragglers, spread
+/// or failures, nobody has measured.
+std::optional<plan::Interval> interval_of(const SimulateOptions& options, const plan::Plan& plan,
+                                          const simulate::Result& result) {
+  const bool is_changed = !options.stragglers.empty() || options.compute_spread > 0 ||
+                          !options.mtbf.empty() || options.checkpoint_every > 0;
+  if (is_changed) return std::nullopt;
+  return simulate::expected_interval(plan, result.throughput_samples_per_s);
 }
 
 /// "1-1-1-1" or "4x2 chunks", or how many stages and workers where that would fill the screen.
@@ -143,10 +158,11 @@ std::string text_of(const SimulateOptions& options, const Run& run) {
                                  report::plural(run.micro_batch_size, "sample"),
                                  report::plural(result.num_actions, "action")) +
                      fmt::format(
-                         "  makespan     {}\n  throughput   {:.1f} samples/s\n  idle         "
+                         "  makespan     {}\n  throughput   {:.1f} samples/s{}\n  idle         "
                          "{:.1f} %\n  peak memory  {} on one worker\n",
                          format_duration(result.makespan_ns), result.throughput_samples_per_s,
-                         100 * result.idle_share, format_bytes(run.peak_bytes()));
+                         run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
+                         format_bytes(run.peak_bytes()));
   if (!options.mtbf.empty() || options.checkpoint_every > 0) {
     text += fmt::format(
         "  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, "
@@ -174,7 +190,8 @@ int run(const SimulateOptions& options) {
     }
     check_links(*plan, options.profile);
   }
-  const Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);
+  Run run = options.schedule.empty() ? run_plan(options, *plan) : run_file(options, plan);
+  if (plan && options.schedule.empty()) run.interval = interval_of(options, *plan, run.result);
   const simulate::Result& result = run.result;
   std::string page;
   if (!options.html.empty()) {

@@ -52,6 +52,10 @@ std::string history_json(const std::string& model, const Outcome& outcome) {
   document["predicted_throughput_samples_per_s"] =
       outcome.predicted != nullptr ? finite(outcome.predicted->throughput_samples_per_s)
                                    : Json(nullptr);
+  if (outcome.predicted != nullptr && outcome.predicted->interval) {
+    document["prediction_low_samples_per_s"] = outcome.predicted->interval->low;
+    document["prediction_high_samples_per_s"] = outcome.predicted->interval->high;
+  }
   document["interrupted"] = result.interrupted;
   return document.dump() + "\n";
 }

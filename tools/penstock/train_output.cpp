@@ -111,6 +111,23 @@ std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers
   return text;
 }
 
+/// An end of the prediction's interval; null where it is not known.
+Json interval_end(const Outcome& outcome, double plan::Interval::*end) {
+  const bool is_known = outcome.predicted != nullptr && outcome.predicted->interval.has_value();
+  return is_known ? Json(*outcome.predicted->interval.*end) : Json(nullptr);
+}
+
+/// "predicted 1,050 samples/s, 980 to 1,100; the run lay within"
+std::string interval_text(const Prediction& predicted, double measured) {
+  if (!predicted.interval) return {};
+  const plan::Interval& interval = *predicted.interval;
+  return fmt::format("  predicted {} samples/s, {}: the run lay {}\n",
+                     plan::rate_text(predicted.throughput_samples_per_s), interval.text(),
+                     interval.holds(measured)  ? "within"
+                     : measured < interval.low ? "below"
+                                               : "above");
+}
+
 std::string row(const std::string& name, const WorkerTimes& t) {
   const auto time = [](double ns) { return format_duration(static_cast<int64_t>(ns)); };
   return fmt::format("  {:<26} {:>12} {:>12} {:>12} {:>12} {:>7.1f} %\n", name,
@@ -199,6 +216,8 @@ std::string to_json(const Outcome& outcome) {
       {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
                                                  ? Json(outcome.predicted->throughput_samples_per_s)
                                                  : Json(nullptr)},
+      {"prediction_low_samples_per_s", interval_end(outcome, &plan::Interval::low)},
+      {"prediction_high_samples_per_s", interval_end(outcome, &plan::Interval::high)},
       {"idle_share", r.idle_share},
       {"predicted_idle_share",
        outcome.predicted != nullptr ? Json(outcome.predicted->idle_share) : Json(nullptr)},
@@ -255,6 +274,7 @@ std::string to_text(const Outcome& outcome) {
   text += fmt::format("  {:<26} {:>12.1f} {:>12.1f}   measured / predicted = {:.3f}\n",
                       "throughput, samples/s", r.throughput_samples_per_s, predicted,
                       predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
+  text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
   text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share,
                       100 * outcome.predicted->idle_share);
   text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",

@@ -244,6 +244,8 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.sync_precision = to_string(context.model->precision());
   plan.precision = context.profile.precision;
   plan.optimizer_state_per_weight = context.options.optimizer_state_per_weight;
+  plan.compute_spread = context.profile.pass.spread;
+  plan.compute_error = context.profile.pass.error;
   plan.micro_batch_size = profile::samples_per_micro_batch(context.profile);
   plan.micro_batches = micro_batches > 0                   ? micro_batches
                        : context.options.micro_batches > 0 ? context.options.micro_batches

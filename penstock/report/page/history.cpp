@@ -35,6 +35,8 @@ History parse_history(std::string_view json, std::string_view place) {
   history.throughput_samples_per_s = rate_or_zero(root, "throughput_samples_per_s");
   history.predicted_throughput_samples_per_s =
       rate_or_zero(root, "predicted_throughput_samples_per_s");
+  history.prediction_low_samples_per_s = rate_or_zero(root, "prediction_low_samples_per_s");
+  history.prediction_high_samples_per_s = rate_or_zero(root, "prediction_high_samples_per_s");
   if (const auto steps = root.find("steps")) {
     for (const JsonReader& step : steps->elements()) {
       history.steps.push_back({step.at("step").integer(0, kMostSteps), number_or_nan(step, "loss"),

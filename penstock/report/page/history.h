@@ -35,6 +35,9 @@ struct History {
   std::vector<HistoryEpoch> epochs = {};
   double throughput_samples_per_s = 0;            ///< measured; 0: not known
   double predicted_throughput_samples_per_s = 0;  ///< 0: not known
+  /// Between which the run was expected to lie; 0: not known.
+  double prediction_low_samples_per_s = 0;
+  double prediction_high_samples_per_s = 0;
 };
 
 /// No history file may be larger (about 600,000 steps).

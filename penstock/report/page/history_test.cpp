@@ -40,6 +40,16 @@ TEST(History, ReadsStepsAndEpochsAndRates) {
   EXPECT_EQ(history.epochs.at(0).test_accuracy, 0.25);
   EXPECT_EQ(history.throughput_samples_per_s, 10);
   EXPECT_EQ(history.predicted_throughput_samples_per_s, 0);
+  EXPECT_EQ(history.prediction_low_samples_per_s, 0) << "older files have no interval";
+}
+
+TEST(History, ReadsTheIntervalOfThePrediction) {
+  const History history = parse_history(
+      with(R"("predicted_throughput_samples_per_s":10,"prediction_low_samples_per_s":9,
+              "prediction_high_samples_per_s":12)"),
+      "run.json");
+  EXPECT_EQ(history.prediction_low_samples_per_s, 9);
+  EXPECT_EQ(history.prediction_high_samples_per_s, 12);
 }
 
 TEST(History, NamesThePlaceOfWhatItRefuses) {

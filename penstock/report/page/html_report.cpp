@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "penstock/plan/interval.h"
 #include "penstock/report/page/curve_chart.h"
 #include "penstock/report/page/page_assets.h"
 #include "penstock/report/plan/family_rows.h"
@@ -120,6 +121,14 @@ double predicted_throughput(const ReportInput& input) {
                     : input.plan.throughput_samples_per_s;
 }
 
+/// Of the run, or else of the plan; 0 to 0 where it is not known.
+plan::Interval predicted_interval(const ReportInput& input) {
+  if (input.history && input.history->predicted_throughput_samples_per_s > 0)
+    return {input.history->prediction_low_samples_per_s,
+            input.history->prediction_high_samples_per_s};
+  return {input.plan.throughput_low_samples_per_s, input.plan.throughput_high_samples_per_s};
+}
+
 std::string signed_percent(double share) {
   return fmt::format("{}{}", share >= 0 ? "+" : "", percent_text(share));
 }
@@ -134,10 +143,18 @@ std::string key_numbers_section(const ReportInput& input, const PlanView& view) 
   KeyNumbers numbers;
   const double predicted = predicted_throughput(input);
   const double measured = measured_throughput(input);
-  if (predicted > 0) numbers.add(format_rate(predicted), "samples/s, predicted");
+  const plan::Interval interval = predicted_interval(input);
+  if (predicted > 0) {
+    numbers.add(format_rate(predicted), "samples/s, predicted",
+                interval.high > 0 ? interval.text() : "");
+  }
   if (measured > 0) {
+    const std::string within =
+        interval.high > 0 && predicted > 0
+            ? interval.holds(measured) ? ", within the interval" : ", outside the interval"
+            : "";
     numbers.add(format_rate(measured), "samples/s, measured",
-                predicted > 0 ? signed_percent(measured / predicted - 1) : "");
+                predicted > 0 ? signed_percent(measured / predicted - 1) + within : "");
   }
   for (const Timeline& timeline : input.timelines) {
     numbers.add(percent_text(timeline.idle_share()), "idle, " + timeline.source);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "penstock/plan/interval.h"
 #include "penstock/report/plan/family_rows.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/report/report.h"
@@ -156,6 +157,11 @@ std::string totals(const PlanView& view) {
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
   text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
+  if (plan.throughput_high_samples_per_s > 0) {
+    text +=
+        ", " + plan::Interval{plan.throughput_low_samples_per_s, plan.throughput_high_samples_per_s}
+                   .text();
+  }
   if (plan.latency_ns > 0)
     text += fmt::format(", {} from a sample's first forward to its step",
                         format_duration(plan.latency_ns));

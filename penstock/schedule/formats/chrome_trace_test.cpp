@@ -7,18 +7,18 @@ namespace penstock::schedule {
 namespace {
 
 Timeline small_timeline() {
-  return {
-      "predicted",
-      {{{{Op::Forward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{0}, WeightVersion{0}},
-         0,
-         1500,
-         0},
-        {{Op::SendForward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{1},
-          WeightVersion{-1}},
-         1500,
-         1501,
-         1}},
-       {}}};
+  return {"predicted",
+          {{{{Op::Forward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{0}, false,
+              WeightVersion{0}},
+             0,
+             1500,
+             0},
+            {{Op::SendForward, StageId{0}, MicroBatchId{0}, MiniBatchId{0}, StageId{1}, false,
+              WeightVersion{-1}},
+             1500,
+             1501,
+             1}},
+           {}}};
 }
 
 TEST(ChromeTrace, HasOneProcessPerTimelineAndOneThreadPerWorker) {

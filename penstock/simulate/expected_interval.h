@@ -1,0 +1,23 @@
+// How far a run of a plan may be from what is predicted: the simulator's part of plan/interval.h.
+//
+//   if (const auto interval = expected_interval(plan, prediction))
+//     fmt::print("{} samples/s", interval->text());
+#pragma once
+
+#include <optional>
+
+#include "penstock/plan/interval.h"
+#include "penstock/plan/plan.h"
+
+namespace penstock::simulate {
+
+/// The share of the plan's throughput that is left where its computations vary by
+/// Plan::compute_spread, each on its own: workers that wait for each other wait for the slower one.
+/// The mean over a few runs of some steps, drawn by fixed seeds. 1 without a spread, and where a
+/// step is too long for that to be worth its time. Pure; milliseconds.
+double share_left_by_variation(const plan::Plan& plan);
+
+/// Around `samples_per_s`, predicted for a run of the plan.
+std::optional<plan::Interval> expected_interval(const plan::Plan& plan, double samples_per_s);
+
+}  // namespace penstock::simulate
