@@ -25,7 +25,7 @@ core=(
   "ninja-build|runs the build"
   "g++|compiles C++20"
   "ccache|makes the second build quick"
-  "mold|links quickly"
+  "lld|links quickly"
   "git|versions"
   "pkg-config|finds libraries"
   "libcli11-dev|command-line options"
