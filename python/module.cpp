@@ -174,12 +174,15 @@ class ProgramModel {
     take(options, "batch_size", request.mini_batch_size);
     take(options, "micro_batches", request.micro_batches);
     take(options, "weights", request.weights);
+    std::string precision = "float32";
+    take(options, "precision", precision);
+    request.precision = parse_precision(precision);
     take(options, "chunks", request.chunks);
     take(options, "seed", request.seed);
     take(options, "quiet", request.is_quiet);
     double clip = 0;
     take(options, "clip_norm", clip);
-    request.global_norm = clip > 0;
+    request.global_norm = clip > 0 || scales_loss(request.precision);
     request.optimizer = take_optimizer(options);
     request.loss = model::loss_for(model_, take_loss(options));
     refuse_rest(options);

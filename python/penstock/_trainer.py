@@ -63,6 +63,9 @@ class Trainer:
     :param micro_batches: parts into which a step is cut; None: four per worker
     :param weights: the policy of weights: "flush" (exact), "stash", "2bw"...; None: the strategy's,
         and flush under "auto"
+    :param precision: in which the stages compute: "float32", "bfloat16" or "float16" (with a scale
+        for the loss that follows the gradients). Weights, their updates and `state_dict` stay
+        float32; None: float32, or the plan's
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
     :param progress: show a bar on standard error; None: where that is a terminal
@@ -100,6 +103,7 @@ class Trainer:
         batch_size: int = 64,
         micro_batches: int | None = None,
         weights: str | None = None,
+        precision: str | None = None,
         threads: int = 1,
         seed: int = 1,
         label_smoothing: float | None = None,
@@ -107,10 +111,15 @@ class Trainer:
         progress: bool | None = None,
     ) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        if plan is not None and not (strategy is workers is micro_batches is weights is None):
-            raise ValueError("a plan says what strategy, workers, micro_batches and weights are")
+        if plan is not None and any(
+            one is not None for one in (strategy, workers, micro_batches, weights, precision)
+        ):
+            raise ValueError(
+                "a plan says what strategy, workers, micro_batches, weights and precision are"
+            )
         strategy = "auto" if strategy is None else _word("strategy", strategy)
         weights = None if weights is None else _word("weights", weights)
+        precision = "float32" if precision is None else _word("precision", precision)
         if strategy == "auto" and weights is None:
             weights = "flush"
         batch_size = _whole("batch_size", batch_size)
@@ -178,7 +187,7 @@ class Trainer:
         shared["batch_size"] = batch_size
         request = dict(
             shared, strategy=strategy, workers=workers, micro_batches=micro_batches or 0,
-            weights=weights or ""
+            weights=weights or "", precision=precision
         )
         if self._job is not None:
             asked = {**request, **rates, "plan": json.dumps(plan, default=os.fspath)}

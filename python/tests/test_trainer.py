@@ -191,6 +191,29 @@ class TrainerTest(unittest.TestCase):
                 found = trainer.evaluate(x, y)
                 self.assertGreater(found["accuracy"], history[0]["accuracy"])
 
+    def test_stages_compute_in_the_precision_asked_for(self):
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(),
+                            nn.Linear(32, 3))  # fmt: skip
+        x, y = samples()
+        final = {}
+        for precision in ("float32", "bfloat16", "float16"):
+            trainer = penstock.Trainer(
+                net, (x[:16],), strategy="1f1b-flush", workers=2, lr=0.1, batch_size=16,
+                precision=precision,
+            )  # fmt: skip
+            losses = [trainer.step(x[:16], y[:16])["loss"] for _ in range(30)]
+            self.assertLess(losses[-1], 0.8 * losses[0], precision)
+            self.assertEqual(trainer.plan["precision"], precision)
+            weights = trainer.state_dict()
+            self.assertTrue(all(w.dtype == torch.float32 for w in weights.values()))
+            final[precision] = losses[-1]
+        self.assertNotEqual(final["float32"], final["bfloat16"])
+        self.assertAlmostEqual(final["float32"], final["bfloat16"], delta=0.05)
+        self.assertAlmostEqual(final["float32"], final["float16"], delta=0.05)
+        with self.assertRaisesRegex(penstock.PenstockError, "float8"):
+            penstock.Trainer(net, (x[:16],), precision="float8")
+
     def test_evaluation_is_that_of_pytorch(self):
         x, y = samples()
         model = Net(dropout=0.5)
