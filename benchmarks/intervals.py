@@ -45,10 +45,10 @@ def row_of(model, strategy, result):
     predicted = result["predicted_throughput_samples_per_s"]
     low = result["prediction_low_samples_per_s"]
     high = result["prediction_high_samples_per_s"]
-    row = {"model": model, "strategy": strategy, "measured": measured, "predicted": predicted,
-           "low": low, "high": high, "ratio": measured / predicted}
     if low is None:
         raise Failed(f"{model} {strategy}: no interval")
+    row = {"model": model, "strategy": strategy, "measured": measured, "predicted": predicted,
+           "low": low, "high": high, "ratio": measured / predicted}
     row["width"] = (high - low) / predicted
     row["inside"] = low <= measured <= high
     row["workers"] = result["workers"]

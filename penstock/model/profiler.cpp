@@ -1,5 +1,6 @@
 #include "penstock/model/profiler.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
@@ -61,11 +62,11 @@ int64_t least_memory_bytes(const Model& model, const ProfilerOptions& options,
 }
 
 void check_options(const Model& model, const ProfilerOptions& options) {
-  if (options.precision == Precision::Tf32) {
+  const bool is_cpu = options.device.empty() || at::Device(options.device).is_cpu();
+  if (options.precision == Precision::Tf32 && is_cpu) {
     throw ConfigError(
-        "profiler: precision tf32 is a mode of NVIDIA's GPUs, and this machine is measured on its "
-        "CPU: "
-        "expected float32, bfloat16 or float16");
+        "profiler: precision tf32 is a mode of NVIDIA's GPUs, and the CPU is measured: expected "
+        "float32, bfloat16 or float16, or a GPU as --device");
   }
   check_at_least(options.batch_size, 1, detail::kMaxElements, "batch size");
   check_at_least(options.warmup, 0, 1'000'000, "number of warm-up passes");
@@ -128,6 +129,7 @@ int64_t measure_hand_over() {
   CondVar changed;
   int turn = 0;  // even: the first thread's
   std::vector<int64_t> there_and_back_ns;
+  there_and_back_ns.reserve(kRounds);  // nothing may throw while the other thread runs
   const auto wait_for = [&](int value) {
     MutexLock lock(mutex);
     changed.wait_until(mutex, std::chrono::steady_clock::now() + std::chrono::seconds(1),
@@ -439,6 +441,10 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   check_options(model, options);
   // libtorch gives the count that was set last to every later thread; restore the old value.
   const ThreadCount unchanged(at::get_num_threads());
+  if (!options.device.empty() && at::Device(options.device).is_cuda()) {
+    at::globalContext().setAllowTF32CuBLAS(options.precision == Precision::Tf32);
+    at::globalContext().setAllowTF32CuDNN(options.precision == Precision::Tf32);
+  }
   Measurement measurement(model, options, loss);
   measurement.run();
 

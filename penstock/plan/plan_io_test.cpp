@@ -117,6 +117,16 @@ TEST(PlanIo, ThePrecisionIsReadBackAndNamesAreChecked) {
   EXPECT_THROW(to_json(plan), ConfigError);
 }
 
+TEST(PlanToJson, HasTheIntervalWhereItIsKnown) {
+  Plan plan = sample_plan();
+  EXPECT_EQ(to_json(plan).find("throughput_low"), std::string::npos);
+  plan.compute_spread = 0.1;
+  plan.compute_error = 0.01;
+  plan.throughput_low_samples_per_s = 900;
+  plan.throughput_high_samples_per_s = 1100;
+  EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+}
+
 TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   const Json document = parse_json(to_json(sample_plan()), "plan.json");
   EXPECT_EQ(document["config"], "7-1");

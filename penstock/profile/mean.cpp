@@ -66,6 +66,9 @@ Profile mean_of(const std::vector<Profile>& profiles) {
       result.costs[l].stash_bytes =
           std::max(result.costs[l].stash_bytes, profile.costs[l].stash_bytes);
   }
+  // What is not known of one of them is not known of all.
+  const bool is_known = std::all_of(profiles.begin(), profiles.end(),
+                                    [](const Profile& p) { return p.pass.mean_ns > 0; });
   result.pass.mean_ns = mean(profiles, [](const Profile& p) { return p.pass.mean_ns; });
   result.hand_over_ns = mean(profiles, [](const Profile& p) { return p.hand_over_ns; });
   for (const Profile& profile : profiles) {
@@ -74,6 +77,7 @@ Profile mean_of(const std::vector<Profile>& profiles) {
     result.pass.error = std::max(result.pass.error, profile.pass.error);
     result.pass.stretches = std::min(result.pass.stretches, profile.pass.stretches);
   }
+  if (!is_known) result.pass = {};
   for (const Profile& profile : profiles)
     result.samples = std::min(result.samples, profile.samples);
   return result;

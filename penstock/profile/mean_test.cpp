@@ -52,6 +52,17 @@ TEST(MeanProfile, TimesAreMeansAndSpeedsRelative) {
   EXPECT_EQ(mean_of({profiles[2]}), profiles[2]);
 }
 
+TEST(MeanProfile, KnowsAsMuchOfPassesAsTheWorst) {
+  Profile a = measured(100, "x");
+  Profile b = a;
+  a.pass = {.mean_ns = 10, .spread = 0.1, .error = 0.01, .stretches = 20};
+  b.pass = {.mean_ns = 20, .spread = 0.2, .error = 0.02, .stretches = 10};
+  EXPECT_EQ(mean_of({a, b}).pass,
+            (PassTimes{.mean_ns = 15, .spread = 0.2, .error = 0.02, .stretches = 10}));
+  b.pass = {};
+  EXPECT_EQ(mean_of({a, b}).pass, PassTimes{});
+}
+
 TEST(MeanProfile, LargeTimesDoNotOverflow) {
   Profile large = measured(1, "d");
   large.costs[0].forward_ns = INT64_MAX;

@@ -3,7 +3,7 @@
 //
 //   PassRecord record;
 //   record.add(pass_ns);
-//   if (record.error() <= 0.02) stop();
+//   if (record.times().mean_ns > 0 && record.times().error <= 0.02) stop();
 #pragma once
 
 #include <cstdint>

@@ -229,7 +229,8 @@ void Pipeline::choose_precisions(const schedule::WorkerTable& table) {
   const std::vector<at::Device>& devices = world_->site().device_of_worker;
   const bool has_cuda = std::any_of(devices.begin(), devices.end(),
                                     [](const at::Device& device) { return device.is_cuda(); });
-  if (options_.compute == Precision::Tf32 && !has_cuda) {
+  const bool has_workers = !world_->site().own_workers().empty();
+  if (options_.compute == Precision::Tf32 && !has_cuda && has_workers) {
     throw ConfigError(
         "precision tf32 is a mode of NVIDIA's GPUs, and the workers compute on CPUs: expected "
         "float32, bfloat16 or float16");
@@ -242,14 +243,30 @@ void Pipeline::choose_precisions(const schedule::WorkerTable& table) {
   if (!is_short(options_.compute)) return;
   std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
   for (size_t l = 0; l < stage_of_layer_.size(); ++l) {
-    const WorkerId worker = table.worker_of_replica(stage_of_layer_[l], 0);
-    const at::Device device = devices.empty() || !world_->site().holds(worker)
-                                  ? at::Device(at::kCPU)
-                                  : devices[worker.index()];
+    const at::Device device = device_of_stage(stage_of_layer_[l], table);
     auto& precisions = found[device.type()];
     if (precisions.empty()) precisions = model::layer_precisions(*model_, options_.compute, device);
     precisions_[l] = precisions[l];
   }
+}
+
+at::Device Pipeline::device_of_stage(StageId stage, const schedule::WorkerTable& table) const {
+  const Site& site = world_->site();
+  if (site.device_of_worker.empty()) return at::kCPU;
+  std::optional<at::Device> found;
+  for (int replica = 0; replica < replicas_[stage.index()]; ++replica) {
+    const WorkerId worker = table.worker_of_replica(stage, replica);
+    if (!site.holds(worker)) continue;
+    const at::Device device = site.device_of_worker[worker.index()];
+    if (found && found->type() != device.type()) {
+      throw ConfigError(fmt::format(
+          "replicas of stage {} are on {} and {}, which compute different operations in {}: "
+          "expected devices of one kind, or float32",
+          stage.value, found->str(), device.str(), to_string(options_.compute)));
+    }
+    found = device;
+  }
+  return found.value_or(at::Device(at::kCPU));
 }
 
 std::vector<std::string> Pipeline::kinds_in_float32() const {
@@ -315,6 +332,11 @@ void Pipeline::check(const Schedule& schedule, const RunOptions& options) const 
         "float16 leaves out steps whose gradients are not finite, which all workers have to know: "
         "it "
         "needs a schedule with NORM (global_norm in its shape)");
+  }
+  if (scales_loss(options_.compute) && options_.sync == plan::GradientSync::Asynchronous) {
+    throw ConfigError(
+        "float16 leaves out steps, and replicas that sum asynchronously step each by itself: "
+        "expected another --sync, or bfloat16");
   }
   if (scales_loss(options_.compute) && shape.policy == schedule::WeightPolicy::Current) {
     throw ConfigError(
@@ -659,6 +681,7 @@ void Pipeline::load(const std::vector<LayerSnapshot>& layers, int64_t steps) {
     }
   }
   steps_ = steps;
+  loss_scale_ = {};
 }
 
 }  // namespace penstock::runtime

@@ -537,7 +537,8 @@ void StageRun::skip_step() {
 model::StepContext StageRun::step_context(int64_t step) const {
   const int64_t number = run_.steps_before + step;
   // Steps that were left out have not moved the optimiser's averages.
-  const int64_t skipped = loss_scale_ == nullptr ? 0 : loss_scale_->state().skipped;
+  const int64_t skipped =
+      loss_scale_ == nullptr ? run_.loss_scale.skipped : loss_scale_->state().skipped;
   return {.learning_rate = run_.options.learning_rate(number),
           .step = std::max<int64_t>(number + 1 - skipped, 1)};
 }

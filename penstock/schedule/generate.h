@@ -21,9 +21,9 @@ int64_t default_accumulate(Strategy strategy, const ScheduleShape& shape);
 
 /// The shape with the worker_of_replica that the strategy expects (placement.h), `chunks` stages
 /// per worker. Where workers hold several stages, all stages must have the same number of replicas
-/// (copies of the pipeline), an even one for chimera, whose two directions are replicas. Where each
-/// worker holds one stage, returns the shape unchanged. Throws ConfigError saying what the strategy
-/// needs.
+/// (copies of the pipeline), an even one for dualpipe and chimera, whose two directions are
+/// replicas. Where each worker holds one stage, returns the shape unchanged. Throws ConfigError
+/// saying what the strategy needs.
 ScheduleShape with_placement(Strategy strategy, ScheduleShape shape, int chunks);
 /// The same with the strategy's default number of stages per worker.
 ScheduleShape with_placement(Strategy strategy, ScheduleShape shape);

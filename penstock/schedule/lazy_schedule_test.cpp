@@ -151,7 +151,7 @@ TEST(LazySchedule, RefusesWhatTheGeneratorsAndTheLoweringRefuse) {
 TEST(LazySchedule, RefusesKindsWithoutItsPatternAndWorkersWithSeveralStages) {
   for (const Strategy kind :
        {Strategy::Interleaved, Strategy::ZbH1, Strategy::ZbH2, Strategy::ZbV, Strategy::VHalf,
-        Strategy::VMin, Strategy::DualPipeV, Strategy::Chimera}) {
+        Strategy::VMin, Strategy::DualPipeV, Strategy::DualPipe, Strategy::Chimera}) {
     EXPECT_FALSE(LazySchedule::can_make(kind, {.replicas = {1}})) << to_string(kind);
   }
   const ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 4, .accumulate = 4};

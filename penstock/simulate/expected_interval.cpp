@@ -24,13 +24,15 @@ double share_left_by_variation(const plan::Plan& plan) {
       3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
   const int64_t micro_batches = saturating_mul(mini_batches, plan.micro_batches);
   if (saturating_mul(micro_batches, per_micro_batch) > kMostActions) return 1;
+  const PlannedSchedule schedule = planned_schedule(plan, mini_batches);
+  const Costs costs = costs_of(plan);
   Options options;
-  const double even = simulate_plan(plan, mini_batches, options).throughput_samples_per_s;
+  const double even = schedule.simulate(costs, options).throughput_samples_per_s;
   if (!(even > 0)) return 1;
   options.compute_spread = std::min(plan.compute_spread, kMostSpread);
   double varied = 0;
   for (options.seed = 1; options.seed <= kSeeds; ++options.seed)
-    varied += simulate_plan(plan, mini_batches, options).throughput_samples_per_s / kSeeds;
+    varied += schedule.simulate(costs, options).throughput_samples_per_s / kSeeds;
   return std::min(1.0, varied / even);
 }
 

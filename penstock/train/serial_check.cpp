@@ -1,6 +1,7 @@
 #include "penstock/train/serial_check.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/Device.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,6 +126,33 @@ bool adds_in_another_order(const TrainOptions& options) {
          (sync == plan::GradientSync::Ring || sync == plan::GradientSync::Hierarchical);
 }
 
+/// Those of this rank's workers; empty: the CPU.
+std::vector<std::string> devices_of(const TrainOptions& options) {
+  if (options.world == nullptr) return options.device_of_worker;
+  const runtime::Site& site = options.world->site();
+  std::vector<std::string> devices;
+  if (site.device_of_worker.empty()) return devices;
+  for (const WorkerId worker : site.own_workers())
+    devices.push_back(site.device_of_worker[worker.index()].str());
+  return devices;
+}
+
+/// Where the one worker of the reference computes: where this rank's first one does.
+std::vector<std::string> reference_device(const TrainOptions& options) {
+  std::vector<std::string> devices = devices_of(options);
+  if (!devices.empty()) devices.resize(1);
+  return devices;
+}
+
+/// Whether the reference computes on another kind of device than some worker, as far as this rank
+/// knows.
+bool has_several_kinds(const TrainOptions& options) {
+  const std::vector<std::string> devices = devices_of(options);
+  return std::any_of(devices.begin(), devices.end(), [&](const std::string& device) {
+    return at::Device(device).type() != at::Device(devices.front()).type();
+  });
+}
+
 TrainResult run(const model::Model& model, const DataSplit& data, const TrainOptions& options) {
   TrainResult result = train(model, data, options);
   if (result.interrupted)
@@ -159,16 +187,20 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   SerialCheck check;
   TrainResult result;
   std::vector<model::Tensors> reference_weights;
+  const double tolerance =
+      options.plan.precision == Precision::Float32 ? kTolerance : kShortTolerance;
   if (shape.policy == schedule::WeightPolicy::Flush) {
     check.reference = "one worker with the same micro-batches";
+    if (has_several_kinds(options)) check.tolerance = tolerance;
     if (adds_in_another_order(options)) {
       check.reference +=
           fmt::format(", which adds in another order than --sync {}", options.plan.sync);
-      check.tolerance = is_short(options.plan.precision) ? kShortTolerance : kTolerance;
+      check.tolerance = tolerance;
     }
     if (run_options.gradient_groups == 0) run_options.gradient_groups = common_groups(options.plan);
     result = run(model, data, run_options);
     if (!is_first) return check;
+    run_options.device_of_worker = reference_device(options);
     run_options.world = nullptr;
     run_options.plan = on_one_worker(options.plan, model);
     run_options.rounded_layers = replicated_layers(options.plan, model);
@@ -178,7 +210,7 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
     reference_weights = std::move(serial.weights);
   } else {
     check.reference = "one thread that replays the same weight delays";
-    check.tolerance = is_short(options.plan.precision) ? kShortTolerance : kTolerance;
+    check.tolerance = tolerance;
     result = run(model, data, run_options);
     if (!is_first) return check;
     run_options.world = nullptr;

@@ -44,6 +44,7 @@ const std::vector<Case> kFlushCases = {
     {"v-half", {1, 1, 1, 1, 1, 1}, 7, 2},
     {"v-min", {1, 1, 1, 1}, 6, 2},
     {"dualpipe-v", {1, 1, 1, 1}, 6, 2},
+    {"dualpipe", {2, 2, 2, 2}, 8},
     {"chimera", {2, 2}, 4},
     {"chimera", {2, 2, 2, 2}, 8},
 };

@@ -316,17 +316,18 @@ void Session::load(const std::vector<runtime::LayerSnapshot>& layers, int64_t st
 std::filesystem::path Session::save(const std::filesystem::path& directory, int64_t epochs) const {
   const Busy busy(busy_);
   agree([&] { return fmt::format("saves to {}", directory.string()); });
-  Checkpoint checkpoint{
-      {.model = model_.name(),
-       .epoch = epochs,
-       .step = steps(),
-       .seed = options_.seed,
-       .mini_batch_size = options_.mini_batch_size,
-       .optimizer = options_.optimizer.name,
-       .loss_scale = scales_loss(options_.plan.precision) ? std::optional(pipeline_.loss_scale())
-                                                          : std::nullopt},
-      {},
-      {}};
+  Checkpoint checkpoint{{.model = model_.name(),
+                         .epoch = epochs,
+                         .step = steps(),
+                         .seed = options_.seed,
+                         .mini_batch_size = options_.mini_batch_size,
+                         .optimizer = options_.optimizer.name,
+                         .loss_scale = scales_loss(options_.plan.precision) ||
+                                               pipeline_.loss_scale() != runtime::LossScaleState{}
+                                           ? std::optional(pipeline_.loss_scale())
+                                           : std::nullopt},
+                        {},
+                        {}};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())
     checkpoint.layers.push_back(to_state(std::move(layer), optimizers_.general()));
   return save_checkpoint(directory, model_, checkpoint, kKeptCheckpoints, ranks());

@@ -117,6 +117,10 @@ std::optional<double> mean_of_finite(const std::vector<double>& norms) {
 
 /// For a run whose numbers are no longer finite; empty where gradients cannot be the reason.
 std::string advice_on_float16(const plan::Plan& plan) {
+  if (scales_loss(plan.precision)) {
+    return "; under --precision float16 an activation beyond 65504 becomes infinite, and bfloat16 "
+           "has no such limit";
+  }
   const std::vector<int> replicas = plan.replicas();
   const bool sums = std::any_of(replicas.begin(), replicas.end(), [](int r) { return r > 1; });
   if (!sums || plan::parse_sync_precision(plan.sync_precision) != FloatType::Float16) return {};
@@ -315,8 +319,10 @@ void Run::save() {
        .optimizer = options_.optimizer.name,
        .plan_request = options_.plan_request,
        .settings = options_.settings,
-       .loss_scale = scales_loss(options_.plan.precision) ? std::optional(pipeline_.loss_scale())
-                                                          : std::nullopt},
+       .loss_scale = scales_loss(options_.plan.precision) ||
+                             pipeline_.loss_scale() != runtime::LossScaleState{}
+                         ? std::optional(pipeline_.loss_scale())
+                         : std::nullopt},
       {},
       options_.plan_request.empty() ? std::string() : plan::to_json(options_.plan)};
   for (runtime::LayerSnapshot& layer : pipeline_.snapshot())

@@ -45,7 +45,7 @@ for kind in interleaved interleaved-zb dualpipe-v; do
   sound --kind "$kind" --format pytorch --compute-only
 done
 run 2 schedule --kind 1f1b --format pytorch
-for kind in 'chimera --stages 4' 'gpipe --replicas 2' 'forward-only'; do
+for kind in 'chimera --stages 4' 'dualpipe --stages 4' 'gpipe --replicas 2' 'forward-only'; do
   run 1 schedule --kind $kind --format pytorch -o rows.csv
   grep -q '^penstock: PyTorch does not run' err || fail "$kind: $(cat err)"
   [ ! -e rows.csv ] || fail "$kind: a file that PyTorch refuses"

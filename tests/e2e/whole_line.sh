@@ -48,7 +48,7 @@ grep -q 'measured / predicted' out ||
 # the prediction.
 run 0 profile --model lenet5 --batch-size 16 --samples 20 -o known.json
 run 0 plan --profile known.json --workers 2 --strategy 1f1b -o known.plan.json
-grep -qE '^predicted [0-9.]+ samples/s, [0-9,.]+ to [0-9,.]+' out || fail "no interval: $(cat out)"
+grep -qE '^predicted [0-9.,]+ samples/s, [0-9,.]+ to [0-9,.]+' out || fail "no interval: $(cat out)"
 run 0 simulate --plan known.plan.json --mini-batches 50 --json
 for command in simulate train; do
   low=throughput_low_samples_per_s high=throughput_high_samples_per_s

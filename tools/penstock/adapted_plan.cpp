@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "penstock/plan/interval.h"
 #include "penstock/report/plan/plan_view.h"
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/schedule/worker_table.h"
+#include "penstock/simulate/expected_interval.h"
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
@@ -72,6 +74,10 @@ void predict(plan::Plan& plan) {
   const int64_t steps = std::max<int64_t>(2, ceil_div(kMicroBatches, plan.micro_batches));
   simulate::Result result = simulate::simulate_plan(plan, steps, {});
   plan.throughput_samples_per_s = result.throughput_samples_per_s;
+  const plan::Interval interval =
+      simulate::expected_interval(plan, plan.throughput_samples_per_s).value_or(plan::Interval{});
+  plan.throughput_low_samples_per_s = interval.low;
+  plan.throughput_high_samples_per_s = interval.high;
   plan.idle_share = result.idle_share;
   set_memory(plan, std::move(result.peak_memory_bytes));
   plan.bottleneck_ns = nearest(report::PlanView(plan, 0).bottleneck.time_ns);

@@ -136,7 +136,8 @@ Json json_of(const SimulateOptions& options, const Run& run) {
 std::optional<plan::Interval> interval_of(const SimulateOptions& options, const plan::Plan& plan,
                                           const simulate::Result& result) {
   const bool is_changed = !options.stragglers.empty() || options.compute_spread > 0 ||
-                          !options.mtbf.empty() || options.checkpoint_every > 0;
+                          !options.mtbf.empty() || options.checkpoint_every > 0 ||
+                          options.overlap > 0;
   if (is_changed) return std::nullopt;
   return simulate::expected_interval(plan, result.throughput_samples_per_s);
 }
@@ -158,9 +159,11 @@ std::string text_of(const SimulateOptions& options, const Run& run) {
                                  report::plural(run.micro_batch_size, "sample"),
                                  report::plural(result.num_actions, "action")) +
                      fmt::format(
-                         "  makespan     {}\n  throughput   {:.1f} samples/s{}\n  idle         "
+                         "  makespan     {}\n  throughput   {} samples/s{}\n  idle         "
                          "{:.1f} %\n  peak memory  {} on one worker\n",
-                         format_duration(result.makespan_ns), result.throughput_samples_per_s,
+                         format_duration(result.makespan_ns),
+                         run.interval ? plan::rate_text(result.throughput_samples_per_s)
+                                      : fmt::format("{:.1f}", result.throughput_samples_per_s),
                          run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
                          format_bytes(run.peak_bytes()));
   if (!options.mtbf.empty() || options.checkpoint_every > 0) {

@@ -73,6 +73,12 @@ model::Model model_of(const StreamArguments& options, stream::Task task,
                        source.num_classes());
 }
 
+void require_float32(const std::string& path, Precision precision) {
+  if (precision == Precision::Float32) return;
+  throw ConfigError(fmt::format("{} is of precision {}, and streams compute in float32", path,
+                                to_string(precision)));
+}
+
 profile::Profile profile_of(const StreamArguments& options, const model::Model& model,
                             const model::ProfiledLoss& loss, const StreamPlanRequest& request) {
   if (!options.profile_path.empty()) {
@@ -84,6 +90,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
           options.profile_path, profile.model, profile.graph.num_layers(), profile.batch_size,
           model.name(), model.graph().num_layers()));
     }
+    require_float32(options.profile_path, profile.precision);
     return profile;
   }
   model::ProfilerOptions profiler{.batch_size = 1,
@@ -243,6 +250,7 @@ int run(const StreamArguments& options) {
     std::cerr << frame_rate_text(plan, *profile, request);
   } else {
     plan = plan::load_plan(options.plan_path);
+    require_float32(options.plan_path, plan.precision);
   }
   std::cerr << report::plan_table(plan) << '\n';
   const double predicted_fps = plan.throughput_samples_per_s;

@@ -111,6 +111,15 @@ std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers
   return text;
 }
 
+/// Under float16 a step that is left out has an infinite norm.
+double greatest_finite(const std::vector<double>& norms) {
+  double greatest = 0;
+  for (const double norm : norms) {
+    if (std::isfinite(norm)) greatest = std::max(greatest, norm);
+  }
+  return greatest;
+}
+
 /// An end of the prediction's interval; null where it is not known.
 Json interval_end(const Outcome& outcome, double plan::Interval::*end) {
   const bool is_known = outcome.predicted != nullptr && outcome.predicted->interval.has_value();
@@ -250,8 +259,7 @@ std::string to_text(const Outcome& outcome) {
                         final_loss_first_step(r), r.steps);
   if (!r.grad_norms.empty())
     text += fmt::format("  gradient norm  {:.4g} in the last step, {:.4g} at most\n",
-                        r.grad_norms.back(),
-                        *std::max_element(r.grad_norms.begin(), r.grad_norms.end()));
+                        r.grad_norms.back(), greatest_finite(r.grad_norms));
   if (scales_loss(outcome.plan.precision)) {
     text += fmt::format(
         "  loss scale     {:g} at the end; {} left out, because a gradient was infinite\n",

@@ -83,7 +83,9 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
                      const std::optional<ProfiledLoss>& loss)
     : model_(model),
       stop_(options.stop),
-      precisions_(layer_precisions(model, options.precision)),
+      precisions_(layer_precisions(
+          model, options.precision,
+          options.device.empty() ? at::Device(at::kCPU) : at::Device(options.device))),
       batch_size_(options.batch_size),
       optimizer_(make_optimizer(options.optimizer)),
       loss_(loss),
@@ -321,20 +323,25 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   std::vector<WeightStep> together;
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
-    if (at::Tensor& master = state.masters[i]; master.defined()) {
+    at::Tensor& master = state.masters[i];
+    if (!stream_->is_host()) {
+      at::Tensor before = master.defined() ? master : state.weights[i].detach();
+      at::Tensor after = master.defined() ? master : state.spare[i].detach();
+      together.push_back({before, state.weight_gradients[i], after, state.optimizer_state[i]});
+    } else if (master.defined()) {
       optimizer_->step(master, state.weight_gradients[i], master, state.optimizer_state[i],
                        context);
       state.spare[i].detach().copy_(master);
-    } else if (stream_->is_host()) {
+    } else {
       optimizer_->step(state.weights[i], state.weight_gradients[i], state.spare[i],
                        state.optimizer_state[i], context);
-    } else {
-      together.push_back({state.weights[i].detach(), state.weight_gradients[i],
-                          state.spare[i].detach(), state.optimizer_state[i]});
     }
     std::swap(state.weights[i], state.spare[i]);
   }
   optimizer_->step_together(together, context);
+  for (size_t i = 0; !together.empty() && i < state.weights.size(); ++i) {
+    if (state.masters[i].defined()) state.weights[i].detach().copy_(state.masters[i]);
+  }
   laps_.add(start, {&times.step_ns});
   state.weight_gradients.clear();
 }

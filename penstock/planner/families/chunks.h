@@ -2,10 +2,10 @@
 // chimera. Internal to the planner.
 //
 // The workers form c copies of a pipeline of p workers; each worker of a copy holds v chunks of
-// layers (a loop, a V, or for chimera one stage in each direction). Tried: every divisor c of the
-// number of workers (at most kMostCopies of them), v = 2, 3 and 4 for interleaved. Cutting starts
-// from the best straight split into p v stages, which is exact over all cuts of the model; its
-// order of the layers is kept. Then boundaries move for the sums over each worker's chunks
+// layers (a loop, a V, or for dualpipe and chimera one in each direction). Tried: every divisor c
+// of the number of workers (at most kMostCopies of them), v = 2, 3 and 4 for interleaved. Cutting
+// starts from the best straight split into p v stages, which is exact over all cuts of the model;
+// its order of the layers is kept. Then boundaries move for the sums over each worker's chunks
 // (chunk_cuts.h): a local optimum, and for a V also the best fold.
 #pragma once
 

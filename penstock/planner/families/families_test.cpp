@@ -105,7 +105,7 @@ TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
   options.micro_batches = 8;
   for (const auto strategy :
        {plan::Strategy::Interleaved, plan::Strategy::InterleavedZb, plan::Strategy::ZbV,
-        plan::Strategy::DualPipeV, plan::Strategy::Chimera}) {
+        plan::Strategy::DualPipeV, plan::Strategy::DualPipe, plan::Strategy::Chimera}) {
     options.strategy = strategy;
     options.memory_limit_bytes = 1'000;
     const PlanResult refused = make_plan(profile, flat_cluster(4, 1'000'000'000'000), options);
@@ -432,8 +432,8 @@ TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
     return profile;
   }();
   const cluster::Cluster cluster = flat_cluster(2, 1'000'000'000'000);
-  for (const char* strategy :
-       {"interleaved", "interleaved-zb", "zb-v", "dualpipe-v", "chimera", "zb-h1", "eager-1f1b"}) {
+  for (const char* strategy : {"interleaved", "interleaved-zb", "zb-v", "dualpipe-v", "dualpipe",
+                               "chimera", "zb-h1", "eager-1f1b"}) {
     const plan::Plan free = *planned(heavy, cluster, strategy).plan;
     int64_t used = 0;
     for (const plan::Stage& stage : free.stages) used = std::max(used, stage.memory_bytes);
@@ -450,7 +450,7 @@ TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
 
 TEST(SynchronousPipelines, SayWhatTheyNeed) {
   const profile::Profile layer = chain({1}, {1}, {1});
-  for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "chimera"}) {
+  for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "dualpipe", "chimera"}) {
     EXPECT_FALSE(planned(layer, flat_cluster(2, 1), strategy).plan.has_value()) << strategy;
     EXPECT_THAT(planned(eight_layers(), flat_cluster(1, 1), strategy).reason, HasSubstr("it takes"))
         << strategy;

@@ -53,8 +53,9 @@ Recompute parse_recompute(const std::string& name) {
       "unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
 }
 
-ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync sync) {
-  const bool can = sync != plan::GradientSync::Asynchronous;
+ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync sync,
+                                     Precision compute) {
+  const bool can = sync != plan::GradientSync::Asynchronous && compute == Precision::Float32;
   if (name == "never") return ShardOptimizer::Never;
   if (name == "auto") return can ? ShardOptimizer::Auto : ShardOptimizer::Never;
   if (name != "always") {
@@ -63,6 +64,12 @@ ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync
         name.substr(0, 40)));
   }
   if (can) return ShardOptimizer::Always;
+  if (compute != Precision::Float32) {
+    throw ConfigError(
+        fmt::format("the optimiser's state is shared out only where the model computes in float32, "
+                    "and the profile is of {}: expected never or auto",
+                    to_string(compute)));
+  }
   throw ConfigError(
       "the optimiser's state cannot be shared out over replicas that sum asynchronously: each of "
       "them steps all weights by itself; expected another method of adding gradients");
@@ -150,7 +157,7 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   const FloatType precision = plan::parse_sync_precision(options.sync_precision);
   const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
   plan::check_sync_precision(sync, precision);
-  shard_optimizer = parse_shard_optimizer(options.shard_optimizer, sync);
+  shard_optimizer = parse_shard_optimizer(options.shard_optimizer, sync, profile.precision);
   model = make_cost_model(options.cost_model, cluster, sync,
                           waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);
   if (model->hides(model->topology().num_levels()))

@@ -104,10 +104,10 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
   int cases = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Rng rng(seed);
-    const Strategy kinds[] = {Strategy::Interleaved,  Strategy::ZbV,   Strategy::DualPipeV,
-                              Strategy::Chimera,      Strategy::VHalf, Strategy::VMin,
-                              Strategy::InterleavedZb};
-    const Strategy kind = kinds[seed % 7];
+    const Strategy kinds[] = {Strategy::Interleaved,   Strategy::ZbV,     Strategy::DualPipeV,
+                              Strategy::Chimera,       Strategy::VHalf,   Strategy::VMin,
+                              Strategy::InterleavedZb, Strategy::DualPipe};
+    const Strategy kind = kinds[seed % 8];
     const bool is_loop = traits(kind).takes_chunks();
     const int chunks = is_loop ? static_cast<int>(between(rng, 2, 3)) : traits(kind).chunks;
     const int stages = static_cast<int>(between(rng, 2, 5)) * (is_loop ? chunks : 2);
@@ -115,7 +115,7 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
     std::vector<bool> recompute;
     for (int s = 0; s < stages; ++s) recompute.push_back(rng.below(4) == 0);
     const Split split =
-        split_of(kind, recompute, kind == Strategy::Chimera ? 2 * copies : copies, chunks);
+        split_of(kind, recompute, traits(kind).replicas_per_copy() * copies, chunks);
     const profile::Profile profile = equal_layers(stages);
     const cluster::Cluster cluster = flat_cluster(split.num_workers(), 1'000'000'000'000);
     const PlanOptions options;

@@ -156,8 +156,11 @@ std::string totals(const PlanView& view) {
   std::string text = fmt::format("{} of {} per step, {} in flight per worker of stage 0\n",
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
-  text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
-  if (plan.throughput_high_samples_per_s > 0) {
+  const bool has_interval = plan.throughput_high_samples_per_s > 0;
+  text += fmt::format("predicted {} samples/s", has_interval
+                                                    ? plan::rate_text(plan.throughput_samples_per_s)
+                                                    : format_rate(plan.throughput_samples_per_s));
+  if (has_interval) {
     text +=
         ", " + plan::Interval{plan.throughput_low_samples_per_s, plan.throughput_high_samples_per_s}
                    .text();

@@ -63,6 +63,13 @@ size_t label_columns(const Timeline& timeline, const ActionLabels& labels, size_
   return longest + 1;
 }
 
+bool has_pairs(const Timeline& timeline) {
+  return std::any_of(timeline.workers.begin(), timeline.workers.end(), [](const auto& events) {
+    return std::any_of(events.begin(), events.end(),
+                       [](const TimelineEvent& event) { return event.action.with_next; });
+  });
+}
+
 class Row {
  public:
   Row(const ActionLabels& labels, size_t worker, size_t columns, double columns_per_ns)
@@ -83,7 +90,7 @@ class Row {
       return;
     }
     fill(begin, end, '-');
-    if (end - begin > text.size()) fill(end - 1, end, ' ');
+    if (end - begin > text.size()) fill(end - 1, end, event.action.with_next ? '&' : ' ');
     for (size_t c = 0; c < text.size() && begin + c < cells_.size(); ++c)
       cells_[begin + c] = text[c];
   }
@@ -144,7 +151,9 @@ std::string draw_grid(const Timeline& timeline, const ActionLabels& labels, int 
   }
   if (timeline.workers.size() > shown)
     text += fmt::format("... and {} more workers\n", timeline.workers.size() - shown);
-  if (!labels.legend().empty()) text += labels.legend() + '\n';
+  std::string legend = labels.legend();
+  if (has_pairs(timeline)) legend += fmt::format("{}F&: with the next", legend.empty() ? "" : "; ");
+  if (!legend.empty()) text += legend + '\n';
   if (!timeline.sums.empty()) text += kSumLegend;
   return text;
 }

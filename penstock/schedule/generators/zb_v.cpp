@@ -9,6 +9,7 @@
 #include "penstock/schedule/generators/compute_lists.h"
 #include "penstock/schedule/orders/greedy_order.h"
 #include "penstock/schedule/orders/search_order.h"
+#include "penstock/util/arithmetic.h"
 
 namespace penstock::schedule {
 namespace {
@@ -96,7 +97,11 @@ Order short_order(int64_t workers, int64_t count) {
   problem.most_kept.assign(static_cast<size_t>(workers), 2 * workers);
   // The search has fewer of them, and none for large V.
   std::vector<Order> greedy;
+  // For larger ones search_order() makes the orders that it can afford.
+  constexpr int64_t kMostSteps = 1'000'000;
+  const bool is_small = saturating_mul(6 * workers, count) <= kMostSteps;
   for (const int64_t patience : {0, 200}) {
+    if (!is_small) break;
     for (const int64_t reserve : {0, 30, 40}) {
       for (const bool free_memory_first : {false, true}) {
         greedy.push_back(greedy_order(problem, {.patience_percent = patience,

@@ -14,8 +14,8 @@
 // micro-batches of both stages: 1F1B's at the first worker. Messages: 2 per link and micro-batch,
 // except in the middle of the V, where both stages are on one worker. Source: Qi et al., Pipeline
 // Parallelism with Controllable Memory, NeurIPS 2024 (V-ZB). Differs: with m < 2p-1 micro-batches
-// the order is greedy, then searched (orders/), at F = I = W, where its bubble is p-1 for m = p and
-// at most 2(p-1) above.
+// the order is greedy, then searched (orders/), at F = I = W, where its bubble is p-1 for m = p (as
+// long as 6pm <= 10^6) and at most 2(p-1) above.
 #pragma once
 
 #include <span>
