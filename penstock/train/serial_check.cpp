@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "penstock/plan/sync_precision.h"
+#include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/train/serial_replay.h"
