@@ -40,7 +40,8 @@ FrameSize parse_frame_size(std::string_view text, int channels) {
   FrameSize size{0, 0, channels};
   const char* const end = text.data() + text.size();
   const auto width = std::from_chars(text.data(), end, size.width);
-  bool is_size = width.ec == std::errc() && width.ptr != end && *width.ptr == 'x';
+  bool is_size =
+      width.ec == std::errc() && width.ptr != end && (*width.ptr == 'x' || *width.ptr == 'X');
   if (is_size) {
     const auto height = std::from_chars(width.ptr + 1, end, size.height);
     is_size = height.ec == std::errc() && height.ptr == end;

@@ -121,6 +121,11 @@ bool FrameQueue::read_one() {
       end("the source ended", nullptr);
       return false;
     }
+    const SourceCounts counts = source_->counts();
+    std::string half_frame = source_->half_frame();
+    MutexLock lock(mutex_);
+    note(counts);
+    counters_.half_frame = std::move(half_frame);
   }
   end("stopped", nullptr);
   return false;
@@ -141,8 +146,18 @@ int FrameQueue::buffer_for_next() {
   return buffer;
 }
 
+void FrameQueue::note(const SourceCounts& counts) {
+  const int64_t late = counts.skipped - counters_.source.skipped;
+  counters_.frames_in += late;
+  counters_.dropped += late;
+  counters_.source = counts;
+}
+
 void FrameQueue::add(int buffer) {
+  const SourceCounts counts = source_->counts();
   MutexLock lock(mutex_);
+  note(counts);
+  counters_.half_frame.clear();
   ++counters_.frames_in;
   if (is_stopped_) {
     ++counters_.dropped;
@@ -163,8 +178,12 @@ void FrameQueue::note_wait(int64_t since_ns) {
 }
 
 void FrameQueue::end(std::string reason, std::exception_ptr error) {
-  if (const std::string remarks = source_->remarks(); !remarks.empty()) reason += "; " + remarks;
+  std::string remarks = source_->remarks();
+  if (!remarks.empty()) reason += "; " + remarks;
+  const SourceCounts counts = source_->counts();
   MutexLock lock(mutex_);
+  note(counts);
+  counters_.remarks = std::move(remarks);
   counters_.has_ended = true;
   counters_.end_reason = std::move(reason);
   error_ = std::move(error);

@@ -34,13 +34,16 @@ struct QueueOptions {
 };
 
 struct QueueCounters {
-  int64_t frames_in = 0;         ///< that came from the source
-  int64_t dropped = 0;           ///< that nobody took in time
+  int64_t frames_in = 0;         ///< that came from the source, or were left out by it as late
+  int64_t dropped = 0;           ///< that nobody took in time, or that the source left out as late
   int64_t taken = 0;             ///< frames_in = dropped + taken + those that wait now
   int64_t longest_stall_ns = 0;  ///< the longest wait for one frame of the source
+  SourceCounts source = {};      ///< announced, broken, left out as late
+  std::string half_frame = {};   ///< FrameSource::half_frame(), while the source stalls
   bool has_ended = false;        ///< the source brings no more
   /// Why, when it has: "the source ended", the error, "stopped"; with the source's remarks.
-  std::string end_reason;
+  std::string end_reason = {};
+  std::string remarks = {};  ///< of the source, when it has ended
 };
 
 class FrameQueue {
@@ -84,6 +87,8 @@ class FrameQueue {
   void add(int buffer);
   void end(std::string reason, std::exception_ptr error);
   void note_wait(int64_t since_ns);
+  /// What the source says of frames that it did not deliver.
+  void note(const SourceCounts& counts) REQUIRES(mutex_);
 
   std::unique_ptr<FrameSource> source_;  ///< only the reader uses it
   const QueueOptions options_;

@@ -153,7 +153,31 @@ TEST(FrameQueue, AQueueOfPacedFramesHasTheLatencyOfItsCapacity) {
   ASSERT_EQ(queue.take(frame, soon()), Next::Ready);
   EXPECT_GE(frame.number, 1);  // at 2 ms per frame about the 19th
   EXPECT_EQ(queue.frames_per_second(), 500);
-  EXPECT_EQ(queue.description(), "scripted, delivered at 500 frames/s");
+  EXPECT_EQ(queue.description(), "scripted, played at 500 frames/s");
+}
+
+TEST(FrameQueue, FramesThatTheSourceLeavesOutCountAsDropped) {
+  auto slow = std::make_unique<ScriptedSource>(
+      ScriptedSource::Script{.frames = 300, .pause = std::chrono::milliseconds(1), .skips = true});
+  FrameQueue queue(std::make_unique<PacedSource>(std::move(slow), 20'000, LateFrames::LeaveOut));
+  Frame frame;
+  while (queue.take(frame, soon()) == Next::Ready) {
+  }
+  const QueueCounters counters = queue.counters();
+  EXPECT_EQ(counters.frames_in, 300);
+  EXPECT_EQ(counters.taken + counters.dropped, 300);
+  EXPECT_GT(counters.source.skipped, 0);
+  EXPECT_LE(counters.source.skipped, counters.dropped);
+  EXPECT_THAT(counters.remarks, HasSubstr("the source did not keep 20000 frames/s"));
+  EXPECT_EQ(counters.end_reason, "the source ended; " + counters.remarks);
+}
+
+TEST(FrameQueue, KnowsWhatHasComeOfTheFrameThatItWaitsFor) {
+  FrameQueue queue(scripted({.frames = 1, .stalls = true, .half_frame = "half of it"}));
+  Frame frame;
+  ASSERT_EQ(queue.take(frame, soon()), Next::Ready);
+  ASSERT_EQ(queue.take(frame, in_ms(200)), Next::Stalled);
+  EXPECT_EQ(queue.counters().half_frame, "half of it");
 }
 
 TEST(FrameQueue, RefusesCapacities) {

@@ -23,6 +23,15 @@ enum class Next : uint8_t {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+/// Frames that a source did not deliver, and how many it should have.
+struct SourceCounts {
+  int64_t announced = 0;  ///< that a file or folder says it has; 0: not known
+  int64_t broken = 0;     ///< that could not be decoded and were left out
+  int64_t skipped = 0;    ///< that were left out because they were late
+
+  bool operator==(const SourceCounts&) const = default;
+};
+
 class FrameSource {
  public:
   virtual ~FrameSource() = default;
@@ -43,6 +52,15 @@ class FrameSource {
   /// there already. Reuses the memory of `frame`; its content is unspecified unless the answer is
   /// Ready. Throws a penstock::Error when the source is broken.
   virtual Next next(Frame& frame, Deadline deadline) = 0;
+
+  /// Leaves out the next `count` frames without making them. Returns how many: fewer at the end,
+  /// and 0 where that takes as long as making them (cameras, videos, pipes).
+  virtual int64_t skip(int64_t /*count*/) { return 0; }
+
+  virtual SourceCounts counts() const { return {}; }
+  /// What has come of the next frame, while the rest is missing: "77 of 9216 bytes of frame 5 have
+  /// come". Empty if nothing has, or the source does not know.
+  virtual std::string half_frame() const { return {}; }
 
   /// What was unusual so far, in sentences for people: bytes that were left at the end, files that
   /// were skipped, sizes that changed. Empty if nothing was.

@@ -11,13 +11,14 @@ using testing::HasSubstr;
 
 TEST(Frame, ASizeReadsBack) {
   EXPECT_EQ(parse_frame_size("640x480", kRgb), (FrameSize{640, 480, kRgb}));
+  EXPECT_EQ(parse_frame_size("640X480", kRgb), (FrameSize{640, 480, kRgb}));
   EXPECT_EQ(parse_frame_size("1x1", kGrey), (FrameSize{1, 1, kGrey}));
   EXPECT_EQ(to_string(FrameSize{640, 480, kGrey}), "640x480 grey");
   EXPECT_EQ(frame_bytes({640, 480, kRgb}), 640 * 480 * 3);
 }
 
 TEST(Frame, AMalformedSizeIsNamed) {
-  for (const char* text : {"", "x", "640", "640x", "x480", "640x480x3", "640 x 480", "640X480",
+  for (const char* text : {"", "x", "640", "640x", "x480", "640x480x3", "640 x 480", "640xX80",
                            "-640x-480x", "99999999999x1", "640x480\n"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { parse_frame_size(text, kRgb); }),
                 HasSubstr("expected a size such as 640x480"))

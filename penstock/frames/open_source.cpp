@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstring>
 
-#include "penstock/frames/paced_source.h"
 #include "penstock/frames/sources/generated_source.h"
 #include "penstock/frames/sources/image_folder.h"
 #include "penstock/frames/sources/raw_source.h"
@@ -196,7 +195,7 @@ std::unique_ptr<FrameSource> open_source(std::string_view spec, const SourceOpti
   check_options(parsed, options);
   std::unique_ptr<FrameSource> source = open_plain(parsed, options);
   if (options.frames_per_second == 0) return source;
-  return std::make_unique<PacedSource>(std::move(source), options.frames_per_second);
+  return std::make_unique<PacedSource>(std::move(source), options.frames_per_second, options.late);
 }
 
 }  // namespace penstock::frames

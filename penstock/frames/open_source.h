@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "penstock/frames/frame_source.h"
+#include "penstock/frames/paced_source.h"
 #include "penstock/frames/pixel_format.h"
 
 namespace penstock::frames {
@@ -32,6 +33,7 @@ struct SourceOptions {
   int channels = 0;  ///< kGrey or kRgb; 0: grey for raw `gray`, else RGB
   /// Delivers files, folders and generated frames at this rate; 0: as fast as they are taken.
   double frames_per_second = 0;
+  LateFrames late = LateFrames::Deliver;  ///< with a rate: where the source does not keep it
   std::optional<PixelFormat> pixel = {};  ///< raw frames only
   /// Images, video files and raw files begin again at their end.
   bool repeats = false;

@@ -28,7 +28,7 @@ TEST(OpenSource, GeneratedHasDefaultsAndOptions) {
                                       .seed = 9,
                                       .classes = 3})
                 ->describe(),
-            "generated, 32x24 grey, seed 9, 3 classes, delivered at 25 frames/s");
+            "generated, 32x24 grey, seed 9, 3 classes, played at 25 frames/s");
 }
 
 TEST(OpenSource, ARawFileAndANamedPipe) {

@@ -55,6 +55,42 @@ TEST(PacedSource, AFrameThatIsNotDueIsKept) {
   EXPECT_EQ(source.next(frame, soon()), Next::Ended);
 }
 
+TEST(PacedSource, LeavesOutLateFramesOfASlowSource) {
+  constexpr double kRate = 5000;  // the source makes 500 at most
+  for (const bool skips : {true, false}) {
+    PacedSource source(
+        std::make_unique<ScriptedSource>(ScriptedSource::Script{
+            .frames = 1'000'000, .pause = std::chrono::milliseconds(2), .skips = skips}),
+        kRate, LateFrames::LeaveOut);
+    Frame frame;
+    for (int k = 0; k < 50; ++k) {
+      const int64_t asked_ns = steady_ns();
+      ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+      // Two periods and the slack: however many frames there were before it.
+      EXPECT_GE(frame.captured_ns, asked_ns - 1'400'000) << k;
+    }
+    const int64_t skipped = source.counts().skipped;
+    EXPECT_EQ(frame.number, 49 + skipped);
+    EXPECT_EQ(skipped > 0, skips);
+    EXPECT_THAT(source.remarks(), HasSubstr("the source did not keep 5000 frames/s: it delivered"));
+    EXPECT_EQ(source.remarks().find("left out") != std::string::npos, skips);
+  }
+}
+
+TEST(PacedSource, DeliversLateFramesWhereNothingMayBeLost) {
+  PacedSource source(std::make_unique<ScriptedSource>(ScriptedSource::Script{
+                         .frames = 20, .pause = std::chrono::milliseconds(1), .skips = true}),
+                     100'000);
+  Frame frame;
+  for (int64_t k = 0; k < 20; ++k) {
+    ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+    EXPECT_EQ(frame.number, k);
+  }
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+  EXPECT_EQ(source.counts(), SourceCounts{});
+  EXPECT_EQ(source.remarks(), "");
+}
+
 TEST(PacedSource, RefusesRatesAndLiveSources) {
   for (const double rate : {0.0, -1.0, 1e9, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(message_of<ConfigError>([&] { PacedSource(scripted(1), rate); }),

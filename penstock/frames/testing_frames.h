@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -77,6 +78,8 @@ class ScriptedSource : public FrameSource {
     std::string error = {};              ///< thrown after the last frame, if not empty
     bool stalls = false;                 ///< after the last frame, instead of ending
     bool is_live = false;
+    bool skips = false;           ///< whether skip() leaves frames out
+    std::string half_frame = {};  ///< while it stalls
   };
   explicit ScriptedSource(Script script) : script_(std::move(script)) {}
 
@@ -97,6 +100,14 @@ class ScriptedSource : public FrameSource {
     frame.size = size();
     frame.pixels.assign(1, static_cast<uint8_t>(frame.number));
     return Next::Ready;
+  }
+  int64_t skip(int64_t count) override {
+    const int64_t skipped = script_.skips ? std::min(count, script_.frames - made_) : 0;
+    made_ += skipped;
+    return skipped;
+  }
+  std::string half_frame() const override {
+    return made_ == script_.frames ? script_.half_frame : "";
   }
   std::string remarks() const override { return script_.error.empty() ? "" : "a remark"; }
 

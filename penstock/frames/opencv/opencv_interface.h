@@ -11,7 +11,7 @@ namespace penstock::frames {
 
 inline constexpr const char* kOpencvModule = "penstock-opencv.so";
 inline constexpr const char* kOpencvEntry = "penstock_opencv";
-inline constexpr int kOpencvVersion = 1;
+inline constexpr int kOpencvVersion = 2;
 
 /// A decoded picture of any size; its memory is used again for the next one.
 struct OpencvPicture;
@@ -63,6 +63,9 @@ struct OpencvInterface {
   void (*close_video)(OpencvVideo* video);
   /// What the file or device says; 0 if nothing.
   double (*frames_per_second)(OpencvVideo* video);
+  /// Frames that the file says it has (0: it does not say), and packets so far that could not be
+  /// decoded.
+  void (*counts)(OpencvVideo* video, int64_t* announced, int64_t* broken);
   OpencvRead (*read_video)(OpencvVideo* video, int channels, OpencvPicture* picture,
                            OpencvError* error);
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/util/error.h"
 #include "penstock/util/steady_ns.h"
 
@@ -36,6 +38,13 @@ GeneratedSource::GeneratedSource(const GeneratedOptions& options)
 std::string GeneratedSource::describe() const {
   return fmt::format("generated, {}, seed {}, {} classes", to_string(options_.size), options_.seed,
                      options_.classes);
+}
+
+int64_t GeneratedSource::skip(int64_t count) {
+  const int64_t skipped =
+      options_.frames > 0 ? std::min(count, options_.frames - next_frame_) : count;
+  next_frame_ += skipped;
+  return skipped;
 }
 
 Next GeneratedSource::next(Frame& frame, Deadline /*deadline*/) {

@@ -45,6 +45,7 @@ class GeneratedSource : public FrameSource {
   /// Always Ready until the end: the frame is drawn at once. The frame's label is the class of the
   /// object with the most visible pixels, of equal ones the nearest.
   Next next(Frame& frame, Deadline deadline) override;
+  int64_t skip(int64_t count) override;
 
  private:
   GeneratedOptions options_;

@@ -66,6 +66,20 @@ TEST(GeneratedSource, EveryKindIsSeenAndTheLargestNamesTheFrame) {
   }
 }
 
+TEST(GeneratedSource, FramesThatAreLeftOutChangeNoOther) {
+  const GeneratedOptions options{.size = {32, 24, kRgb}, .frames = 9};
+  const std::vector<Frame> all = frames_of(options, 9);
+  GeneratedSource source(options);
+  Frame frame;
+  ASSERT_EQ(source.skip(4), 4);
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(frame.number, 4);
+  EXPECT_EQ(frame.pixels, all[4].pixels);
+  EXPECT_EQ(frame.pixel_labels, all[4].pixel_labels);
+  EXPECT_EQ(source.skip(100), 4);
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+}
+
 TEST(GeneratedSource, LabelsComeWithEveryNthFrame) {
   GeneratedSource source({.size = {16, 16, kRgb}, .label_every = 3, .frames = 7});
   EXPECT_EQ(source.num_classes(), 4);

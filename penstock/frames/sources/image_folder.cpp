@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "penstock/util/error.h"
@@ -86,6 +87,22 @@ void ImageFolder::leave_out(const std::string& why) {
   }
   log_warning(fmt::format("{}: the image cannot be decoded and is skipped: {}", path, why));
   names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(next_name_));
+}
+
+int64_t ImageFolder::skip(int64_t count) {
+  const auto images = static_cast<int64_t>(names_.size());
+  const auto at = static_cast<int64_t>(next_name_);
+  if (images == 0) return 0;
+  const int64_t skipped = options_.repeats ? count : std::min(count, images - at);
+  if (skipped <= 0) return 0;
+  is_decoded_ = false;
+  next_name_ = static_cast<size_t>(options_.repeats ? (at + skipped) % images : at + skipped);
+  frames_ += skipped;
+  return skipped;
+}
+
+SourceCounts ImageFolder::counts() const {
+  return {.announced = static_cast<int64_t>(found_), .broken = broken_};
 }
 
 Next ImageFolder::next(Frame& frame, Deadline deadline) {

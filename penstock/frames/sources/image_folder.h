@@ -40,6 +40,8 @@ class ImageFolder : public FrameSource {
   /// Decoding one image may take longer than the deadline. A broken image is logged with its name
   /// and left out of later rounds. Throws ParseError when it is fatal.
   Next next(Frame& frame, Deadline deadline) override;
+  int64_t skip(int64_t count) override;
+  SourceCounts counts() const override;
   std::string remarks() const override;
 
  private:

@@ -67,6 +67,31 @@ TEST(ImageFolder, ImagesComeInTheOrderInWhichPeopleCount) {
   EXPECT_EQ(source.remarks(), "");
 }
 
+TEST(ImageFolder, LeavesImagesOutWithoutDecodingThem) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  for (int k = 1; k <= 5; ++k)
+    folder.write(fmt::format("{}.pgm", k), k == 2 ? "broken" : pgm(4, 2, static_cast<uint8_t>(k)));
+  ImageFolder source(options_for(folder));
+  EXPECT_EQ(source.counts(), (SourceCounts{.announced = 5}));
+  EXPECT_EQ(source.skip(3), 3);
+  Frame frame;
+  for (const int value : {4, 5}) {
+    ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+    EXPECT_EQ(frame.pixels[0], value);
+    EXPECT_EQ(frame.number, value - 1);
+  }
+  EXPECT_EQ(source.skip(1), 0);
+  EXPECT_EQ(source.counts().broken, 0);
+  ImageFolderOptions options = options_for(folder);
+  options.repeats = true;
+  ImageFolder repeated(options);
+  EXPECT_EQ(repeated.skip(13), 13);
+  ASSERT_EQ(repeated.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(frame.pixels[0], 4);
+  EXPECT_EQ(frame.number, 13);
+}
+
 TEST(ImageFolder, ColoursAndFormats) {
   SKIP_WITHOUT_OPENCV();
   const TestFolder folder;

@@ -103,6 +103,24 @@ bool RawSource::begin_again() {
   return ::lseek(input_.fd, 0, SEEK_SET) == 0;
 }
 
+int64_t RawSource::skip(int64_t count) {
+  struct stat status {};
+  if (!is_file_ || has_ended_ || read_bytes_ > 0 || ::fstat(input_.fd, &status) != 0) return 0;
+  const auto bytes = static_cast<int64_t>(raw_.size());
+  const int64_t at = ::lseek(input_.fd, 0, SEEK_CUR);
+  if (at < 0 || at > status.st_size) return 0;
+  const int64_t skipped = std::min(count, (status.st_size - at) / bytes);
+  if (skipped <= 0 || ::lseek(input_.fd, skipped * bytes, SEEK_CUR) < 0) return 0;
+  frames_ += skipped;
+  frames_in_pass_ += skipped;
+  return skipped;
+}
+
+std::string RawSource::half_frame() const {
+  if (read_bytes_ == 0 || has_ended_) return {};
+  return fmt::format("{} of {} bytes of frame {} have come", read_bytes_, raw_.size(), frames_);
+}
+
 Next RawSource::next(Frame& frame, Deadline deadline) {
   if (has_ended_) return Next::Ended;
   const Next found = read_raw(deadline);

@@ -41,6 +41,9 @@ class RawSource : public FrameSource {
   /// A frame whose first part has come is kept over a stall. `captured_ns` is the time at which its
   /// last byte was read. Throws RuntimeError if reading fails.
   Next next(Frame& frame, Deadline deadline) override;
+  /// In files.
+  int64_t skip(int64_t count) override;
+  std::string half_frame() const override;
   /// Bytes at the end that were no whole frame.
   std::string remarks() const override;
 

@@ -81,6 +81,18 @@ TEST(RawSource, AStallKeepsThePartThatHasCome) {
   EXPECT_EQ(source.next(frame, in_ms(5)), Next::Stalled);
 }
 
+TEST(RawSource, SaysHowMuchOfAFrameHasCome) {
+  Pipe pipe;
+  RawSource source(pipe.input());
+  Frame frame;
+  pipe.write("aab");
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(source.half_frame(), "");
+  ASSERT_EQ(source.next(frame, in_ms(20)), Next::Stalled);
+  EXPECT_EQ(source.half_frame(), "1 of 2 bytes of frame 1 have come");
+  EXPECT_EQ(source.skip(1), 0);  // a pipe cannot leave frames out
+}
+
 TEST(RawSource, BytesThatAreNoWholeFrameAreReported) {
   Pipe pipe;
   RawSource source(pipe.input());
@@ -151,6 +163,24 @@ TEST(RawSource, AFileRepeatsIfAsked) {
   RawSource endless(open_file("short"));
   EXPECT_EQ(endless.next(frame, soon()), Next::Ended);
   EXPECT_THAT(endless.remarks(), HasSubstr("1 bytes were left"));
+}
+
+TEST(RawSource, LeavesFramesOfAFileOut) {
+  const TestFolder folder;
+  folder.write("raw", "aabbccddee");
+  RawSource source({.fd = ::open((folder / "raw").c_str(), O_RDONLY | O_CLOEXEC),
+                    .owns_fd = true,
+                    .name = "raw",
+                    .size = {2, 1, kGrey},
+                    .format = PixelFormat::Gray});
+  Frame frame;
+  EXPECT_EQ(source.skip(2), 2);
+  ASSERT_EQ(source.next(frame, soon()), Next::Ready);
+  EXPECT_EQ(text_of(frame), "cc");
+  EXPECT_EQ(frame.number, 2);
+  EXPECT_EQ(source.skip(9), 2);
+  EXPECT_EQ(source.next(frame, soon()), Next::Ended);
+  EXPECT_EQ(source.remarks(), "");
 }
 
 TEST(RawSource, RefusesWhatItCannotRead) {

@@ -28,12 +28,17 @@ class OpenVideo {
     answer.error.clear();
     if (!video_ && !open(answer)) return;
     answer.kind = read_kind(answer.error);
+    count(answer);
+    if (answer.kind == Kind::Ended && !decoded_) decoded_ = pictures_;
     if (answer.kind == Kind::Ended && request_.repeats && pictures_ > 0) {
       pictures_ = 0;
+      broken_before_ = answer.broken;
       video_.reset();
       if (!open(answer)) return;
       answer.kind = read_kind(answer.error);
+      count(answer);
     }
+    answer.decoded = decoded_;
     answer.came_ns = steady_ns();
     if (answer.kind == Kind::Picture) take_over(answer);
   }
@@ -57,6 +62,11 @@ class OpenVideo {
     answer.kind = Kind::NotOpened;
     answer.error = text_of(error);
     return false;
+  }
+
+  void count(VideoAnswer& answer) {
+    opencv_.counts(video_.get(), &answer.announced, &answer.broken);
+    answer.broken += broken_before_;
   }
 
   Kind read_kind(std::string& why) {
@@ -110,7 +120,9 @@ class OpenVideo {
   PictureHandle picture_;
   VideoHandle video_;
   FrameSize size_{0, 0, kRgb};
-  int64_t pictures_ = 0;  ///< since it was opened
+  int64_t pictures_ = 0;       ///< since it was opened
+  int64_t broken_before_ = 0;  ///< before it was opened again
+  std::optional<int64_t> decoded_;
 };
 
 }  // namespace

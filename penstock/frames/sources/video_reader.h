@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,10 @@ struct VideoAnswer {
   FrameSize size;
   std::vector<uint8_t> pixels;
   double frames_per_second = 0;
+  int64_t announced = 0;  ///< frames that the file says it has; 0: it does not say
+  int64_t broken = 0;     ///< that could not be decoded so far
+  /// Those of the file from its beginning to its end, when it has ended for the first time.
+  std::optional<int64_t> decoded = {};
 };
 
 class VideoReader {

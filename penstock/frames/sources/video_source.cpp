@@ -68,16 +68,34 @@ VideoSource::VideoSource(const VideoRequest& request, const std::filesystem::pat
 
 std::string VideoSource::describe() const {
   std::string text = fmt::format("{}, {}", name_, to_string(size_));
-  if (frames_per_second_ > 0) text += fmt::format(", {:.4g} frames/s", frames_per_second_);
+  if (frames_per_second_ > 0) {
+    text += fmt::format(", {}{:.4g} frames/s", is_live_ ? "" : "recorded at ", frames_per_second_);
+  }
   return text;
 }
 
 std::string VideoSource::remarks() const {
-  if (changed_ == 0) return {};
-  return fmt::format(
-      "{} frames had another size than the first one ({}x{}) and were resized, the "
-      "last of these was {}x{}",
-      changed_, first_size_.width, first_size_.height, changed_size_.width, changed_size_.height);
+  std::string text;
+  const int64_t decoded = answer_.decoded.value_or(answer_.announced);
+  if (decoded < answer_.announced) {
+    text =
+        fmt::format("{} announces {} frames, {} were decoded", name_, answer_.announced, decoded);
+    if (answer_.broken > 0) text += fmt::format(", {} could not be", answer_.broken);
+  } else if (answer_.broken > 0) {
+    text = fmt::format("{} frames of {} could not be decoded and were left out", answer_.broken,
+                       name_);
+  }
+  if (changed_ == 0) return text;
+  if (!text.empty()) text += "; ";
+  return text + fmt::format(
+                    "{} frames had another size than the first one ({}x{}) and were resized, the "
+                    "last of these was {}x{}",
+                    changed_, first_size_.width, first_size_.height, changed_size_.width,
+                    changed_size_.height);
+}
+
+SourceCounts VideoSource::counts() const {
+  return {.announced = answer_.announced, .broken = answer_.broken};
 }
 
 Next VideoSource::next(Frame& frame, Deadline deadline) {

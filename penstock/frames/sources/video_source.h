@@ -32,7 +32,8 @@ class VideoSource : public FrameSource {
   /// fast as they are taken unless the source is live. Throws TransportError when a camera or a
   /// stream delivers nothing for `read_timeout`, RuntimeError when decoding fails.
   Next next(Frame& frame, Deadline deadline) override;
-  /// The frames that were resized.
+  SourceCounts counts() const override;
+  /// The frames that are missing or broken, and those that were resized.
   std::string remarks() const override;
 
  private:

@@ -99,7 +99,8 @@ TEST(VideoSource, AFileDeliversItsFramesAndEnds) {
   EXPECT_EQ(source->size(), (FrameSize{64, 48, kRgb}));
   EXPECT_EQ(source->frames_per_second(), 20);
   EXPECT_FALSE(source->is_live());
-  EXPECT_EQ(source->describe(), (folder / "v.avi").string() + ", 64x48 RGB, 20 frames/s");
+  EXPECT_EQ(source->describe(),
+            (folder / "v.avi").string() + ", 64x48 RGB, recorded at 20 frames/s");
   EXPECT_EQ(tens_of(*source), (std::vector<int>{1, 2, 3, 4, 5}));
   Frame frame;
   EXPECT_EQ(source->next(frame, soon()), Next::Ended);
@@ -160,6 +161,60 @@ TEST(VideoSource, ATruncatedFileEndsEarlyAndSilently) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_GE(frames, 5u);
   EXPECT_LT(frames, 20u);
+  EXPECT_EQ(source->counts().announced, 20);
+  EXPECT_THAT(source->remarks(),
+              HasSubstr(fmt::format("short.avi announces 20 frames, {} were decoded", frames)));
+}
+
+TEST(VideoSource, FramesThatCannotBeDecodedAreCounted) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  write_media("video", folder / "v.avi", 64, 48, 12, 20);
+  std::string content = read_file(folder / "v.avi");
+  Rng rng(7);
+  // Each picture is a chunk: its name, four bytes of its length, and a JPEG.
+  int picture = 0;
+  for (size_t at = content.find("00dc"); at != std::string::npos && picture < 12;
+       at = content.find("00dc", at + 1), ++picture) {
+    if (picture % 4 != 2) continue;
+    const auto bytes =
+        static_cast<uint8_t>(content[at + 4]) + size_t{256} * static_cast<uint8_t>(content[at + 5]);
+    for (size_t i = 8; i < 8 + bytes; ++i) content[at + i] = static_cast<char>(rng.next());
+  }
+  ASSERT_EQ(picture, 12);
+  folder.write("damaged.avi", content);
+  const std::string name = (folder / "damaged.avi").string();
+  for (const bool repeats : {false, true}) {
+    const auto source = open_video({.name = name, .repeats = repeats});
+    Frame frame;
+    for (int k = 0; k < (repeats ? 10 : 9); ++k)
+      ASSERT_EQ(source->next(frame, soon()), Next::Ready);
+    if (!repeats) {
+      EXPECT_EQ(source->next(frame, soon()), Next::Ended);
+    }
+    EXPECT_EQ(source->counts().announced, 12);
+    EXPECT_EQ(source->counts().broken, 3);
+    EXPECT_EQ(source->remarks(), name + " announces 12 frames, 9 were decoded, 3 could not be");
+  }
+}
+
+TEST(VideoSource, AVideoWithoutAFrameSizeIsRefusedAsThat) {
+  SKIP_WITHOUT_OPENCV();
+  const TestFolder folder;
+  folder.write("zero.y4m", "YUV4MPEG2 W0 H0 F25:1\nFRAME\n");
+  folder.write("huge.y4m", "YUV4MPEG2 W60000 H60000 F25:1\nFRAME\n");
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { open_video({.name = (folder / "zero.y4m").string()}); }),
+      AllOf(HasSubstr("zero.y4m: "), HasSubstr("no valid frame size")));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { open_video({.name = (folder / "huge.y4m").string()}); }),
+      AllOf(HasSubstr("huge.y4m: "), HasSubstr("no valid frame size")));
+}
+
+TEST(VideoSource, AnUnknownHostIsNamed) {
+  SKIP_WITHOUT_OPENCV();
+  EXPECT_THAT(message_of<ConfigError>([] { open_video({.name = "http://none.invalid/v.mjpg"}); }),
+              HasSubstr("host 'none.invalid' is not found"));
 }
 
 TEST(VideoSource, AFilesFirstFrameComesWhenItIsTaken) {

@@ -1,5 +1,8 @@
 #include "penstock/frames/opencv/module/ffmpeg_reader.h"
 
+#include <netdb.h>
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <stdexcept>
@@ -29,6 +32,20 @@ constexpr int64_t kMillisecond = 1'000'000;
 int checked(int code) {
   if (code < 0) fail(code);
   return code;
+}
+
+/// Throws if the URL's host has no address; ffmpeg tells that as an error of reading.
+void check_host(const std::string& url) {
+  const size_t begin = url.find("://") + 3;
+  std::string host = url.substr(begin, url.find_first_of("/?#", begin) - begin);
+  host.erase(0, host.rfind('@') + 1);
+  if (host.empty() || host.front() == '[') return;
+  host.erase(std::min(host.find(':'), host.size()));
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (code == 0) freeaddrinfo(found);
+  if (code == EAI_NONAME || code == EAI_NODATA)
+    throw std::runtime_error("host '" + host + "' is not found");
 }
 
 /// Cameras of phones note how they were held.
@@ -73,6 +90,10 @@ void FfmpegReader::open_input(const OpencvVideoRequest& request) {
   av_dict_free(&options);
   if (code < 0) {  // it has freed `format`
     if (code == AVERROR_EXIT) throw std::runtime_error("no answer in time");
+    if (is_url) check_host(name);
+    // What ffmpeg 5 says of a YUV4MPEG2 header with a size that no picture has.
+    if (!is_url && code == AVERROR(EBUSY))
+      throw std::runtime_error("the video has no valid frame size, or its header is damaged");
     fail(code);
   }
   format_.reset(format);
@@ -101,6 +122,10 @@ double FfmpegReader::frames_per_second() const {
   return rate.num > 0 && rate.den > 0 ? av_q2d(rate) : 0;
 }
 
+int64_t FfmpegReader::announced() const {
+  return std::max<int64_t>(0, format_->streams[stream_]->nb_frames - hidden_);
+}
+
 OpencvRead FfmpegReader::read(int channels, cv::Mat& pixels) {
   limits_.until_ns = steady_ns() + read_timeout_ms_ * kMillisecond;
   const OpencvRead found = decode();
@@ -116,7 +141,7 @@ OpencvRead FfmpegReader::decode() {
       return OpencvRead::Picture;
     }
     if (code == AVERROR_EOF) return OpencvRead::Ended;
-    if (code != AVERROR(EAGAIN) && ++broken_in_row_ > kMaxBrokenInRow) fail(code);
+    if (code != AVERROR(EAGAIN)) note_broken(code);
     const OpencvRead fed = feed();
     if (fed != OpencvRead::Picture) return fed;
   }
@@ -137,10 +162,16 @@ OpencvRead FfmpegReader::feed() {
     return OpencvRead::Picture;
   }
   checked(code);
+  if ((packet_->flags & AV_PKT_FLAG_DISCARD) != 0) ++hidden_;
   code = avcodec_send_packet(codec_.get(), packet_.get());
   av_packet_unref(packet_.get());
-  if (code < 0 && ++broken_in_row_ > kMaxBrokenInRow) fail(code);
+  if (code < 0) note_broken(code);
   return OpencvRead::Picture;
+}
+
+void FfmpegReader::note_broken(int code) {
+  ++broken_;
+  if (++broken_in_row_ > kMaxBrokenInRow) fail(code);
 }
 
 void FfmpegReader::convert(int channels, cv::Mat& pixels) {

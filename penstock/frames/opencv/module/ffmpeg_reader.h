@@ -30,6 +30,11 @@ class FfmpegReader {
 
   /// 0: unknown.
   double frames_per_second() const;
+  /// Frames that the container says it has, without those that it marks as not to be shown; 0: it
+  /// does not say.
+  int64_t announced() const;
+  /// Packets that could not be decoded so far.
+  int64_t broken() const { return broken_; }
   /// The next picture in its own size, turned as its metadata says, grey or RGB. Blocks for the
   /// request's `read_timeout_ms` at most. Packets that cannot be decoded are left out, up to a
   /// number in a row. Throws std::runtime_error.
@@ -59,6 +64,7 @@ class FfmpegReader {
   OpencvRead decode();
   /// Gives the decoder its next packet, or the end.
   OpencvRead feed();
+  void note_broken(int code);
   void convert(int channels, cv::Mat& pixels);
 
   Limits limits_;  ///< outlives format_, which calls should_give_up
@@ -72,6 +78,8 @@ class FfmpegReader {
   int quarter_turns_ = 0;  ///< clockwise, to show the picture upright
   bool is_draining_ = false;
   int broken_in_row_ = 0;
+  int64_t broken_ = 0;
+  int64_t hidden_ = 0;  ///< packets that are not to be shown
   cv::Mat buffer_;
 };
 

@@ -150,6 +150,11 @@ double frames_per_second(OpencvVideo* video) noexcept {
   });
 }
 
+void counts(OpencvVideo* video, int64_t* announced, int64_t* broken) noexcept {
+  *announced = video->reader ? video->reader->announced() : 0;
+  *broken = video->reader ? video->reader->broken() : 0;
+}
+
 OpencvRead read_video(OpencvVideo* video, int channels, OpencvPicture* picture,
                       OpencvError* error) noexcept {
   return guarded(OpencvRead::Failed, error, [&]() -> OpencvRead {
@@ -172,6 +177,7 @@ constexpr OpencvInterface kInterface = {
     .open_video = open_video,
     .close_video = close_video,
     .frames_per_second = frames_per_second,
+    .counts = counts,
     .read_video = read_video,
 };
 
