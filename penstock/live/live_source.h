@@ -41,6 +41,9 @@ class LiveSource {
   ///      "latency_p50_ns": 41000000, "latency_p99_ns": 66000000,  from a frame's arrival to its
   ///                                       output, recently
   ///      "deadline_misses": 3, "loss": 0.0123,
+  ///      "task": "pixels", "accuracy": 0.93,  of recent labels; null where there are none
+  ///      "rebuilt_loss": 0.02,                of recent frames without labels
+  ///      "classes": [{"name": "0, background", "colour": "#282828"}],  of the output's pixels
   ///      "ended": false, "message": "",   why it ended
   ///      "stages": [{"name": "stage 0", "layers": "conv1 to pool2", "busy": 0.83,
   ///                  "forward_ns": 5200000, "backward_ns": 9800000}],

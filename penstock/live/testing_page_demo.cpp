@@ -49,6 +49,11 @@ class InventedStream : public penstock::live::LiveSource {
                {"latency_p99_ns", latency(now) * 3 / 2},
                {"deadline_misses", frames / 400},
                {"loss", loss(now)},
+               {"task", "pixels"},
+               {"accuracy", 0.875},
+               {"rebuilt_loss", 0.25},
+               {"classes", Json::array({Json{{"name", "0, background"}, {"colour", "#282828"}},
+                                        Json{{"name", "1"}, {"colour", "#e69f00"}}})},
                {"ended", mode_ == "ended"},
                {"message", mode_ == "ended" ? "3000 frames were asked for" : ""}};
     const char* layers[] = {"conv1 to pool1", "conv2 to pool2", "linear1 to linear3",
@@ -140,6 +145,7 @@ class InventedStream : public penstock::live::LiveSource {
   static std::string odd() {
     return R"({"title": "<img src=x onerror=alert(1)>", "source": 3, "elapsed_ns": "x",
       "frames_in": null, "processed": -1, "fps": "fast", "loss": null, "wanted_fps": null,
+      "classes": [null, {"name": "<b>", "colour": 7}], "accuracy": "x",
       "stages": [null, {"name": "<b>s</b>", "busy": 7}, {}], "history": [null, {"time_ns": 1},
       {"time_ns": 2, "loss": 1e300, "fps": null}, 3], "message": "<script>alert(1)</script>",
       "timeline": {"now_ns": 5, "workers": [null, [null, 3, {"op": 3}, {"op": null, "frame": "x",

@@ -74,22 +74,53 @@ void FrameLoss::show(const at::Tensor& output) {
     if (!is_watched_ || task_ == Task::Label || now - shown_ns_ < kBetweenPictures_ns) return;
     shown_ns_ = now;
   }
-  Picture picture{.height = output.size(2), .width = output.size(3)};
-  if (task_ == Task::Pixels) {
-    picture.channels = 1;
-    const at::Tensor classes =
-        output.detach().slice(1, 0, kind_.classes).argmax(1, /*keepdim=*/true).to(at::kFloat);
-    picture.pixels = to_pixels(classes / std::max(kind_.classes - 1, 1) - 0.5, 0, 1);
-  } else {
-    picture.channels = kind_.channels;
-    picture.pixels = to_pixels(output, 0, kind_.channels);
-  }
+  Picture picture = picture_of(output);
   MutexLock lock(mutex_);
-  newest_ = std::move(picture);
+  next_ = std::move(picture);
 }
 
-Losses FrameLoss::take() {
+FrameLoss::Picture FrameLoss::picture_of(const at::Tensor& output) const {
+  Picture picture{.height = output.size(2), .width = output.size(3), .channels = kind_.channels};
+  if (task_ != Task::Pixels) {
+    picture.pixels = to_pixels(output, 0, kind_.channels);
+    return picture;
+  }
+  picture.channels = frames::kRgb;
+  const at::Tensor classes =
+      output.detach().slice(1, 0, kind_.classes).argmax(1).to(at::kByte).contiguous();
+  picture.pixels.reserve(static_cast<size_t>(3 * picture.height * picture.width));
+  const uint8_t* const begin = classes.data_ptr<uint8_t>();
+  for (const uint8_t* cls = begin; cls != begin + picture.height * picture.width; ++cls) {
+    const std::array<uint8_t, 3> colour = class_colour(*cls);
+    picture.pixels.insert(picture.pixels.end(), colour.begin(), colour.end());
+  }
+  return picture;
+}
+
+std::array<uint8_t, 3> class_colour(int cls) {
+  // Easy to tell apart, also for most who see few colours; from the ninth on darker again.
+  constexpr std::array<std::array<uint8_t, 3>, 8> kColours = {{{230, 159, 0},
+                                                               {86, 180, 233},
+                                                               {0, 158, 115},
+                                                               {240, 228, 66},
+                                                               {0, 114, 178},
+                                                               {213, 94, 0},
+                                                               {204, 121, 167},
+                                                               {255, 255, 255}}};
+  if (cls <= 0) return {40, 40, 40};
+  const auto index = static_cast<size_t>(cls - 1);
+  std::array<uint8_t, 3> colour = kColours[index % kColours.size()];
+  const auto round = static_cast<int>(index / kColours.size());
+  for (uint8_t& part : colour) part = static_cast<uint8_t>(part * 3 / (3 + 2 * round));
+  return colour;
+}
+
+Losses FrameLoss::take(int64_t frame) {
   MutexLock lock(mutex_);
+  if (!next_.pixels.empty()) {
+    newest_ = std::exchange(next_, {});
+    newest_.frame = frame;
+  }
   return std::exchange(losses_, {});
 }
 

@@ -2,6 +2,7 @@
 // many labels it gets right.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct Losses {
   Losses& operator-=(const Losses& fewer);
 };
 
+/// Red, green and blue of a class in pictures: 0 is dark grey, the others have hues of their own.
+std::array<uint8_t, 3> class_colour(int cls);
+
 /// Thread-safe; loss() is called by the worker of the last stage.
 class FrameLoss {
  public:
@@ -44,13 +48,15 @@ class FrameLoss {
   model::LossResult operator()(const at::Tensor& output, const at::Tensor& targets,
                                const model::MiniBatchSize& mini_batch);
 
-  /// Since the last call.
-  Losses take();
+  /// Since the last call. `frame`: the number of the frame whose output came last; its picture can
+  /// be seen from now on.
+  Losses take(int64_t frame);
   /// The newest output as a picture, [height, width, channels]: the rebuilt or predicted frame, or
-  /// the class of each pixel as a brightness (1 channel). Empty where there is none: before the
+  /// the class of each pixel in its colour (class_colour()). Empty where there is none: before the
   /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked
   /// for.
   struct Picture {
+    int64_t frame = -1;
     std::vector<uint8_t> pixels = {};
     int64_t height = 0;
     int64_t width = 0;
@@ -60,6 +66,7 @@ class FrameLoss {
 
  private:
   void show(const at::Tensor& output);
+  Picture picture_of(const at::Tensor& output) const;
   model::LossResult count(const model::LossResult& result, int64_t labels);
 
   const Task task_;
@@ -69,6 +76,7 @@ class FrameLoss {
   mutable bool is_watched_ GUARDED_BY(mutex_) = false;
   int64_t shown_ns_ GUARDED_BY(mutex_) = 0;
   Picture newest_ GUARDED_BY(mutex_);
+  Picture next_ GUARDED_BY(mutex_);  ///< until take() names its frame
 };
 
 }  // namespace penstock::stream

@@ -4,7 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <set>
+#include <vector>
 
 #include "penstock/stream/frame_tensors.h"
 #include "penstock/util/error.h"
@@ -26,12 +29,12 @@ TEST(FrameLoss, OfPixelsIsTheMeanOverThoseWithALabel) {
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad()[0][0][0][1].item<float>(), 0) << "no label, no gradient";
   EXPECT_NEAR(output.grad()[0][0][1][1].item<float>(), -0.25, 1e-6);
-  const Losses losses = loss.take();
+  const Losses losses = loss.take(0);
   EXPECT_EQ(losses.frames, 1);
   EXPECT_NEAR(losses.sum, expected, 1e-6);
   EXPECT_EQ(losses.hits.labels, 2);
   EXPECT_EQ(losses.hits.hits, 2);
-  EXPECT_EQ(loss.take().hits.labels, 0);
+  EXPECT_EQ(loss.take(0).hits.labels, 0);
 }
 
 TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
@@ -42,7 +45,7 @@ TEST(FrameLoss, OfPixelsRebuildsFramesWithoutLabels) {
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().slice(1, 0, 2).abs().max().item<float>(), 0);
   EXPECT_NEAR(output.grad()[0][2][0][0].item<float>(), -0.25, 1e-6);
-  const Losses losses = loss.take();
+  const Losses losses = loss.take(0);
   EXPECT_EQ(losses.frames, 0) << "rebuilding is a loss of its own";
   EXPECT_EQ(losses.rebuilt, 1);
   EXPECT_NEAR(losses.rebuilt_sum, 0.25, 1e-6);
@@ -55,7 +58,7 @@ TEST(FrameLoss, WithoutATargetNothingIsLearned) {
   EXPECT_EQ(result.loss_sum, 0);
   result.scaled_loss.backward();
   EXPECT_EQ(output.grad().abs().max().item<float>(), 0);
-  EXPECT_EQ(loss.take().frames, 0);
+  EXPECT_EQ(loss.take(0).frames, 0);
 }
 
 TEST(FrameLoss, OfAFrameIsTheMeanSquaredError) {
@@ -71,10 +74,37 @@ TEST(FrameLoss, ShowsTheOutputOnceSomebodyLooks) {
   loss(frame, frame, {});
   EXPECT_TRUE(loss.newest().pixels.empty());
   loss(frame, frame, {});
+  EXPECT_TRUE(loss.newest().pixels.empty()) << "whose picture it is, is not known yet";
+  loss.take(7);
   const FrameLoss::Picture picture = loss.newest();
+  EXPECT_EQ(picture.frame, 7);
   EXPECT_EQ(picture.height, 2);
   EXPECT_EQ(picture.width, 3);
   EXPECT_EQ(picture.pixels, std::vector<uint8_t>(6, 255));
+}
+
+TEST(FrameLoss, ShowsClassesInTheirColours) {
+  FrameLoss loss(Task::Pixels, {.channels = 1, .classes = 3});
+  EXPECT_TRUE(loss.newest().pixels.empty());
+  at::Tensor output = at::zeros({1, 4, 1, 2});
+  output[0][2][0][0] = 1;
+  output[0][0][0][1] = 1;
+  loss(output, at::zeros({1, 1, 2}, at::kLong), {});
+  loss.take(3);
+  const FrameLoss::Picture picture = loss.newest();
+  EXPECT_EQ(picture.channels, 3);
+  std::vector<uint8_t> expected;
+  for (const int cls : {2, 0}) {
+    const auto colour = class_colour(cls);
+    expected.insert(expected.end(), colour.begin(), colour.end());
+  }
+  EXPECT_EQ(picture.pixels, expected);
+}
+
+TEST(FrameLoss, EveryClassHasAColourOfItsOwn) {
+  std::set<std::array<uint8_t, 3>> colours;
+  for (int cls = 0; cls < 25; ++cls) colours.insert(class_colour(cls));
+  EXPECT_EQ(colours.size(), 25U);
 }
 
 TEST(FrameTensors, KeepBrightnessAndOrderOfChannels) {

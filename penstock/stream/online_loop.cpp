@@ -186,7 +186,7 @@ bool OnlineLoop::run_plan() {
           feed_.number(MicroBatchId{frame.value}), text_of_odd(stats.loss_sum),
           options_.learning_rate));
     }
-    meter_.on_output(latency_ns, loss_->take());
+    meter_.on_output(latency_ns, loss_->take(feed_.number(MicroBatchId{frame.value})));
     return true;
   };
   const auto forget = [&] {

@@ -86,6 +86,10 @@ at_least pictures "2 2"
 shows processed '^2,[0-9][0-9][0-9]$'
 shows fps '^2[0-9]\.[0-9] $'
 shows latency-p50 '^[0-9.]+ ms$'
+shows right '^87\.5 %$'
+shows rebuilt '^0\.2500$'
+grep -q 'background-color: rgb(230, 159, 0)[^<]*</i>class 1</span>' dom ||
+  fail "no colour of class 1: $(grep -o 'id="classes".\{300\}' dom)"
 shows status '^live$'
 shows title '^Autoencoder'
 grep -q '70 %' dom || fail "stage 0's busy share is missing"

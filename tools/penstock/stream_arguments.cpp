@@ -146,8 +146,8 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
   app->add_option_function<std::string>(
          "--serve",
          [&options](const std::string& port) { options.serve = port.empty() ? 0 : port_of(port); },
-         "Show the running stream on a web page of this machine; a port may be given (default: any "
-         "free one)")
+         "Show the running stream on a web page, at http://127.0.0.1 for this machine only; a port "
+         "may be given, no host (default: any free port)")
       ->expected(0, 1)
       ->check([](const std::string& port) {
         return port.empty() || port_of(port)

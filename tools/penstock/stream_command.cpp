@@ -298,8 +298,12 @@ int run(const StreamArguments& options) {
   std::optional<live::LiveServer> server;
   if (options.serve) {
     page = std::make_unique<StreamLive>(
-        loop, fmt::format("{} by {}", to_string(task), model.name()), queue.description(),
-        options.fps > 0 ? options.fps : queue.frames_per_second());
+        loop,
+        StreamLiveTexts{.title = fmt::format("{} by {}", to_string(task), model.name()),
+                        .source = queue.description(),
+                        .task = task,
+                        .classes = queue.num_classes(),
+                        .wanted_fps = options.fps > 0 ? options.fps : queue.frames_per_second()});
     server.emplace(*page, live::LiveServerOptions{.port = *options.serve});
     std::cerr << fmt::format("live page: {}\n", server->url());
   }

@@ -36,15 +36,23 @@ Json stages_json(const plan::Plan& plan, const std::vector<stream::StageTimes>& 
   return stages;
 }
 
+/// The colours of the output's classes; none where it has no pictures of classes.
+Json classes_json(const StreamLiveTexts& texts) {
+  Json classes = Json::array();
+  if (texts.task != stream::Task::Pixels) return classes;
+  for (int c = 0; c < texts.classes; ++c) {
+    const auto colour = stream::class_colour(c);
+    classes.push_back(
+        {{"name", c == 0 ? std::string("0, background") : fmt::to_string(c)},
+         {"colour", fmt::format("#{:02x}{:02x}{:02x}", colour[0], colour[1], colour[2])}});
+  }
+  return classes;
+}
+
 }  // namespace
 
-StreamLive::StreamLive(const stream::OnlineLoop& loop, std::string title, std::string source,
-                       double wanted_fps)
-    : loop_(loop),
-      title_(std::move(title)),
-      source_(std::move(source)),
-      wanted_fps_(wanted_fps),
-      begin_ns_(steady_ns()) {}
+StreamLive::StreamLive(const stream::OnlineLoop& loop, StreamLiveTexts texts)
+    : loop_(loop), texts_(std::move(texts)), begin_ns_(steady_ns()) {}
 
 void StreamLive::add(const stream::StreamLook& look) {
   MutexLock lock(mutex_);
@@ -104,24 +112,33 @@ std::string StreamLive::state() const {
   }
   const bool has_frames = look_.whole.processed > 0;
   const auto known = [&](auto value) { return has_frames ? Json(value) : Json(nullptr); };
-  const Json document{{"title", title_},
-                      {"source", source_},
-                      {"plan", report::plural(std::ssize(plan.stages), "stage")},
-                      {"elapsed_ns", now - begin_ns_},
-                      {"frames_in", look_.queue.frames_in},
-                      {"processed", look_.whole.processed},
-                      {"dropped", look_.queue.dropped},
-                      {"fps", known(look_.part.fps)},
-                      {"wanted_fps", wanted_fps_ > 0 ? Json(wanted_fps_) : Json(nullptr)},
-                      {"latency_p50_ns", known(look_.part.latency_p50_ns)},
-                      {"latency_p99_ns", known(look_.part.latency_p99_ns)},
-                      {"deadline_misses", look_.whole.deadline_misses},
-                      {"loss", known(look_.part.losses.mean())},
-                      {"ended", ended_},
-                      {"message", message_},
-                      {"stages", stages_json(plan, look_.stages)},
-                      {"history", history},
-                      {"timeline", {{"now_ns", now - begin_ns_}, {"workers", workers}}}};
+  const stream::Losses& losses = look_.part.losses;
+  const stream::Hits& hits = losses.hits;
+  const Json document{
+      {"title", texts_.title},
+      {"source", texts_.source},
+      {"task", to_string(texts_.task)},
+      {"classes", classes_json(texts_)},
+      {"plan", report::plural(std::ssize(plan.stages), "stage")},
+      {"elapsed_ns", now - begin_ns_},
+      {"frames_in", look_.queue.frames_in},
+      {"processed", look_.whole.processed},
+      {"dropped", look_.queue.dropped},
+      {"fps", known(look_.part.fps)},
+      {"wanted_fps", texts_.wanted_fps > 0 ? Json(texts_.wanted_fps) : Json(nullptr)},
+      {"latency_p50_ns", known(look_.part.latency_p50_ns)},
+      {"latency_p99_ns", known(look_.part.latency_p99_ns)},
+      {"deadline_misses", look_.whole.deadline_misses},
+      {"loss", losses.frames > 0 ? Json(losses.mean()) : Json(nullptr)},
+      {"rebuilt_loss", losses.rebuilt > 0 ? Json(losses.rebuilt_mean()) : Json(nullptr)},
+      {"accuracy", hits.labels > 0
+                       ? Json(static_cast<double>(hits.hits) / static_cast<double>(hits.labels))
+                       : Json(nullptr)},
+      {"ended", ended_},
+      {"message", message_},
+      {"stages", stages_json(plan, look_.stages)},
+      {"history", history},
+      {"timeline", {{"now_ns", now - begin_ns_}, {"workers", workers}}}};
   return document.dump();
 }
 
@@ -140,7 +157,8 @@ live::Picture StreamLive::output() const {
   return {.width = static_cast<int>(picture.width),
           .height = static_cast<int>(picture.height),
           .channels = picture.channels,
-          .pixels = std::move(picture.pixels)};
+          .pixels = std::move(picture.pixels),
+          .frame = picture.frame};
 }
 
 }  // namespace penstock::tool

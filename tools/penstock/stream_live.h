@@ -13,12 +13,20 @@
 
 namespace penstock::tool {
 
+/// What does not change.
+struct StreamLiveTexts {
+  std::string title = {};
+  std::string source = {};
+  stream::Task task = stream::Task::Reconstruct;
+  int classes = 0;        ///< of the labels
+  double wanted_fps = 0;  ///< 0: none
+};
+
 /// Thread-safe.
 class StreamLive final : public live::LiveSource {
  public:
   /// `loop` must outlive it.
-  StreamLive(const stream::OnlineLoop& loop, std::string title, std::string source,
-             double wanted_fps);
+  StreamLive(const stream::OnlineLoop& loop, StreamLiveTexts texts);
 
   void add(const stream::StreamLook& look);
   void end(const std::string& reason);
@@ -35,9 +43,7 @@ class StreamLive final : public live::LiveSource {
   };
 
   const stream::OnlineLoop& loop_;
-  const std::string title_;
-  const std::string source_;
-  const double wanted_fps_;
+  const StreamLiveTexts texts_;
   const int64_t begin_ns_;
   mutable Mutex mutex_;
   stream::StreamLook look_ GUARDED_BY(mutex_);

@@ -78,6 +78,25 @@ class StreamView {
     this.set("latency-p99", durationOf(state.latency_p99_ns));
     this.set("misses", countOf(state.deadline_misses));
     this.set("loss", isNumber(state.loss) ? lossText(state.loss) : kUnknown);
+    this.set(
+        "right", isNumber(state.accuracy) ? `${(100 * state.accuracy).toFixed(1)} %` : kUnknown);
+    this.set("rebuilt", isNumber(state.rebuilt_loss) ? lossText(state.rebuilt_loss) : kUnknown);
+    this.classes(Array.isArray(state.classes) ? state.classes : []);
+  }
+
+  // What the colours of the output mean; they do not change while a stream runs.
+  classes(classes) {
+    const legend = document.getElementById("classes");
+    if (legend.childElementCount === classes.length) return;
+    legend.hidden = classes.length === 0;
+    legend.replaceChildren(...classes.map((given) => {
+      const key = document.createElement("span");
+      key.className = "key";
+      key.appendChild(document.createElement("i")).style.backgroundColor =
+          String((given && given.colour) || "");
+      key.append(`class ${(given && given.name) || ""}`);
+      return key;
+    }));
   }
 
   stages(stages) {
