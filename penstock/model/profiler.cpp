@@ -27,6 +27,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/mutex.h"
 #include "penstock/util/steady_ns.h"
+#include "penstock/util/units.h"
 
 namespace penstock::model {
 namespace {
@@ -91,11 +92,11 @@ void check_options(const Model& model, const ProfilerOptions& options) {
     installed = installed_devices().memory(at::Device(options.device)).total;
   }
   if (needed > installed) {
-    throw ConfigError(
-        fmt::format("profiler: model '{}' with batch size {} and concurrency {} needs at least {} "
-                    "bytes, {} has {}",
-                    model.name(), options.batch_size, options.concurrency, needed,
-                    options.device.empty() ? "this machine" : options.device, installed));
+    throw ConfigError(fmt::format(
+        "profiler: model '{}' with batch size {} and concurrency {} needs at least "
+        "{}, {} has {}",
+        model.name(), options.batch_size, options.concurrency, format_bytes(needed),
+        options.device.empty() ? "this machine" : options.device, format_bytes(installed)));
   }
 }
 

@@ -208,8 +208,9 @@ std::string advice(const fs::path& directory, const fs::path& broken, const mode
   for (const fs::path& folder : list_checkpoints(directory)) {
     if (folder == broken) continue;
     if (is_intact(folder, model))
-      return fmt::format("; an intact checkpoint is '{}', it can be loaded by that name",
-                         folder.string());
+      return fmt::format(
+          "; an intact checkpoint is '{0}': continue from it with --checkpoint {0} --resume",
+          folder.string());
     text = "; no other checkpoint there can be used";
   }
   return text;
