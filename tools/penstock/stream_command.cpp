@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -19,6 +20,7 @@
 #include "penstock/report/text/text.h"
 #include "penstock/stream/online_loop.h"
 #include "penstock/stream/profiled_loss.h"
+#include "penstock/stream/recent_stages.h"
 #include "penstock/util/error.h"
 #include "penstock/util/freed_memory.h"
 #include "penstock/util/rounding.h"
@@ -139,12 +141,12 @@ class Watcher {
       stop_ = true;
     }
     if (g_stop) stop_ = true;
-    collect(now.stages);
+    stages_.add(now.stages);
   }
 
-  /// The stages' times since the last plan; nothing while too little has been seen.
-  std::vector<stream::StageTimes> measured() const { return measured_; }
-  void begin_anew() { measured_.clear(); }
+  /// Since the last plan.
+  const stream::RecentStages& stages() const { return stages_; }
+  void begin_anew() { stages_.clear(); }
   void say(const std::string& line) {
     view_.finish();
     std::cerr << line << std::endl;
@@ -154,35 +156,13 @@ class Watcher {
   void finish() { view_.finish(); }
 
  private:
-  /// The newest look has half of the weight of all before it, in frames.
-  void collect(const std::vector<stream::StageTimes>& stages) {
-    if (measured_.size() != stages.size()) measured_.assign(stages.size(), {});
-    for (size_t s = 0; s < stages.size(); ++s) {
-      stream::StageTimes& sum = measured_[s];
-      const stream::StageTimes& more = stages[s];
-      if (more.frames == 0) continue;
-      constexpr int64_t kMost = 100;
-      const auto before = static_cast<double>(std::min(sum.frames, kMost));
-      const auto added = static_cast<double>(more.frames);
-      const auto mean = [&](double a, double b) {
-        return (a * before + b * added) / (before + added);
-      };
-      sum = {.frames = sum.frames + more.frames,
-             .forward_ns = mean(sum.forward_ns, more.forward_ns),
-             .backward_ns = mean(sum.backward_ns, more.backward_ns),
-             .step_ns = mean(sum.step_ns, more.step_ns),
-             .hand_over_ns = mean(sum.hand_over_ns, more.hand_over_ns),
-             .busy = mean(sum.busy, more.busy)};
-    }
-  }
-
   const StreamArguments& options_;
   StreamView view_;
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point saved_ = begun_;
   std::atomic<bool> stop_{false};
   bool timed_out_ = false;
-  std::vector<stream::StageTimes> measured_;
+  stream::RecentStages stages_;
 };
 
 std::string replan_text(const plan::Plan& before, const plan::Plan& after, double tick_ns) {
@@ -282,11 +262,16 @@ int run(const StreamArguments& options) {
           },
       .on_stuck = [](const std::string& failure) { _exit(complain(failure, kExitFailure)); }};
   if (profile && options.replan_margin > 0) {
-    stream_options.replan = [&](const stream::StreamLook&, const plan::Plan& now) {
-      auto better = better_plan(*profile, now, watcher.measured(), request, options.replan_margin);
+    stream_options.replan = [&](const stream::StreamLook&,
+                                const plan::Plan& now) -> std::optional<plan::Plan> {
+      // So many that two which took long, as when the process is suspended, change no median.
+      constexpr int64_t kLeastLooks = 5;
+      if (watcher.stages().looks() < kLeastLooks) return std::nullopt;
+      const std::vector<stream::StageTimes> measured = watcher.stages().medians();
+      auto better = better_plan(*profile, now, measured, request, options.replan_margin);
       if (better) {
         double tick_ns = 0;
-        for (const auto& stage : watcher.measured()) tick_ns = std::max(tick_ns, stage.tick_ns());
+        for (const auto& stage : measured) tick_ns = std::max(tick_ns, stage.tick_ns());
         watcher.say(replan_text(now, *better, tick_ns));
         watcher.begin_anew();
       }
@@ -329,7 +314,7 @@ int run(const StreamArguments& options) {
                             .wanted_fps = options.fps,
                             .predicted_fps = predicted_fps,
                             .deadline_ns = deadline_ns,
-                            .stages = watcher.measured()};
+                            .stages = watcher.stages().medians()};
   write_output("", options.json ? stream_json(report) : stream_text(report));
   return failure.empty() ? kExitYes : complain(failure, kExitFailure);
 }

@@ -43,7 +43,7 @@ struct StreamReport {
   double wanted_fps = 0;   ///< 0: none
   double predicted_fps = 0;
   int64_t deadline_ns = 0;                 ///< 0: none
-  std::vector<stream::StageTimes> stages;  ///< over the last seconds
+  std::vector<stream::StageTimes> stages;  ///< medians of the last looks
 };
 std::string stream_text(const StreamReport& report);
 std::string stream_json(const StreamReport& report);
