@@ -220,6 +220,7 @@ refused "kernel must be odd" stream --kernel 4 --frames 1
 refused "--keep-all" stream --source camera:0 --keep-all
 refused "needs --checkpoint" stream --save-every 1
 refused "--fps" stream --fps -3
+refused "--frames: expected a whole number, found 1e3" stream --frames 1e3
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 \
   refused "in one process, a thread per stage" stream --frames 1
 for option in --seconds --stall --save-every --fps --deadline-ms --replan-margin --lr; do

@@ -46,7 +46,13 @@ std::function<std::string(const std::string&)> whole_number(int64_t least, int64
   return [least, most](const std::string& text) -> std::string {
     int64_t value = 0;
     // What is no number at all is the parser's to refuse.
-    if (!CLI::detail::lexical_cast(text, value) || (value >= least && value <= most)) return {};
+    double number = 0;
+    if (!CLI::detail::lexical_cast(text, value))
+      return text.find_first_of(".eE") != std::string::npos &&
+                     CLI::detail::lexical_cast(text, number)
+                 ? fmt::format("expected a whole number, found {}", text)
+                 : std::string();
+    if (value >= least && value <= most) return {};
     return most == INT64_MAX
                ? fmt::format("expected a whole number of at least {}, found {}", least, text)
                : fmt::format("expected a whole number from {} to {}, found {}", least, most, text);

@@ -419,9 +419,10 @@ TEST(Checkpoint, WhenLatestNamesAMissingFolderAnIntactOneIsNamed) {
   const model::Model model = make_model();
   for (const int step : {1, 2}) save_checkpoint(folder.path(), model, make_checkpoint(model, step));
   fs::remove_all(folder / "step-000000002");
-  EXPECT_THAT(refusal(folder.path()),
-              AllOf(HasSubstr("latest"), HasSubstr("step-000000002"),
-                    HasSubstr("intact checkpoint is"), HasSubstr("step-000000001")));
+  EXPECT_THAT(
+      refusal(folder.path()),
+      AllOf(HasSubstr("latest"), HasSubstr("step-000000002"), HasSubstr("intact checkpoint is"),
+            HasSubstr("with --checkpoint " + (folder / "step-000000001").string() + " --resume")));
   for (const char* text : {"", "\n", "../../etc\n", "step-000000001", "step-000000001\n",
                            "step-000000001\ncrc32 00000000\n"}) {
     write_test_file(folder / "latest", text);
