@@ -52,7 +52,10 @@ FrameFeed::Next FrameFeed::next(MicroBatchId micro_batch) {
   if (taken == frames::Next::Stalled) {
     const double stalled_s = static_cast<double>(steady_ns() - last_came_ns_) / 1e9;
     if (stalled_s * 1e3 < static_cast<double>(options_.longest_stall.count())) return Next::NotYet;
-    return end(fmt::format("no frame came for {:.3g} s", stalled_s), true);
+    const std::string half = queue_.counters().half_frame;
+    return end(
+        fmt::format("no frame came for {:.3g} s{}{}", stalled_s, half.empty() ? "" : ": ", half),
+        true);
   }
   fill(micro_batch);
   MutexLock lock(mutex_);

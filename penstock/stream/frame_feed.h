@@ -57,6 +57,11 @@ class FrameFeed final : public runtime::BatchSource {
   int64_t captured_ns(MicroBatchId micro_batch) const { return slot(micro_batch).captured_ns; }
   /// The frame's number in its source.
   int64_t number(MicroBatchId micro_batch) const { return slot(micro_batch).number; }
+  /// The number of the source's frame with which another stream would go on after this one: the
+  /// next, or where the next frame is predicted the newest, which has been a target only.
+  int64_t next_frame(MicroBatchId micro_batch) const {
+    return number(micro_batch) + (options_.task == Task::Predict ? 0 : 1);
+  }
 
   /// Micro-batches count from 0 again, in the next run of a pipeline.
   void restart(int64_t frames_under_way);

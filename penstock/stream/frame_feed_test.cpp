@@ -1,6 +1,7 @@
 #include "penstock/stream/frame_feed.h"
 
 #include <ATen/Functions.h>
+#include <gmock/gmock.h>
 
 #include "penstock/frames/testing_frames.h"
 #include "penstock/stream/testing_stream.h"
@@ -75,12 +76,13 @@ TEST(FrameFeed, EndsWithTheErrorOfTheSourceAfterItsLastFrame) {
 }
 
 TEST(FrameFeed, EndsWhenNoFrameComesForTooLong) {
-  const auto queue = scripted({.frames = 1, .stalls = true});
+  const auto queue = scripted({.frames = 1, .stalls = true, .half_frame = "1 of 3 bytes"});
   FrameFeed feed(*queue, {.longest_stall = std::chrono::milliseconds(120)});
   EXPECT_EQ(wait_for_next(feed, 0), Next::Ready);
   EXPECT_EQ(wait_for_next(feed, 1), Next::Ended);
   EXPECT_TRUE(feed.ended()->is_error);
-  EXPECT_NE(feed.ended()->reason.find("no frame came"), std::string::npos);
+  EXPECT_THAT(feed.ended()->reason,
+              ::testing::MatchesRegex("no frame came for 0.* s: 1 of 3 bytes"));
 }
 
 TEST(FrameFeed, EndsAfterAsManyFramesAsWereAskedFor) {

@@ -86,8 +86,10 @@ class OnlineLoop::Save {
   /// The micro-batch after whose step the copies are made.
   int64_t after() const { return after_; }
 
-  void add(std::map<LayerId, runtime::LayerSnapshot> layers) {
+  /// `next_frame`: StreamState::next_frame, after that step.
+  void add(std::map<LayerId, runtime::LayerSnapshot> layers, int64_t next_frame) {
     MutexLock lock(mutex_);
+    state_.next_frame = next_frame;
     for (auto& [id, layer] : layers) state_.layers[id.index()] = std::move(layer);
     --missing_;
   }
@@ -175,7 +177,8 @@ bool OnlineLoop::run_plan() {
       save = save_;
     }
     if (save && event.action.mini_batch.value == save->after())
-      save->add(pipeline.copy_of_stage(event.action.stage));
+      save->add(pipeline.copy_of_stage(event.action.stage),
+                feed_.next_frame(MicroBatchId{save->after()}));
   };
   const auto on_output = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
     const int64_t latency_ns = steady_ns() - feed_.captured_ns(MicroBatchId{frame.value});
@@ -211,6 +214,8 @@ bool OnlineLoop::run_plan() {
   forget();
   state_.layers = pipeline.snapshot();
   state_.steps = pipeline.steps();
+  if (const int64_t given = feed_.given_in_run(); given > 0)
+    state_.next_frame = feed_.next_frame(MicroBatchId{given - 1});
   MutexLock lock(mutex_);
   state_.plan = plan_;
   if (failure_ || !next_plan_ || feed_.ended()) return false;

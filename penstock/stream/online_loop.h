@@ -35,6 +35,8 @@ namespace penstock::stream {
 struct StreamState {
   std::vector<runtime::LayerSnapshot> layers = {};
   int64_t steps = 0;  ///< frames that have been learned from
+  /// The number of the source's frame that comes next; -1: not known.
+  int64_t next_frame = -1;
   plan::Plan plan = {};
 };
 

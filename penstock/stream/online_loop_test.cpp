@@ -29,6 +29,8 @@ TEST(OnlineLoop, LearnsEveryTaskWithEveryNumberOfStages) {
       const int64_t frames = task == Task::Predict ? 39 : 40;
       EXPECT_EQ(summary.numbers.processed, frames);
       EXPECT_EQ(summary.state.steps, frames);
+      // What is predicted last is what the next prediction begins with.
+      EXPECT_EQ(summary.state.next_frame, frames);
       EXPECT_EQ(summary.queue.dropped, 0);
       EXPECT_FALSE(summary.end.is_error) << summary.end.reason;
       EXPECT_EQ(summary.numbers.losses.hits.labels > 0, needs_labels(task));
@@ -96,6 +98,7 @@ TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
   EXPECT_EQ(summary.numbers.processed, 400);
   ASSERT_TRUE(saved.has_value());
   EXPECT_GT(saved->steps, 20);
+  EXPECT_EQ(saved->next_frame, saved->steps);
   ASSERT_LT(saved->steps, 400);
   const StreamSummary replay = learn(
       Task::Reconstruct, 3, 400, [&](StreamOptions& options) { options.max_frames = saved->steps; },

@@ -27,11 +27,16 @@ for task in reconstruct predict pixels label; do
     is task "\"$task\""
   done
 done
+# By one profile, so that both runs have the same stages.
+run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task pixels --input 3x16x24 \
+  --samples 2 -o frames.json
+grep -q 'the loss is .* of conv4' out || fail "no loss: $(tail -1 out)"
+planned=(--profile frames.json --replan-margin 0)
 for weights in current latest stash; do
-  stream --frames 60 --workers 3 --weights "$weights"
+  stream --frames 60 --workers 3 --weights "$weights" "${planned[@]}"
   is weights "\"$weights\""
   cp out first
-  stream --frames 60 --workers 3 --weights "$weights"
+  stream --frames 60 --workers 3 --weights "$weights" "${planned[@]}"
   [ "$(value loss)" = "$(sed -n 's/.*"loss":\([^,]*\).*/\1/p' first)" ] ||
     fail "$weights: two runs of the same frames differ in their loss"
 done
@@ -64,6 +69,15 @@ run 0 stream --json --size 64x48 --depth 8 --width 16 --source-fps 2000 --second
 holds '$1 > 0 && $2 + $3 <= $4 && $2 + $3 + 3 >= $4' \
   "$(value dropped)" "$(value processed)" "$(value dropped)" "$(value frames_in)"
 holds '$1 < 3e9' "$(value latency_p99_ns)"
+is frames_in $(($(value processed) + $(value dropped) + $(value waiting)))
+# One that cannot keep its own rate: what is late is left out at the source; latency does not grow.
+run 0 stream --json --size 320x240 --model lenet5 --task label --source-fps 8000 --seconds 4 \
+  --workers 2
+holds '$1 > 0 && $1 <= $2 && $3 > 10000' \
+  "$(value frames_left_out)" "$(value dropped)" "$(value frames_in)"
+holds '$1 < 5e8' "$(value latency_p99_ns)"
+grep -q '"remarks":"the source did not keep 8000 frames/s: it delivered ' out ||
+  fail "nothing about the rate of the source: $(value remarks)"
 in_line() { sed -n 's/.* in \([0-9]*\)  out .*/\1/p' err | tail -1; }
 is frames_in "$(in_line)" # the last line and the summary are of one moment
 # One that is slower: nothing is dropped; the last line has the rate of the last seconds.
@@ -78,6 +92,16 @@ grep -q '1 stage is enough: .* 1.0 wanted' err || fail "one stage was not enough
 run 0 stream "${small[@]}" --fps 50000 --frames 5 --workers 2
 grep -q 'cannot be reached with 2 workers: .* too slow' err || fail "$(head -3 err)"
 grep -Eq 'would reach it|no number of workers would' err || fail "no advice: $(head -3 err)"
+
+# A pipe that drops most of its frames is told what to do; one that waits is not.
+for _ in 1 2 3 4 5 6 7 8; do head -c $((24 * 16 * 3 * 100)) /dev/zero; done >many.raw
+cat many.raw | penstock stream --source - --pixel rgb24 --size 24x16 --frames 900 --lr 0.001 \
+  --depth 12 --width 16 >out 2>err || fail "a fast pipe: $(tail -2 err)"
+grep -q '^hint: .* frames were dropped.*--keep-all' err || fail "no hint: $(cat out err)"
+cat many.raw | penstock stream --json --source - --pixel rgb24 "${small[@]}" --lr 0.001 --keep-all \
+  >out 2>err || fail "a pipe that waits: $(tail -2 err)"
+is processed 800
+! grep -q '^hint' err || fail "a hint without a drop"
 
 # Raw frames on standard input, and what is left of the last one.
 head -c $((24 * 16 * 3 * 5 + 10)) /dev/urandom >frames.raw
@@ -102,16 +126,23 @@ refused "raw frames need a size, such as 640x480, and a pixel format" stream --s
 
 # A source that stalls is given up, after what came has been learned from; the weights are kept.
 mkfifo pipe
-(head -c $((24 * 16 * 3 * 4)) /dev/urandom; exec sleep 20) >pipe &
+(head -c $((24 * 16 * 3 * 4 + 77)) /dev/urandom; exec sleep 20) >pipe &
 feeder=$!
 timeout 50 "$PENSTOCK" stream --json --source - --pixel rgb24 "${small[@]}" --stall 0.5 --queue 8 \
   --checkpoint stalled --lr 0.001 <pipe >out 2>err
 code=$?
 kill $feeder 2>/dev/null
 [ $code -eq 3 ] || fail "a stalled source: exit code $code, expected 3: $(tail -2 err)"
-grep -q 'no frame came for' err || fail "a stalled source: $(tail -2 err)"
+grep -q 'no frame came for .*: 77 of 1152 bytes of frame 4 have come' err ||
+  fail "a stalled source: $(tail -2 err)"
 is processed 4
 [ -e stalled/latest ] || fail "a stalled source: the weights are not saved"
+
+# Without a frame there is no latency.
+run 3 stream --json --source empty.raw --pixel rgb24 "${small[@]}"
+is latency_p50_ns null
+run 3 stream --source empty.raw --pixel rgb24 "${small[@]}"
+grep -q 'latency  *- median, - for 99 %, - at most' out || fail "a latency: $(cat out)"
 
 # Weights are saved while it runs, at the end, and resumed.
 stream --frames 30 --checkpoint weights --workers 2
@@ -119,6 +150,15 @@ refused "add --resume" stream "${small[@]}" --frames 5 --checkpoint weights
 stream --frames 12 --checkpoint weights --workers 3 --resume
 grep -q 'resumed after 30 frames' err || fail "$(head -2 err)"
 is steps 42
+# The scene goes on: frames that have been learned from do not come again.
+grep -q '^the scene goes on at frame 30$' err || fail "the scene begins again: $(head -3 err)"
+stream --frames 30 --lr 0 --workers 1 --checkpoint scene
+first=$(value loss)
+stream --frames 30 --lr 0 --workers 1 --checkpoint scene --resume
+[ "$(value loss)" != "$first" ] || fail "the same frames come again"
+second=$(value loss)
+stream --frames 60 --lr 0 --workers 1
+holds '($1 + $2) / 2 - $3 < 1e-6 && $3 - ($1 + $2) / 2 < 1e-6' "$first" "$second" "$(value loss)"
 stream --frames 3 --checkpoint none/yet --resume
 grep -q "warning: no weights in 'none/yet' yet: beginning anew" err || fail "$(head -2 err)"
 # From a checkpoint by its own name: what follows is saved beside it.
@@ -151,6 +191,17 @@ if exec 3<>"/dev/tcp/127.0.0.1/${port:-1}"; then
   cat <&3 >state
   exec 3>&-
   grep -q '"processed":[1-9]' state || fail "/state: $(head -c 300 state)"
+  # The first time there is no picture yet; then it has its frame's number.
+  get_output() {
+    exec 3<>"/dev/tcp/127.0.0.1/$port"
+    printf 'GET /output HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
+    cat <&3
+    exec 3>&-
+  }
+  get_output >picture
+  sleep 0.5
+  get_output >picture
+  grep -aq '^ETag: "[0-9]' picture || fail "/output: $(head -c 300 picture | tr -d '\000')"
 else
   fail "no live page: $(head -3 served)"
 fi
@@ -198,6 +249,18 @@ cp messages err
 is end '"stopped"'
 is error null
 
+# Without a folder the signal changes nothing, and says so.
+: >messages
+timeout 50 "$PENSTOCK" stream "${small[@]}" --source-fps 50 >/dev/null 2>messages &
+pid=$!
+told ' out ' 0
+child=$(pgrep -P $pid | head -1)
+kill -USR1 "${child:-$pid}"
+told '^SIGUSR1: the weights are not saved: there is no --checkpoint folder' 0
+kill -INT "${child:-$pid}"
+wait_within 20 $pid
+[ "$code" -eq 0 ] || fail "SIGUSR1 without --checkpoint: exit code $code: $(tail -2 messages)"
+
 # A training that diverges ends, and does not replace good weights.
 run 3 stream --json "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged --workers 2
 grep -q 'failed in 1F[0-9@]*: .* take a smaller learning rate' err || fail "$(tail -2 err)"
@@ -207,8 +270,10 @@ grep -q '"error":".*take a smaller learning rate' out || fail "no summary: $(cat
 # Wrong and hostile input.
 refused "camera" stream --source camera:99 --size 32x24
 refused "raw frames need a size" stream --source - --pixel rgb24
-refused "--size" stream --size 32xx24
-refused "--pixel" stream --source - --size 8x8 --pixel rgb99
+refused "--size: expected a size" stream --size 32xx24
+refused "--size: of a frame of 24x18 RGB one number per channel is left in layer 'layer" stream \
+  --model resnet18 --task label --size 24x18
+refused "--pixel: expected a pixel format" stream --source - --size 8x8 --pixel rgb99
 refused "expected reconstruct, predict, pixels or label" stream --task dance
 refused "learns from labels" stream --task pixels --source frames.raw --pixel rgb24 --size 24x16
 refused "labels" stream --task label --label-every 0
@@ -251,15 +316,27 @@ if [ -x "$media" ]; then
   head -c -60 pictures/a.jpg >pictures/b.jpg
   stream --source pictures --lr 0.001
   ! grep -i 'premature\|corrupt' err || fail "a library prints"
+  # A video that was cut off.
+  "$media" video "$PWD/whole.avi" 64 48 30 20
+  head -c $(($(wc -c <whole.avi) / 2)) whole.avi >short.avi
+  stream --source short.avi --lr 0.001
+  is frames_announced 30
+  grep -q "the source ended; short.avi announces 30 frames, $(value processed) were decoded" out ||
+    fail "a video that was cut off: $(cat out)"
 fi
 run 0 profile --model mlp --width 8 --depth 1 --samples 1 -o mlp.json --batch-size 1
 refused "profile" stream "${small[@]}" --profile mlp.json
 
-# A profile of frames, with the loss of their task.
-run 0 profile --model partime --depth 4 --width 6 --kernel 3 --task pixels --input 3x16x24 \
-  --samples 2 -o frames.json
-grep -q 'the loss is .* of conv4' out || fail "no loss: $(tail -1 out)"
+# A profile and a plan for frames of their size.
 stream --frames 8 --workers 2 --profile frames.json
+refused "frames.json is of frames of another size: layer 'conv1' makes" stream --size 32x24 \
+  --depth 4 --width 6 --kernel 3 --profile frames.json
+run 0 plan --profile frames.json --strategy online --workers 2 --straight -o plan.json
+run 0 stream --size 32x24 --depth 4 --width 6 --kernel 3 --plan plan.json --frames 4
+grep -q '^warning: the plan plan.json was made for frames of another size' err ||
+  fail "no warning: $(head -3 err)"
+stream --plan plan.json --frames 4
+! grep -q '^warning' err || fail "a warning about the size of frames: $(head -3 err)"
 refused "3x120x160" profile --model mlp --task pixels --input 7
 refused "expected reconstruct" profile --model partime --task dance
 refused "--batch-size" profile --model partime --task label --batch-size 4

@@ -62,10 +62,9 @@ void add_source_options(CLI::App& app, StreamArguments& options) {
                  "Frames that wait at most; when it is full the oldest is dropped")
       ->check(whole_number(1, frames::kMaxQueueCapacity))
       ->capture_default_str();
-  app.add_flag(
-      "--keep-all", options.keep_all,
-      "Drop nothing: the source waits for the pipeline (always so without --source-fps for "
-      "files, folders and the generated scene)");
+  app.add_flag("--keep-all", options.keep_all,
+               "Drop nothing: the source waits for the pipeline, also a pipe's writer (always so "
+               "without --source-fps for files, folders and the generated scene)");
 }
 
 void add_learning_options(CLI::App& app, StreamArguments& options) {
@@ -136,10 +135,14 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
   app->add_option("--stall", options.stall_s, "Give up when no frame has come for so many seconds")
       ->check(CLI::Range(0.05, kMostSeconds))
       ->capture_default_str();
-  app->add_option("--checkpoint", options.checkpoint,
-                  "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says")
+  app->add_option(
+         "--checkpoint", options.checkpoint,
+         "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says; the "
+         "two newest are kept")
       ->check(not_empty);
-  app->add_flag("--resume", options.resume, "Continue with the newest weights of the folder");
+  app->add_flag("--resume", options.resume,
+                "Continue with the newest weights of the folder, and at their frame of the "
+                "generated scene; other sources begin again");
   app->add_option("--save-every", options.save_every_s,
                   "Save the weights every so many seconds, without stopping")
       ->check(CLI::Range(0.05, kMostSeconds));
@@ -203,7 +206,7 @@ void check(const StreamArguments& options) {
 frames::SourceOptions source_options(const StreamArguments& options) {
   frames::SourceOptions source;
   if (!options.size.empty()) {
-    const frames::FrameSize size = parse_option("--size", options.size, [&](const auto& text) {
+    const frames::FrameSize size = parse_option("--size:", options.size, [&](const auto& text) {
       return frames::parse_frame_size(text, options.grey ? frames::kGrey : frames::kRgb);
     });
     source.width = size.width;
@@ -211,8 +214,9 @@ frames::SourceOptions source_options(const StreamArguments& options) {
   }
   if (options.grey) source.channels = frames::kGrey;
   source.frames_per_second = options.source_fps;
+  if (!options.keep_all) source.late = frames::LateFrames::LeaveOut;
   if (!options.pixel.empty()) {
-    source.pixel = parse_option("--pixel", options.pixel,
+    source.pixel = parse_option("--pixel:", options.pixel,
                                 [](const auto& text) { return frames::parse_pixel_format(text); });
   }
   source.repeats = options.repeat;

@@ -29,6 +29,7 @@
 #include "tools/penstock/command_line.h"
 #include "tools/penstock/measured_profile.h"
 #include "tools/penstock/stream_arguments.h"
+#include "tools/penstock/stream_checks.h"
 #include "tools/penstock/stream_live.h"
 #include "tools/penstock/stream_plan.h"
 #include "tools/penstock/stream_view.h"
@@ -59,7 +60,7 @@ void take_save_signals() {
 }
 
 stream::Task task_of(const StreamArguments& options, const frames::FrameSource& source) {
-  if (!options.task.empty()) return parse_option("--task", options.task, stream::parse_task);
+  if (!options.task.empty()) return parse_option("--task:", options.task, stream::parse_task);
   return source.num_classes() > 0 ? stream::Task::Pixels : stream::Task::Reconstruct;
 }
 
@@ -130,8 +131,10 @@ class Watcher {
     if (live != nullptr) live->add(now);
     const auto at = std::chrono::steady_clock::now();
     const double since_save = std::chrono::duration<double>(at - saved_).count();
-    if (g_save.exchange(false) ||
-        (options_.save_every_s > 0 && since_save >= options_.save_every_s)) {
+    const bool is_asked = g_save.exchange(false);
+    if (is_asked && options_.checkpoint.empty())
+      say("SIGUSR1: the weights are not saved: there is no --checkpoint folder");
+    if (is_asked || (options_.save_every_s > 0 && since_save >= options_.save_every_s)) {
       saved_ = at;
       loop.save_soon();
     }
@@ -204,10 +207,18 @@ int run(const StreamArguments& options) {
       frames::open_source(options.source, source_options(options));
   // Nothing comes too late where nothing comes by itself.
   const bool waits = options.keep_all || (!source->is_live() && options.source_fps <= 0);
+  const bool is_pipe = source->is_live() && !options.pixel.empty();
   const stream::Task task = task_of(options, *source);
   const model::Model model = model_of(options, task, *source);
+  const frames::FrameSize size = source->size();
+  check_norms(model, size);
   StreamWeights weights(options, model);
   std::optional<stream::StreamState> state = weights.load();
+  // What has been learned from already would look as if it were new.
+  if (state && state->next_frame > 0 && options.source == "generated") {
+    source->skip(state->next_frame);
+    std::cerr << fmt::format("the scene goes on at frame {}\n", state->next_frame);
+  }
 
   // Whether the page's port can be had is known before anything is measured.
   if (options.serve) live::ListeningSocket(live::LiveServerOptions{}.host, *options.serve);
@@ -222,16 +233,23 @@ int run(const StreamArguments& options) {
   std::optional<profile::Profile> profile;
   plan::Plan plan;
   if (options.plan_path.empty()) {
-    const frames::FrameSize size = source->size();
     const auto loss = stream::profiled_loss(
         task, {.channels = size.channels, .classes = source->num_classes()}, size, options.seed);
+    if (options.profile_path.empty()) {
+      std::cerr << fmt::format("measuring the {} of '{}' on a frame of {}\n",
+                               report::plural(model.graph().num_layers(), "layer"), model.name(),
+                               to_string(size));
+    }
     profile = profile_of(options, model, loss, request);
+    if (!options.profile_path.empty())
+      check_profile_size(*profile, model, size, options.profile_path);
     plan = stream_plan(*profile, request);
     std::cerr << frame_rate_text(plan, *profile, request);
   } else {
     plan = plan::load_plan(options.plan_path);
     require_float32(options.plan_path, plan.precision);
   }
+  if (!options.plan_path.empty()) warn_of_plan_size(plan, model, size, options.plan_path);
   std::cerr << report::plan_table(plan) << '\n';
   const double predicted_fps = plan.throughput_samples_per_s;
   const int64_t deadline_ns = deadline_of(options, *source, plan);
@@ -295,6 +313,7 @@ int run(const StreamArguments& options) {
   take_save_signals();
   stream::StreamSummary summary = run_to_the_end(loop);
   queue.stop();
+  summary.queue.remarks = queue.counters().remarks;
   watcher.finish();
   if (watcher.timed_out() && !summary.end.is_error)
     summary.end.reason = fmt::format("the {} s that were asked for are over", options.seconds);
@@ -304,7 +323,14 @@ int run(const StreamArguments& options) {
   // Weights that have learned nothing, or nonsense, must not replace better ones.
   if (summary.numbers.processed > 0 && !summary.state.layers.empty()) {
     const std::string line = weights.save(summary.state);
-    if (!line.empty()) std::cerr << line << '\n';
+    // A save that failed is the command's error, below.
+    if (!line.empty() && weights.failure().empty()) std::cerr << line << '\n';
+  }
+  if (is_pipe && !waits && 2 * summary.queue.dropped > summary.queue.frames_in) {
+    std::cerr << fmt::format(
+        "hint: {} of {} frames were dropped, because the pipe brings them faster than they are "
+        "learned from: --keep-all makes it wait\n",
+        summary.queue.dropped, summary.queue.frames_in);
   }
   const std::string failure = summary.end.is_error ? summary.end.reason : weights.failure();
   const StreamReport report{.summary = summary,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "penstock/report/text/text.h"
@@ -20,6 +21,19 @@ constexpr std::chrono::milliseconds kTerminalWindow{2000};
 
 double accuracy(const stream::Hits& hits) {
   return hits.labels > 0 ? static_cast<double>(hits.hits) / static_cast<double>(hits.labels) : 0;
+}
+
+/// The first frame of a stream that predicts is only what the second one is predicted from.
+int64_t unpredicted(const StreamReport& report) {
+  return report.task == stream::Task::Predict && report.summary.queue.taken > 0 ? 1 : 0;
+}
+
+/// Frames that came and were neither processed nor dropped: in the queue, or under way when the
+/// stream failed.
+int64_t waiting(const StreamReport& report) {
+  const stream::StreamSummary& s = report.summary;
+  return std::max<int64_t>(
+      0, s.queue.frames_in - s.queue.dropped - s.numbers.processed - unpredicted(report));
 }
 
 std::string time(double ns) { return format_duration(static_cast<int64_t>(ns)); }
@@ -92,20 +106,28 @@ std::string stream_text(const StreamReport& report) {
   const stream::StreamNumbers& n = s.numbers;
   std::string text =
       fmt::format("{} of {}: {}\n", to_string(report.task), report.source, s.end.reason);
-  text +=
-      fmt::format("  frames         {} in, {} processed, {} dropped{}\n", s.queue.frames_in,
-                  n.processed, s.queue.dropped,
-                  s.queue.frames_in > 0
-                      ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(s.queue.dropped) /
-                                                       static_cast<double>(s.queue.frames_in))
-                      : "");
+  text += fmt::format(
+      "  frames         {} in, {} processed, {} dropped{}, {} waiting at the end{}\n",
+      s.queue.frames_in, n.processed, s.queue.dropped,
+      s.queue.frames_in > 0
+          ? fmt::format(" ({:.1f} %)", 100.0 * static_cast<double>(s.queue.dropped) /
+                                           static_cast<double>(s.queue.frames_in))
+          : "",
+      waiting(report), unpredicted(report) > 0 ? ", 1 at the beginning without one before it" : "");
+  if (s.queue.source.announced > 0) {
+    text += fmt::format("  announced      {}, {} could not be decoded\n",
+                        report::plural(s.queue.source.announced, "frame"), s.queue.source.broken);
+  }
+  if (!s.queue.remarks.empty() && s.end.reason.find(s.queue.remarks) == std::string::npos)
+    text += fmt::format("  source         {}\n", s.queue.remarks);
   text +=
       fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
                   format_duration(n.elapsed_ns), report.predicted_fps,
                   report.wanted_fps > 0 ? fmt::format(", {:.2f} wanted", report.wanted_fps) : "");
-  text += fmt::format("  latency        {} median, {} for 99 %, {} at most\n",
-                      format_duration(n.latency_p50_ns), format_duration(n.latency_p99_ns),
-                      format_duration(n.latency_max_ns));
+  const auto latency = [&](int64_t ns) { return n.processed > 0 ? format_duration(ns) : "-"; };
+  text +=
+      fmt::format("  latency        {} median, {} for 99 %, {} at most\n",
+                  latency(n.latency_p50_ns), latency(n.latency_p99_ns), latency(n.latency_max_ns));
   if (report.deadline_ns > 0) {
     text += fmt::format("  deadline       {}: missed by {}\n", format_duration(report.deadline_ns),
                         report::plural(n.deadline_misses, "frame"));
@@ -146,6 +168,8 @@ std::string stream_json(const StreamReport& report) {
                {"busy", stage.busy}};
     stages.push_back(std::move(entry));
   }
+  const auto known = [&](int64_t ns) { return n.processed > 0 ? Json(ns) : Json(nullptr); };
+  const frames::SourceCounts& source = s.queue.source;
   const Json document{
       {"source", report.source},
       {"task", to_string(report.task)},
@@ -154,12 +178,17 @@ std::string stream_json(const StreamReport& report) {
       {"frames_in", s.queue.frames_in},
       {"processed", n.processed},
       {"dropped", s.queue.dropped},
+      {"waiting", waiting(report)},
+      {"frames_announced", source.announced > 0 ? Json(source.announced) : Json(nullptr)},
+      {"frames_broken", source.broken},
+      {"frames_left_out", source.skipped},
+      {"remarks", s.queue.remarks.empty() ? Json(nullptr) : Json(s.queue.remarks)},
       {"fps", n.fps},
       {"wanted_fps", report.wanted_fps > 0 ? Json(report.wanted_fps) : Json(nullptr)},
       {"predicted_fps", report.predicted_fps},
-      {"latency_p50_ns", n.latency_p50_ns},
-      {"latency_p99_ns", n.latency_p99_ns},
-      {"latency_max_ns", n.latency_max_ns},
+      {"latency_p50_ns", known(n.latency_p50_ns)},
+      {"latency_p99_ns", known(n.latency_p99_ns)},
+      {"latency_max_ns", known(n.latency_max_ns)},
       {"deadline_ns", report.deadline_ns > 0 ? Json(report.deadline_ns) : Json(nullptr)},
       {"deadline_misses", n.deadline_misses},
       {"loss", n.losses.frames > 0 ? Json(n.losses.mean()) : Json(nullptr)},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iostream>
 
 #include "penstock/train/checkpoint/checkpoint.h"
@@ -13,7 +14,19 @@ namespace penstock::tool {
 
 namespace {
 constexpr int kKeptCheckpoints = 2;
+/// Among a checkpoint's settings: the number of the source's frame that came next.
+constexpr const char* kNextFrame = "next frame";
+
+int64_t next_frame_of(const train::Checkpoint& checkpoint) {
+  const auto found = checkpoint.settings.find(kNextFrame);
+  // Older ones do not say; without drops it is the number of frames learned from.
+  if (found == checkpoint.settings.end()) return checkpoint.step;
+  int64_t number = -1;
+  std::from_chars(found->second.data(), found->second.data() + found->second.size(), number);
+  return number;
 }
+
+}  // namespace
 
 StreamWeights::StreamWeights(const StreamArguments& options, const model::Model& model)
     : options_(options),
@@ -39,7 +52,7 @@ std::optional<stream::StreamState> StreamWeights::load() const {
     return std::nullopt;
   }
   const train::Checkpoint checkpoint = train::load_checkpoint(options_.checkpoint, model_);
-  stream::StreamState state{.steps = checkpoint.step};
+  stream::StreamState state{.steps = checkpoint.step, .next_frame = next_frame_of(checkpoint)};
   for (const train::LayerState& layer : checkpoint.layers)
     state.layers.push_back(train::to_snapshot(layer, *optimizer_, options_.optimizer.name));
   std::cerr << fmt::format("resumed after {} frames\n", checkpoint.step);
@@ -52,7 +65,8 @@ std::string StreamWeights::save(const stream::StreamState& state) {
                                 .step = state.steps,
                                 .seed = options_.seed,
                                 .mini_batch_size = 1,
-                                .optimizer = options_.optimizer.name},
+                                .optimizer = options_.optimizer.name,
+                                .settings = {{kNextFrame, fmt::to_string(state.next_frame)}}},
                                {},
                                plan::to_json(state.plan)};
   for (const runtime::LayerSnapshot& layer : state.layers)

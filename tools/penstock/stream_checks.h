@@ -1,0 +1,27 @@
+// Whether a model, a profile and a plan go with the frames of a stream.
+#pragma once
+
+#include <string>
+
+#include "penstock/frames/frame.h"
+#include "penstock/model/model.h"
+#include "penstock/plan/plan.h"
+#include "penstock/profile/profile.h"
+
+namespace penstock::tool {
+
+/// Throws ConfigError naming --size where batch normalisation would have one number per channel of
+/// a single frame.
+void check_norms(const model::Model& model, const frames::FrameSize& size);
+
+/// Times of frames of another size say nothing of these: throws ConfigError naming `path`. The
+/// profile is of this model.
+void check_profile_size(const profile::Profile& profile, const model::Model& model,
+                        const frames::FrameSize& size, const std::string& path);
+
+/// A plan runs with frames of any size, but predicts only for those that it was made for: a line on
+/// standard error. Plans of one stage do not say what they were made for.
+void warn_of_plan_size(const plan::Plan& plan, const model::Model& model,
+                       const frames::FrameSize& size, const std::string& path);
+
+}  // namespace penstock::tool
