@@ -50,7 +50,7 @@ FrameSize parse_frame_size(std::string_view text, int channels) {
     throw ConfigError(
         fmt::format("expected a size such as 640x480 (width x height), found {}", quoted(text)));
   }
-  check_frame_size(size, fmt::format("size {}", quoted(text)));
+  check_frame_size(size, quoted(text));
   return size;
 }
 
