@@ -19,7 +19,7 @@ MODELS = {
     "lenet5": (["--model", "lenet5"], 120_000),
     "mlp 256x3": (["--model", "mlp", "--width", "256", "--depth", "3"], 400_000),
     "resnet18 3x32x32": (["--model", "resnet18", "--input", "3x32x32"], 1_800),
-    "vgg_small": (["--model", "vgg_small"], 9_000),
+    "vgg_small": (["--model", "vgg_small", "--lr", "0.001"], 9_000),
 }
 STRATEGIES = ["serial", "dp", "1f1b", "zb-h1"]
 BATCH = 64

@@ -10,7 +10,7 @@ planned="$model --batch-size 32"
 common="$planned --profile profile.json --micro-batches 4"
 
 # same_job RANKS STRATEGY WORKERS OPTIONS...: the job's losses, accuracy and weights are those of
-# one process with the same plan. $more: options of the job alone.
+# one process with the same plan. $more: options of the job alone, which price its plan anew.
 same_job() {
   local ranks=$1 strategy=$2 workers=$3
   shift 3
@@ -28,6 +28,8 @@ same_job() {
     fail "$*: expected $ranks ranks, found $(numbers ranks)"
   numbers losses | cmp -s - alone.losses || fail "$* on $ranks ranks: other losses"
   numbers test_accuracy | cmp -s - alone.accuracy || fail "$* on $ranks ranks: other accuracy"
+  [ -z "$more" ] || rm alone/*/plan.json alone/*/manifest.json together/*/plan.json \
+    together/*/manifest.json
   diff -r alone together >differences || fail "$* on $ranks ranks: $(cat differences)"
 }
 servers=0 micro_batches=4 more=

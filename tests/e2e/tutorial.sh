@@ -37,6 +37,7 @@ awk '
   }
   {
     line = $0
+    sub(/the run lay .*/, "", line)  # within the interval or not: that differs, too
     gsub(/[^A-Za-z0-9_.-]+/, " ", line)
     count = split(line, parts, " ")
     for (i = 1; i <= count; ++i)
