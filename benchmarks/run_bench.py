@@ -56,8 +56,8 @@ PROFILE_SAMPLES = {
 # Measured against simulated idle share of the schedules that flush, 2 workers, 8 micro-batches per
 # step; and the gain of splitting the backward pass, measured against predicted.
 FLUSHED_SCHEDULES = [
-    "gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe-v",
-    "chimera"
+    "gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2",
+    "zb-auto", "zb-v", "v-half", "v-min", "zb-auto-v", "dualpipe-v", "dualpipe", "chimera"
 ]
 SCHEDULE_MICRO_BATCHES = 8
 SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches

@@ -137,6 +137,27 @@ TEST(Profiler, TakesMoreSamplesOfAFastModelUpToALimit) {
   }
 }
 
+TEST(Profiler, GoesOnUntilTheMeanIsKnownOrTimeIsUp) {
+  const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
+  ProfilerOptions options = quick();
+  options.warmup = 1;
+  options.most_samples = 40;
+  options.longest = std::chrono::hours(1);
+  options.wanted_error = 1e-12;  // of no machine
+  profile::Profile profile = measure_profile(model, options);
+  EXPECT_EQ(profile.samples, 40);
+  EXPECT_GT(profile.pass.error, 0);
+  EXPECT_GT(profile.pass.mean_ns, 0);
+  options.wanted_error = 1;  // of any, as soon as an error is known: from four passes on
+  profile = measure_profile(model, options);
+  EXPECT_GE(profile.samples, 3);
+  EXPECT_LE(profile.samples, 5);
+  options.wanted_error = 1e-12;
+  options.most_samples = 1000;
+  options.longest = std::chrono::milliseconds(1);  // less than 1000 passes take anywhere
+  EXPECT_LT(measure_profile(model, options).samples, 1000);
+}
+
 TEST(Profiler, MakesFewerPassesOfASlowModel) {
   const Model model = make_model({.name = "mlp", .width = 8, .depth = 1});
   ProfilerOptions options = quick();

@@ -32,8 +32,8 @@ model::Model chain_model() {
 struct ReferenceStage {
   struct Pass {
     at::Tensor input;
-    model::Tensors weights;
-    at::Tensor output;
+    model::Tensors weights = {};
+    at::Tensor output = {};
     int64_t frame = -1;
   };
   StageModule module;

@@ -21,6 +21,11 @@ run 0 profile --model lenet5 --analytic --device cpu-core --optimizer adam
 grep -q 'analytic, cpu-core' out || fail "the table does not say what it shows: $(head -n 2 out)"
 run 0 plan --profile vgg16.json --workers 4 --bandwidth 10Gbps --json
 json_keys config throughput_samples_per_s
+# Nobody knows how sure an estimate is.
+grep -q throughput_low out && fail "an interval of an estimate: $(head -c 300 out)"
+run 0 plan --profile vgg16.json --workers 4 --bandwidth 10Gbps -o vgg16.plan.json
+run 0 simulate --plan vgg16.plan.json --mini-batches 20 --json
+grep -q '"throughput_low_samples_per_s":null' out || fail "an interval of an estimate: $(cat out)"
 
 printf 'name = "mine"\nflops = "2TFLOP/s"\nbandwidth = "100GB/s"\n' >mine.toml
 run 0 profile --model alexnet --analytic --device mine.toml --json

@@ -21,6 +21,14 @@ done
 run 0 train $steps --strategy 2bw --workers 2
 [ "$(numbers losses | wc -l)" -eq 6 ] || fail "2bw: $(numbers losses | wc -l) losses, expected 6"
 
+# A plan whose forwards and backwards run in pairs.
+run 0 plan --profile p.json --workers 2 --strategy dualpipe --micro-batches 8 -o pairs.json
+run 0 schedule --plan pairs.json --grid
+grep -q 'F&: together with the next' out || fail "no pairs: $(cat out)"
+run 0 train --model lenet5 --data synthetic --train-samples 64 --batch-size 32 --plan pairs.json \
+  --check-against-serial
+grep -q 'bit for bit equal, and so are all weights' out || fail "pairs: $(tail -n 3 out)"
+
 # More workers than layers, mini-batches of one sample, a mini-batch larger than the data set, fewer
 # micro-batches than stages.
 run 0 train $small --train-samples 32 --batch-size 16 --strategy 1f1b --workers 20 --no-eval

@@ -448,6 +448,33 @@ TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
   }
 }
 
+// With little memory an order from costs keeps less on even stages rather than cutting the model
+// into uneven ones; and what it may keep at most, it does. 1f1b-flush is left out: what its workers
+// keep falls from stage to stage, so uneven stages may suit it better than one number for all.
+TEST(SynchronousPipelines, OrdersFromCostsMakeTheMostOfEveryMemoryLimit) {
+  const profile::Profile model = chain(std::vector<int64_t>(16, 1000), std::vector<int64_t>(16, 10),
+                                       std::vector<int64_t>(16, 1000));
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 200);
+  double before = 0;
+  for (const int64_t limit : {10'000, 14'000, 18'000, 22'000, 28'000, 36'000}) {
+    PlanOptions options;
+    options.straight = true;
+    options.micro_batches = 16;
+    options.recompute = "never";
+    options.memory_limit_bytes = limit;
+    const auto rate = [&](const char* strategy) {
+      const auto plan = planned(model, cluster, strategy, options).plan;
+      return plan ? plan->throughput_samples_per_s : 0;
+    };
+    const double from_costs = rate("zb-auto");
+    for (const char* other : {"gpipe", "eager-1f1b", "zb-h1", "zb-h2"})
+      EXPECT_GE(from_costs, 0.999 * rate(other)) << other << " with " << limit << " bytes";
+    EXPECT_GE(from_costs, 0.999 * before) << "slower with more memory: " << limit << " bytes";
+    before = from_costs;
+  }
+  EXPECT_GT(before, 0);
+}
+
 TEST(SynchronousPipelines, SayWhatTheyNeed) {
   const profile::Profile layer = chain({1}, {1}, {1});
   for (const char* strategy : {"interleaved", "zb-v", "dualpipe-v", "dualpipe", "chimera"}) {

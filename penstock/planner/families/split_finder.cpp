@@ -43,6 +43,7 @@ int best_single_worker(const Context& context, int64_t needed_bytes) {
 // or fewer weight versions.
 std::optional<Family> lighter_than(Family family, int64_t micro_batches) {
   const plan::StrategyTraits& row = traits(family.strategy);
+  if (family.keep > 0) return std::nullopt;
   if (row.takes_slack && family.slack >= 2) {
     family.slack /= 2;
     return family;
@@ -138,8 +139,10 @@ int64_t SplitFinder::search_micro_batches(const Family& family) const {
 }
 
 MemoryModel SplitFinder::memory_model_of(const Family& family, int64_t micro_batches) const {
-  return memory_model(context_, family.strategy, family.policy, micro_batches, family.slack,
-                      context_.options.gradient_groups);
+  MemoryModel model = memory_model(context_, family.strategy, family.policy, micro_batches,
+                                   family.slack, context_.options.gradient_groups);
+  model.keep = family.keep;
+  return model;
 }
 
 PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluster::Cluster& cluster,
@@ -291,6 +294,7 @@ Split SplitFinder::split_of(const Family& family, const CutStates& states,
   Split split{family.strategy, family.policy, stages_of(states, partition), partition.places,
               partition.recompute};
   split.slack = family.slack;
+  split.keep = family.keep;
   return split;
 }
 

@@ -114,7 +114,7 @@ void estimate_shared_memory(const MemoryModel& model, const std::vector<StageMem
   }
 }
 
-void estimate_memory(MemoryModel model, const std::vector<StageMemory>& memories, Plan& plan) {
+void estimate_own_memory(MemoryModel model, const std::vector<StageMemory>& memories, Plan& plan) {
   int workers_from_here = plan.num_workers();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
@@ -126,19 +126,25 @@ void estimate_memory(MemoryModel model, const std::vector<StageMemory>& memories
 
 }  // namespace
 
+void estimate_memory(const Context& context, const Split& split,
+                     const std::vector<StageMemory>& memories, Plan& plan) {
+  MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
+                                   split.slack, gradient_groups(context, split));
+  model.keep = split.keep;
+  for (plan::Stage& stage : plan.stages) stage.memory_bytes = 0;
+  if (plan.shares_workers()) {
+    estimate_shared_memory(model, memories, plan);
+  } else {
+    estimate_own_memory(model, memories, plan);
+  }
+}
+
 void estimate(const Context& context, const Split& split, const std::vector<StageMemory>& memories,
               Plan& plan) {
   const double micro_batch_ns = std::max(estimated_ns(plan), 1.0);
   plan.throughput_samples_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 / micro_batch_ns;
   plan.latency_ns = nearest(estimated_latency_ns(plan, micro_batch_ns));
-  MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
-                                   split.slack, gradient_groups(context, split));
-  model.keep = split.keep;
-  if (plan.shares_workers()) {
-    estimate_shared_memory(model, memories, plan);
-  } else {
-    estimate_memory(model, memories, plan);
-  }
+  estimate_memory(context, split, memories, plan);
   double busy_ns = 0;
   for (const plan::Stage& stage : plan.stages) busy_ns += static_cast<double>(stage.work_ns());
   plan.idle_share = std::clamp(1 - busy_ns / (micro_batch_ns * plan.num_workers()), 0.0, 1.0);

@@ -9,6 +9,10 @@
 
 namespace penstock::planner {
 
+/// Fills in the stages' memory alone, for `split.keep` and the plan's micro-batches.
+void estimate_memory(const Context& context, const Split& split,
+                     const std::vector<StageMemory>& memories, plan::Plan& plan);
+
 /// Fills in throughput, latency, idle share and the stages' memory of a plan whose stages, links
 /// and bottleneck are known, and adds a note that says so. `memories` are those of its stages. The
 /// memory of workers with several stages is an upper bound (docs/schedules.md, "Kinds"), that of

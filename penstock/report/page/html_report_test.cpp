@@ -40,6 +40,26 @@ TEST(ReportPage, HasAllParts) {
   EXPECT_TRUE(page.ends_with("</body>\n</html>\n"));
 }
 
+TEST(ReportPage, SaysWhetherTheRunLayWithinTheInterval) {
+  ReportInput input = full_input();
+  EXPECT_EQ(html_report(input).find("the interval"), std::string::npos) << "none is known";
+  input.history->predicted_throughput_samples_per_s = 1301;
+  input.history->prediction_low_samples_per_s = 1170;
+  input.history->prediction_high_samples_per_s = 1431;
+  std::string page = html_report(input);
+  EXPECT_NE(page.find("1,170 to 1,431"), std::string::npos);
+  EXPECT_NE(page.find("-4.7 %, within the interval"), std::string::npos);
+  input.history->throughput_samples_per_s = 1100;
+  EXPECT_NE(html_report(input).find(", outside the interval"), std::string::npos);
+  // The plan's own counts where the run did not predict.
+  input.history->predicted_throughput_samples_per_s = 0;
+  input.plan.throughput_low_samples_per_s = 1000;
+  input.plan.throughput_high_samples_per_s = 1600;
+  page = html_report(input);
+  EXPECT_NE(page.find("1,000 to 1,600"), std::string::npos);
+  EXPECT_NE(page.find(", within the interval"), std::string::npos);
+}
+
 TEST(ReportPage, OfAPlanAloneHasNoTimeline) {
   const std::string page = html_report({.plan = vgg_plan(), .notes = {"No timeline: <too large>"}});
   EXPECT_EQ(page.find("<canvas"), std::string::npos);

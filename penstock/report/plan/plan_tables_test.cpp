@@ -68,6 +68,16 @@ TEST(PlanTables, EqualTheFiles) {
   expect_equals_file(plan_table(chain, 3'000'000'000), "plan_three_levels");
 }
 
+TEST(PlanTables, ThePredictionHasItsInterval) {
+  plan::Plan plan = vgg_plan();
+  plan.throughput_samples_per_s = 1301;
+  plan.throughput_low_samples_per_s = 1170.4;
+  plan.throughput_high_samples_per_s = 1431.4;
+  EXPECT_NE(plan_table(plan).find("predicted 1,301 samples/s, 1,170 to 1,431, "),
+            std::string::npos)
+      << plan_table(plan);
+}
+
 TEST(PlanTables, StayWithin120ColumnsWhateverThePlan) {
   for (const auto& [name, plan] : sample_plans()) {
     EXPECT_LE(widest(plan_table(plan)), 120u) << name << "\n" << plan_table(plan);

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -10,6 +11,8 @@
 namespace penstock::report {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using schedule::Op;
 using schedule::Strategy;
 
@@ -45,6 +48,15 @@ w0  F0 F1 ...f0 i0 w0 f1 i1 w1 B0--- B1--- ...
 w1  ...F0 f0 F1 f1 i0 I0 ...i1 I1 w0 w1 W0 W1
 f, b: second stage
 )"[1]);
+}
+
+TEST(TextGrid, MarksAForwardThatRunsWithTheBackwardBehindIt) {
+  const schedule::Schedule dualpipe = generated(Strategy::DualPipe, {1, 1, 1, 1}, 8, 8);
+  const std::string text = text_grid(dualpipe);
+  EXPECT_THAT(text, HasSubstr("F6&b3---"));
+  EXPECT_THAT(text, HasSubstr("F&: together with the next\n"));
+  const schedule::Schedule apart = generated(Strategy::GPipe, {1, 1, 1, 1}, 8, 8);
+  EXPECT_THAT(text_grid(apart), Not(HasSubstr("&")));
 }
 
 TEST(TextGrid, NamesTheStagesWhereAWorkerHasThree) {
