@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, Union
 
+import torch
+
 from penstock._errors import PenstockError
 from penstock._export import Example, PathLike, export
-
-import contextlib
-
-import torch
 
 Document = Union[PathLike, Mapping[str, Any]]
 
@@ -39,24 +39,41 @@ def main() -> None:
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
-def _run(*arguments: str) -> str:
-    """Standard output; of what it says on standard error, what went wrong is raised."""
-    done = subprocess.run(
+def _run(*arguments: str, show: bool = False) -> str:
+    """Standard output; of what it says on standard error, what went wrong is raised. `show`: all of
+    it is shown as it comes, too."""
+    said: list[str] = []
+    with subprocess.Popen(
         [str(tool_path()), *arguments],
         env={name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        check=False,
+    ) as process:
+
+        def listen() -> None:
+            for line in process.stderr or ():
+                said.append(line.rstrip("\n"))
+                if show:
+                    print(said[-1], file=sys.stderr, flush=True)
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        try:
+            output = process.stdout.read() if process.stdout else ""
+            listener.join()
+            code = process.wait()
+        except BaseException:  # KeyboardInterrupt
+            process.kill()
+            raise
+    if code == 0 or (code == 1 and output):
+        return output  # or the answer is no, and this says why
+    message = "\n".join(said).strip().splitlines()[-20:]
+    raise PenstockError(
+        "\n".join(message).removeprefix("penstock: ")
+        or f"penstock {arguments[0]} ended with {code}"
     )
-    if done.returncode == 0:
-        return done.stdout
-    if done.returncode == 1 and done.stdout:
-        return done.stdout  # the answer is no, and this says why
-    lines = done.stderr.strip().splitlines()
-    message = "\n".join(lines[-20:]).removeprefix("penstock: ")
-    raise PenstockError(message or f"penstock {arguments[0]} ended with {done.returncode}")
 
 
 @contextlib.contextmanager
@@ -88,12 +105,17 @@ def _options(options: Mapping[str, Any]) -> list[str]:
 
 
 def profile(
-    model: torch.nn.Module | PathLike, example: Example | None = None, **options: Any
+    model: torch.nn.Module | PathLike,
+    example: Example | None = None,
+    *,
+    progress: bool | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Measures every layer of a model: `penstock profile`.
 
     :param model: a module (with an example batch, as for `export`), a .pt2 file, or the name of one
         of Penstock's own models
+    :param progress: show how far it is on standard error; None: where that is a terminal
     :param options: those of the command: ``batch_size=32``, ``threads=1``, ``samples=10``,
         ``analytic=True, device="v100"``...
     :returns: the profile (docs/formats.md); times in ns, sizes in bytes
@@ -105,7 +127,8 @@ def profile(
                 raise ValueError("a module needs an example batch")
             model = export(model, example, folder / "model.pt2")
         arguments = ["profile", "--model", os.fspath(model), *_options(options), "--json"]
-        return json.loads(_run(*arguments))
+        show = sys.stderr.isatty() if progress is None else progress
+        return json.loads(_run(*arguments, show=show))
 
 
 def plan(profile: Document, cluster: PathLike | None = None, **options: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The command's parts as functions."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -34,6 +36,13 @@ class ToolTest(unittest.TestCase):
         self.assertGreater(penstock.simulate(plan)["throughput_samples_per_s"], 0)
         page = penstock.report(plan, self.path("page.html"))
         self.assertIn("<html", page.read_text()[:200])
+
+    def test_profiles_say_how_far_they_are(self):
+        for progress, expected in (True, True), (False, False), (None, False):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                penstock.profile("lenet5", batch_size=8, samples=1, progress=progress)
+            self.assertEqual("profiling lenet5 [" in said.getvalue(), expected, said.getvalue())
 
     def test_errors_are_those_of_the_command(self):
         with self.assertRaisesRegex(penstock.PenstockError, "nowhere.json"):
