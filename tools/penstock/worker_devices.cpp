@@ -49,6 +49,7 @@ std::string device_to_profile(const std::vector<DeviceName>& devices) {
 }
 
 std::vector<at::Device> dealt(const std::vector<DeviceName>& devices, int workers) {
+  if (devices.empty()) return {};
   std::vector<at::Device> result;
   for (const DeviceName& name : cluster::deal_devices(devices, workers))
     result.push_back(device_of(name));
