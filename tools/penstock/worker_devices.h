@@ -19,7 +19,7 @@ namespace penstock::tool {
 std::vector<cluster::DeviceName> own_devices(const std::string& option, int local_rank,
                                              int local_ranks);
 
-/// The device of each of so many workers of this process; empty: the CPU for all. Of no devices, too.
+/// The device of each of so many workers of this process; empty: the CPU for all.
 std::vector<at::Device> dealt(const std::vector<cluster::DeviceName>& devices, int workers);
 
 /// The first GPU among them as libtorch names it; empty: there is none.

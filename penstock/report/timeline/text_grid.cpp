@@ -152,7 +152,8 @@ std::string draw_grid(const Timeline& timeline, const ActionLabels& labels, int 
   if (timeline.workers.size() > shown)
     text += fmt::format("... and {} more workers\n", timeline.workers.size() - shown);
   std::string legend = labels.legend();
-  if (has_pairs(timeline)) legend += fmt::format("{}F&: together with the next", legend.empty() ? "" : "; ");
+  if (has_pairs(timeline))
+    legend += fmt::format("{}F&: together with the next", legend.empty() ? "" : "; ");
   if (!legend.empty()) text += legend + '\n';
   if (!timeline.sums.empty()) text += kSumLegend;
   return text;
