@@ -59,6 +59,7 @@ FLUSHED_SCHEDULES = [
     "gpipe", "1f1b-flush", "eager-1f1b", "interleaved", "interleaved-zb", "zb-h1", "zb-h2",
     "zb-auto", "zb-v", "v-half", "v-min", "zb-auto-v", "dualpipe-v", "dualpipe", "chimera"
 ]
+QUICK_SCHEDULES = ["1f1b-flush", "zb-h1", "dualpipe"]
 SCHEDULE_MICRO_BATCHES = 8
 SCHEDULE_BATCHES = 4  # a step takes this many of the model's batches
 IDLE_ERROR = 0.05
@@ -350,9 +351,10 @@ def measure_schedules(bench, rounds, log):
     results = {}
     for number in range(rounds):
         for model in bench.args.models:
-            start = number % len(FLUSHED_SCHEDULES)
+            kinds = QUICK_SCHEDULES if bench.args.quick else FLUSHED_SCHEDULES
+            start = number % len(kinds)
             profile = None
-            for kind in FLUSHED_SCHEDULES[start:] + FLUSHED_SCHEDULES[:start]:
+            for kind in kinds[start:] + kinds[:start]:
                 for pair in range(SPLIT_PAIRS if kind == "zb-h1" and not bench.args.quick else 1):
                     log(f"round {number + 1}/{rounds}: {model}, schedule {kind}")
                     try:

@@ -310,6 +310,13 @@ Plan read_plan(const JsonReader& root) {
   plan.compute_error = number_or(root, "compute_error", 0);
   plan.throughput_low_samples_per_s = number_or(root, "throughput_low_samples_per_s", 0);
   plan.throughput_high_samples_per_s = number_or(root, "throughput_high_samples_per_s", 0);
+  if (plan.throughput_low_samples_per_s == 0 || plan.throughput_high_samples_per_s == 0) {
+    plan.throughput_low_samples_per_s = plan.throughput_high_samples_per_s = 0;
+  } else if (plan.throughput_low_samples_per_s > plan.throughput_high_samples_per_s) {
+    root.at("throughput_low_samples_per_s")
+        .fail(fmt::format("expected at most throughput_high_samples_per_s, which is {}, found {}",
+                          plan.throughput_high_samples_per_s, plan.throughput_low_samples_per_s));
+  }
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
     plan.stages.push_back(read_stage(stage));

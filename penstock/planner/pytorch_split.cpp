@@ -33,6 +33,10 @@ std::vector<int> cuts_of(const plan::Plan& plan, const graph::ModelGraph& graph)
 }
 
 void check_plan(const plan::Plan& plan) {
+  if (traits(plan.strategy).replicas_per_copy() > 1) {
+    refuse(fmt::format("does not run {}, whose stages have {} replicas each, one per direction",
+                       to_string(plan.strategy), traits(plan.strategy).replicas_per_copy()));
+  }
   if (std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const plan::Stage& stage) { return stage.replicas != 1; })) {
     refuse(fmt::format(

@@ -24,6 +24,7 @@ Profile scaled_to(const Profile& profile, int64_t batch_size) {
     for (int64_t& bytes : cost.output_bytes) scale(bytes);
   }
   scale(scaled.pass.mean_ns);
+  if (factor != 1) scaled.pass.error = 0;  // what proportion costs is not known
   scaled.batch_size = batch_size;
   return scaled;
 }

@@ -38,6 +38,14 @@ TEST(ScaledProfile, ScalesWhatDependsOnTheSamplesAndNothingElse) {
                                   .stash_bytes = 75}));
 }
 
+TEST(ScaledProfile, DoesNotKnowTheErrorOfAnotherSize) {
+  Profile profile = one_layer(8, {.forward_ns = 10, .backward_ns = 20, .output_bytes = {4}});
+  profile.pass = {.mean_ns = 30, .spread = 0.2, .error = 0.01, .stretches = 20};
+  EXPECT_EQ(scaled_to(profile, 8).pass, profile.pass);
+  EXPECT_EQ(scaled_to(profile, 4).pass,
+            (PassTimes{.mean_ns = 15, .spread = 0.2, .error = 0, .stretches = 20}));
+}
+
 TEST(ScaledProfile, CountsAnUnknownBatchSizeAsOneSample) {
   const Profile scaled =
       scaled_to(one_layer(0, {.forward_ns = 10, .backward_ns = 20, .output_bytes = {4}}), 3);

@@ -9,36 +9,54 @@ namespace penstock::simulate {
 
 namespace {
 
-constexpr int64_t kMostActions = 50'000;
+// Of a run with variation: of many short steps, of a few long ones, of a single one.
+constexpr int64_t kUsualActions = 50'000;
+constexpr int64_t kMostActions = 1'000'000;
 constexpr int64_t kMicroBatches = 200;
+constexpr int64_t kLeastSteps = 4;
 constexpr uint64_t kSeeds = 3;
 // Beyond this, single passes are so long that nobody would call it a spread.
 constexpr double kMostSpread = 1;
 
-}  // namespace
-
-double share_left_by_variation(const plan::Plan& plan) {
-  if (!(plan.compute_spread > 0) || plan.num_workers() < 2) return 1;
-  const int64_t mini_batches = std::max<int64_t>(4, ceil_div(kMicroBatches, plan.micro_batches));
+/// Actions, and sums that a replica gives its part to.
+int64_t actions_per_step(const plan::Plan& plan) {
   const int64_t per_micro_batch =
       3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
-  const int64_t micro_batches = saturating_mul(mini_batches, plan.micro_batches);
-  if (saturating_mul(micro_batches, per_micro_batch) > kMostActions) return 1;
-  const PlannedSchedule schedule = planned_schedule(plan, mini_batches);
+  int64_t actions = saturating_mul(plan.micro_batches, per_micro_batch);
+  for (const plan::Stage& stage : plan.stages) {
+    const auto sums = static_cast<int64_t>(stage.buckets.size());
+    actions = saturating_add(actions, saturating_mul(stage.replicas, 3 + sums));
+  }
+  return actions;
+}
+
+}  // namespace
+
+std::optional<double> share_left_by_variation(const plan::Plan& plan) {
+  if (!(plan.compute_spread > 0) || plan.num_workers() < 2) return 1;
+  const int64_t per_step = actions_per_step(plan);
+  if (per_step > kMostActions) return std::nullopt;
+  const int64_t wanted = std::max(kLeastSteps, ceil_div(kMicroBatches, plan.micro_batches));
+  const int64_t steps = std::clamp<int64_t>(kUsualActions / per_step, 1, wanted);
+  const uint64_t seeds = steps < kLeastSteps ? 1 : kSeeds;
+  const PlannedSchedule schedule = planned_schedule(plan, steps);
   const Costs costs = costs_of(plan);
   Options options;
   const double even = schedule.simulate(costs, options).throughput_samples_per_s;
   if (!(even > 0)) return 1;
   options.compute_spread = std::min(plan.compute_spread, kMostSpread);
   double varied = 0;
-  for (options.seed = 1; options.seed <= kSeeds; ++options.seed)
-    varied += schedule.simulate(costs, options).throughput_samples_per_s / kSeeds;
+  for (options.seed = 1; options.seed <= seeds; ++options.seed) {
+    varied +=
+        schedule.simulate(costs, options).throughput_samples_per_s / static_cast<double>(seeds);
+  }
   return std::min(1.0, varied / even);
 }
 
 std::optional<plan::Interval> expected_interval(const plan::Plan& plan, double samples_per_s) {
   if (!(plan.compute_error > 0)) return std::nullopt;
-  return plan::throughput_interval(plan, samples_per_s, share_left_by_variation(plan));
+  const std::optional<double> varied = share_left_by_variation(plan);
+  return varied ? plan::throughput_interval(plan, samples_per_s, *varied) : std::nullopt;
 }
 
 }  // namespace penstock::simulate

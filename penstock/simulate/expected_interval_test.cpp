@@ -28,12 +28,32 @@ plan::Plan pipeline(int stages, double spread) {
 TEST(ExpectedInterval, WorkersThatVaryWaitForEachOther) {
   EXPECT_EQ(share_left_by_variation(pipeline(4, 0)), 1);
   EXPECT_EQ(share_left_by_variation(pipeline(1, 0.3)), 1) << "nobody waits for one alone";
-  const double little = share_left_by_variation(pipeline(4, 0.05));
-  const double much = share_left_by_variation(pipeline(4, 0.4));
+  const double little = *share_left_by_variation(pipeline(4, 0.05));
+  const double much = *share_left_by_variation(pipeline(4, 0.4));
   EXPECT_LT(little, 1);
   EXPECT_GT(little, 0.95);
   EXPECT_LT(much, little - 0.05);
   EXPECT_GT(much, 0.4);
+}
+
+// However long a step is, what variation takes is counted or nothing is said.
+TEST(ExpectedInterval, LongStepsAreNotTakenForEvenOnes) {
+  plan::Plan plan = pipeline(4, 0.4);
+  for (const int64_t micro_batches : {8, 400, 4'000, 30'000}) {
+    plan.micro_batches = micro_batches;
+    const auto share = share_left_by_variation(plan);
+    ASSERT_TRUE(share) << micro_batches;
+    EXPECT_LT(*share, 0.9) << micro_batches;
+    EXPECT_GT(*share, 0.4) << micro_batches;
+  }
+  plan.micro_batches = 1'000'000;
+  EXPECT_FALSE(share_left_by_variation(plan));
+  EXPECT_EQ(expected_interval(plan, 1000), std::nullopt);
+  plan = pipeline(1, 0.4);
+  plan.strategy = plan::Strategy::DataParallel;
+  plan.micro_batches = plan.stages[0].replicas = plan.cluster.levels[0].count = 5'000;
+  ASSERT_TRUE(share_left_by_variation(plan));
+  EXPECT_LT(*share_left_by_variation(plan), 0.6) << "the slowest of 5,000";
 }
 
 TEST(ExpectedInterval, VariationLowersTheLowerEndAlone) {

@@ -39,6 +39,7 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
   }
   for (plan::Link& link : plan.links) by_factor(link.bytes);
   plan.micro_batch_size = micro_batch_size;
+  plan.compute_error = 0;  // what proportion costs is not known
 }
 
 /// One message each way over every link of a stage.

@@ -50,11 +50,13 @@ TEST(AdaptedPlan, HasAnIntervalWhereTheProfileKnowsItsError) {
   plan::Plan given = two_stages();
   given.throughput_low_samples_per_s = 1;
   given.throughput_high_samples_per_s = 2;
-  const plan::Plan unknown = adapted_plan(given, {.mini_batch_size = 128});
+  const plan::Plan unknown = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
   EXPECT_EQ(unknown.throughput_low_samples_per_s, 0);
   EXPECT_EQ(unknown.throughput_high_samples_per_s, 0);
   given.compute_error = 0.03;
-  const plan::Plan known = adapted_plan(given, {.mini_batch_size = 128});
+  EXPECT_EQ(adapted_plan(given, {.mini_batch_size = 128}).throughput_high_samples_per_s, 0)
+      << "scaled in proportion";
+  const plan::Plan known = adapted_plan(given, {.mini_batch_size = 64, .micro_batches = 8});
   EXPECT_LT(2'000, known.throughput_low_samples_per_s);
   EXPECT_LT(known.throughput_low_samples_per_s, known.throughput_samples_per_s);
   EXPECT_LT(known.throughput_samples_per_s, known.throughput_high_samples_per_s);

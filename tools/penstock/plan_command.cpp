@@ -27,6 +27,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 #include "tools/penstock/spinner.h"
 
@@ -111,17 +112,9 @@ double optimizer_state_of(const std::string& optimizer) {
 }
 
 void check_files(const Options& options) {
-  std::vector<std::pair<std::string, std::string>> files = {
-      {"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}};
-  std::erase_if(files, [](const auto& file) { return file.second.empty(); });
-  for (size_t i = 0; i < files.size(); ++i) {
-    check_output(files[i].first, files[i].second);
-    for (size_t k = 0; k < i; ++k) {
-      if (files[k].second != files[i].second) continue;
-      throw ConfigError(fmt::format("{} and {} expected two files, found '{}' for both",
-                                    files[k].first, files[i].first, files[i].second));
-    }
-  }
+  check_outputs(
+      {{"--output", options.output}, {"--svg", options.svg}, {"--html", options.html}},
+      {{"--profile", options.profile}, {"--cluster", options.cluster}, {"--price", options.price}});
 }
 
 /// What torch.distributed.pipelining needs of a plan: FILE.json with the split, FILE.csv with the
@@ -316,6 +309,14 @@ int run(Options& options) {
   }
   options.plan.time_limit =
       std::chrono::nanoseconds(parse_option("--time-limit", options.time_limit, parse_duration));
+  if (options.plan.time_limit.count() > 0 &&
+      options.plan.time_limit < std::chrono::milliseconds(1)) {
+    throw ConfigError(
+        fmt::format("--time-limit expected at least 1 ms, such as 10s or 2min, or 0 for none, "
+                    "found '{}', which "
+                    "is {}",
+                    options.time_limit, format_duration(options.plan.time_limit.count())));
+  }
   const profile::Profile profile = profile::load_profile(options.profile);
   if (!options.precision.empty())
     check_precision(profile, parse_precision(options.precision), options.profile);

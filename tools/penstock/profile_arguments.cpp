@@ -12,6 +12,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
@@ -122,7 +123,8 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
 }
 
 void check(const ProfileArguments& arguments) {
-  check_output("--output", arguments.output);
+  check_outputs({{"--output", arguments.output}},
+                {{"--model", arguments.model.name}, {"--device", arguments.device}});
   if (arguments.analytic && arguments.device.empty())
     throw ConfigError("--analytic needs --device: a name of --list-devices, or a TOML file");
   if (arguments.analytic || arguments.device.empty()) return;

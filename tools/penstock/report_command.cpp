@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "penstock/report/page/html_report.h"
@@ -17,6 +16,7 @@
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/schedule_file.h"
 #include "tools/penstock/simulate_options.h"
 
@@ -169,25 +169,13 @@ report::ReportInput gather(const ReportOptions& options) {
   return input;
 }
 
-/// As far as names tell: links are not followed.
-bool same_file(const std::string& a, const std::string& b) {
-  const auto normal = [](const std::string& path) {
-    std::error_code error;  // no working folder: then the names as they are
-    const std::filesystem::path whole = std::filesystem::absolute(path, error);
-    return (error ? std::filesystem::path(path) : whole).lexically_normal();
-  };
-  return normal(a) == normal(b);
-}
-
 void check_options(const ReportOptions& options) {
   if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
-  if (!options.svg.empty() && same_file(options.output, options.svg)) {
-    throw ConfigError(fmt::format(
-        "--output and --svg expected two files, found '{}' and '{}', which are the same",
-        options.output, options.svg));
-  }
-  check_output("--svg", options.svg);
-  check_output("--output", options.output);
+  check_outputs({{"--output", options.output}, {"--svg", options.svg}},
+                {{"--plan", options.plan},
+                 {"--trace", options.trace},
+                 {"--history", options.history},
+                 {"--schedule", options.schedule}});
   if (options.mini_batches_option->empty()) return;
   if (options.mini_batches < 1)
     throw ConfigError(

@@ -16,6 +16,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/json.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/schedule_costs.h"
 
 namespace penstock::tool {
@@ -163,7 +164,7 @@ int run(const Options& options) {
   if (!options.plan.empty() && !options.costs.given().empty())
     throw ConfigError(options.costs.given() + " excludes --plan, which has the costs");
   const bool to_file = !options.output.empty() && !is_standard_output(options.output);
-  if (to_file) check_output("--output", options.output);
+  if (to_file) check_outputs({{"--output", options.output}}, {{"--plan", options.plan}});
   const schedule::Schedule schedule = make_schedule(options);
   if (options.format == "pytorch") {
     if (const auto why = schedule::why_pytorch_refuses(schedule))

@@ -12,6 +12,7 @@
 #include "penstock/profile/profile.h"
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
@@ -121,8 +122,9 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
 }
 
 void check_options(const SimulateOptions& options) {
-  check_output("--trace", options.trace);
-  check_output("--html", options.html);
+  check_outputs(
+      {{"--trace", options.trace}, {"--html", options.html}},
+      {{"--plan", options.plan}, {"--schedule", options.schedule}, {"--profile", options.profile}});
   if (options.plan.empty() && options.schedule.empty())
     throw ConfigError("expected --plan or --schedule: nothing to simulate");
   if (!options.schedule.empty() && !options.mini_batches_option->empty())

@@ -9,6 +9,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/fabric_choice.h"
+#include "tools/penstock/output_files.h"
 #include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
@@ -163,9 +164,11 @@ void check(const TrainArguments& options) {
   }
   if (options.train.resume && options.checkpoint.empty())
     throw ConfigError("--resume needs --checkpoint DIR to resume from");
-  check_output("--trace", options.trace);
-  check_output("--history", options.history);
-  check_output("--html", options.html);
+  check_outputs(
+      {{"--trace", options.trace}, {"--history", options.history}, {"--html", options.html}},
+      {{"--plan", options.plan_path},
+       {"--profile", options.plan.profile_path},
+       {"--model", options.model.name}});
 }
 
 std::string plan_request(const TrainArguments& options) {

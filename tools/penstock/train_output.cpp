@@ -158,6 +158,7 @@ void ConsoleObserver::on_mini_batch(const train::Progress& p) {
 
 void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   bar_.reset();
+  if (!(s.samples_per_s > 0)) return;  // stopped before the first step
   std::cerr << fmt::format("epoch {}: loss {:.4f}", s.epoch + 1, s.loss);
   if (!std::isnan(s.train_accuracy))
     std::cerr << fmt::format(", accuracy {:.2f} %", 100 * s.train_accuracy);

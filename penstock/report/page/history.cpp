@@ -1,5 +1,7 @@
 #include "penstock/report/page/history.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "penstock/util/files.h"
@@ -19,7 +21,7 @@ double number_or_nan(const JsonReader& object, std::string_view key) {
 double rate_or_zero(const JsonReader& root, std::string_view key) {
   const auto value = root.find(key);
   const double rate = value ? value->number() : 0;
-  if (rate < 0) value->fail("expected a rate of at least 0");
+  if (rate < 0) value->fail(fmt::format("expected a rate of at least 0, found {}", rate));
   return rate;
 }
 
@@ -37,6 +39,14 @@ History parse_history(std::string_view json, std::string_view place) {
       rate_or_zero(root, "predicted_throughput_samples_per_s");
   history.prediction_low_samples_per_s = rate_or_zero(root, "prediction_low_samples_per_s");
   history.prediction_high_samples_per_s = rate_or_zero(root, "prediction_high_samples_per_s");
+  if (history.prediction_low_samples_per_s == 0 || history.prediction_high_samples_per_s == 0) {
+    history.prediction_low_samples_per_s = history.prediction_high_samples_per_s = 0;
+  } else if (history.prediction_low_samples_per_s > history.prediction_high_samples_per_s) {
+    root.at("prediction_low_samples_per_s")
+        .fail(fmt::format("expected at most prediction_high_samples_per_s, which is {}, found {}",
+                          history.prediction_high_samples_per_s,
+                          history.prediction_low_samples_per_s));
+  }
   if (const auto steps = root.find("steps")) {
     for (const JsonReader& step : steps->elements()) {
       history.steps.push_back({step.at("step").integer(0, kMostSteps), number_or_nan(step, "loss"),

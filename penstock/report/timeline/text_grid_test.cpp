@@ -11,10 +11,10 @@
 namespace penstock::report {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
 using schedule::Op;
 using schedule::Strategy;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 schedule::Schedule generated(Strategy kind, std::vector<int> replicas, int64_t micro_batches,
                              int64_t accumulate) {
@@ -51,12 +51,15 @@ f, b: second stage
 }
 
 TEST(TextGrid, MarksAForwardThatRunsWithTheBackwardBehindIt) {
-  const schedule::Schedule dualpipe = generated(Strategy::DualPipe, {1, 1, 1, 1}, 8, 8);
-  const std::string text = text_grid(dualpipe);
+  const schedule::ScheduleShape shape =
+      schedule::with_placement(Strategy::DualPipe, {.replicas = {2, 2, 2, 2},
+                                                    .micro_batches = 8,
+                                                    .accumulate = 8,
+                                                    .policy = default_policy(Strategy::DualPipe)});
+  const std::string text = text_grid(schedule::generate(Strategy::DualPipe, shape));
   EXPECT_THAT(text, HasSubstr("F6&b3---"));
   EXPECT_THAT(text, HasSubstr("F&: together with the next\n"));
-  const schedule::Schedule apart = generated(Strategy::GPipe, {1, 1, 1, 1}, 8, 8);
-  EXPECT_THAT(text_grid(apart), Not(HasSubstr("&")));
+  EXPECT_THAT(text_grid(generated(Strategy::GPipe, {1, 1, 1, 1}, 8, 8)), Not(HasSubstr("&")));
 }
 
 TEST(TextGrid, NamesTheStagesWhereAWorkerHasThree) {
