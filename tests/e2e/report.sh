@@ -119,6 +119,9 @@ refused 'leave out --mini-batches' report --plan plan.json --schedule gpipe.txt 
 refused '--output expected a file name' report --plan plan.json -o ''
 refused '--svg expected a file name' report --plan plan.json --svg -
 refused 'expected two files' report --plan plan.json --svg same -o same
+refused 'would overwrite the file of --plan' report --plan plan.json -o plan.json
+refused 'would overwrite the file of --plan' simulate --plan plan.json --trace plan.json
+refused 'would overwrite the file of --plan' schedule --plan plan.json -o plan.json
 refused 'expected two files' report --plan plan.json --svg same -o ./same
 refused 'expected two files' report --plan plan.json --svg other/../same -o "$(pwd -P)/same"
 [ ! -e same ] || fail "a refused report left a page"
