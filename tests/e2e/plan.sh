@@ -170,14 +170,14 @@ refused 'expected gradient groups' $plan --gradient-groups -1
 refused 'only strategy eager-1f1b' $plan --strategy 1f1b --slack 1
 refused '--time-limit' $plan --time-limit soon
 refused 'expected two files' $plan --svg same --html same
-cp p.json kept.json
-ln -s kept.json link.json
-for output in kept.json ./kept.json link.json; do
-  refused "would overwrite the file of --profile" plan --profile kept.json --workers 2 -o $output
+cp net.graph.txt kept.txt
+ln -s kept.txt link.txt
+for output in kept.txt ./kept.txt link.txt; do
+  refused "would overwrite the file of --profile" plan --profile kept.txt --workers 2 -o $output
 done
-cmp -s p.json kept.json || fail "a profile was overwritten"
+cmp -s net.graph.txt kept.txt || fail "a profile was overwritten"
 refused "--time-limit expected at least 1 ms, such as 10s or 2min, or 0 for none, found '5'" \
-  plan --profile p.json --workers 2 --time-limit 5
+  $plan --time-limit 5
 refused '--svg expected a file name' $plan --svg -
 refused 'cannot be combined with --compare' $plan --price plan.json --compare
 refused 'net.graph.txt' $plan --price net.graph.txt

@@ -32,7 +32,6 @@ void check_outputs(const std::vector<NamedFile>& outputs, const std::vector<Name
   for (size_t i = 0; i < outputs.size(); ++i) {
     const NamedFile& output = outputs[i];
     if (output.path.empty()) continue;
-    check_output(output.option, output.path);
     for (size_t k = 0; k < i; ++k) {
       if (outputs[k].path.empty() || !is_same(outputs[k].path, output.path)) continue;
       throw ConfigError(fmt::format("{} and {} expected two files, found '{}' for both",
@@ -46,6 +45,7 @@ void check_outputs(const std::vector<NamedFile>& outputs, const std::vector<Name
                                     output.option, output.path, input.option));
     }
   }
+  for (const NamedFile& output : outputs) check_output(output.option, output.path);
 }
 
 }  // namespace penstock::tool
