@@ -38,8 +38,8 @@ void check_outputs(const std::vector<NamedFile>& outputs, const std::vector<Name
                                     outputs[k].option, output.option, output.path));
     }
     for (const NamedFile& input : inputs) {
-      if (input.path.empty() || !std::filesystem::exists(input.path) ||
-          !is_same(input.path, output.path))
+      std::error_code error;
+      if (!std::filesystem::exists(input.path, error) || !is_same(input.path, output.path))
         continue;
       throw ConfigError(fmt::format("{} '{}' would overwrite the file of {}: expected another name",
                                     output.option, output.path, input.option));
