@@ -4,6 +4,7 @@
 #include <climits>
 #include <utility>
 
+#include "penstock/plan/interval_io.h"
 #include "penstock/plan/plan.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -308,15 +309,10 @@ Plan read_plan(const JsonReader& root) {
   plan.optimality_gap = number_or(root, "optimality_gap", 0);
   plan.compute_spread = number_or(root, "compute_spread", 0);
   plan.compute_error = number_or(root, "compute_error", 0);
-  plan.throughput_low_samples_per_s = number_or(root, "throughput_low_samples_per_s", 0);
-  plan.throughput_high_samples_per_s = number_or(root, "throughput_high_samples_per_s", 0);
-  if (plan.throughput_low_samples_per_s == 0 || plan.throughput_high_samples_per_s == 0) {
-    plan.throughput_low_samples_per_s = plan.throughput_high_samples_per_s = 0;
-  } else if (plan.throughput_low_samples_per_s > plan.throughput_high_samples_per_s) {
-    root.at("throughput_low_samples_per_s")
-        .fail(fmt::format("expected at most throughput_high_samples_per_s, which is {}, found {}",
-                          plan.throughput_high_samples_per_s, plan.throughput_low_samples_per_s));
-  }
+  const Interval interval =
+      read_interval(root, "throughput_low_samples_per_s", "throughput_high_samples_per_s");
+  plan.throughput_low_samples_per_s = interval.low;
+  plan.throughput_high_samples_per_s = interval.high;
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
     plan.stages.push_back(read_stage(stage));

@@ -18,18 +18,6 @@ constexpr uint64_t kSeeds = 3;
 // Beyond this, single passes are so long that nobody would call it a spread.
 constexpr double kMostSpread = 1;
 
-/// Actions, and sums that a replica gives its part to.
-int64_t actions_per_step(const plan::Plan& plan) {
-  const int64_t per_micro_batch =
-      3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
-  int64_t actions = saturating_mul(plan.micro_batches, per_micro_batch);
-  for (const plan::Stage& stage : plan.stages) {
-    const auto sums = static_cast<int64_t>(stage.buckets.size());
-    actions = saturating_add(actions, saturating_mul(stage.replicas, 3 + sums));
-  }
-  return actions;
-}
-
 }  // namespace
 
 std::optional<double> share_left_by_variation(const plan::Plan& plan) {

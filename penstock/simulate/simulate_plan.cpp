@@ -1,6 +1,9 @@
 #include "penstock/simulate/simulate_plan.h"
 
+#include <algorithm>
+
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/util/arithmetic.h"
 
 namespace penstock::simulate {
 
@@ -44,6 +47,23 @@ Result PlannedSchedule::simulate(const Costs& costs, const Options& options) con
 
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches) {
   return {plan.strategy, schedule::shape_of(plan, mini_batches), links_of(plan)};
+}
+
+int64_t sums_per_step(const plan::Plan& plan) {
+  int64_t sums = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    if (stage.replicas == 1) continue;
+    sums = saturating_add(
+        sums, saturating_mul(stage.replicas, static_cast<int64_t>(stage.buckets.size())));
+  }
+  return sums;
+}
+
+int64_t actions_per_step(const plan::Plan& plan) {
+  const int64_t per_micro_batch =
+      3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
+  return saturating_add(saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1)),
+                        sums_per_step(plan));
 }
 
 Result simulate_plan(const plan::Plan& plan, int64_t mini_batches, const Options& options) {

@@ -39,6 +39,13 @@ class PlannedSchedule {
 /// strategy or policy, and like the constructor.
 PlannedSchedule planned_schedule(const plan::Plan& plan, int64_t mini_batches);
 
+/// What a step gives away to be summed: each replica its part of each bucket. Saturates.
+int64_t sums_per_step(const plan::Plan& plan);
+
+/// Computations and messages of one step with a split backward pass, the most that a schedule of
+/// the plan has, and its sums. Saturates.
+int64_t actions_per_step(const plan::Plan& plan);
+
 /// planned_schedule() with costs_of(plan).
 Result simulate_plan(const plan::Plan& plan, int64_t mini_batches, const Options& options);
 

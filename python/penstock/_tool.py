@@ -56,7 +56,8 @@ def _run(*arguments: str, show: bool = False) -> str:
             for line in process.stderr or ():
                 said.append(line.rstrip("\n"))
                 if show:
-                    print(said[-1], file=sys.stderr, flush=True)
+                    with contextlib.suppress(OSError, ValueError):  # it is closed
+                        print(said[-1], file=sys.stderr, flush=True)
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()

@@ -8,6 +8,7 @@
 #include "penstock/planner/families/hybrid.h"
 #include "penstock/planner/families/reasons.h"
 #include "penstock/planner/pricing/prediction.h"
+#include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -32,7 +33,7 @@ Family family_of(Strategy strategy) {
 constexpr int64_t kMostActionsPerStep = 250'000;
 
 bool is_large(const Plan& plan) {
-  return plan.shares_workers() && actions_per_step(plan) > kMostActionsPerStep;
+  return plan.shares_workers() && simulate::actions_per_step(plan) > kMostActionsPerStep;
 }
 
 // Of the worker that needs most.

@@ -28,17 +28,6 @@ constexpr int64_t kWrittenActions = 100'000;
 constexpr int64_t kLatencyPerStage = 8;
 constexpr int64_t kLatencySteps = 3;
 
-// What every step adds up: each replica gives its part of each bucket away.
-int64_t sums_per_step(const Plan& plan) {
-  int64_t sums = 0;
-  for (const plan::Stage& stage : plan.stages) {
-    if (stage.replicas > 1)
-      sums = saturating_add(
-          sums, saturating_mul(stage.replicas, static_cast<int64_t>(stage.buckets.size())));
-  }
-  return sums;
-}
-
 // The number of micro-batches to simulate, the same for every strategy up to a whole number of
 // steps; 0 when that would be too long.
 int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool written) {
@@ -48,10 +37,12 @@ int64_t simulated_micro_batches(const Context& context, const Plan& plan, bool w
   const int64_t wanted = ceil_div(least, plan.micro_batches) * plan.micro_batches;
   const auto stages = static_cast<int64_t>(plan.stages.size());
   // Of those that are written down, only some steps are run.
-  if (written && saturating_mul(kLatencySteps, actions_per_step(plan)) <= kSimulatedActions)
+  if (written &&
+      saturating_mul(kLatencySteps, simulate::actions_per_step(plan)) <= kSimulatedActions)
     return wanted;
   const int64_t actions_each = 2 * stages + 4 * static_cast<int64_t>(plan.links.size());
-  const int64_t at_each_step = saturating_add(3 * int64_t{plan.num_workers()}, sums_per_step(plan));
+  const int64_t at_each_step =
+      saturating_add(3 * int64_t{plan.num_workers()}, simulate::sums_per_step(plan));
   // Per micro-batch its own actions and its share of sums, sync, step and free.
   const int64_t affordable =
       saturating_mul(kSimulatedActions, plan.micro_batches) /
@@ -148,8 +139,8 @@ Outcome repeated(const Simulated& simulation, int64_t micro_batches, int64_t ste
 
 // How many of the steps are worth running.
 int64_t steps_to_run(const Plan& plan, int64_t steps) {
-  return std::clamp<int64_t>(kWrittenActions / actions_per_step(plan), std::min<int64_t>(2, steps),
-                             steps);
+  return std::clamp<int64_t>(kWrittenActions / simulate::actions_per_step(plan),
+                             std::min<int64_t>(2, steps), steps);
 }
 
 void fill_in(const Split& split, const std::vector<StageMemory>& memories, const Outcome& outcome,
@@ -195,13 +186,6 @@ int64_t latency_ns(const Simulated& simulation, const Plan& plan, int64_t micro_
 }
 
 }  // namespace
-
-int64_t actions_per_step(const Plan& plan) {
-  const int64_t per_micro_batch =
-      3 * static_cast<int64_t>(plan.stages.size()) + 4 * static_cast<int64_t>(plan.links.size());
-  return saturating_add(saturating_mul(plan.micro_batches, std::max<int64_t>(per_micro_batch, 1)),
-                        sums_per_step(plan));
-}
 
 void predict(const Context& context, const Split& split, const std::vector<int64_t>& cut_bytes,
              Plan& plan) {

@@ -9,10 +9,6 @@
 
 namespace penstock::planner {
 
-/// Computations and messages of one step with a split backward pass, the most that a schedule of
-/// the plan has. Saturates.
-int64_t actions_per_step(const plan::Plan& plan);
-
 /// Fills in throughput, latency, idle share and the stages' memory of a plan whose stages, links
 /// and bottleneck are known. `cut_bytes` cross the boundaries. Schedules that have to be written
 /// down to be simulated (interleaved, zero-bubble, ...) run some steps, the others of which are

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "penstock/plan/interval_io.h"
 #include "penstock/util/files.h"
 #include "penstock/util/json.h"
 
@@ -37,16 +38,10 @@ History parse_history(std::string_view json, std::string_view place) {
   history.throughput_samples_per_s = rate_or_zero(root, "throughput_samples_per_s");
   history.predicted_throughput_samples_per_s =
       rate_or_zero(root, "predicted_throughput_samples_per_s");
-  history.prediction_low_samples_per_s = rate_or_zero(root, "prediction_low_samples_per_s");
-  history.prediction_high_samples_per_s = rate_or_zero(root, "prediction_high_samples_per_s");
-  if (history.prediction_low_samples_per_s == 0 || history.prediction_high_samples_per_s == 0) {
-    history.prediction_low_samples_per_s = history.prediction_high_samples_per_s = 0;
-  } else if (history.prediction_low_samples_per_s > history.prediction_high_samples_per_s) {
-    root.at("prediction_low_samples_per_s")
-        .fail(fmt::format("expected at most prediction_high_samples_per_s, which is {}, found {}",
-                          history.prediction_high_samples_per_s,
-                          history.prediction_low_samples_per_s));
-  }
+  const plan::Interval interval =
+      plan::read_interval(root, "prediction_low_samples_per_s", "prediction_high_samples_per_s");
+  history.prediction_low_samples_per_s = interval.low;
+  history.prediction_high_samples_per_s = interval.high;
   if (const auto steps = root.find("steps")) {
     for (const JsonReader& step : steps->elements()) {
       history.steps.push_back({step.at("step").integer(0, kMostSteps), number_or_nan(step, "loss"),
