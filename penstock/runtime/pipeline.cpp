@@ -11,6 +11,7 @@
 #include <set>
 
 #include "penstock/net/wire.h"
+#include "penstock/runtime/device/device_links.h"
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/run_context.h"
@@ -31,6 +32,7 @@ struct Pipeline::Stages {
   TiedWeights ties;
   std::vector<std::unique_ptr<WorkerDevice>> devices;  ///< by worker; null for those of other ranks
   ReadyBoard ready;
+  std::unique_ptr<DeviceLinks> links;                           ///< null: none
   bool has_gpu = false;                                         ///< a worker of this rank has one
   std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage: those of this rank
   std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
@@ -382,7 +384,9 @@ RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
   setup.ties = stages_->ties.groups;
   setup.num_model_weights = stages_->modules.front()->num_model_weights();
   setup.layout = [this, &source](const Message& message) {
-    return layout_of(message, source.samples(message.micro_batch));
+    std::vector<TensorLayout> layout = layout_of(message, source.samples(message.micro_batch));
+    const bool by_link = stages_->links != nullptr && stages_->links->carries(message);
+    return by_link ? mask_layout(layout.size()) : layout;
   };
   setup.mini_batch_samples = [&source](MiniBatchId mini_batch) {
     return source.mini_batch_samples(mini_batch);
@@ -428,6 +432,10 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
                         const BatchSource& source, BatchSource* stream, const RunOptions& options) {
   check(schedule, options);
   Wait opening = wait_for(options_.deadline);
+  if (world_->has_links()) {
+    if (!stages_->links) stages_->links = std::make_unique<DeviceLinks>(*world_);
+    stages_->links->open(schedule, stages_->devices, opening);
+  }
   RunSetup setup = setup_of(schedule, source, options);
   setup.endless = endless != nullptr;
   // The first stage looks itself, before it takes a frame.
@@ -458,6 +466,14 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
     context.ready = &stages_->ready;
     context.planned_memory_bytes = options_.planned_memory_bytes;
     stages_->ready.clear();
+  }
+  std::optional<LinkWatch> link_watch;
+  if (stages_->links) {
+    context.links = stages_->links.get();
+    context.layout = [this, &source](const Message& message) {
+      return layout_of(message, source.samples(message.micro_batch));
+    };
+    link_watch.emplace(*stages_->links, *fabric);
   }
   context.sums_updates = options_.sync == plan::GradientSync::Asynchronous;
 

@@ -6,6 +6,7 @@
 
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
+#include "penstock/runtime/device/device_links.h"
 #include "penstock/runtime/device/ready_board.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/loss_scale.h"
@@ -42,8 +43,8 @@ struct RunContext {
   /// By micro-batch, the version of the weights that its loss is computed with; only where the loss
   /// is scaled.
   std::vector<int64_t> loss_versions = {};
-  LossScaleState loss_scale = {};     ///< before the run
-  bool sums_updates = false;                 ///< of weights, instead of gradients (asynchronous)
+  LossScaleState loss_scale = {};  ///< before the run
+  bool sums_updates = false;       ///< of weights, instead of gradients (asynchronous)
   /// Of a worker of this rank.
   at::Device device_of(WorkerId worker) const {
     return site == nullptr || site->device_of_worker.empty()
@@ -53,6 +54,8 @@ struct RunContext {
   std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
   const Site* site = nullptr;         ///< of the rank; null: all workers are here, on the CPU
   ReadyBoard* ready = nullptr;        ///< of the rank; null: no worker has a GPU
+  DeviceLinks* links = nullptr;       ///< of the rank; null: the host's memory is between ranks
+  MessageLayout layout = {};          ///< what messages hold; where there are links
   std::vector<int64_t> planned_memory_bytes = {};  ///< PipelineOptions
 };
 

@@ -353,8 +353,10 @@ void StageWorker::send(const Action& action) {
 
 model::Tensors StageWorker::leave(const Message& message, model::Tensors tensors) {
   const WorkerId receiver = run_.table.worker_of(message.to, message.micro_batch);
-  if (run_.site != nullptr && !run_.site->holds(receiver))
-    return device_->to_host(std::move(tensors));
+  if (run_.site != nullptr && !run_.site->holds(receiver)) {
+    if (run_.links == nullptr) return device_->to_host(std::move(tensors));
+    return {run_.links->send(message, std::move(tensors), run_.layout(message))};
+  }
   Parcel parcel = device_->give(std::move(tensors), run_.device_of(receiver).is_cpu());
   run_.ready->put(message, {std::move(parcel.ready), parcel.from});
   return std::move(parcel.tensors);
@@ -365,7 +367,10 @@ void StageWorker::receive(const Action& action) {
   const Message message{is_backward, action.peer, action.stage, action.micro_batch};
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
-  if (run_.ready != nullptr) {
+  if (run_.links != nullptr && run_.links->carries(message)) {
+    PENSTOCK_CHECK(tensors.size() == 1, tensors.size());
+    tensors = run_.links->receive(message, tensors.front(), run_.layout(message));
+  } else if (run_.ready != nullptr) {
     ReadyBoard::Note note = run_.ready->take(message);
     tensors = note.from.is_cpu() && !note.ready && !device_->is_host()
                   ? device_->to_device(std::move(tensors))

@@ -55,7 +55,8 @@ class MeshJob : public Job {
                                 .patience = options.patience,
                                 .silence = options.silence,
                                 .failure_pipe = job.failure_pipe,
-                                .same_host_memory = options.fabric == FabricChoice::Auto}))) {
+                                .same_host_memory = options.fabric == FabricChoice::Auto ||
+                                                    options.fabric == FabricChoice::Nccl}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
     // A carrier would wait for ranks that start none.

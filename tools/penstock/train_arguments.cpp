@@ -136,12 +136,14 @@ void check(const TrainArguments& options) {
                                                               : plan::GradientSync::Ordered,
                                plan::parse_sync_precision(precision));
   }
-  if (parse_fabric(options.fabric) == FabricChoice::Nccl) {
-    throw ConfigError(
-        "--fabric nccl: NCCL moves the memory of GPUs, and this build carries nothing by it: "
-        "between ranks tensors of GPUs go through the host's memory; take auto, tcp, gloo or mpi");
-  }
   parse_option("--device", options.device, cluster::parse_device_names);
+  const bool by_nccl = parse_fabric(options.fabric) == FabricChoice::Nccl;
+  if (by_nccl && options.device.find("cuda") == std::string::npos) {
+    throw ConfigError(fmt::format(
+        "--fabric nccl: NCCL moves the memory of GPUs, and the workers are on the CPU (--device "
+        "{}); take auto, tcp, gloo or mpi, or a GPU for every worker",
+        options.device));
+  }
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {
     throw ConfigError(fmt::format("--deadline must lie between 1 and 10000000 seconds, found {}",
                                   options.deadline_s));

@@ -87,6 +87,10 @@ class ForwardingWorld : public World {
     return inner_->average(replicas, own, wait);
   }
   std::unique_ptr<World> aside(Wait& wait) override { return inner_->aside(wait); }
+  bool has_links() const override { return inner_->has_links(); }
+  std::unique_ptr<LinkEnd> link(const LinkPlace& place, Wait& wait) override {
+    return inner_->link(place, wait);
+  }
   WireStats wire() const override { return inner_->wire(); }
 
  private:

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/runtime/fabric/device_link.h"
 #include "penstock/runtime/fabric/fabric.h"
 
 namespace penstock::runtime {
@@ -56,7 +57,13 @@ class World {
   /// this world's. open() and average() are left to this one. Throws TimeoutError.
   virtual std::unique_ptr<World> aside(Wait& wait) = 0;
 
-  /// Not collective. 0 where ranks share memory.
+  /// Whether messages between GPUs of different ranks go by link(); the same on all ranks.
+  virtual bool has_links() const { return false; }
+  /// This rank's end of a link, which blocks until the other end is there; null on ranks that are
+  /// neither. Throws TransportError, TimeoutError.
+  virtual std::unique_ptr<LinkEnd> link(const LinkPlace&, Wait&) { return nullptr; }
+
+  /// Not collective. 0 where ranks share memory. What goes by links is not counted.
   virtual WireStats wire() const { return {}; }
 };
 

@@ -3,7 +3,7 @@
 //
 //   mesh.carry_by(make_c10d_carrier({activations, gradients}), smallest);
 //
-// Both sides name pieces in the same order, which NCCL needs, and by a number, which Gloo uses.
+// Both sides name pieces in the same order and by a number, which Gloo uses.
 // Gloo cannot be asked whether a piece is there: per lane and direction a thread waits for the
 // oldest one. The threads sleep when nothing is under way. Internal to runtime.
 #pragma once

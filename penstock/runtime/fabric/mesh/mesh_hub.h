@@ -7,9 +7,11 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/device_link.h"
 #include "penstock/runtime/fabric/wait.h"
 #include "penstock/util/mutex.h"
 
@@ -48,6 +50,10 @@ class MeshHub {
   /// rank is lost, TimeoutError.
   std::string published(const std::string& name, Wait& wait);
 
+  /// Links between GPUs are made by it from now on. All ranks call it, or none, between runs.
+  void link_by(LinkMaker maker) { link_maker_ = std::move(maker); }
+  const LinkMaker& link_maker() const { return link_maker_; }
+
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
   /// Begins it. Notes that came early are handed over.
@@ -74,6 +80,7 @@ class MeshHub {
   /// Whether one is lost that has not ended as it should.
   bool has_broken_rank() const REQUIRES(mutex_);
 
+  LinkMaker link_maker_;
   /// Held while the receiver is called; taken before mutex_.
   Mutex delivery_;
   Mutex mutex_;

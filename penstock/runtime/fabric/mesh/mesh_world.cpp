@@ -10,6 +10,7 @@
 #include "penstock/runtime/fabric/mesh/mesh_hub.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/fabric/mpi/mpi_carrier.h"
+#include "penstock/runtime/fabric/nccl/nccl_links.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -47,6 +48,13 @@ class MeshWorld : public World {
   }
   model::Tensors average(int replicas, const std::map<int, model::Tensors>& own,
                          Wait& wait) override;
+  bool has_links() const override { return hub_->link_maker() != nullptr; }
+  std::unique_ptr<LinkEnd> link(const LinkPlace& place, Wait& wait) override {
+    // Every rank counts every link, so that both ends give it the same name.
+    const std::string name = fmt::format("link/{}", hub_->next_channel());
+    if (place.from != site_.rank && place.to != site_.rank) return nullptr;
+    return hub_->link_maker()(name, place, wait);
+  }
   WireStats wire() const override {
     const net::Traffic traffic = hub_->mesh().traffic();
     return {.sent_bytes = traffic.sent - before_.sent,
@@ -118,6 +126,13 @@ void carry_by_gloo(MeshHub& hub, size_t smallest) {
             return hub.published(key, wait);
           }};
   if (hub.ranks() > 1) hub.mesh().carry_by(make_gloo_carrier(setup), smallest);
+}
+
+void link_by_nccl(MeshHub& hub) {
+  hub.link_by(make_nccl_links(
+      {.rank = hub.rank(),
+       .put = [&hub](const std::string& name, const std::string& text) { hub.publish(name, text); },
+       .get = [&hub](const std::string& name, Wait& wait) { return hub.published(name, wait); }}));
 }
 
 void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module, size_t smallest) {

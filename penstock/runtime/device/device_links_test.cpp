@@ -1,0 +1,298 @@
+// Whole runs whose ranks hand tensors from GPU to GPU, on emulated GPUs: the bits are those of one
+// process, no stream reads what another one may not have written, and who fails holds nobody.
+#include "penstock/runtime/device/device_links.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include "penstock/runtime/device/testing_stream_checker.h"
+#include "penstock/runtime/fabric/forwarding.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
+#include "penstock/runtime/test_support.h"
+#include "penstock/util/error.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using plan::Strategy;
+using ::testing::HasSubstr;
+
+const at::Device kFirst(at::kCUDA, 0);
+const at::Device kSecond(at::kCUDA, 1);
+
+/// Of one link: what the sender's stream has copied out.
+struct Wire {
+  std::mutex mutex;
+  std::deque<std::pair<at::Tensor, model::EventPtr>> parts;
+};
+
+/// What the ends of a test's links have done.
+struct Counts {
+  std::atomic<int> links = 0;
+  std::atomic<int> sent = 0;
+  std::atomic<int> aborted = 0;
+};
+
+/// As a library of GPUs does it: matched by order, queued on the stream. The fabric's part of a
+/// message comes behind, so that what a receiver asks for has been queued by the sender.
+class EmulatedEnd final : public LinkEnd {
+ public:
+  EmulatedEnd(std::shared_ptr<Wire> wire, std::shared_ptr<model::DeviceStream> stream,
+              Counts& counts)
+      : wire_(std::move(wire)), stream_(std::move(stream)), counts_(counts) {
+    ++counts_.links;
+  }
+
+  void send(const model::Tensors& tensors) override {
+    for (const at::Tensor& tensor : tensors) {
+      EXPECT_TRUE(tensor.is_contiguous());
+      EXPECT_GT(tensor.numel(), 0);
+      at::Tensor copy = stream_->allocate_like(tensor);
+      stream_->copy(copy, tensor);
+      const std::lock_guard lock(wire_->mutex);
+      wire_->parts.emplace_back(std::move(copy), stream_->record());
+      ++counts_.sent;
+    }
+  }
+  void receive(const model::Tensors& places) override {
+    for (const at::Tensor& place : places) {
+      const std::lock_guard lock(wire_->mutex);
+      if (wire_->parts.empty()) throw TransportError("nothing has been sent");
+      const auto [part, ready] = wire_->parts.front();
+      wire_->parts.pop_front();
+      if (part.sizes() != place.sizes()) throw TransportError("another tensor's turn");
+      stream_->wait(ready);
+      stream_->copy(place, part);
+    }
+  }
+  void abort() noexcept override { ++counts_.aborted; }
+
+ private:
+  std::shared_ptr<Wire> wire_;
+  std::shared_ptr<model::DeviceStream> stream_;
+  Counts& counts_;
+};
+
+/// The wires between all ranks of a test, by name.
+class Wires {
+ public:
+  std::shared_ptr<Wire> get(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    auto& wire = wires_[name];
+    if (!wire) wire = std::make_shared<Wire>();
+    return wire;
+  }
+  Counts counts;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Wire>> wires_;
+};
+
+/// A rank whose workers have GPUs, linked to those of the others.
+class LinkedWorld final : public ForwardingWorld {
+ public:
+  LinkedWorld(World& inner, std::vector<at::Device> device_of_worker, Wires& wires)
+      : ForwardingWorld(inner), site_(inner.site()), wires_(wires) {
+    site_.device_of_worker = std::move(device_of_worker);
+  }
+  const Site& site() const override { return site_; }
+  bool has_links() const override { return true; }
+  std::unique_ptr<LinkEnd> link(const LinkPlace& place, Wait&) override {
+    const std::string name = std::to_string(next_++);
+    if (place.from != site_.rank && place.to != site_.rank) return nullptr;
+    return std::make_unique<EmulatedEnd>(wires_.get(name), place.stream, wires_.counts);
+  }
+
+ private:
+  Site site_;
+  Wires& wires_;
+  int next_ = 0;
+};
+
+RankRig mesh() {
+  return {"mesh", [](const std::vector<int>& ranks) { return make_mesh_ranks(ranks); }};
+}
+
+std::vector<at::Device> alternating(size_t workers) {
+  std::vector<at::Device> devices;
+  for (size_t w = 0; w < workers; ++w) devices.push_back(w % 2 == 0 ? kFirst : kSecond);
+  return devices;
+}
+
+void expect_same_across(const std::vector<int>& rank_of_worker, Case setup) {
+  SCOPED_TRACE(plan::to_string(setup.kind));
+  const model::Model model = skip_model(0.1);
+  const Trained expected = train(model, setup);
+  CheckedDevices devices(2);
+  setup.devices = &devices;
+  Wires wires;
+  std::vector<Trained> parts(Site{.rank_of_worker = rank_of_worker}.num_ranks());
+  const auto failures = on_ranks(mesh(), rank_of_worker, [&](World& world, size_t rank) {
+    LinkedWorld linked(world, alternating(rank_of_worker.size()), wires);
+    parts[rank] = train(model, setup, &linked);
+  });
+  ASSERT_THAT(failures, ::testing::Each(""));
+  Trained all = parts.front();
+  for (const Trained& part : parts) {
+    for (size_t l = 0; l < part.layers.size(); ++l) {
+      if (part.layers[l].here) all.layers[l] = part.layers[l];
+    }
+  }
+  expect_same_bits(all, expected);
+  EXPECT_THAT(devices.violations(), ::testing::IsEmpty());
+  EXPECT_GT(wires.counts.links, 0);
+  EXPECT_GT(wires.counts.sent, 20);
+}
+
+constexpr int64_t kSamples = int64_t{12} * 6;
+
+TEST(DeviceLinks, RanksTrainAsOneProcessDoes) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
+    expect_same_across({0, 1}, {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kSamples});
+  }
+  expect_same_across({0, 1, 0}, {.kind = Strategy::OneFOneB,
+                                 .replicas = {1, 1, 1},
+                                 .policy = schedule::WeightPolicy::Stash,
+                                 .parts = 1,
+                                 .samples = kSamples});
+}
+
+TEST(DeviceLinks, SeveralStagesOfAWorkerHaveLinksOfTheirOwn) {
+  for (const Strategy kind : {Strategy::Interleaved, Strategy::ZbV}) {
+    expect_same_across(
+        {0, 1},
+        {.kind = kind, .replicas = {1, 1, 1, 1}, .parts = 4, .samples = kSamples, .chunks = 2});
+  }
+  expect_same_across(
+      {0, 1}, {.kind = Strategy::Chimera, .replicas = {2, 2}, .parts = 4, .samples = kSamples});
+}
+
+TEST(DeviceLinks, ReplicasSendToEachOther) {
+  expect_same_across({0, 0, 1}, {.kind = Strategy::OneFOneBFlush,
+                                 .replicas = {2, 1},
+                                 .parts = 4,
+                                 .samples = kSamples,
+                                 .norm = true,
+                                 .max_grad_norm = 0.05});
+}
+
+/// Two ranks of one worker each; `schedule` and what it is about.
+struct Pair {
+  explicit Pair(model::Devices& devices) : worlds(make_local_ranks({0, 1})) {
+    for (size_t r = 0; r < 2; ++r) {
+      linked.push_back(std::make_unique<LinkedWorld>(*worlds[r], alternating(2), wires));
+      links.push_back(std::make_unique<DeviceLinks>(*linked[r]));
+      of_workers.emplace_back(2);
+      of_workers[r][r] = std::make_unique<WorkerDevice>(devices, alternating(2)[r]);
+    }
+  }
+  void open(const schedule::Schedule& schedule) {
+    Wait wait = wait_for(std::chrono::seconds(10));
+    for (size_t r = 0; r < 2; ++r) links[r]->open(schedule, of_workers[r], wait);
+  }
+
+  Wires wires;
+  std::vector<std::unique_ptr<World>> worlds;
+  std::vector<std::unique_ptr<LinkedWorld>> linked;
+  std::vector<std::vector<std::unique_ptr<WorkerDevice>>> of_workers;
+  std::vector<std::unique_ptr<DeviceLinks>> links;
+};
+
+schedule::Schedule two_messages(std::vector<int> received) {
+  using schedule::Op;
+  schedule::Schedule schedule{
+      .kind = "custom", .shape = {.replicas = {1, 1}, .micro_batches = 2}, .lowered = true};
+  schedule.workers.resize(2);
+  for (const int m : {0, 1}) {
+    schedule.workers[0].push_back({.op = Op::SendForward,
+                                   .stage = StageId{0},
+                                   .micro_batch = MicroBatchId{m},
+                                   .peer = StageId{1}});
+    schedule.workers[1].push_back({.op = Op::RecvForward,
+                                   .stage = StageId{1},
+                                   .micro_batch = MicroBatchId{received[static_cast<size_t>(m)]},
+                                   .peer = StageId{0}});
+  }
+  return schedule;
+}
+
+Message forward(int micro_batch) {
+  return {false, StageId{0}, StageId{1}, MicroBatchId{micro_batch}};
+}
+
+TEST(DeviceLinks, UndefinedAndEmptyTensorsArriveAsTheyAre) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  pair.open(two_messages({0, 1}));
+  EXPECT_TRUE(pair.links[0]->carries(forward(0)));
+  const std::vector<TensorLayout> layout{{{2, 3}}, {{0, 4}}, {{5}}, {{2}, at::kLong}};
+  const model::Tensors tensors{at::arange(6, at::kFloat).view({3, 2}).t(), at::empty({0, 4}),
+                               at::Tensor(), at::arange(2, at::kLong)};
+  const at::Tensor defined = pair.links[0]->send(forward(0), tensors, layout);
+  EXPECT_TRUE(defined.equal(at::tensor({1, 1, 0, 1}, at::kByte)));
+  EXPECT_EQ(mask_layout(layout.size()).front(), (TensorLayout{{4}, at::kByte}));
+  EXPECT_EQ(pair.wires.counts.sent, 2);
+  const model::Tensors arrived = pair.links[1]->receive(forward(0), defined, layout);
+  ASSERT_EQ(arrived.size(), tensors.size());
+  EXPECT_FALSE(arrived[2].defined());
+  for (const size_t i : {0, 1, 3}) EXPECT_TRUE(arrived[i].equal(tensors[i])) << i;
+}
+
+TEST(DeviceLinks, LinksAreMadeOnce) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  pair.open(two_messages({0, 1}));
+  pair.open(two_messages({0, 1}));
+  EXPECT_EQ(pair.wires.counts.links, 2);
+}
+
+TEST(DeviceLinks, MessagesTakenInAnotherOrderAreRefused) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  try {
+    pair.open(two_messages({1, 0}));
+    FAIL() << "opened";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("micro-batch 0 is number 1 of those sent, and of those "
+                                        "taken micro-batch 1"));
+  }
+}
+
+TEST(DeviceLinks, AWorkerOnTheCpuIsRefused) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  pair.of_workers[1][1] = std::make_unique<WorkerDevice>(devices, at::kCPU);
+  EXPECT_THROW(pair.open(two_messages({0, 1})), ConfigError);
+}
+
+/// A fabric of which only failed() is asked.
+class Failing final : public ForwardingFabric {
+ public:
+  Failing() : ForwardingFabric(nullptr) {}
+  bool failed() const override { return failed_; }
+  std::atomic<bool> failed_ = false;
+};
+
+TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  pair.open(two_messages({0, 1}));
+  Failing fabric;
+  { const LinkWatch watch(*pair.links[0], fabric); }
+  EXPECT_EQ(pair.wires.counts.aborted, 0);
+  fabric.failed_ = true;
+  const LinkWatch watch(*pair.links[0], fabric);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (pair.wires.counts.aborted == 0 && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(pair.wires.counts.aborted, 1);
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing
