@@ -431,11 +431,19 @@ RunResult Pipeline::run_endless(const schedule::EndlessSchedule& schedule, Batch
 RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* endless,
                         const BatchSource& source, BatchSource* stream, const RunOptions& options) {
   check(schedule, options);
-  Wait opening = wait_for(options_.deadline);
+  // After a failure links are of no use any more: the next run makes new ones, on all ranks.
+  struct DropLinks {
+    std::unique_ptr<DeviceLinks>& links;
+    bool keep = false;
+    ~DropLinks() {
+      if (!keep) links.reset();
+    }
+  } drop_links{stages_->links};
   if (world_->has_links()) {
     if (!stages_->links) stages_->links = std::make_unique<DeviceLinks>(*world_);
-    stages_->links->open(schedule, stages_->devices, opening);
+    stages_->links->open(schedule, stages_->devices, options_.deadline);
   }
+  Wait opening = wait_for(options_.deadline);
   RunSetup setup = setup_of(schedule, source, options);
   setup.endless = endless != nullptr;
   // The first stage looks itself, before it takes a frame.
@@ -492,6 +500,7 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   // A rank without workers adds gradients as long as the others train.
   Wait closing = workers.empty() ? wait_for(kServing) : wait_for(options_.deadline);
   RunOutcome outcome = fabric->finish(closing);
+  drop_links.keep = true;
   // A mini-batch is an optimiser step at every stage.
   if (context.training) steps_ += outcome.num_mini_batches;
 

@@ -21,6 +21,7 @@
 #include "tools/penstock/command.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/stream_arguments.h"
+#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/train_arguments.h"
 
 namespace penstock::tool {
@@ -129,8 +130,13 @@ Command profile_command(CLI::App& parent, char** argv) {
                                      [](const ProfileArguments& arguments) { check(arguments); });
 }
 Command train_command(CLI::App& parent, char** argv) {
-  return elsewhere<TrainArguments>(parent, argv, add_train,
-                                   [](const TrainArguments& arguments) { check(arguments); });
+  return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
+    check(arguments);
+    // A GPU that loads a program while it runs waits for transfers
+    // that are under way, and the other rank for this one.
+    if (parse_fabric(arguments.fabric) == FabricChoice::Nccl)
+      setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+  });
 }
 Command stream_command(CLI::App& parent, char** argv) {
   return elsewhere<StreamArguments>(

@@ -68,8 +68,8 @@ class CudaScope final : public StreamScope {
 
 class CudaStream final : public DeviceStream {
  public:
-  explicit CudaStream(c10::DeviceIndex device)
-      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
+  explicit CudaStream(c10::DeviceIndex device) : stream_(make(device)) {}
+  ~CudaStream() override { C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream_.stream())); }
 
   at::Device device() const override { return stream_.device(); }
   std::unique_ptr<StreamScope> enter() override { return std::make_unique<CudaScope>(stream_); }
@@ -106,6 +106,15 @@ class CudaStream final : public DeviceStream {
   void synchronize() override { stream_.synchronize(); }
 
  private:
+  /// One of its own: libtorch's pool gives the same 32 again and again, and work that waits for
+  /// another rank must not hold up a stream that somebody else took for his own.
+  static CUDAStream make(c10::DeviceIndex device) {
+    const c10::cuda::CUDAGuard guard(device);
+    cudaStream_t stream = nullptr;
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return c10::cuda::getStreamFromExternal(stream, device);
+  }
+
   CUDAStream stream_;
 };
 

@@ -20,6 +20,7 @@ using schedule::Action;
 namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::hours kIdle{24};
 
 /// Of one link, the micro-batches in the order of the two ends' actions.
 struct Orders {
@@ -61,9 +62,15 @@ Tensors with_bytes(const Tensors& tensors) {
 }  // namespace
 
 DeviceLinks::~DeviceLinks() {
-  // What is still queued belongs to a run that failed. The library lets go of the tensors before
-  // they go.
+  // What is still queued belongs to a run that failed.
   abort();
+  {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+  if (sender_.joinable()) sender_.join();
+  // The library lets go of the tensors before they go.
   for (auto& [key, link] : links_) {
     try {
       if (link.stream) link.stream->synchronize();
@@ -92,15 +99,30 @@ DeviceLinks::Link& DeviceLinks::link_of(const Message& message) {
   return found->second;
 }
 
-void DeviceLinks::open(const schedule::Schedule& schedule,
-                       const std::vector<std::unique_ptr<WorkerDevice>>& devices, Wait& wait) {
-  const Site& site = world_.site();
-  for (const WorkerId worker : site.own_workers()) {
+void DeviceLinks::check_devices(const std::vector<std::unique_ptr<WorkerDevice>>& devices,
+                                Wait& wait) {
+  std::string on_cpu;
+  for (const WorkerId worker : world_.site().own_workers()) {
     if (!devices[worker.index()]->is_host()) continue;
-    throw ConfigError(fmt::format(
+    on_cpu = fmt::format(
         "worker {} is on the CPU, and between ranks messages of this job go from GPU to GPU: "
         "expected a GPU for every worker (--device cuda), or another --fabric",
-        worker.value));
+        worker.value);
+    break;
+  }
+  for (const std::string& text : world_.all_gather(on_cpu, wait)) {
+    if (!text.empty()) throw ConfigError(text);
+  }
+}
+
+void DeviceLinks::open(const schedule::Schedule& schedule,
+                       const std::vector<std::unique_ptr<WorkerDevice>>& devices,
+                       std::chrono::milliseconds patience) {
+  const Site& site = world_.site();
+  if (!checked_) {
+    Wait wait = wait_for(patience);
+    check_devices(devices, wait);
+    checked_ = true;
   }
   table_ = std::make_unique<schedule::WorkerTable>(schedule.shape);
   std::map<Key, std::pair<Message, Orders>> needed;
@@ -117,9 +139,8 @@ void DeviceLinks::open(const schedule::Schedule& schedule,
   for (const auto& [key, entry] : needed) check_order(entry.first, entry.second);
   // The same ones in the same order on every rank.
   for (const auto& [key, entry] : needed) {
-    const auto [found, is_new] = links_.try_emplace(key);
-    if (!is_new) continue;
-    Link& link = found->second;
+    if (links_.contains(key)) continue;
+    Link& link = links_[key];
     LinkPlace place{.from = site.rank_of_worker[key.from.index()],
                     .to = site.rank_of_worker[key.to.index()]};
     if (place.from == site.rank || place.to == site.rank) {
@@ -127,8 +148,18 @@ void DeviceLinks::open(const schedule::Schedule& schedule,
       link.stream = link.device->devices().stream(link.device->device());
       place.stream = link.stream;
     }
+    if (place.from == site.rank) {
+      place.on_receive = [this, &link] {
+        MutexLock lock(mutex_);
+        ++link.wanted;
+        changed_.notify_all();
+      };
+    }
+    Wait wait = wait_for(patience);
     link.end = world_.link(place, wait);
   }
+  if (!links_.empty() && !sender_.joinable())
+    sender_ = std::jthread([this] { send_what_is_wanted(); });
 }
 
 at::Tensor DeviceLinks::send(const Message& message, Tensors tensors,
@@ -145,16 +176,59 @@ at::Tensor DeviceLinks::send(const Message& message, Tensors tensors,
     tensors[i] = tensors[i].contiguous();
     defined.data_ptr<uint8_t>()[i] = 1;
   }
-  link.stream->wait(link.device->compute().record());
-  {
-    const auto scope = link.stream->enter();
-    const Tensors parts = with_bytes(tensors);
-    if (!parts.empty()) link.end->send(parts);
-  }
-  while (!link.sent.empty() && link.sent.front().gone && link.sent.front().gone->is_done())
-    link.sent.pop_front();
-  link.sent.push_back({link.stream->record(), std::move(tensors)});
+  Tensors parts = with_bytes(tensors);
+  if (parts.empty()) return defined;
+  model::EventPtr made = link.device->compute().record();
+  drop_sent();
+  MutexLock lock(mutex_);
+  link.waiting.push_back({std::move(made), std::move(parts)});
+  changed_.notify_all();
   return defined;
+}
+
+DeviceLinks::Link* DeviceLinks::next_wanted() {
+  for (auto& [key, link] : links_) {
+    if (link.wanted > 0 && !link.waiting.empty()) return &link;
+  }
+  return nullptr;
+}
+
+void DeviceLinks::send_what_is_wanted() {
+  while (true) {
+    Link* link = nullptr;
+    Kept kept;
+    {
+      MutexLock lock(mutex_);
+      while (!ends_ && (link = next_wanted()) == nullptr) {
+        changed_.wait_until(
+            mutex_, std::chrono::steady_clock::now() + kIdle,
+            [this]() NO_THREAD_SAFETY_ANALYSIS { return ends_ || next_wanted() != nullptr; });
+      }
+      if (ends_) return;
+      kept = std::move(link->waiting.front());
+      link->waiting.pop_front();
+      --link->wanted;
+    }
+    try {
+      const auto scope = link->stream->enter();
+      link->stream->wait(kept.event);
+      link->end->send(kept.tensors);
+      kept.event = link->stream->record();
+    } catch (...) {
+      MutexLock lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+    }
+    MutexLock lock(mutex_);
+    link->sent.push_back(std::move(kept));
+  }
+}
+
+void DeviceLinks::drop_sent() {
+  MutexLock lock(mutex_);
+  for (auto& [key, link] : links_) {
+    while (!link.sent.empty() && (!link.sent.front().event || link.sent.front().event->is_done()))
+      link.sent.pop_front();
+  }
 }
 
 Tensors DeviceLinks::receive(const Message& message, const at::Tensor& defined,
@@ -180,21 +254,51 @@ Tensors DeviceLinks::receive(const Message& message, const at::Tensor& defined,
   return tensors;
 }
 
-void DeviceLinks::abort() noexcept {
+void DeviceLinks::check() {
+  {
+    MutexLock lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
   for (auto& [key, link] : links_) {
-    if (link.end) link.end->abort();
+    if (link.end) link.end->check();
   }
 }
 
-LinkWatch::LinkWatch(DeviceLinks& links, const Fabric& fabric)
-    : thread_([&links, &fabric](const std::stop_token& stop) {
+void DeviceLinks::abort() noexcept {
+  // At once: one that waits for its device may wait for what another one has queued.
+  std::vector<std::jthread> threads;
+  for (auto& [key, link] : links_) {
+    LinkEnd* const end = link.end.get();
+    if (end == nullptr) continue;
+    try {
+      threads.emplace_back([end] { end->abort(); });
+    } catch (const std::exception&) {  // no thread is to be had
+      end->abort();
+    }
+  }
+}
+
+LinkWatch::LinkWatch(DeviceLinks& links, Fabric& fabric)
+    : links_(links), thread_([&links, &fabric](const std::stop_token& stop) {
         std::mutex mutex;
         std::condition_variable_any changed;
         std::unique_lock lock(mutex);
-        while (!stop.stop_requested() && !fabric.failed())
-          changed.wait_for(lock, stop, kLook, [] { return false; });
+        while (!stop.stop_requested() && !fabric.failed()) {
+          try {
+            links.check();
+          } catch (...) {
+            fabric.fail(std::current_exception());
+          }
+          changed.wait_for(lock, stop, kLook, [&fabric] { return fabric.failed(); });
+        }
         if (fabric.failed()) links.abort();
       }) {}
+
+LinkWatch::~LinkWatch() {
+  thread_.request_stop();
+  thread_.join();
+  links_.drop_sent();
+}
 
 std::vector<TensorLayout> mask_layout(size_t tensors) {
   return {{.sizes = {static_cast<int64_t>(tensors)}, .type = at::kByte}};

@@ -3,17 +3,19 @@
 // byte for each tensor that says whether it is defined. So the fabric knows of every message and
 // notices a lost peer, and nobody queues a receive for what will not come.
 //
-//   links.open(schedule, devices, wait);                        // on all ranks
+//   links.open(schedule, devices, patience);                     // on all ranks
 //   fabric.send(message, {links.send(message, tensors)}, wait);  // the sender's thread
 //   fabric.receive(message, mask, wait);                         // the receiver's
 //   Tensors tensors = links.receive(message, mask.front());
 //
 // There is a link for each two workers, pair of stages and direction. Tensors are matched by their
-// order on it, which has to be that of the schedule at both ends. Internal to runtime.
+// order on it, which has to be that of the schedule at both ends. A thread of each rank sends what
+// the other end has asked for. Internal to runtime.
 #pragma once
 
+#include <chrono>
 #include <deque>
-#include <functional>
+#include <exception>
 #include <map>
 #include <memory>
 #include <thread>
@@ -23,28 +25,31 @@
 #include "penstock/runtime/fabric/device_link.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/schedule/worker_table.h"
+#include "penstock/util/mutex.h"
 
 namespace penstock::runtime {
 
-/// Outlives the runs of its pipeline: a link is made once. Thread-safe, as long as calls for one
-/// worker come from one thread.
+/// Outlives the runs of its pipeline, as long as none fails: a link is made once. Thread-safe, as
+/// long as calls for one worker come from one thread.
 class DeviceLinks {
  public:
   explicit DeviceLinks(World& world) : world_(world) {}
   ~DeviceLinks();
 
-  /// Makes the links that the schedule needs and that are not there yet. Collective. `devices`: by
-  /// worker, null for those of other ranks; they must outlive this. Throws ConfigError where a
-  /// worker of this rank is on the CPU, or the receiver takes messages in another order than the
-  /// sender sends them; TransportError and TimeoutError where a link cannot be made.
+  /// Makes the links that the schedule needs and that are not there yet, each within `patience`.
+  /// Collective. `devices`: by worker, null for those of other ranks; they must outlive this.
+  /// Throws, on all ranks, ConfigError where a worker is on the CPU, or the receiver takes messages
+  /// in another order than the sender sends them; TransportError and TimeoutError where a link
+  /// cannot be made.
   void open(const schedule::Schedule& schedule,
-            const std::vector<std::unique_ptr<WorkerDevice>>& devices, Wait& wait);
+            const std::vector<std::unique_ptr<WorkerDevice>>& devices,
+            std::chrono::milliseconds patience);
 
   /// Whether the message goes between two ranks, so by a link.
   bool carries(const Message& message) const;
 
-  /// Queues the tensors behind the work of the sender's device. Returns which are defined: [n]
-  /// bytes in the host's memory. They have to be of the layout.
+  /// The tensors leave behind the work that the sender's device has been given. Returns which are
+  /// defined: [n] bytes in the host's memory. They have to be of the layout.
   at::Tensor send(const Message& message, model::Tensors tensors,
                   const std::vector<TensorLayout>& layout);
   /// Queues the receive; later work of the receiver's device waits for it. Nobody else has the
@@ -52,8 +57,12 @@ class DeviceLinks {
   model::Tensors receive(const Message& message, const at::Tensor& defined,
                          const std::vector<TensorLayout>& layout);
 
+  /// Throws what a link has met since.
+  void check();
   /// Ends what is queued on all links, of which none can be used later.
   void abort() noexcept;
+  /// Lets go of tensors that have left.
+  void drop_sent();
 
  private:
   struct Key {
@@ -64,32 +73,47 @@ class DeviceLinks {
     StageId to_stage;
     auto operator<=>(const Key&) const = default;
   };
+  /// Until `event` nobody must take the tensors for exclusive and write to them.
+  struct Kept {
+    model::EventPtr event;
+    model::Tensors tensors;
+  };
   struct Link {
-    std::unique_ptr<LinkEnd> end;  ///< null: between other ranks
-    std::shared_ptr<model::DeviceStream> stream;
+    std::unique_ptr<LinkEnd> end;
+    std::shared_ptr<model::DeviceStream> stream;  ///< null: a link between other ranks
     WorkerDevice* device = nullptr;
-    /// What is on its way: so nobody takes it for exclusive and writes to it.
-    struct Sent {
-      model::EventPtr gone;
-      model::Tensors tensors;
-    };
-    std::deque<Sent> sent;
+    // At the sender's end, guarded by mutex_:
+    int64_t wanted = 0;        ///< receives that the other end has queued, less what was sent
+    std::deque<Kept> waiting;  ///< with the events behind which they are made
+    std::deque<Kept> sent;     ///< with those behind which they have left
   };
   Key key_of(const Message& message) const;
   Link& link_of(const Message& message);
+  void check_devices(const std::vector<std::unique_ptr<WorkerDevice>>& devices, Wait& wait);
+  /// Of the thread that sends.
+  void send_what_is_wanted();
+  Link* next_wanted() REQUIRES(mutex_);
 
   World& world_;
+  bool checked_ = false;
   std::unique_ptr<schedule::WorkerTable> table_;
-  std::map<Key, Link> links_;
+  std::map<Key, Link> links_;  ///< changes in open() only, while nobody sends
+  Mutex mutex_;
+  CondVar changed_;
+  bool ends_ GUARDED_BY(mutex_) = false;
+  std::exception_ptr failure_ GUARDED_BY(mutex_);
+  std::jthread sender_;  ///< while there are links
 };
 
-/// Aborts the links when the run fails: a GPU that waits for a peer that is gone would wait for
-/// ever, and its worker with it. Looks a few times a second.
+/// Fails the run when a link does, and aborts the links when the run fails: a GPU that waits for a
+/// peer that is gone would wait for ever, and its worker with it. Looks a few times a second.
 class LinkWatch {
  public:
-  LinkWatch(DeviceLinks& links, const Fabric& fabric);
+  LinkWatch(DeviceLinks& links, Fabric& fabric);
+  ~LinkWatch();
 
  private:
+  DeviceLinks& links_;
   std::jthread thread_;
 };
 

@@ -5,8 +5,11 @@
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -28,18 +31,22 @@ const at::Device kSecond(at::kCUDA, 1);
 /// Of one link: what the sender's stream has copied out.
 struct Wire {
   std::mutex mutex;
+  std::condition_variable changed;
   std::deque<std::pair<at::Tensor, model::EventPtr>> parts;
+  std::function<void()> on_receive;
+  int received = 0;  ///< or asked for
+  int sent = 0;
 };
 
-/// What the ends of a test's links have done.
+/// What the ends of a test's links have done, and what they are to do.
 struct Counts {
   std::atomic<int> links = 0;
   std::atomic<int> sent = 0;
   std::atomic<int> aborted = 0;
+  std::atomic<bool> breaks = false;  ///< the library fails from now on
 };
 
-/// As a library of GPUs does it: matched by order, queued on the stream. The fabric's part of a
-/// message comes behind, so that what a receiver asks for has been queued by the sender.
+/// As a library of GPUs does it: matched by order, queued on the stream.
 class EmulatedEnd final : public LinkEnd {
  public:
   EmulatedEnd(std::shared_ptr<Wire> wire, std::shared_ptr<model::DeviceStream> stream,
@@ -49,26 +56,41 @@ class EmulatedEnd final : public LinkEnd {
   }
 
   void send(const model::Tensors& tensors) override {
+    if (counts_.breaks) throw TransportError("the cable is broken");
+    const std::lock_guard lock(wire_->mutex);
+    EXPECT_LT(wire_->sent, wire_->received) << "nobody has asked for it yet";
+    ++wire_->sent;
     for (const at::Tensor& tensor : tensors) {
       EXPECT_TRUE(tensor.is_contiguous());
       EXPECT_GT(tensor.numel(), 0);
       at::Tensor copy = stream_->allocate_like(tensor);
       stream_->copy(copy, tensor);
-      const std::lock_guard lock(wire_->mutex);
       wire_->parts.emplace_back(std::move(copy), stream_->record());
       ++counts_.sent;
     }
+    wire_->changed.notify_all();
   }
   void receive(const model::Tensors& places) override {
-    for (const at::Tensor& place : places) {
+    {
       const std::lock_guard lock(wire_->mutex);
-      if (wire_->parts.empty()) throw TransportError("nothing has been sent");
+      ++wire_->received;
+    }
+    wire_->on_receive();
+    for (const at::Tensor& place : places) {
+      std::unique_lock lock(wire_->mutex);
+      if (!wire_->changed.wait_for(lock, std::chrono::seconds(10),
+                                   [this] { return !wire_->parts.empty(); })) {
+        throw TransportError("nothing has been sent");
+      }
       const auto [part, ready] = wire_->parts.front();
       wire_->parts.pop_front();
       if (part.sizes() != place.sizes()) throw TransportError("another tensor's turn");
       stream_->wait(ready);
       stream_->copy(place, part);
     }
+  }
+  void check() override {
+    if (counts_.breaks) throw TransportError("the cable is broken");
   }
   void abort() noexcept override { ++counts_.aborted; }
 
@@ -106,7 +128,10 @@ class LinkedWorld final : public ForwardingWorld {
   std::unique_ptr<LinkEnd> link(const LinkPlace& place, Wait&) override {
     const std::string name = std::to_string(next_++);
     if (place.from != site_.rank && place.to != site_.rank) return nullptr;
-    return std::make_unique<EmulatedEnd>(wires_.get(name), place.stream, wires_.counts);
+    const std::shared_ptr<Wire> wire = wires_.get(name);
+    EXPECT_EQ(place.on_receive != nullptr, place.from == site_.rank);
+    if (place.on_receive) wire->on_receive = place.on_receive;
+    return std::make_unique<EmulatedEnd>(wire, place.stream, wires_.counts);
   }
 
  private:
@@ -192,9 +217,21 @@ struct Pair {
       of_workers[r][r] = std::make_unique<WorkerDevice>(devices, alternating(2)[r]);
     }
   }
-  void open(const schedule::Schedule& schedule) {
-    Wait wait = wait_for(std::chrono::seconds(10));
-    for (size_t r = 0; r < 2; ++r) links[r]->open(schedule, of_workers[r], wait);
+  /// On both ranks; what each of them said.
+  std::vector<std::string> open(const schedule::Schedule& schedule) {
+    std::vector<std::string> said(2);
+    std::vector<std::jthread> ranks;
+    for (size_t r = 0; r < 2; ++r) {
+      ranks.emplace_back([&, r] {
+        try {
+          links[r]->open(schedule, of_workers[r], std::chrono::seconds(10));
+        } catch (const ConfigError& error) {
+          said[r] = error.what();
+        }
+      });
+    }
+    ranks.clear();
+    return said;
   }
 
   Wires wires;
@@ -229,7 +266,7 @@ Message forward(int micro_batch) {
 TEST(DeviceLinks, UndefinedAndEmptyTensorsArriveAsTheyAre) {
   CheckedDevices devices(2);
   Pair pair(devices);
-  pair.open(two_messages({0, 1}));
+  ASSERT_THAT(pair.open(two_messages({0, 1})), ::testing::Each(""));
   EXPECT_TRUE(pair.links[0]->carries(forward(0)));
   const std::vector<TensorLayout> layout{{{2, 3}}, {{0, 4}}, {{5}}, {{2}, at::kLong}};
   const model::Tensors tensors{at::arange(6, at::kFloat).view({3, 2}).t(), at::empty({0, 4}),
@@ -237,8 +274,9 @@ TEST(DeviceLinks, UndefinedAndEmptyTensorsArriveAsTheyAre) {
   const at::Tensor defined = pair.links[0]->send(forward(0), tensors, layout);
   EXPECT_TRUE(defined.equal(at::tensor({1, 1, 0, 1}, at::kByte)));
   EXPECT_EQ(mask_layout(layout.size()).front(), (TensorLayout{{4}, at::kByte}));
-  EXPECT_EQ(pair.wires.counts.sent, 2);
+  EXPECT_EQ(pair.wires.counts.sent, 0);
   const model::Tensors arrived = pair.links[1]->receive(forward(0), defined, layout);
+  EXPECT_EQ(pair.wires.counts.sent, 2);
   ASSERT_EQ(arrived.size(), tensors.size());
   EXPECT_FALSE(arrived[2].defined());
   for (const size_t i : {0, 1, 3}) EXPECT_TRUE(arrived[i].equal(tensors[i])) << i;
@@ -249,35 +287,41 @@ TEST(DeviceLinks, LinksAreMadeOnce) {
   Pair pair(devices);
   pair.open(two_messages({0, 1}));
   pair.open(two_messages({0, 1}));
-  EXPECT_EQ(pair.wires.counts.links, 2);
+  EXPECT_EQ(pair.wires.counts.links, 2);  // both ends of one
 }
 
 TEST(DeviceLinks, MessagesTakenInAnotherOrderAreRefused) {
   CheckedDevices devices(2);
   Pair pair(devices);
-  try {
-    pair.open(two_messages({1, 0}));
-    FAIL() << "opened";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("micro-batch 0 is number 1 of those sent, and of those "
-                                        "taken micro-batch 1"));
-  }
+  EXPECT_THAT(pair.open(two_messages({1, 0})),
+              ::testing::Each(HasSubstr("micro-batch 0 is number 1 of those sent, and of those "
+                                        "taken micro-batch 1")));
 }
 
-TEST(DeviceLinks, AWorkerOnTheCpuIsRefused) {
+TEST(DeviceLinks, AllRanksRefuseAWorkerOnTheCpu) {
   CheckedDevices devices(2);
   Pair pair(devices);
   pair.of_workers[1][1] = std::make_unique<WorkerDevice>(devices, at::kCPU);
-  EXPECT_THROW(pair.open(two_messages({0, 1})), ConfigError);
+  EXPECT_THAT(pair.open(two_messages({0, 1})),
+              ::testing::Each(HasSubstr("worker 1 is on the CPU")));
 }
 
-/// A fabric of which only failed() is asked.
+/// A fabric of which only this is asked.
 class Failing final : public ForwardingFabric {
  public:
   Failing() : ForwardingFabric(nullptr) {}
   bool failed() const override { return failed_; }
+  void fail(std::exception_ptr) noexcept override { failed_ = true; }
   std::atomic<bool> failed_ = false;
 };
+
+/// Whether both ends of the pair's two links are aborted before long.
+bool are_aborted(const Pair& pair, int ends) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (pair.wires.counts.aborted < ends && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return pair.wires.counts.aborted == ends;
+}
 
 TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
   CheckedDevices devices(2);
@@ -288,10 +332,45 @@ TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
   EXPECT_EQ(pair.wires.counts.aborted, 0);
   fabric.failed_ = true;
   const LinkWatch watch(*pair.links[0], fabric);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (pair.wires.counts.aborted == 0 && std::chrono::steady_clock::now() < end)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(pair.wires.counts.aborted, 1);
+  EXPECT_TRUE(are_aborted(pair, 1));
+}
+
+TEST(DeviceLinks, ALinkThatBreaksFailsTheRun) {
+  CheckedDevices devices(2);
+  Pair pair(devices);
+  pair.open(two_messages({0, 1}));
+  Failing fabric;
+  const LinkWatch watch(*pair.links[0], fabric);
+  pair.wires.counts.breaks = true;
+  EXPECT_TRUE(are_aborted(pair, 1));
+  EXPECT_TRUE(fabric.failed());
+}
+
+/// After a failure a pipeline makes new links.
+TEST(DeviceLinks, APipelineRunsAgainAfterAFailure) {
+  const model::Model model = skip_model();
+  Case setup{.kind = Strategy::GPipe, .replicas = {1, 1}, .parts = 4, .samples = kSamples};
+  CheckedDevices devices(2);
+  setup.devices = &devices;
+  Wires wires;
+  const auto failures = on_ranks(mesh(), {0, 1}, [&](World& world, size_t rank) {
+    LinkedWorld linked(world, alternating(2), wires);
+    const auto optimizer = model::make_optimizer(setup.optimizer);
+    const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4, setup.sample);
+    Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer,
+                      {.world = &linked, .devices = &devices});
+    const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
+    std::atomic<int> actions = 0;
+    RunOptions options{.learning_rate = [](int64_t) { return 0.05; }};
+    options.on_action = [&](WorkerId, const schedule::TimelineEvent&) {
+      if (rank == 1 && ++actions == 20) throw std::runtime_error("stumbled");
+    };
+    EXPECT_THROW(pipeline.run(schedule, batches, options), RuntimeError);
+    options.on_action = {};
+    EXPECT_EQ(pipeline.run(schedule, batches, options).mini_batches.size(), 6);
+  });
+  EXPECT_THAT(failures, ::testing::Each(""));
+  EXPECT_EQ(wires.counts.links, 8);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // What only a GPU can show; skipped where there is none.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
 #include "penstock/runtime/device/worker_device.h"
+#include "penstock/runtime/fabric/nccl/nccl_links.h"
+#include "penstock/runtime/fabric/testing_ranks.h"
 #include "penstock/runtime/test_support.h"
 
 namespace penstock::runtime::testing {
@@ -119,6 +121,25 @@ TEST_F(Gpu, StagesOnTwoCardsHaveTheBitsOfOne) {
   if (model::installed_devices().count() < 2) GTEST_SKIP() << "there is one GPU";
   expect_same_bits(train_on({kFirst, kSecond}, two_stages()),
                    train_on({kFirst, kFirst}, two_stages()));
+}
+
+TEST_F(Gpu, RanksHandTensorsOverByNccl) {
+  if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  if (model::installed_devices().count() < 2) GTEST_SKIP() << "NCCL takes a GPU for each rank";
+  const Trained expected = train_on({kFirst, kSecond}, two_stages());
+  const RankRig rig{"nccl", [](const std::vector<int>& ranks) {
+                      return make_nccl_ranks(ranks, {kFirst, kSecond});
+                    }};
+  std::vector<Trained> parts(2);
+  const auto failures = on_ranks(rig, {0, 1}, [&](World& world, size_t rank) {
+    parts[rank] = train(skip_model(), two_stages(), &world);
+  });
+  EXPECT_THAT(failures, ::testing::Each(""));
+  for (size_t l = 0; l < expected.layers.size(); ++l) {
+    const size_t holder = parts[0].layers[l].here ? 0 : 1;
+    for (size_t w = 0; w < expected.layers[l].weights.size(); ++w)
+      EXPECT_TRUE(parts[holder].layers[l].weights[w].equal(expected.layers[l].weights[w])) << l;
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ enum class Note : uint8_t {
   Texts,  ///< from rank 0: all of them
   Run,    ///< of a run
   Name,   ///< a text that a rank has published
+  Call,   ///< of a name that somebody listens to
 };
 
 /// What the mesh says of a rank that has closed its connection as it should.
@@ -72,7 +73,46 @@ void MeshHub::on_note(int peer, const std::string& note) {
       changed_.notify_all();
       return;
     }
+    case Note::Call: {
+      const std::string name(in.rest());
+      MutexLock lock(calling_);
+      const auto listener = listeners_.find(name);
+      if (listener != listeners_.end())
+        listener->second();
+      else
+        ++early_calls_[name];
+      return;
+    }
   }
+}
+
+void MeshHub::listen(const std::string& name, std::function<void()> on_call) {
+  MutexLock lock(calling_);
+  const auto early = early_calls_.extract(name);
+  if (!on_call) {
+    listeners_.erase(name);
+    return;
+  }
+  for (int i = 0; !early.empty() && i < early.mapped(); ++i) on_call();
+  listeners_[name] = std::move(on_call);
+}
+
+void MeshHub::call(int peer, const std::string& name) {
+  net::WireWriter out;
+  out.put(Note::Call);
+  mesh_->tell(peer, out.take() + name);
+}
+
+void MeshHub::check_ranks() {
+  MutexLock lock(mutex_);
+  if (!lost_.empty()) refuse_lost();
+}
+
+void MeshHub::refuse_lost() {
+  const auto broken = std::find_if(lost_.begin(), lost_.end(),
+                                   [](const auto& entry) { return entry.second != kEnded; });
+  const auto& [peer, why] = broken != lost_.end() ? *broken : *lost_.begin();
+  throw TransportError(fmt::format("rank {} {}", peer, why));
 }
 
 void MeshHub::on_lost(int peer, const std::string& why) {
@@ -204,12 +244,7 @@ std::string MeshHub::published(const std::string& name, Wait& wait) {
     return published_.contains(name) || !lost_.empty();
   });
   if (const auto found = published_.find(name); found != published_.end()) return found->second;
-  if (!lost_.empty()) {
-    const auto broken = std::find_if(lost_.begin(), lost_.end(),
-                                     [](const auto& entry) { return entry.second != kEnded; });
-    const auto& [peer, why] = broken != lost_.end() ? *broken : *lost_.begin();
-    throw TransportError(fmt::format("rank {} {}", peer, why));
-  }
+  if (!lost_.empty()) refuse_lost();
   throw TimeoutError(fmt::format("no rank has said '{}' in time", name));
 }
 

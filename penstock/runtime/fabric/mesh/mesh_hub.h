@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -54,6 +55,14 @@ class MeshHub {
   void link_by(LinkMaker maker) { link_maker_ = std::move(maker); }
   const LinkMaker& link_maker() const { return link_maker_; }
 
+  /// From now on the function is called for each call() of that name, on the mesh's thread; those
+  /// that came before are made up for. Empty: nobody listens any more, and none is running.
+  void listen(const std::string& name, std::function<void()> on_call);
+  /// Calls whoever listens on the rank.
+  void call(int peer, const std::string& name);
+  /// Throws TransportError when a rank is lost.
+  void check_ranks();
+
   /// The number of the next run, the same on all ranks if they begin the same ones.
   uint32_t next_run();
   /// Begins it. Notes that came early are handed over.
@@ -79,6 +88,7 @@ class MeshHub {
   std::string lost_rank(Round round) REQUIRES(mutex_);
   /// Whether one is lost that has not ended as it should.
   bool has_broken_rank() const REQUIRES(mutex_);
+  [[noreturn]] void refuse_lost() REQUIRES(mutex_);
 
   LinkMaker link_maker_;
   /// Held while the receiver is called; taken before mutex_.
@@ -92,6 +102,10 @@ class MeshHub {
   std::map<Round, std::map<int, std::string>> texts_ GUARDED_BY(mutex_);
   std::set<Round> complete_ GUARDED_BY(mutex_);
   std::map<std::string, std::string> published_ GUARDED_BY(mutex_);
+  /// Held while one of them is called.
+  Mutex calling_;
+  std::map<std::string, std::function<void()>> listeners_ GUARDED_BY(calling_);
+  std::map<std::string, int> early_calls_ GUARDED_BY(calling_);
   uint32_t run_ GUARDED_BY(mutex_) = 0;
   std::shared_ptr<NoteReceiver> receiver_ GUARDED_BY(mutex_);
   std::map<uint32_t, std::vector<std::pair<int, std::string>>> early_ GUARDED_BY(mutex_);

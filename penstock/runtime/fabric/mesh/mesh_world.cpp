@@ -132,7 +132,11 @@ void link_by_nccl(MeshHub& hub) {
   hub.link_by(make_nccl_links(
       {.rank = hub.rank(),
        .put = [&hub](const std::string& name, const std::string& text) { hub.publish(name, text); },
-       .get = [&hub](const std::string& name, Wait& wait) { return hub.published(name, wait); }}));
+       .get = [&hub](const std::string& name, Wait& wait) { return hub.published(name, wait); },
+       .check = [&hub] { hub.check_ranks(); },
+       .call = [&hub](int peer, const std::string& name) { hub.call(peer, name); },
+       .listen = [&hub](const std::string& name,
+                        std::function<void()> on_call) { hub.listen(name, std::move(on_call)); }}));
 }
 
 void carry_by_mpi(MeshHub& hub, const std::filesystem::path& module, size_t smallest) {

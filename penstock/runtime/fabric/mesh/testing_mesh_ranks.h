@@ -17,6 +17,10 @@ std::vector<std::unique_ptr<World>> make_mesh_ranks(const std::vector<int>& rank
 /// The same, with Gloo for all parts of messages but empty ones.
 std::vector<std::unique_ptr<World>> make_gloo_ranks(const std::vector<int>& rank_of_worker);
 
+/// The same on GPUs, between which messages go by NCCL; ranks must not share one.
+std::vector<std::unique_ptr<World>> make_nccl_ranks(
+    const std::vector<int>& rank_of_worker, const std::vector<at::Device>& device_of_worker);
+
 /// Whether mpirun started this process as one of several ranks, and there is a module of MPI.
 bool is_mpi_rank();
 
