@@ -39,7 +39,7 @@ images = images.astype(np.float32)
 torch.manual_seed(1)
 model = resnet18(classes=4, width=16)  # 64 is the usual width
 trainer = penstock.Trainer(model, torch.tensor(images[:4]), workers=2, lr=0.02, momentum=0.9)
-for epoch in trainer.fit(images, labels, epochs=2, batch_size=64):
+for epoch in trainer.fit(images, labels, epochs=4, batch_size=64):
     print(f"epoch {epoch['epoch'] + 1}: loss {epoch['loss']:.3f}, {epoch['accuracy']:.1%} right")
 print(trainer.evaluate(images, labels))
 model.load_state_dict(trainer.state_dict(), strict=True)  # back into the module

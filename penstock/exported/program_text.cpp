@@ -268,6 +268,17 @@ void read_program_text(std::string_view text, const std::string& place, Program&
       program.ranges.emplace(symbol, bounds);
     }
   }
+  // Ranges and equal sizes are known otherwise. What else a size must keep belongs to a branch of
+  // the model that was left out.
+  if (const auto guards = root.find("guards_code")) {
+    for (const JsonReader& guard : guards->elements()) {
+      if (guard.text().find('%') == std::string::npos) continue;
+      guard.fail(fmt::format(
+          "the program holds only for batches with {}, because of a branch in the model: export it "
+          "for any batch, with torch.export.Dim(\"batch\", min=1)",
+          printable(guard.text())));
+    }
+  }
 }
 
 }  // namespace penstock::exported

@@ -121,6 +121,18 @@ TEST(ReadProgram, AnotherSchemaIsRefused) {
               HasSubstr("pickled Python object"));
 }
 
+TEST(ReadProgram, ABranchThatDependsOnTheSizeOfTheBatchIsRefused) {
+  const std::string archive = read_file(fixture("cnn.pt2"));
+  const std::string before = R"("torch_version": "2.13.0+cpu", "guards_code": [])";
+  const auto with_guard = [&](std::string text) {
+    text.resize(before.size(), ' ');
+    return message_for(with_member(archive, before, text));
+  };
+  EXPECT_EQ(with_guard(R"("torch_version": "2", "guards_code": ["n > 3"])"), "");
+  EXPECT_THAT(with_guard(R"("torch_version": "2", "guards_code": ["n % 2"])"),
+              HasSubstr("holds only for batches with n % 2"));
+}
+
 TEST(ReadProgram, ADamagedTextIsNoticed) {
   std::string archive = read_file(fixture("cnn.pt2"));
   archive[archive.find("\"as_bool\"") + 4] ^= 1;

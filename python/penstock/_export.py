@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
+import warnings
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, Union
 
 import torch
+import torch.utils.checkpoint
 
 PathLike = Union[str, "os.PathLike[str]"]
 Example = Union[torch.Tensor, Sequence[Any], Mapping[str, Any]]
@@ -93,27 +96,98 @@ def _refuse_hooks(module: torch.nn.Module) -> None:
 
 @contextlib.contextmanager
 def _own_gradients() -> Iterator[set[str]]:
-    """What the module's code does to gradients meanwhile: torch.export leaves it out silently."""
-    found: set[str] = set()
-    function = torch.autograd.Function
-    apply, register = function.apply, torch.Tensor.register_hook
+    """What the module's code does to gradients meanwhile: torch.export leaves it out silently.
 
-    def seen_apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-        if not cls.__module__.startswith("torch."):  # checkpointing changes no gradient
+    Seen where PyTorch itself comes along, so that it does not matter by which name the module calls
+    it (a bound ``MyFunction.apply``).
+    """
+    found: set[str] = set()
+    functions, autograd = torch.autograd.function, torch.autograd
+    inference = torch.inference_mode
+    has_context, register = functions._is_setup_context_defined, torch.Tensor.register_hook
+    run_backward, enter = autograd._engine_run_backward, inference.__enter__
+
+    def seen_apply(setup_context: Any) -> bool:
+        cls = sys._getframe(1).f_locals.get("cls")
+        if cls is torch.utils.checkpoint.CheckpointFunction:
+            found.add("checkpoint(use_reentrant=True), where use_reentrant=False would do")
+        elif cls is not None and not cls.__module__.startswith("torch."):
             found.add(f"the backward pass of {cls.__name__}")
-        return apply.__func__(cls, *arguments, **keywords)
+        return has_context(setup_context)
 
     def seen_register(tensor: torch.Tensor, hook: Any) -> Any:
         found.add("a hook of a tensor's gradient (register_hook)")
         return register(tensor, hook)
 
-    function.apply = classmethod(seen_apply)
+    def seen_backward(outputs: Any, *options: Any, **more: Any) -> Any:
+        if not options[2]:  # gradients, retain_graph, create_graph
+            found.add("gradients taken without create_graph=True")
+        return run_backward(outputs, *options, **more)
+
+    def seen_inference(mode: Any) -> None:
+        if mode.mode:
+            found.add("torch.inference_mode(), where torch.no_grad() would do")
+        enter(mode)
+
+    functions._is_setup_context_defined = seen_apply
     torch.Tensor.register_hook = seen_register
+    autograd._engine_run_backward = seen_backward
+    inference.__enter__ = seen_inference
     try:
         yield found
     finally:
-        function.apply = apply
+        functions._is_setup_context_defined = has_context
         torch.Tensor.register_hook = register
+        autograd._engine_run_backward = run_backward
+        inference.__enter__ = enter
+
+
+@contextlib.contextmanager
+def _plain_tensors(module: torch.nn.Module) -> Iterator[None]:
+    """Refuses a module that changes tensors which are no buffers: tracing changes them, too, and no
+    state dict has them. They are as before afterwards."""
+    tensors = {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, part in module.named_modules()
+        for name, value in vars(part).items()
+        if isinstance(value, torch.Tensor)
+    }
+    before = {name: (value._version, value.detach().clone()) for name, value in tensors.items()}
+    changed: list[str] = []
+    try:
+        yield
+    finally:
+        changed = [name for name, value in tensors.items() if value._version != before[name][0]]
+        with torch.no_grad():
+            for name in changed:
+                tensors[name].copy_(before[name][1])
+    if changed:
+        raise ValueError(
+            f"the module changes its tensor '{changed[0]}', which is no buffer: make it one, by "
+            f"self.register_buffer('{changed[0].rpartition('.')[2]}', ...)"
+        )
+
+
+def _warn_of_counts(module: torch.nn.Module, program: torch.export.ExportedProgram) -> None:
+    """Of whole numbers that the model changes."""
+    buffers = dict(module.named_buffers())
+    changed = dict.fromkeys(
+        program.graph_signature.inputs_to_buffers.get(argument.name, "")
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        for argument, taken in zip(node.args, node.target._schema.arguments)
+        if isinstance(argument, torch.fx.Node) and taken.is_write
+    )
+    for name in changed:
+        buffer = buffers.get(name)
+        if buffer is None or buffer.is_floating_point() or name.endswith("num_batches_tracked"):
+            continue
+        warnings.warn(
+            f"the model changes its buffer '{name}' of {str(buffer.dtype).removeprefix('torch.')}: "
+            "it is float32 while it trains, in which whole numbers beyond 16,777,216 are not "
+            "exact, and operators that want whole numbers refuse it",
+            stacklevel=3,
+        )
 
 
 def _in_place_of_a_list(module: torch.nn.Module, count: int) -> int | None:
@@ -155,7 +229,8 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
         Face; with ``labels`` these return their loss)
     :param path: of the file, which ends in .pt2
     :returns: the path
-    :raises ValueError: gradients that the program would not have: hooks, a backward pass of its own
+    :raises ValueError: gradients that the program would not have (hooks, a backward pass of its
+        own, inference mode), a tensor that the module changes and that is no buffer
     :raises torch._dynamo.exc.UserError: what torch.export says of a module that it cannot export
 
     >>> import tempfile, torch
@@ -195,7 +270,7 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
         if listed is not None:
             shapes = (*shapes[:listed], shapes[listed:])
     _refuse_hooks(module)
-    with _training(module), _own_gradients() as own:
+    with _training(module), _plain_tensors(module), _own_gradients() as own:
         program = torch.export.export(
             module, arguments, keywords, dynamic_shapes=shapes, strict=False
         )
@@ -204,5 +279,6 @@ def export(module: torch.nn.Module, example: Example, path: PathLike) -> Path:
             f"the module has {' and '.join(sorted(own))}, which torch.export leaves out: it would "
             "train with other gradients"
         )
+    _warn_of_counts(module, program)
     torch.export.save(program, path)
     return path

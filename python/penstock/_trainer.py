@@ -7,10 +7,12 @@ import json
 import math
 import operator
 import os
+import shutil
 import sys
 import tempfile
 import time
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
@@ -31,8 +33,24 @@ _LOSSES = {
 }
 _SCHEDULES = ("constant", "linear", "cosine", "step")
 _TARGETS = ("targets", "target", "labels", "label", "y")
+#: In a micro-batch; the statistics of batch norm are poor then.
+_FEW_SAMPLES = 8
 #: Policies under which a step at a time is the same as many at once.
 _FLUSH = "flush"
+
+
+class _Folder:
+    """A temporary folder that goes with its owner, or at the end of the process that made it: a
+    process that was forked from that one leaves it alone."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="penstock-")
+        weakref.finalize(self, _remove_own, self.name, os.getpid())
+
+
+def _remove_own(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Trainer:
@@ -110,7 +128,8 @@ class Trainer:
         ignore_index: int | None = None,
         progress: bool | None = None,
     ) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: _Folder | None = None
+        self._names: list[str] | None = None
         if plan is not None and any(
             one is not None for one in (strategy, workers, micro_batches, weights, precision)
         ):
@@ -151,7 +170,8 @@ class Trainer:
         if module is not None:
             if example is None:
                 raise ValueError("a module needs an example batch: Trainer(module, example)")
-            self._folder = tempfile.TemporaryDirectory(prefix="penstock-")
+            self._folder = _Folder()
+            self._names = list(module.state_dict())
             name = type(module).__name__
             model = self._export(module, example, Path(self._folder.name) / f"{name.lower()}.pt2")
         elif self._job is not None:
@@ -214,15 +234,29 @@ class Trainer:
                 "is cut: micro_batches=1 is what PyTorch computes",
                 stacklevel=2,
             )
+        least = self._plan["micro_batch_size"]
+        normalises = module is not None and any(
+            isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training
+            for part in module.modules()
+        )
+        if is_cut and self.rank == 0 and normalises and least < _FEW_SAMPLES:
+            warnings.warn(
+                f"batch norm sees micro-batches of {least} sample{'' if least == 1 else 's'}, of "
+                f"which {self._plan['micro_batches']} make a step: with fewer micro_batches, or a "
+                "larger batch_size, it learns better",
+                stacklevel=2,
+            )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
 
     # What it is
 
     def __repr__(self) -> str:
-        stages = len(self._plan["stages"])
+        stages = self._plan["stages"]
+        workers = max(one["first_worker"] + one["replicas"] for one in stages)
         return (
             f"<penstock.Trainer of {self._plan.get('model', 'a model')}: {self._plan['strategy']}, "
-            f"{stages} stage{'' if stages == 1 else 's'}, {self.steps} steps>"
+            f"{len(stages)} stage{'' if len(stages) == 1 else 's'} on {workers} "
+            f"worker{'' if workers == 1 else 's'}, {self.steps} steps>"
         )
 
     @property
@@ -318,7 +352,13 @@ class Trainer:
         if self._fitting:
             raise RuntimeError("fit: it is already running; a callback must not call it")
         self._stopped = False
-        callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        callbacks = [callbacks] if callable(callbacks) else callbacks
+        if not isinstance(callbacks, Iterable):
+            raise TypeError(f"callbacks: expected functions, found {callbacks!r:.80}")
+        callbacks = list(callbacks)
+        for callback in callbacks:
+            if not callable(callback):
+                raise TypeError(f"callbacks: expected functions, found {callback!r:.80}")
         callbacks = callbacks if self.rank == 0 else []
         epochs = _whole("epochs", epochs)
         batch_size = None if batch_size is None else _whole("batch_size", batch_size)
@@ -383,7 +423,14 @@ class Trainer:
     # Weights
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Weights and buffers under the module's own names, as copies."""
+        """Weights and buffers under the module's own names, as copies. Buffers that are not
+        persistent are left out, as in the module's own state dict; `save` has them."""
+        everything = self._everything()
+        if self._names is None:
+            return everything
+        return {name: everything[name] for name in self._names if name in everything}
+
+    def _everything(self) -> dict[str, torch.Tensor]:
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, "weights.pt")
             self._session.save_weights(path)
@@ -396,7 +443,7 @@ class Trainer:
         :raises PenstockError: a name is missing or unknown, a shape is another, a number is not
             finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
-        now = self.state_dict()
+        before, now = self._everything(), self.state_dict()
         if not isinstance(weights, Mapping):
             raise TypeError(f"expected a state dict, found {type(weights).__name__}")
         weights = {name: _tensor(value).cpu().to_dense() for name, value in weights.items()}
@@ -409,10 +456,10 @@ class Trainer:
         for name, value in weights.items():
             if value.is_complex() or not bool(value.float().isfinite().all()):
                 raise _core.PenstockError(f"'{name}': expected finite real numbers")
-        self._session.load_weights(weights)
+        self._session.load_weights({**before, **weights})
         for name, value in self.state_dict().items():
             if not torch.equal(value, weights[name].to(value.dtype)):
-                self._session.load_weights(now)
+                self._session.load_weights(before)
                 raise _core.PenstockError(
                     f"'{name}' cannot take these values: it is fixed in the exported model (a "
                     "parameter without gradient), or another name of a weight has other values"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import penstock
 
@@ -389,12 +390,43 @@ class Refused(unittest.TestCase):
             return h
 
         self.refused(model(between=hooked), "a hook of a tensor's gradient", ValueError)
+        signs = Sign.apply  # bound before the module is exported
+        self.refused(
+            model(between=lambda self, h: h + signs(h)), "the backward pass of Sign", ValueError
+        )
+        self.assertTrue(torch.equal(Sign.apply(torch.ones(2)), torch.ones(2)))
+
+        def checkpointed(self, h):
+            return checkpoint(torch.relu, h, use_reentrant=True)
+
+        self.refused(model(between=checkpointed), "use_reentrant=False would do", ValueError)
+
+        def inferred(self, h):
+            with torch.inference_mode():
+                other = self.second(h.detach())
+            return h + other
+
+        self.refused(model(between=inferred), "torch.no_grad.. would do", ValueError)
+
+        def differentiated(self, h):
+            return h + torch.autograd.grad((h**3).sum(), h)[0]
+
+        self.refused(model(between=differentiated), "without create_graph=True", ValueError)
         module = model()
         module.first.register_full_backward_hook(lambda *_: None)
         self.refused(module, "the module 'first' has a hook of its backward pass", ValueError)
         module = model()
         module.first.weight.register_hook(lambda gradient: gradient * 2)
         self.refused(module, "the parameter 'first.weight' has a hook", ValueError)
+
+    def test_tensors_that_are_changed_and_no_buffers(self):
+        def count(self, h):
+            return h * self.factor.add_(1)
+
+        module = model(between=count)
+        module.factor = torch.ones(FEATURES)
+        self.refused(module, "its tensor 'factor', which is no buffer", ValueError)
+        self.assertTrue(torch.equal(module.factor, torch.ones(FEATURES)))
 
     def test_losses_of_the_same_name(self):
         class MSELoss(nn.Module):

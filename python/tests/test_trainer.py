@@ -1,11 +1,15 @@
 """The Trainer: the same numbers as PyTorch, whatever the cut."""
 
+import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +77,54 @@ class TrainerTest(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
         torch.set_num_threads(1)
+
+    def test_buffers_that_are_not_persistent_are_the_trainers_own(self):
+        class Counting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(6, 3)
+                self.register_buffer("calls", torch.tensor(0), persistent=False)
+
+            def forward(self, x):
+                self.calls.add_(1)
+                return self.body(x) * (1 + 0.01 * self.calls)
+
+        module = Counting()
+        with self.assertWarnsRegex(UserWarning, "its buffer 'calls' of int64"):
+            trainer = quick(module, torch.randn(4, 6), strategy="serial", workers=1)
+        weights = trainer.state_dict()
+        self.assertEqual(list(weights), list(module.state_dict()))
+        module.load_state_dict(weights, strict=True)
+        first = trainer.step(torch.ones(24, 6), torch.zeros(24, dtype=torch.int64))["loss"]
+        trainer.load_state_dict(weights)
+        again = trainer.step(torch.ones(24, 6), torch.zeros(24, dtype=torch.int64))["loss"]
+        self.assertNotEqual(first, again)  # it has gone on counting
+
+    def test_a_forked_process_leaves_the_files_alone(self):
+        module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+        module[0].weight.requires_grad_(False)
+        trainer = quick(module, torch.randn(4, 6), strategy="serial", workers=1)
+        process = os.fork()
+        if process == 0:
+            try:
+                weakref.finalize._exitfunc()  # as at the end of a process
+            finally:
+                os._exit(0)
+        os.waitpid(process, 0)
+        self.assertEqual(list(trainer.state_dict()), list(module.state_dict()))
+        folder = trainer._folder.name
+        self.assertTrue(os.path.isdir(folder))
+        del trainer
+        gc.collect()
+        self.assertFalse(os.path.exists(folder))
+
+    def test_small_micro_batches_of_batch_norm_are_warned_of(self):
+        module = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+        with self.assertWarnsRegex(UserWarning, "batch norm sees micro-batches of 3 samples"):
+            quick(module, torch.randn(4, 6), strategy="1f1b-flush", micro_batches=8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quick(module, torch.randn(4, 6), strategy="1f1b-flush", micro_batches=3)
 
     def test_steps_are_those_of_pytorch(self):
         x, y = samples()
