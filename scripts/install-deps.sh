@@ -43,6 +43,7 @@ core=(
 )
 torch=(
   "libtorch-dev|tensors and automatic differentiation"
+  "libgloo-dev|Gloo, which can carry messages between ranks"
   "libopenblas-openmp-dev|fast matrix products"
   "libgoogle-perftools-dev|tcmalloc, an allocator that keeps freed pages"
   "dataset-fashion-mnist|the data that the demo trains on"
