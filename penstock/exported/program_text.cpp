@@ -237,6 +237,15 @@ OutputRole output_role(const JsonReader& json) {
   return role;
 }
 
+/// "L['x'].size()[0] % 2 == 0"
+bool asks_for_multiples(std::string_view guard) {
+  constexpr std::string_view kRemainder = ".size()[0] % ";
+  const size_t found = guard.find(kRemainder);
+  if (found == std::string_view::npos) return false;
+  const std::string_view divisor = guard.substr(found + kRemainder.size());
+  return !divisor.empty() && divisor.front() >= '0' && divisor.front() <= '9';
+}
+
 }  // namespace
 
 TensorMeta read_tensor_meta(const JsonReader& json) { return tensor_meta(json); }
@@ -268,11 +277,11 @@ void read_program_text(std::string_view text, const std::string& place, Program&
       program.ranges.emplace(symbol, bounds);
     }
   }
-  // Ranges and equal sizes are known otherwise. What else a size must keep belongs to a branch of
-  // the model that was left out.
+  // Ranges and equal sizes are known otherwise. What else a batch must keep belongs to a branch of
+  // the model that was left out; quotients of several sizes hold for all batches that are equal.
   if (const auto guards = root.find("guards_code")) {
     for (const JsonReader& guard : guards->elements()) {
-      if (guard.text().find('%') == std::string::npos) continue;
+      if (!asks_for_multiples(guard.text())) continue;
       guard.fail(fmt::format(
           "the program holds only for batches with {}, because of a branch in the model: export it "
           "for any batch, with torch.export.Dim(\"batch\", min=1)",

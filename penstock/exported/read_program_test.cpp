@@ -128,9 +128,10 @@ TEST(ReadProgram, ABranchThatDependsOnTheSizeOfTheBatchIsRefused) {
     text.resize(before.size(), ' ');
     return message_for(with_member(archive, before, text));
   };
-  EXPECT_EQ(with_guard(R"("torch_version": "2", "guards_code": ["n > 3"])"), "");
-  EXPECT_THAT(with_guard(R"("torch_version": "2", "guards_code": ["n % 2"])"),
-              HasSubstr("holds only for batches with n % 2"));
+  EXPECT_EQ(with_guard(R"("guards_code": ["x.size()[0] > 3"])"), "");
+  EXPECT_EQ(with_guard(R"("guards_code": ["x.size()[0] % y.size()[0]"])"), "");
+  EXPECT_THAT(with_guard(R"("guards_code": ["x.size()[0] % 2 == 0"])"),
+              HasSubstr("holds only for batches with x.size()[0] % 2 == 0"));
 }
 
 TEST(ReadProgram, ADamagedTextIsNoticed) {
