@@ -63,7 +63,7 @@ Tensors with_bytes(const Tensors& tensors) {
 
 DeviceLinks::~DeviceLinks() {
   // What is still queued belongs to a run that failed.
-  abort();
+  give_up();
   {
     MutexLock lock(mutex_);
     ends_ = true;
@@ -264,16 +264,16 @@ void DeviceLinks::check() {
   }
 }
 
-void DeviceLinks::abort() noexcept {
+void DeviceLinks::give_up() noexcept {
   // At once: one that waits for its device may wait for what another one has queued.
   std::vector<std::jthread> threads;
   for (auto& [key, link] : links_) {
     LinkEnd* const end = link.end.get();
     if (end == nullptr) continue;
     try {
-      threads.emplace_back([end] { end->abort(); });
+      threads.emplace_back([end] { end->give_up(); });
     } catch (const std::exception&) {  // no thread is to be had
-      end->abort();
+      end->give_up();
     }
   }
 }
@@ -291,7 +291,7 @@ LinkWatch::LinkWatch(DeviceLinks& links, Fabric& fabric)
           }
           changed.wait_for(lock, stop, kLook, [&fabric] { return fabric.failed(); });
         }
-        if (fabric.failed()) links.abort();
+        if (fabric.failed()) links.give_up();
       }) {}
 
 LinkWatch::~LinkWatch() {

@@ -60,7 +60,7 @@ class DeviceLinks {
   /// Throws what a link has met since.
   void check();
   /// Ends what is queued on all links, of which none can be used later.
-  void abort() noexcept;
+  void give_up() noexcept;
   /// Lets go of tensors that have left.
   void drop_sent();
 

@@ -92,7 +92,7 @@ class EmulatedEnd final : public LinkEnd {
   void check() override {
     if (counts_.breaks) throw TransportError("the cable is broken");
   }
-  void abort() noexcept override { ++counts_.aborted; }
+  void give_up() noexcept override { ++counts_.aborted; }
 
  private:
   std::shared_ptr<Wire> wire_;

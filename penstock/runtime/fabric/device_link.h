@@ -23,7 +23,7 @@
 
 namespace penstock::runtime {
 
-/// One thread gives it work; abort() and check() may come from others.
+/// One thread gives it work; give_up() and check() may come from others.
 class LinkEnd {
  public:
   virtual ~LinkEnd() = default;
@@ -43,7 +43,7 @@ class LinkEnd {
   /// Ends what is queued, whatever the peer does; what arrives is then undefined, and send() and
   /// receive() throw. May block until the device has come to what was queued, which may need other
   /// links to be aborted: all at once, each in a thread.
-  virtual void abort() noexcept = 0;
+  virtual void give_up() noexcept = 0;
 };
 
 /// Between which ranks.

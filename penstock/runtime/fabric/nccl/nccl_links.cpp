@@ -72,7 +72,7 @@ class NcclEnd final : public LinkEnd {
   }
   ~NcclEnd() override {
     if (listens_) setup_.listen(name_, {});
-    abort();
+    give_up();
   }
 
   /// Blocks until the two GPUs are connected. NCCL does that with their first transfer, which waits
@@ -116,7 +116,7 @@ class NcclEnd final : public LinkEnd {
     if (result != ncclSuccess && result != ncclInProgress) refuse("go on", result, comm_);
   }
 
-  void abort() noexcept override {
+  void give_up() noexcept override {
     closing_ = true;
     const std::lock_guard lock(using_);
     if (comm_ == nullptr) return;
@@ -177,7 +177,7 @@ class NcclEnd final : public LinkEnd {
   c10::Device device_;
   bool listens_ = false;
   std::atomic<bool> closing_ = false;
-  std::mutex using_;  ///< of comm_, by the thread that gives it work, check() and abort()
+  std::mutex using_;  ///< of comm_, by the thread that gives it work, check() and give_up()
   ncclComm_t comm_ = nullptr;
 };
 
