@@ -346,7 +346,7 @@ void StageWorker::send(const Action& action) {
   StageRun& from = stage(action.stage);
   model::Tensors tensors = is_backward ? from.give_gradients(action.micro_batch, action.peer)
                                        : from.give_outputs(action.micro_batch, action.peer);
-  const Message message{is_backward, action.stage, action.peer, action.micro_batch};
+  const Message message = message_of(action);
   if (run_.ready != nullptr) tensors = leave(message, std::move(tensors));
   wait([&](Wait& limits) { return fabric_.send(message, std::move(tensors), limits); });
 }
@@ -364,7 +364,7 @@ model::Tensors StageWorker::leave(const Message& message, model::Tensors tensors
 
 void StageWorker::receive(const Action& action) {
   const bool is_backward = action.op == Op::RecvBackward;
-  const Message message{is_backward, action.peer, action.stage, action.micro_batch};
+  const Message message = message_of(action);
   model::Tensors tensors;
   wait([&](Wait& limits) { return fabric_.receive(message, tensors, limits); });
   if (run_.links != nullptr && run_.links->carries(message)) {

@@ -224,7 +224,7 @@ class Trainer:
             self._model, text, dict(shared, **rates), self._job, may_idle
         )
         self._plan: dict[str, Any] = json.loads(self._session.plan)
-        used = max(one["first_worker"] + one["replicas"] for one in self._plan["stages"])
+        used = self._plan_workers()
         if plan is None and strategy != "auto" and used < workers:
             warnings.warn(f"the plan uses {used} of {workers} workers", stacklevel=2)
         is_cut = self._plan["micro_batches"] > 1
@@ -248,14 +248,16 @@ class Trainer:
             )
         self._inputs: list[str] = [one["name"] for one in self._model.inputs()]
 
+    def _plan_workers(self) -> int:
+        return max(one["first_worker"] + one["replicas"] for one in self._plan["stages"])
+
     # What it is
 
     def __repr__(self) -> str:
-        stages = self._plan["stages"]
-        workers = max(one["first_worker"] + one["replicas"] for one in stages)
+        stages, workers = len(self._plan["stages"]), self._plan_workers()
         return (
             f"<penstock.Trainer of {self._plan.get('model', 'a model')}: {self._plan['strategy']}, "
-            f"{len(stages)} stage{'' if len(stages) == 1 else 's'} on {workers} "
+            f"{stages} stage{'' if stages == 1 else 's'} on {workers} "
             f"worker{'' if workers == 1 else 's'}, {self.steps} steps>"
         )
 

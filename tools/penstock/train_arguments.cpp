@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "penstock/cluster/device_name.h"
 #include "penstock/plan/gradient_sync.h"
 #include "penstock/plan/sync_precision.h"
@@ -78,7 +80,7 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
   app.add_option("--fabric", options.fabric,
                  "In a job: what carries large messages between ranks: auto (connections, and the "
                  "memory of the same host), tcp (connections), gloo, mpi (started by mpirun), "
-                 "nccl; local refuses a job of several ranks")
+                 "nccl (between GPUs); local refuses a job of several ranks")
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted; one that "
@@ -136,12 +138,13 @@ void check(const TrainArguments& options) {
                                                               : plan::GradientSync::Ordered,
                                plan::parse_sync_precision(precision));
   }
-  parse_option("--device", options.device, cluster::parse_device_names);
+  const auto devices = parse_option("--device", options.device, cluster::parse_device_names);
   const bool by_nccl = parse_fabric(options.fabric) == FabricChoice::Nccl;
-  if (by_nccl && options.device.find("cuda") == std::string::npos) {
+  if (by_nccl && std::any_of(devices.begin(), devices.end(),
+                             [](const cluster::DeviceName& device) { return device.is_cpu(); })) {
     throw ConfigError(fmt::format(
-        "--fabric nccl: NCCL moves the memory of GPUs, and the workers are on the CPU (--device "
-        "{}); take auto, tcp, gloo or mpi, or a GPU for every worker",
+        "--fabric nccl: NCCL moves the memory of GPUs, and workers are on the CPU (--device {}); "
+        "take auto, tcp, gloo or mpi, or a GPU for every worker",
         options.device));
   }
   if (options.deadline_s < 1 || options.deadline_s > 10'000'000) {

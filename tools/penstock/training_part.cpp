@@ -19,9 +19,9 @@
 #include "penstock/util/error.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/profile_arguments.h"
 #include "tools/penstock/stream_arguments.h"
-#include "tools/penstock/fabric_choice.h"
 #include "tools/penstock/train_arguments.h"
 
 namespace penstock::tool {

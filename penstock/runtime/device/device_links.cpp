@@ -28,22 +28,14 @@ struct Orders {
   std::vector<MicroBatchId> received;
 };
 
-Message message_of(const Action& action) {
-  const bool sends = schedule::is_send(action.op);
-  const bool backward =
-      action.op == schedule::Op::SendBackward || action.op == schedule::Op::RecvBackward;
-  return {backward, sends ? action.stage : action.peer, sends ? action.peer : action.stage,
-          action.micro_batch};
-}
-
 void check_order(const Message& message, const Orders& orders) {
   for (size_t i = 0; i < orders.sent.size(); ++i) {
     if (i < orders.received.size() && orders.received[i] == orders.sent[i]) continue;
     throw ConfigError(fmt::format(
         "the schedule's messages from stage {} to stage {} cannot go from GPU to GPU between "
-        "ranks, "
-        "where they have to be taken in the order in which they are sent: micro-batch {} is number "
-        "{} of those sent, and of those taken {}; use another --fabric or another strategy",
+        "ranks: "
+        "there they have to be taken in the order in which they are sent, and micro-batch {} is "
+        "number {} of those sent, and of those taken {}; use another --fabric or another strategy",
         message.from.value, message.to.value, orders.sent[i].value, i + 1,
         i < orders.received.size() ? fmt::format("micro-batch {}", orders.received[i].value)
                                    : "there is none"));
@@ -179,7 +171,6 @@ at::Tensor DeviceLinks::send(const Message& message, Tensors tensors,
   Tensors parts = with_bytes(tensors);
   if (parts.empty()) return defined;
   model::EventPtr made = link.device->compute().record();
-  drop_sent();
   MutexLock lock(mutex_);
   link.waiting.push_back({std::move(made), std::move(parts)});
   changed_.notify_all();
@@ -219,16 +210,19 @@ void DeviceLinks::send_what_is_wanted() {
       if (!failure_) failure_ = std::current_exception();
     }
     MutexLock lock(mutex_);
+    drop_sent(*link);
     link->sent.push_back(std::move(kept));
   }
 }
 
+void DeviceLinks::drop_sent(Link& link) {
+  while (!link.sent.empty() && (!link.sent.front().event || link.sent.front().event->is_done()))
+    link.sent.pop_front();
+}
+
 void DeviceLinks::drop_sent() {
   MutexLock lock(mutex_);
-  for (auto& [key, link] : links_) {
-    while (!link.sent.empty() && (!link.sent.front().event || link.sent.front().event->is_done()))
-      link.sent.pop_front();
-  }
+  for (auto& [key, link] : links_) drop_sent(link);
 }
 
 Tensors DeviceLinks::receive(const Message& message, const at::Tensor& defined,

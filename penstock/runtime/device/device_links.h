@@ -93,6 +93,7 @@ class DeviceLinks {
   /// Of the thread that sends.
   void send_what_is_wanted();
   Link* next_wanted() REQUIRES(mutex_);
+  void drop_sent(Link& link) REQUIRES(mutex_);
 
   World& world_;
   bool checked_ = false;
@@ -105,8 +106,8 @@ class DeviceLinks {
   std::jthread sender_;  ///< while there are links
 };
 
-/// Fails the run when a link does, and aborts the links when the run fails: a GPU that waits for a
-/// peer that is gone would wait for ever, and its worker with it. Looks a few times a second.
+/// Fails the run when a link does, and gives the links up when the run fails: a GPU that waits for
+/// a peer that is gone would wait for ever, and its worker with it. Looks a few times a second.
 class LinkWatch {
  public:
   LinkWatch(DeviceLinks& links, Fabric& fabric);

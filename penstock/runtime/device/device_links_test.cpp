@@ -42,7 +42,7 @@ struct Wire {
 struct Counts {
   std::atomic<int> links = 0;
   std::atomic<int> sent = 0;
-  std::atomic<int> aborted = 0;
+  std::atomic<int> given_up = 0;
   std::atomic<bool> breaks = false;  ///< the library fails from now on
 };
 
@@ -92,7 +92,7 @@ class EmulatedEnd final : public LinkEnd {
   void check() override {
     if (counts_.breaks) throw TransportError("the cable is broken");
   }
-  void give_up() noexcept override { ++counts_.aborted; }
+  void give_up() noexcept override { ++counts_.given_up; }
 
  private:
   std::shared_ptr<Wire> wire_;
@@ -207,7 +207,7 @@ TEST(DeviceLinks, ReplicasSendToEachOther) {
                                  .max_grad_norm = 0.05});
 }
 
-/// Two ranks of one worker each; `schedule` and what it is about.
+/// Two ranks of one worker each.
 struct Pair {
   explicit Pair(model::Devices& devices) : worlds(make_local_ranks({0, 1})) {
     for (size_t r = 0; r < 2; ++r) {
@@ -315,12 +315,12 @@ class Failing final : public ForwardingFabric {
   std::atomic<bool> failed_ = false;
 };
 
-/// Whether both ends of the pair's two links are aborted before long.
-bool are_aborted(const Pair& pair, int ends) {
+/// Whether so many ends of links are given up before long.
+bool are_given_up(const Pair& pair, int ends) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (pair.wires.counts.aborted < ends && std::chrono::steady_clock::now() < end)
+  while (pair.wires.counts.given_up < ends && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return pair.wires.counts.aborted == ends;
+  return pair.wires.counts.given_up == ends;
 }
 
 TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
@@ -329,10 +329,10 @@ TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
   pair.open(two_messages({0, 1}));
   Failing fabric;
   { const LinkWatch watch(*pair.links[0], fabric); }
-  EXPECT_EQ(pair.wires.counts.aborted, 0);
+  EXPECT_EQ(pair.wires.counts.given_up, 0);
   fabric.failed_ = true;
   const LinkWatch watch(*pair.links[0], fabric);
-  EXPECT_TRUE(are_aborted(pair, 1));
+  EXPECT_TRUE(are_given_up(pair, 1));
 }
 
 TEST(DeviceLinks, ALinkThatBreaksFailsTheRun) {
@@ -342,7 +342,7 @@ TEST(DeviceLinks, ALinkThatBreaksFailsTheRun) {
   Failing fabric;
   const LinkWatch watch(*pair.links[0], fabric);
   pair.wires.counts.breaks = true;
-  EXPECT_TRUE(are_aborted(pair, 1));
+  EXPECT_TRUE(are_given_up(pair, 1));
   EXPECT_TRUE(fabric.failed());
 }
 

@@ -42,7 +42,7 @@ class LinkEnd {
   virtual void check() = 0;
   /// Ends what is queued, whatever the peer does; what arrives is then undefined, and send() and
   /// receive() throw. May block until the device has come to what was queued, which may need other
-  /// links to be aborted: all at once, each in a thread.
+  /// links to be given up: all at once, each in a thread.
   virtual void give_up() noexcept = 0;
 };
 

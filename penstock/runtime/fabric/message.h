@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "penstock/schedule/action.h"
 #include "penstock/util/ids.h"
 
 namespace penstock::runtime {
@@ -21,6 +22,15 @@ struct Message {
   MicroBatchId micro_batch;
   auto operator<=>(const Message&) const = default;
 };
+
+/// That of a SEND or RECV.
+inline Message message_of(const schedule::Action& action) {
+  const bool sends = schedule::is_send(action.op);
+  const bool backward =
+      action.op == schedule::Op::SendBackward || action.op == schedule::Op::RecvBackward;
+  return {backward, sends ? action.stage : action.peer, sends ? action.peer : action.stage,
+          action.micro_batch};
+}
 
 /// One tensor of a message.
 struct TensorLayout {

@@ -55,8 +55,7 @@ MeshChannels::MeshChannels(net::Mesh& mesh, uint32_t run, const Site& site, cons
   for (const std::vector<Action>& actions : setup.schedule.workers) {
     for (const Action& action : actions) {
       if (!schedule::is_send(action.op)) continue;
-      const Message message{action.op == schedule::Op::SendBackward, action.stage, action.peer,
-                            action.micro_batch};
+      const Message message = message_of(action);
       const WorkerId from = table_.worker_of(message.from, message.micro_batch);
       const WorkerId to = table_.worker_of(message.to, message.micro_batch);
       const int from_rank = site.rank_of_worker[from.index()];

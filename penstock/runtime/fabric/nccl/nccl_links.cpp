@@ -160,7 +160,7 @@ class NcclEnd final : public LinkEnd {
     if (result != ncclSuccess) refuse(doing, result, comm_);
   }
 
-  /// Whether it makes sense to go on waiting. Nothing is aborted here, which might block.
+  /// Whether it makes sense to go on waiting. Nothing is given up here, which might block.
   void look(const char* doing, CondVar::Deadline deadline) {
     if (closing_) throw TransportError("a link between two GPUs has been closed");
     setup_.check();
