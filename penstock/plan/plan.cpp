@@ -96,6 +96,7 @@ void validate(const Stage& stage, size_t position) {
   }
   refuse_negative(where, "stash_bytes", stage.stash_bytes);
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
+  refuse_negative(where, "keep", stage.keep);
   if (stage.first_worker < -1)
     throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where,
                                   stage.first_worker));
@@ -320,7 +321,6 @@ void validate(const Plan& plan) {
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
-  refuse_negative("plan", "keep", plan.keep);
   validate_places(plan);
   validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());

@@ -55,6 +55,9 @@ struct Stage {
   bool shard_optimizer = false;
   /// The part of weight_bytes whose versions have 16 bits (profile::LayerCost).
   int64_t short_weight_bytes = 0;
+  /// Zb-auto and zb-auto-v: micro-batches that each of its workers keeps at most from F to W,
+  /// summed over the worker's stages; 0: the kind's own number.
+  int64_t keep = 0;
 
   /// Into how many parts the optimiser's state is shared out.
   int state_parts() const { return shard_optimizer ? replicas : 1; }
@@ -101,9 +104,6 @@ struct Plan {
   std::vector<int> worker_of_replica;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
-  /// Zb-auto and zb-auto-v: micro-batches that a worker keeps at most, summed over its stages; 0:
-  /// the kind's own number.
-  int64_t keep = 0;
   std::string sync = "ordered";              ///< of replicated stages (plan/gradient_sync.h)
   std::string sync_precision = "float32";    ///< of their gradients (plan/sync_precision.h)
   Precision precision = Precision::Float32;  ///< in which the stages compute

@@ -52,6 +52,7 @@ Json write_stage(const Stage& stage) {
                {"backward_weight_ns", stage.backward_weight_ns},
                {"accumulate_ns", stage.accumulate_ns}};
   if (stage.shard_optimizer) json["shard_optimizer"] = true;
+  if (stage.keep > 0) json["keep"] = stage.keep;
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.buckets.empty()) return json;
   json["buckets"] = write_list(stage.buckets, write_bucket);
@@ -145,7 +146,8 @@ GradientBucket read_bucket(const JsonReader& reader) {
           .processor_ns = reader.integer_or("processor_ns", 0, 0)};
 }
 
-Stage read_stage(const JsonReader& reader) {
+/// `keep`: of stages that do not have their own.
+Stage read_stage(const JsonReader& reader, int64_t keep) {
   Stage stage;
   for (const JsonReader& layer : reader.at("layers").elements())
     stage.layers.push_back(layer.text());
@@ -169,6 +171,7 @@ Stage read_stage(const JsonReader& reader) {
   stage.sync_latency_ns = reader.integer_or("sync_latency_ns", 0, 0);
   stage.waits_for_sums = boolean_or(reader, "waits_for_sums", false);
   stage.shard_optimizer = boolean_or(reader, "shard_optimizer", false);
+  stage.keep = reader.integer_or("keep", keep, 0);
   return stage;
 }
 
@@ -297,7 +300,7 @@ Plan read_plan(const JsonReader& root) {
       plan.worker_of_replica.push_back(static_cast<int>(worker.integer(0, INT_MAX)));
   }
   plan.slack = root.integer_or("slack", 0, 0);
-  plan.keep = root.integer_or("keep", 0, 0);
+  const int64_t keep = root.integer_or("keep", 0, 0);
   plan.sync = root.text_or("sync", plan.sync);
   plan.sync_precision = root.text_or("sync_precision", plan.sync_precision);
   plan.optimizer_state_per_weight =
@@ -315,7 +318,7 @@ Plan read_plan(const JsonReader& root) {
   plan.throughput_high_samples_per_s = interval.high;
   plan.cluster = read_cluster(root.at("cluster"));
   for (const JsonReader& stage : root.at("stages").elements(kMaxStages))
-    plan.stages.push_back(read_stage(stage));
+    plan.stages.push_back(read_stage(stage, keep));
   if (const auto links = root.find("links")) {
     for (const JsonReader& link : links->elements()) plan.links.push_back(read_link(link));
   }
@@ -351,7 +354,6 @@ std::string to_json(const Plan& plan) {
                    {"depth", plan.depth},
                    {"hosts", plan.worker_of_replica},
                    {"slack", plan.slack},
-                   {"keep", plan.keep},
                    {"sync", plan.sync},
                    {"sync_precision", plan.sync_precision},
                    {"precision", to_string(plan.precision)},

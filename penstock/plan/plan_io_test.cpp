@@ -38,6 +38,7 @@ Plan sample_plan() {
   plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
   plan.stages[0].shard_optimizer = true;
+  plan.stages[1].keep = 3;
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;
@@ -148,6 +149,16 @@ TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(document["optimality_gap"], 0.03);
   EXPECT_EQ(document["alternatives"][0]["strategy"], "dp");
   EXPECT_EQ(document["alternatives"][0]["throughput_samples_per_s"], 0.1);
+}
+
+TEST(ParsePlan, ReadsOneNumberToKeepForAllStages) {
+  Json document = parse_json(to_json(sample_plan()), "plan.json");
+  document["keep"] = 5;
+  const Plan plan = parse_plan(document.dump(), "plan.json");
+  EXPECT_EQ(plan.stages[0].keep, 5);
+  EXPECT_EQ(plan.stages[1].keep, 3);
+  document["stages"][0]["keep"] = -1;
+  EXPECT_THROW(parse_plan(document.dump(), "plan.json"), ParseError);
 }
 
 TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()), ConfigError); }

@@ -236,6 +236,7 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
          stage.replicas});
     split.recompute.push_back(stage.recompute);
     split.shard_optimizer.push_back(stage.shard_optimizer);
+    split.keep.push_back(stage.keep);
     next_worker += stage.replicas;
   }
   return split;
@@ -356,7 +357,7 @@ Plan price_placed_plan(const profile::Profile& profile, const cluster::Cluster& 
   split.strategy = family.strategy;
   split.policy = family.policy;
   split.slack = family.slack;
-  split.keep = options.keep;
+  if (options.keep > 0) split.keep.assign(split.stages.size(), options.keep);
   if (family.may_be_single_stage) name_single_stage(split);
   Plan plan = price(context, split);
   set_interval(plan);
@@ -390,7 +391,6 @@ Plan reprice(const Plan& plan, const profile::Profile& profile, const cluster::C
   options.micro_batches = plan.micro_batches;
   options.optimizer_state_per_weight = plan.optimizer_state_per_weight;
   if (plan.slack > 0) options.slack = plan.slack;
-  options.keep = plan.keep;
   Plan priced = price_placed_plan(profile, cluster, plan.stages, plan.worker_of_replica, options);
   if (!plan.cost_model.empty() && plan.cost_model != cost_model) {
     priced.notes.push_back(fmt::format(

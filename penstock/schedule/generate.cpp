@@ -99,6 +99,22 @@ void check_placement(Strategy strategy, const ScheduleShape& shape) {
   }
 }
 
+void check_keep(const StrategyTraits& row, int64_t keep) {
+  if (keep == 0) return;
+  if (!row.takes_keep) {
+    const auto takers =
+        plan::strategies_where([](const StrategyTraits& other) { return other.takes_keep; });
+    throw ConfigError(fmt::format("only the schedules {} keep what is asked for, found {} for {}",
+                                  plan::names_of(takers), keep, row.name));
+  }
+  if (keep < row.chunks) {
+    throw ConfigError(
+        fmt::format("a worker of schedule {} keeps at least {} micro-batches, one for each of "
+                    "its stages, found {}",
+                    row.name, row.chunks, keep));
+  }
+}
+
 }  // namespace
 
 int64_t default_accumulate(Strategy strategy, const ScheduleShape& shape) {
@@ -179,18 +195,7 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
     throw ConfigError(fmt::format("only schedule {} has slack, found {} for {}",
                                   plan::names_of(takers), shape.slack, row.name));
   }
-  if (shape.keep != 0 && !row.takes_keep) {
-    const auto takers =
-        plan::strategies_where([](const StrategyTraits& other) { return other.takes_keep; });
-    throw ConfigError(fmt::format("only the schedules {} keep what is asked for, found {} for {}",
-                                  plan::names_of(takers), shape.keep, row.name));
-  }
-  if (shape.keep != 0 && shape.keep < row.chunks) {
-    throw ConfigError(
-        fmt::format("a worker of schedule {} keeps at least {} micro-batches, one for each of "
-                    "its stages, found {}",
-                    row.name, row.chunks, shape.keep));
-  }
+  for (const int64_t keep : shape.keep) check_keep(row, keep);
   check_placement(strategy, shape);
 }
 
@@ -199,7 +204,7 @@ Schedule generate(Strategy strategy, const ScheduleShape& shape) {
   ScheduleShape own = with_own_slack(strategy, shape);
   WorkerLists workers = kGenerators[static_cast<size_t>(strategy)](own);
   // What only made the order: the lists show it.
-  own.keep = 0;
+  own.keep.clear();
   own.costs.clear();
   own.repeats = false;
   return {.kind = std::string(to_string(strategy)),

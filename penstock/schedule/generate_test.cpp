@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Le;
 
 /// The workers' lists as text, without stage numbers: "F0 B0".
 std::vector<std::string> lists_of(const Schedule& schedule) {
@@ -276,6 +277,36 @@ TEST(Generate, RefusesWhatAKindCannotRun) {
               HasSubstr("cannot run with weight policy stash"));
   EXPECT_THAT(refusal_of(Strategy::GPipe, {.replicas = {1, 1}, .micro_batches = INT64_MAX}),
               HasSubstr("more than"));
+}
+
+TEST(ZbAuto, KeepsOnEachWorkerWhatItsStagesSay) {
+  const auto most_kept = [](const Schedule& schedule) {
+    std::vector<int64_t> most(schedule.workers.size());
+    for (size_t w = 0; w < most.size(); ++w) {
+      int64_t kept = 0;
+      for (const Action& action : schedule.workers[w]) {
+        if (action.op == Op::Forward) most[w] = std::max(most[w], ++kept);
+        if (action.op == Op::BackwardWeight) --kept;
+      }
+    }
+    return most;
+  };
+  ScheduleShape shape{.replicas = {1, 1, 1, 1}, .micro_batches = 12, .accumulate = 12};
+  shape.keep = {4, 3, 2, 1};
+  EXPECT_THAT(most_kept(generate(Strategy::ZbAuto, shape)), ElementsAre(4, 3, 2, 1));
+  shape.keep = {5, 4, 0, 2};
+  EXPECT_THAT(most_kept(generate(Strategy::ZbAuto, shape)),
+              ElementsAre(Le(5), Le(4), Le(7), Le(2)));
+  // The least of a worker's two stages counts.
+  ScheduleShape v = with_placement(Strategy::ZbAutoV, shape);
+  v.keep = {6, 3, 5, 0};
+  EXPECT_THAT(most_kept(generate(Strategy::ZbAutoV, v)), ElementsAre(Le(6), 3));
+  v.keep = {6, 1, 5, 0};
+  EXPECT_THAT(refusal_of(Strategy::ZbAutoV, v), HasSubstr("keeps at least 2 micro-batches"));
+  shape.keep = {4, 2, 1};
+  EXPECT_THAT(refusal_of(Strategy::ZbAuto, shape), HasSubstr("keep has 3 entries"));
+  shape.keep = {4, 3, 2, 1};
+  EXPECT_THAT(refusal_of(Strategy::ZbH1, shape), HasSubstr("only the schedules zb-auto"));
 }
 
 TEST(Generate, RefusesPlacementsThatAKindCannotUse) {

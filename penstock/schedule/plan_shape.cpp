@@ -65,7 +65,7 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
     shape.recompute[s] = true;
   }
   if (traits(plan.strategy).takes_keep) {
-    shape.keep = plan.keep;
+    for (const plan::Stage& stage : plan.stages) shape.keep.push_back(stage.keep);
     shape.costs = step_costs(plan);
     shape.repeats = true;
   }

@@ -87,9 +87,15 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
         fmt::format("recompute has {} entries, expected one for each of the {} stages",
                     shape.recompute.size(), shape.num_stages()));
   }
-  if (shape.keep < 0)
-    throw ConfigError(fmt::format(
-        "a worker keeps at least 1 micro-batch (0: the kind's own number), found {}", shape.keep));
+  if (!shape.keep.empty() && shape.keep.size() != shape.replicas.size()) {
+    throw ConfigError(fmt::format("keep has {} entries, expected one for each of the {} stages",
+                                  shape.keep.size(), shape.num_stages()));
+  }
+  for (const int64_t keep : shape.keep) {
+    if (keep < 0)
+      throw ConfigError(fmt::format(
+          "a worker keeps at least 1 micro-batch (0: the kind's own number), found {}", keep));
+  }
   if (!shape.costs.empty() && shape.costs.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("the costs are for {} stages, the schedule has {}",
                                   shape.costs.size(), shape.replicas.size()));

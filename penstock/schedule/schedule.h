@@ -54,9 +54,10 @@ struct ScheduleShape {
   std::vector<bool> recompute = {};
   /// NORM comes before the steps of each mini-batch.
   bool global_norm = false;
-  /// Only for kinds that make their order from costs (StrategyTraits::takes_keep). A worker keeps
-  /// no more micro-batches from F to W, summed over its stages; 0: the kind's own number.
-  int64_t keep = 0;
+  /// Only for kinds that make their order from costs (StrategyTraits::takes_keep), one entry per
+  /// stage: its workers keep no more micro-batches from F to W, summed over all their stages (the
+  /// least of the entries counts). 0: the kind's own number. Empty: 0 for all.
+  std::vector<int64_t> keep = {};
   /// For the same kinds, one entry per stage; empty: F = I = W and messages take no time.
   /// generate() leaves it out of the schedule.
   std::vector<StepCosts> costs = {};
@@ -81,12 +82,11 @@ inline constexpr int kMaxWorkers = 10'000'000;
 
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0
 /// or accumulate < 1, more than `max_actions` compute actions, a slack below 0 or above
-/// kMaxActions, a list of recomputing stages or of costs of another length than the stages, costs
-/// below 0, a `keep` below 0, for 2bw an
-/// `accumulate` below pipeline_depth(), and for worker_of_replica that do not number the workers 0,
-/// 1, 2... without gaps, put two replicas of a stage on one worker, or put several stages on one
-/// worker under another policy than flush. O(replicas), allocates nothing that grows with the other
-/// numbers.
+/// kMaxActions, a list of recomputing stages, of costs or of what to keep of another length than
+/// the stages, costs below 0, a `keep` below 0, for 2bw an `accumulate` below pipeline_depth(), and
+/// for worker_of_replica that do not number the workers 0, 1, 2... without gaps, put two replicas
+/// of a stage on one worker, or put several stages on one worker under another policy than flush.
+/// O(replicas), allocates nothing that grows with the other numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
 struct Schedule {

@@ -28,7 +28,7 @@ struct Options : CommonOptions {
   int64_t stages = 0;
   int64_t chunks = 0;
   int64_t slack = 1;
-  int64_t keep = 0;
+  std::vector<int64_t> keep;
   ScheduleCostOptions costs;
   std::vector<int> replicas;
   std::string plan;
@@ -44,7 +44,6 @@ struct Options : CommonOptions {
   CLI::Option* stages_option = nullptr;
   CLI::Option* chunks_option = nullptr;
   CLI::Option* slack_option = nullptr;
-  CLI::Option* keep_option = nullptr;
   CLI::Option* micro_batches_option = nullptr;
 };
 
@@ -102,9 +101,12 @@ Request asked_for(const Options& options) {
   const auto given = [](const CLI::Option* option, int64_t value) {
     return option->empty() ? std::nullopt : std::optional<int64_t>(value);
   };
-  plan::check_schedule_options(request.strategy, given(options.chunks_option, options.chunks),
-                               given(options.slack_option, options.slack),
-                               given(options.keep_option, options.keep));
+  const auto check = [&](std::optional<int64_t> keep) {
+    plan::check_schedule_options(request.strategy, given(options.chunks_option, options.chunks),
+                                 given(options.slack_option, options.slack), keep);
+  };
+  check(std::nullopt);
+  for (const int64_t keep : options.keep) check(keep);
   if (!row.takes_keep && !options.costs.given().empty()) {
     throw ConfigError(fmt::format(
         "{}: the order of {} does not depend on costs; those that do are {}", options.costs.given(),
@@ -118,6 +120,7 @@ Request asked_for(const Options& options) {
   shape = schedule::with_placement(request.strategy, shape, chunks);
   if (row.takes_slack) shape.slack = options.slack;
   shape.keep = options.keep;
+  if (options.keep.size() == 1) shape.keep.assign(shape.replicas.size(), options.keep.front());
   shape.micro_batches = options.micro_batches;
   shape.accumulate = options.accumulate;
   shape.policy = options.weights.empty() ? plan::default_policy(request.strategy)
@@ -217,8 +220,9 @@ Command schedule_command(CLI::App& parent) {
           ->capture_default_str();
   auto* keep = app->add_option("--keep", options->keep,
                                "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from "
-                               "F to W, summed over its stages (default: 2p-1 and 2p)");
-  options->keep_option = keep;
+                               "F to W, summed over its stages; one number, or one per stage "
+                               "(default: 2p-1 and 2p)")
+                   ->delimiter(',');
   auto* replicas = app->add_option("--replicas", options->replicas,
                                    "Replicas of each stage, e.g. 3,1, or one number for all")
                        ->delimiter(',');

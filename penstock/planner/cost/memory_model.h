@@ -48,7 +48,7 @@ struct MemoryModel {
   double short_weight_share = 0;
   /// Eager-1f1b: micro-batches in flight beyond 1F1B's for each stage behind.
   int64_t slack = 0;
-  int64_t keep = 0;  ///< as plan::Plan::keep
+  int64_t keep = 0;  ///< as plan::Stage::keep
   /// Summed apart under flush; 0: one per replica of the stage.
   int64_t gradient_groups = 0;
   /// Replicas share out the optimiser's state.

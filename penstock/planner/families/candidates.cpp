@@ -1,6 +1,8 @@
 #include "penstock/planner/families/candidates.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/reasons.h"
@@ -8,6 +10,7 @@
 
 namespace penstock::planner {
 
+using plan::Plan;
 using plan::Strategy;
 
 namespace {
@@ -20,50 +23,120 @@ std::vector<int64_t> slacks_of(const Context& context, Strategy strategy) {
   return slacks;
 }
 
-// The largest number in [least, most] with which all workers have enough memory, as far as that is
-// known without an order; 0: none.
-int64_t largest_keep(const Context& context, Split split, int64_t micro_batches, int64_t least,
-                     int64_t most) {
-  Priced priced = price_parts(context, split, micro_batches);
-  const std::vector<StageMemory> memories = stage_memories(context, split, priced.cut_bytes);
-  const auto fits = [&](int64_t keep) {
-    split.keep = keep;
-    estimate_memory(context, split, memories, priced.plan);
-    for (size_t s = 0; s < priced.plan.stages.size(); ++s) {
-      const int64_t limit = stage_limit_bytes(context, split, s);
-      if (limit > 0 && priced.plan.stages[s].memory_bytes > limit) return false;
-    }
-    return true;
-  };
-  int64_t fitting = 0;
-  while (least <= most) {
-    const int64_t middle = least + (most - least) / 2;
-    if (fits(middle)) {
-      fitting = middle;
-      least = middle + 1;
-    } else {
-      most = middle - 1;
-    }
+using Keeps = std::vector<int64_t>;  // as plan::Stage::keep, stage by stage; empty: 0
+
+// What the workers of a split need, as far as that is known without an order.
+class Needs {
+ public:
+  Needs(const Context& context, const Split& split, int64_t micro_batches)
+      : context_(context), split_(split) {
+    Priced priced = price_parts(context, split, micro_batches);
+    memories_ = stage_memories(context, split, priced.cut_bytes);
+    plan_ = std::move(priced.plan);
   }
-  return fitting;
+
+  // By stage, the largest number in [least, most] with which its workers have enough memory;
+  // `least` where there is none.
+  Keeps largest(int64_t least, int64_t most) {
+    std::map<int64_t, std::vector<double>> known;
+    Keeps keeps;
+    for (size_t s = 0; s < plan_.stages.size(); ++s) {
+      int64_t fitting = least;
+      for (int64_t low = least, high = most; low <= high;) {
+        const int64_t middle = low + (high - low) / 2;
+        const auto [entry, is_new] = known.try_emplace(middle);
+        if (is_new) entry->second = shares(Keeps(plan_.stages.size(), middle));
+        if (entry->second[s] <= 1) {
+          fitting = middle;
+          low = middle + 1;
+        } else {
+          high = middle - 1;
+        }
+      }
+      keeps.push_back(fitting);
+    }
+    return keeps;
+  }
+
+  // What would be the largest numbers with a little less memory: one less where it is fullest.
+  Keeps with_less_memory(Keeps keeps, int64_t least) {
+    const std::vector<double> full = shares(keeps);
+    double fullest = 0;
+    for (size_t s = 0; s < keeps.size(); ++s) {
+      if (keeps[s] > least) fullest = std::max(fullest, full[s]);
+    }
+    for (size_t s = 0; s < keeps.size(); ++s) {
+      if (keeps[s] > least && full[s] >= fullest) --keeps[s];
+    }
+    return keeps;
+  }
+
+ private:
+  // By stage, of its workers' memory; 0 where that has no limit.
+  std::vector<double> shares(const Keeps& keeps) {
+    for (size_t s = 0; s < keeps.size(); ++s) plan_.stages[s].keep = keeps[s];
+    estimate_memory(context_, split_, memories_, plan_);
+    std::vector<double> shares;
+    for (size_t s = 0; s < keeps.size(); ++s) {
+      const int64_t limit = stage_limit_bytes(context_, split_, s);
+      shares.push_back(limit <= 0 ? 0
+                                  : static_cast<double>(plan_.stages[s].memory_bytes) /
+                                        static_cast<double>(limit));
+    }
+    return shares;
+  }
+
+  const Context& context_;
+  const Split& split_;
+  std::vector<StageMemory> memories_;
+  Plan plan_;
+};
+
+// Whether what each worker needs is known before there is an order: not for an upper bound.
+bool knows_needs(const Split& split) {
+  const bool straight = std::all_of(split.places.begin(), split.places.end(),
+                                    [](const auto& place) { return place.count == 1; });
+  return straight && split.worker_of_replica.empty() &&
+         std::find(split.recompute.begin(), split.recompute.end(), true) == split.recompute.end();
 }
 
-// Under a memory limit also the largest number that fits into it, and, since an order may need less
-// than what is known before it is made, some between that and the kind's own number.
-std::vector<int64_t> keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
+// Orders are not the best there are: with less memory the search may find a better one.
+constexpr int kWithLessMemory = 2;
+
+// Under a memory limit also the most that each worker has the memory for, and a little less. Where
+// an order may need less than what is known before it is made, some numbers between that and the
+// kind's own as well.
+std::vector<Keeps> keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
   const plan::StrategyTraits& row = traits(split.strategy);
-  if (!row.takes_keep) return {0};
-  if (context.options.keep > 0) return {context.options.keep};
-  std::vector<int64_t> keeps{0};
+  if (!row.takes_keep) return {{}};
+  if (context.options.keep > 0) return {Keeps(split.stages.size(), context.options.keep)};
+  std::vector<Keeps> keeps{{}};
   if (!context.limited()) return keeps;
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
   const int64_t usual = row.most_kept({.workers = split.num_workers() / copies});
-  const int64_t largest = largest_keep(context, split, micro_batches, row.chunks, usual);
-  for (const int64_t percent : {75, 50, 35, 25}) {
-    const int64_t keep = std::max<int64_t>(usual * percent / 100, row.chunks);
-    if (keep > largest && keep < usual && keep != keeps.back()) keeps.push_back(keep);
+  Needs needs(context, split, micro_batches);
+  // Dualpipe-v keeps one more than the kind's own number.
+  const Keeps largest = needs.largest(row.chunks, row.is_chunked() ? usual + 1 : usual);
+  const int64_t fewest = *std::min_element(largest.begin(), largest.end());
+  const auto add = [&](Keeps more) {
+    if (std::find(keeps.begin(), keeps.end(), more) == keeps.end())
+      keeps.push_back(std::move(more));
+  };
+  if (!knows_needs(split)) {
+    for (const int64_t percent : {75, 50, 35, 25}) {
+      const int64_t share = std::max<int64_t>(usual * percent / 100, row.chunks);
+      if (share <= fewest || share >= usual) continue;
+      Keeps between = largest;
+      for (int64_t& keep : between) keep = std::max(keep, share);
+      add(std::move(between));
+    }
   }
-  if (largest > 0 && largest < usual) keeps.push_back(largest);
+  if (fewest != usual) add(largest);
+  Keeps less = largest;
+  for (int k = 0; k < kWithLessMemory; ++k) {
+    less = needs.with_less_memory(std::move(less), row.chunks);
+    add(less);
+  }
   return keeps;
 }
 
@@ -72,9 +145,9 @@ bool same_stages(const Split& a, const Split& b) {
 }
 
 // What the memory model says of zero-bubble kinds on replicated stages is an upper bound: what fits
-// under 1F1B's need may fit all the same. Kinds that may keep less are searched with half as many
-// micro-batches as there are workers, and with one, too: even stages that keep little may be faster
-// than uneven ones that keep much.
+// under 1F1B's need may fit all the same. Kinds that may keep less are searched on the splits of
+// those whose later workers keep less, and with half as many micro-batches as there are workers,
+// and with one: even stages that keep little may be faster than uneven ones that keep much.
 std::vector<Family> families_to_search(const Context& context, Strategy strategy, int64_t slack) {
   const plan::StrategyTraits& row = traits(strategy);
   std::vector<Family> families{{.strategy = strategy, .slack = slack}};
@@ -82,6 +155,7 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
   if (context.limited()) {
     if (row.split_by_simulation) families.push_back({.strategy = Strategy::OneFOneBFlush});
     if (row.takes_keep && context.options.keep == 0) {
+      families.push_back({.strategy = Strategy::ZbH2});
       if (context.workers > 3)
         families.push_back({.strategy = strategy, .keep = context.workers / 2});
       families.push_back({.strategy = strategy, .keep = 1});
@@ -121,8 +195,8 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
         }
         found->split.strategy = strategy;
         found->split.slack = slack;
-        for (const int64_t keep : keeps_of(context, found->split, found->micro_batches)) {
-          found->split.keep = keep;
+        for (Keeps& keep : keeps_of(context, found->split, found->micro_batches)) {
+          found->split.keep = std::move(keep);
           add_new(candidates.list, first,
                   {found->split, found->micro_batches, found->optimality_gap});
         }
@@ -144,8 +218,8 @@ Candidates synchronous_candidates(const Context& context, SplitFinder& finder, S
                                         {.one_copy = one_copy, .faster_than_ns = faster_than_ns});
   Candidates candidates{{}, std::move(splits.reason)};
   for (ChunkedSplit& found : splits.splits) {
-    for (const int64_t keep : keeps_of(context, found.split, 0)) {
-      found.split.keep = keep;
+    for (Keeps& keep : keeps_of(context, found.split, 0)) {
+      found.split.keep = std::move(keep);
       candidates.list.push_back({found.split, 0, found.optimality_gap});
     }
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "penstock/planner/families/hybrid.h"
 #include "penstock/planner/families/layer_runs.h"
@@ -14,6 +16,7 @@
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/rng.h"
 
 namespace penstock::planner {
 namespace {
@@ -448,15 +451,14 @@ TEST(SynchronousPipelines, KeepTheMemoryLimitByRecomputingOrSayNo) {
   }
 }
 
-// With little memory an order from costs keeps less on even stages rather than cutting the model
-// into uneven ones; and what it may keep at most, it does. 1f1b-flush is left out: what its workers
-// keep falls from stage to stage, so uneven stages may suit it better than one number for all.
+// With little memory an order from costs keeps less on even stages, or as much as each worker has
+// the memory for on uneven ones; and what it may keep at most, it does.
 TEST(SynchronousPipelines, OrdersFromCostsMakeTheMostOfEveryMemoryLimit) {
   const profile::Profile model = chain(std::vector<int64_t>(16, 1000), std::vector<int64_t>(16, 10),
                                        std::vector<int64_t>(16, 1000));
   const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000'000, 200);
   double before = 0;
-  for (const int64_t limit : {10'000, 14'000, 18'000, 22'000, 28'000, 36'000}) {
+  for (int64_t limit = 8'000; limit <= 36'000; limit += 1'000) {
     PlanOptions options;
     options.straight = true;
     options.micro_batches = 16;
@@ -467,12 +469,55 @@ TEST(SynchronousPipelines, OrdersFromCostsMakeTheMostOfEveryMemoryLimit) {
       return plan ? plan->throughput_samples_per_s : 0;
     };
     const double from_costs = rate("zb-auto");
-    for (const char* other : {"gpipe", "eager-1f1b", "zb-h1", "zb-h2"})
+    for (const char* other : {"gpipe", "1f1b-flush", "eager-1f1b", "zb-h1", "zb-h2"})
       EXPECT_GE(from_costs, 0.999 * rate(other)) << other << " with " << limit << " bytes";
     EXPECT_GE(from_costs, 0.999 * before) << "slower with more memory: " << limit << " bytes";
     before = from_costs;
   }
   EXPECT_GT(before, 0);
+}
+
+// It is not slower than other kinds of its placement that fit into the memory.
+void expect_fastest(const std::string& from_costs, const std::vector<std::string>& others,
+                    int chunks, int trials) {
+  Rng rng(5);
+  int compared = 0;
+  for (int trial = 0; trial < trials; ++trial) {
+    const int workers = 2 + static_cast<int>(rng.below(4));
+    const size_t layers = static_cast<size_t>(chunks * workers) + rng.below(8);
+    std::vector<int64_t> times;
+    std::vector<int64_t> weights;
+    std::vector<int64_t> outputs;
+    for (size_t l = 0; l < layers; ++l) {
+      times.push_back(between(rng, 500, 2'500));
+      weights.push_back(between(rng, 1, 20));
+      outputs.push_back(between(rng, 100, 2'100));
+    }
+    const profile::Profile model = chain(times, weights, outputs);
+    const cluster::Cluster cluster = flat_cluster(workers, 1'000'000'000'000, between(rng, 0, 500));
+    PlanOptions options;
+    options.straight = chunks == 1;
+    options.micro_batches = workers * between(rng, 1, 4);
+    options.recompute = "never";
+    options.memory_limit_bytes = between(rng, 4'000, 34'000);
+    const auto rate = [&](const std::string& strategy) {
+      const auto plan = planned(model, cluster, strategy, options).plan;
+      return plan ? plan->throughput_samples_per_s : 0;
+    };
+    const double rate_from_costs = rate(from_costs);
+    for (const std::string& other : others) {
+      const double of_other = rate(other);
+      EXPECT_GE(rate_from_costs, 0.999 * of_other)
+          << other << " with " << options.memory_limit_bytes << " bytes, trial " << trial;
+      compared += of_other > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(compared, trials);
+}
+
+TEST(SynchronousPipelines, OrdersFromCostsSuitUnevenStagesWithLittleMemory) {
+  expect_fastest("zb-auto", {"gpipe", "1f1b-flush", "eager-1f1b", "zb-h1", "zb-h2"}, 1, 12);
+  expect_fastest("zb-auto-v", {"zb-v", "v-half", "v-min", "dualpipe-v"}, 2, 6);
 }
 
 TEST(SynchronousPipelines, SayWhatTheyNeed) {

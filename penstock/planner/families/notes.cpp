@@ -183,6 +183,23 @@ std::string winning_reason(const Context& context, const Plan& winner, bool fast
   return slowest_part(context, winner);
 }
 
+// Of a pipeline whose workers keep less than usual.
+std::string what_is_kept(const Plan& plan) {
+  const auto [least, most] =
+      std::minmax_element(plan.stages.begin(), plan.stages.end(),
+                          [](const Stage& a, const Stage& b) { return a.keep < b.keep; });
+  if (least->keep == most->keep)
+    return fmt::format("A worker keeps at most {} micro-batches from F to W.", most->keep);
+  constexpr size_t kFew = 16;
+  std::vector<size_t> numbers;
+  for (const Stage& stage : plan.stages) numbers.push_back(static_cast<size_t>(stage.keep));
+  return numbers.size() <= kFew
+             ? fmt::format("The workers of its stages keep at most {} micro-batches from F to W.",
+                           listed(numbers))
+             : fmt::format("Its workers keep at most {} to {} micro-batches from F to W.",
+                           least->keep, most->keep);
+}
+
 std::string samples_text(int64_t samples) {
   return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples");
 }
@@ -222,6 +239,9 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
         again == 1 ? "s" : ""));
   }
+  if (std::any_of(plan.stages.begin(), plan.stages.end(),
+                  [](const Stage& stage) { return stage.keep > 0; }))
+    notes.push_back(what_is_kept(plan));
   const auto shared = std::count_if(plan.stages.begin(), plan.stages.end(),
                                     [](const Stage& stage) { return stage.shard_optimizer; });
   if (shared > 0) {

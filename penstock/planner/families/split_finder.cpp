@@ -294,7 +294,7 @@ Split SplitFinder::split_of(const Family& family, const CutStates& states,
   Split split{family.strategy, family.policy, stages_of(states, partition), partition.places,
               partition.recompute};
   split.slack = family.slack;
-  split.keep = family.keep;
+  split.keep.assign(split.stages.size(), family.keep);
   return split;
 }
 

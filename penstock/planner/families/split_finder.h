@@ -33,7 +33,7 @@ struct Family {
   /// Then it becomes dp or serial, where the policy is the kind's own.
   bool may_be_single_stage = false;
   int64_t slack = 0;  ///< eager-1f1b
-  int64_t keep = 0;   ///< as plan::Plan::keep
+  int64_t keep = 0;   ///< as plan::Stage::keep, of all stages
   /// The search counts sums of gradients as if computation hid none of them.
   bool counts_sums = false;
 

@@ -75,8 +75,11 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
   int64_t largest = 0;  // of what is kept of one micro-batch
   int64_t all = 0;      // everything that a step keeps
   int64_t remade = 0;   // what R makes, where it does not wait for W
+  int64_t keep = 0;     // the least of its stages' numbers
   for (const size_t s : stages) {
     const StageMemory& memory = memories[s];
+    const int64_t asked = plan.stages[s].keep;
+    if (keep == 0 || (asked > 0 && asked < keep)) keep = asked;
     bytes = saturating_add(
         bytes, model.fixed_bytes(
                    memory, {.gradient_sets = model.gradient_sets(static_cast<int>(copies.replicas)),
@@ -90,12 +93,12 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
     largest = std::max(largest, kept);
     all = saturating_add(all, saturating_mul(share, kept));
   }
-  const int64_t kept = row.most_kept({.workers = copies.workers,
-                                      .rank = static_cast<int64_t>(stages.front()),
-                                      .chunks = copies.chunks,
-                                      .micro_batches = copies.micro_batches,
-                                      .keep = model.keep});
-  const int64_t in_flight = saturating_mul(kept, largest);
+  const int64_t most_kept = row.most_kept({.workers = copies.workers,
+                                           .rank = static_cast<int64_t>(stages.front()),
+                                           .chunks = copies.chunks,
+                                           .micro_batches = copies.micro_batches,
+                                           .keep = keep});
+  const int64_t in_flight = saturating_mul(most_kept, largest);
   return saturating_add(bytes, saturating_add(std::min(in_flight, all), remade));
 }
 
@@ -119,6 +122,7 @@ void estimate_own_memory(MemoryModel model, const std::vector<StageMemory>& memo
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
     model.shard_optimizer = stage.shard_optimizer;
+    model.keep = stage.keep;
     stage.memory_bytes = model.stage_bytes(memories[s], stage.replicas, workers_from_here);
     workers_from_here -= stage.replicas;
   }
@@ -130,7 +134,6 @@ void estimate_memory(const Context& context, const Split& split,
                      const std::vector<StageMemory>& memories, Plan& plan) {
   MemoryModel model = memory_model(context, split.strategy, split.policy, plan.micro_batches,
                                    split.slack, gradient_groups(context, split));
-  model.keep = split.keep;
   for (plan::Stage& stage : plan.stages) stage.memory_bytes = 0;
   if (plan.shares_workers()) {
     estimate_shared_memory(model, memories, plan);

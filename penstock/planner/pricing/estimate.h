@@ -9,7 +9,7 @@
 
 namespace penstock::planner {
 
-/// Fills in the stages' memory alone, for `split.keep` and the plan's micro-batches.
+/// Fills in the stages' memory alone, for their `keep` and the plan's micro-batches.
 void estimate_memory(const Context& context, const Split& split,
                      const std::vector<StageMemory>& memories, plan::Plan& plan);
 

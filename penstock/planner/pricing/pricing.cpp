@@ -44,6 +44,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.replicas = place.count;
   stage.first_worker = split.worker_of_replica.empty() ? place.first : -1;
   stage.recompute = split.recompute[index];
+  stage.keep = split.keep_of(index);
   stage.shard_optimizer =
       place.count > 1 &&
       (split.shard_optimizer.empty() ? context.shard_optimizer == ShardOptimizer::Always
@@ -253,7 +254,6 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.cluster = context.cluster;
   plan.worker_of_replica = split.worker_of_replica;
   plan.slack = split.slack;
-  plan.keep = split.keep;
   std::vector<StageId> stage_of_layer(context.layers.size());
   for (size_t s = 0; s < split.stages.size(); ++s) {
     plan.stages.push_back(priced_stage(context, split, s));
@@ -264,7 +264,7 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   MemoryModel memory =
       memory_model(context, split.strategy, split.policy, plan.micro_batches, split.slack, 0);
   memory.max_workers = plan.num_workers();
-  memory.keep = split.keep;
+  memory.keep = split.keep_of(0);
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);

@@ -24,11 +24,12 @@ struct Split {
   std::vector<int> worker_of_replica = {};
   /// One per stage, or empty: as the options say.
   std::vector<bool> shard_optimizer = {};
-  int64_t slack = 0;  ///< eager-1f1b
-  int64_t keep = 0;   ///< as plan::Plan::keep
+  int64_t slack = 0;               ///< eager-1f1b
+  std::vector<int64_t> keep = {};  ///< as plan::Stage::keep, one per stage, or empty: 0
 
   std::vector<int> replicas() const;
   int num_workers() const;
+  int64_t keep_of(size_t stage) const { return stage < keep.size() ? keep[stage] : 0; }
   /// The workers of a stage, for splits with `worker_of_replica`. O(1).
   std::span<const int> workers_of(size_t stage) const;
 };

@@ -20,6 +20,20 @@ constexpr size_t kRemembered = 8;
 
 using Known = std::span<WorkerLists (*const)(const ScheduleShape&)>;
 
+/// Per worker.
+std::vector<int64_t> most_kept(const ScheduleShape& shape, const OrderProblem& problem,
+                               int64_t usual) {
+  std::vector<int64_t> least(static_cast<size_t>(problem.num_workers), 0);
+  for (size_t s = 0; s < shape.keep.size(); ++s) {
+    for (const int32_t worker : problem.stages[s].workers) {
+      int64_t& kept = least[static_cast<size_t>(worker)];
+      if (kept == 0 || (shape.keep[s] > 0 && shape.keep[s] < kept)) kept = shape.keep[s];
+    }
+  }
+  for (int64_t& kept : least) kept = kept > 0 ? kept : usual;
+  return least;
+}
+
 /// Of the micro-batches [begin, begin + count), which are one mini-batch.
 OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, int64_t begin,
                         int64_t count, int64_t usual_keep) {
@@ -38,8 +52,7 @@ OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, in
       stage.workers.push_back(table.worker_of_replica(StageId{s}, r).value);
     problem.stages.push_back(std::move(stage));
   }
-  const int64_t keep = shape.keep > 0 ? shape.keep : usual_keep;
-  problem.most_kept.assign(static_cast<size_t>(problem.num_workers), keep);
+  problem.most_kept = most_kept(shape, problem, usual_keep);
   return problem;
 }
 
