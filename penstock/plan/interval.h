@@ -38,7 +38,4 @@ inline constexpr double kModelError = 0.10;
 std::optional<Interval> throughput_interval(const Plan& plan, double samples_per_s,
                                             double varied = 1);
 
-/// "1,050", "0.5218": whole from 100 on, thousands apart; below, four digits.
-std::string rate_text(double samples_per_s);
-
 }  // namespace penstock::plan

@@ -64,7 +64,7 @@ Family requested_family(const PlanOptions& options) {
         "straight means one worker per stage; strategy {} has a single stage", row.name));
   }
   family.straight = options.straight || row.one_worker_per_stage;
-  family.slack = std::max<int64_t>(options.slack, 0);
+  if (traits(family.strategy).takes_slack) family.slack = std::max<int64_t>(options.slack, 0);
   family.may_be_single_stage = !options.strategy;
   return family;
 }
@@ -283,6 +283,21 @@ namespace {
 // Of the time that is left; the rest is for pricing what was found.
 constexpr double kShareOfSearching = 0.85;
 
+// Numbers that only some strategies have, given where the planner chose another one.
+std::vector<std::string> unused_choices(const PlanOptions& options, Strategy chosen) {
+  std::vector<std::string> notes;
+  const auto add = [&](bool given, std::string_view option,
+                       bool (*takes)(const plan::StrategyTraits&)) {
+    if (!given || takes(traits(chosen))) return;
+    notes.push_back(fmt::format("{} has no effect on {}: it is for {} (--strategy).", option,
+                                to_string(chosen), plan::names_of(plan::strategies_where(takes))));
+  };
+  add(options.chunks > 0, "--chunks", [](const auto& row) { return row.takes_chunks(); });
+  add(options.slack >= 0, "--slack", [](const auto& row) { return row.takes_slack; });
+  add(options.keep > 0, "--keep", [](const auto& row) { return row.takes_keep; });
+  return notes;
+}
+
 std::string time_text(const PlanOptions& options) {
   return format_duration(std::chrono::nanoseconds(options.time_limit).count());
 }
@@ -310,6 +325,8 @@ PlanResult make_plan_within(const profile::Profile& profile, const cluster::Clus
   Plan& plan = *result.plan;
   set_interval(plan);
   for (std::string& note : notes_on_plan(context, plan)) plan.notes.push_back(std::move(note));
+  for (std::string& note : unused_choices(options, plan.strategy))
+    plan.notes.push_back(std::move(note));
   if (keeps_to_flush)
     plan.notes.push_back("Layers share weights: only strategies that flush keep the copies equal.");
   if (finder.out_of_time() || context.time.is_over()) {

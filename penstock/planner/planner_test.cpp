@@ -48,6 +48,20 @@ std::string failure(const profile::Profile& profile, const cluster::Cluster& clu
   return "";
 }
 
+TEST(Planner, SaysWhichNumbersTheChosenStrategyHasNoUseFor) {
+  const cluster::Cluster cluster = flat_cluster(4, 1'000'000'000);
+  const std::vector<std::string> notes = made(vgg_like(), cluster).notes;
+  PlanOptions options;
+  options.slack = 3;
+  options.keep = 2;
+  const plan::Plan plan = made(vgg_like(), cluster, options);
+  EXPECT_EQ(plan.strategy, plan::Strategy::OneFOneB);
+  EXPECT_EQ(plan.slack, 0);
+  EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("--slack has no effect on 1f1b")));
+  EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("--keep has no effect on 1f1b")));
+  EXPECT_THAT(notes, testing::Not(testing::Contains(HasSubstr("no effect"))));
+}
+
 TEST(Planner, SplitsOffTheHeavyWeightsOnASlowNetwork) {
   const plan::Plan plan = made(vgg_like(), flat_cluster(4, 1'000'000'000));
   EXPECT_EQ(plan.config(), "3-1");

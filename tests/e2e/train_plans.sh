@@ -7,7 +7,7 @@ lenet="--model lenet5 --data synthetic --train-samples 64 --no-eval"
 # memory: of the first stage, in the table on standard error.
 memory() { grep -m 1 '^ *0  ' err | grep -oE '[0-9.]+ [kMG]?B' | head -n 1; }
 # predicted: samples/s of the table on standard error.
-predicted() { sed -n 's/^predicted \([0-9.]*\) samples.*/\1/p' err; }
+predicted() { sed -n 's/^predicted \([0-9.,]*\) samples.*/\1/p' err | tr -d ,; }
 
 # A profile of 8 samples, a step of 64: throughput, memory and notes are those of 64.
 run 0 train $lenet --profile p.json --strategy serial --batch-size 8 --json

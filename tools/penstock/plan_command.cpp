@@ -24,6 +24,7 @@
 #include "penstock/schedule/generate.h"
 #include "penstock/schedule/plan_shape.h"
 #include "penstock/util/error.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
@@ -247,7 +248,7 @@ std::string sync_table(const std::vector<planner::SyncPrice>& prices, const std:
   for (const planner::SyncPrice& price : prices) {
     const std::string name(to_string(price.sync));
     std::vector<std::string> cells{name + (name == chosen ? " *" : ""),
-                                   fmt::format("{:.1f}", price.throughput_samples_per_s),
+                                   format_rate(price.throughput_samples_per_s),
                                    format_duration(price.sync_ns), format_duration(price.wait_ns)};
     if (takes_time) cells.push_back(format_duration(price.processor_ns));
     table.add(std::move(cells));

@@ -15,6 +15,7 @@
 #include "penstock/simulate/simulate_plan.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
@@ -154,18 +155,17 @@ std::string shown_config(const Run& run) {
 
 std::string text_of(const SimulateOptions& options, const Run& run) {
   const simulate::Result& result = run.result;
-  std::string text = fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
-                                 report::plural(result.micro_batches, "micro-batch"),
-                                 report::plural(run.micro_batch_size, "sample"),
-                                 report::plural(result.num_actions, "action")) +
-                     fmt::format(
-                         "  makespan     {}\n  throughput   {} samples/s{}\n  idle         "
-                         "{:.1f} %\n  peak memory  {} on one worker\n",
-                         format_duration(result.makespan_ns),
-                         run.interval ? plan::rate_text(result.throughput_samples_per_s)
-                                      : fmt::format("{:.1f}", result.throughput_samples_per_s),
-                         run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
-                         format_bytes(run.peak_bytes()));
+  std::string text =
+      fmt::format("{} {}, {} of {}, {}\n", run.strategy, shown_config(run),
+                  report::plural(result.micro_batches, "micro-batch"),
+                  report::plural(run.micro_batch_size, "sample"),
+                  report::plural(result.num_actions, "action")) +
+      fmt::format(
+          "  makespan     {}\n  throughput   {} samples/s{}\n  idle         "
+          "{:.1f} %\n  peak memory  {} on one worker\n",
+          format_duration(result.makespan_ns), format_rate(result.throughput_samples_per_s),
+          run.interval ? ", " + run.interval->text() : "", 100 * result.idle_share,
+          format_bytes(run.peak_bytes()));
   if (!options.mtbf.empty() || options.checkpoint_every > 0) {
     text += fmt::format(
         "  useful       {:.1f} % of the workers' time\n  failures     {}: {} of work done again, "
@@ -202,9 +202,10 @@ int run(const SimulateOptions& options) {
                                 .timelines = {result.timeline},
                                 .peak_memory_bytes = result.peak_memory_bytes});
   }
+  // Not lost when the trace cannot be written.
+  if (!options.html.empty()) write_output(options.html, page);
   if (!options.trace.empty())
     write_output(options.trace, schedule::chrome_trace({&result.timeline}));
-  if (!options.html.empty()) write_output(options.html, page);
   if (options.json) {
     write_output("", json_of(options, run).dump() + "\n");
     return kExitYes;

@@ -12,6 +12,7 @@
 
 #include "penstock/report/text/text.h"
 #include "penstock/schedule/worker_table.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/json.h"
 #include "penstock/util/units.h"
 
@@ -131,7 +132,7 @@ std::string interval_text(const Prediction& predicted, double measured) {
   if (!predicted.interval) return {};
   const plan::Interval& interval = *predicted.interval;
   return fmt::format("  predicted {} samples/s, {}: the run lay {}\n",
-                     plan::rate_text(predicted.throughput_samples_per_s), interval.text(),
+                     format_rate(predicted.throughput_samples_per_s), interval.text(),
                      interval.holds(measured)  ? "within"
                      : measured < interval.low ? "below"
                                                : "above");
@@ -150,10 +151,10 @@ void ConsoleObserver::on_mini_batch(const train::Progress& p) {
   if (!bar_) bar_.emplace(fmt::format("epoch {}/{}", p.epoch + 1, p.epochs));
   bar_->update(
       p.mini_batch, p.mini_batches,
-      fmt::format("loss {:.4f}{}  {:.0f} samples/s", p.loss,
+      fmt::format("loss {:.4f}{}  {} samples/s", p.loss,
                   std::isnan(p.accuracy) ? std::string()
                                          : fmt::format("  accuracy {:.1f} %", 100 * p.accuracy),
-                  p.samples_per_s));
+                  format_rate(p.samples_per_s)));
 }
 
 void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
@@ -165,7 +166,8 @@ void ConsoleObserver::on_epoch(const train::EpochSummary& s) {
   if (s.test_loss) std::cerr << fmt::format("; test loss {:.4f}", *s.test_loss);
   if (s.test_accuracy) std::cerr << fmt::format(", test accuracy {:.2f} %", 100 * *s.test_accuracy);
   if (s.grad_norm) std::cerr << fmt::format("; mean gradient norm {:.4g}", *s.grad_norm);
-  std::cerr << fmt::format("; {:.0f} samples/s, {}", s.samples_per_s, format_duration(s.train_ns))
+  std::cerr << fmt::format("; {} samples/s, {}", format_rate(s.samples_per_s),
+                           format_duration(s.train_ns))
             << std::endl;
 }
 
@@ -280,8 +282,9 @@ std::string to_text(const Outcome& outcome) {
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;
   text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");
-  text += fmt::format("  {:<26} {:>12.1f} {:>12.1f}   measured / predicted = {:.3f}\n",
-                      "throughput, samples/s", r.throughput_samples_per_s, predicted,
+  text += fmt::format("  {:<26} {:>12} {:>12}   measured / predicted = {:.3f}\n",
+                      "throughput, samples/s", format_rate(r.throughput_samples_per_s),
+                      format_rate(predicted),
                       predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
   text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
   text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share,

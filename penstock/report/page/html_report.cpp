@@ -19,6 +19,7 @@
 #include "penstock/schedule/timeline_difference.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
 

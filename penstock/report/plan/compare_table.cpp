@@ -8,6 +8,7 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/text/text_table.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/units.h"
 
 namespace penstock::report {

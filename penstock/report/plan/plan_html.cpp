@@ -8,6 +8,7 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/html_table.h"
 #include "penstock/report/text/text.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
 

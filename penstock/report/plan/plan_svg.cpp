@@ -3,6 +3,7 @@
 #include "penstock/report/plan/plan_picture.h"
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/printable.h"
 
 namespace penstock::report {

@@ -10,6 +10,7 @@
 #include "penstock/report/report.h"
 #include "penstock/report/text/text.h"
 #include "penstock/report/text/text_table.h"
+#include "penstock/util/format_rate.h"
 #include "penstock/util/printable.h"
 #include "penstock/util/units.h"
 
@@ -157,9 +158,7 @@ std::string totals(const PlanView& view) {
                                  plural(plan.micro_batches, "micro-batch"),
                                  plural(plan.micro_batch_size, "sample"), plan.depth);
   const bool has_interval = plan.throughput_high_samples_per_s > 0;
-  text += fmt::format("predicted {} samples/s", has_interval
-                                                    ? plan::rate_text(plan.throughput_samples_per_s)
-                                                    : format_rate(plan.throughput_samples_per_s));
+  text += fmt::format("predicted {} samples/s", format_rate(plan.throughput_samples_per_s));
   if (has_interval) {
     text +=
         ", " + plan::Interval{plan.throughput_low_samples_per_s, plan.throughput_high_samples_per_s}

@@ -55,11 +55,6 @@ std::string short_config(std::string_view config, size_t most) {
   return text.empty() ? "-" : printable(text);
 }
 
-std::string format_rate(double per_s) {
-  if (!std::isfinite(per_s)) return "-";
-  if (per_s >= 1e9 || per_s < 0.9995) return fmt::format("{:.3g}", per_s);
-  return fmt::format("{:.{}f}", per_s, per_s >= 99.95 ? 0 : per_s >= 9.995 ? 1 : 2);
-}
 std::string plural(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("tch") ? "es" : "s");
 }

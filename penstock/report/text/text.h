@@ -21,8 +21,6 @@ std::string layers_text(const std::vector<std::string>& layers, size_t most);
 /// several stages, stays as it is.
 std::string short_config(std::string_view config, size_t most);
 
-/// At least three significant digits: "0.0123", "4.57", "20.0", "12346".
-std::string format_rate(double per_s);
 /// "1 worker", "3 micro-batches".
 std::string plural(int64_t count, std::string_view noun);
 /// format_duration and format_bytes of a number that may be beyond 64 bits or not finite; "over

@@ -42,10 +42,6 @@ TEST(Text, NumbersBeyondAllBoundsAreStillText) {
   EXPECT_EQ(percent_text(0), "0 %");
   EXPECT_EQ(ratio_text(1, 0), "-");
   EXPECT_EQ(ratio_text(3, 2), "1.50x");
-  EXPECT_EQ(format_rate(20), "20.0");
-  EXPECT_EQ(format_rate(12345.6), "12346");
-  EXPECT_EQ(format_rate(0.01234), "0.0123");
-  EXPECT_EQ(format_rate(std::numeric_limits<double>::infinity()), "-");
 }
 
 TEST(Text, TablesLineUpWideCharacters) {
