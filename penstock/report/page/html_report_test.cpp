@@ -31,8 +31,8 @@ TEST(ReportPage, HasAllParts) {
        {"<canvas id=\"timeline\"", "<canvas id=\"memory\"", "<canvas id=\"versions\"",
         "Largest differences, measured against predicted", "10 actions compared",
         "<figcaption>Loss", "<figcaption>Accuracy", "<figcaption>Learning rate",
-        "<figcaption>Gradient norm", "<svg xmlns=", "<h2>Strategies</h2>", "1,301", "1,240", "-4.7 %",
-        "samples/s, measured", "Slowest part"}) {
+        "<figcaption>Gradient norm", "<svg xmlns=", "<h2>Strategies</h2>", "1,301", "1,240",
+        "-4.7 %", "samples/s, measured", "Slowest part"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(occurrences(page, "<polyline class=\"curve"), 5u);
