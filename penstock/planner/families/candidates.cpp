@@ -109,14 +109,16 @@ constexpr int kWithLessMemory = 2;
 std::vector<Keeps> keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
   const plan::StrategyTraits& row = traits(split.strategy);
   if (!row.takes_keep) return {{}};
-  if (context.options.keep > 0) return {Keeps(split.stages.size(), context.options.keep)};
-  std::vector<Keeps> keeps{{}};
+  const int64_t asked = context.options.keep;
+  std::vector<Keeps> keeps{asked > 0 ? Keeps(split.stages.size(), asked) : Keeps()};
   if (!context.limited()) return keeps;
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
-  const int64_t usual = row.most_kept({.workers = split.num_workers() / copies});
+  const int64_t usual = asked > 0 ? std::max<int64_t>(asked, row.chunks)
+                                  : row.most_kept({.workers = split.num_workers() / copies});
   Needs needs(context, split, micro_batches);
   // Dualpipe-v keeps one more than the kind's own number.
-  const Keeps largest = needs.largest(row.chunks, row.is_chunked() ? usual + 1 : usual);
+  const bool one_more = row.is_chunked() && asked == 0;
+  const Keeps largest = needs.largest(row.chunks, one_more ? usual + 1 : usual);
   const int64_t fewest = *std::min_element(largest.begin(), largest.end());
   const auto add = [&](Keeps more) {
     if (std::find(keeps.begin(), keeps.end(), more) == keeps.end())
@@ -154,11 +156,13 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
   if (row.takes_keep) families.front().keep = context.options.keep;
   if (context.limited()) {
     if (row.split_by_simulation) families.push_back({.strategy = Strategy::OneFOneBFlush});
-    if (row.takes_keep && context.options.keep == 0) {
+    if (row.takes_keep) {
       families.push_back({.strategy = Strategy::ZbH2});
-      if (context.workers > 3)
-        families.push_back({.strategy = strategy, .keep = context.workers / 2});
-      families.push_back({.strategy = strategy, .keep = 1});
+      const int64_t asked = context.options.keep;
+      for (const int64_t keep : {context.workers / 2, 1}) {
+        if (keep == 1 || (context.workers > 3 && (asked == 0 || keep < asked)))
+          families.push_back({.strategy = strategy, .keep = keep});
+      }
     }
   }
   for (Family& family : families) family.policy = default_policy(family.strategy);

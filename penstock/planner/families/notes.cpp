@@ -189,7 +189,8 @@ std::string what_is_kept(const Plan& plan) {
       std::minmax_element(plan.stages.begin(), plan.stages.end(),
                           [](const Stage& a, const Stage& b) { return a.keep < b.keep; });
   if (least->keep == most->keep)
-    return fmt::format("A worker keeps at most {} micro-batches from F to W.", most->keep);
+    return fmt::format("A worker keeps at most {} micro-batch{} from F to W.", most->keep,
+                       most->keep == 1 ? "" : "es");
   constexpr size_t kFew = 16;
   std::vector<size_t> numbers;
   for (const Stage& stage : plan.stages) numbers.push_back(static_cast<size_t>(stage.keep));
@@ -239,7 +240,8 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
         again == 1 ? "s" : ""));
   }
-  if (std::any_of(plan.stages.begin(), plan.stages.end(),
+  if (traits(plan.strategy).takes_keep &&
+      std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const Stage& stage) { return stage.keep > 0; }))
     notes.push_back(what_is_kept(plan));
   const auto shared = std::count_if(plan.stages.begin(), plan.stages.end(),

@@ -44,7 +44,7 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.replicas = place.count;
   stage.first_worker = split.worker_of_replica.empty() ? place.first : -1;
   stage.recompute = split.recompute[index];
-  stage.keep = split.keep_of(index);
+  if (traits(split.strategy).takes_keep) stage.keep = split.keep_of(index);
   stage.shard_optimizer =
       place.count > 1 &&
       (split.shard_optimizer.empty() ? context.shard_optimizer == ShardOptimizer::Always
