@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "penstock/util/format_rate.h"
-#include "penstock/util/units.h"
 
 namespace penstock::plan {
 

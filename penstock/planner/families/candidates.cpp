@@ -159,10 +159,10 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
     if (row.takes_keep) {
       families.push_back({.strategy = Strategy::ZbH2});
       const int64_t asked = context.options.keep;
-      for (const int64_t keep : {context.workers / 2, 1}) {
-        if (keep == 1 || (context.workers > 3 && (asked == 0 || keep < asked)))
-          families.push_back({.strategy = strategy, .keep = keep});
-      }
+      const int64_t half = context.workers / 2;
+      if (half > 1 && (asked == 0 || half < asked))
+        families.push_back({.strategy = strategy, .keep = half});
+      families.push_back({.strategy = strategy, .keep = 1});
     }
   }
   for (Family& family : families) family.policy = default_policy(family.strategy);

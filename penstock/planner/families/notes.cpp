@@ -241,7 +241,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         again == 1 ? "s" : ""));
   }
   if (traits(plan.strategy).takes_keep &&
-      std::any_of(plan.stages.begin(), plan.stages.end(),
+      std::all_of(plan.stages.begin(), plan.stages.end(),
                   [](const Stage& stage) { return stage.keep > 0; }))
     notes.push_back(what_is_kept(plan));
   const auto shared = std::count_if(plan.stages.begin(), plan.stages.end(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "penstock/plan/keep.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
@@ -75,11 +76,10 @@ int64_t worker_bytes(const MemoryModel& model, const Copies& copies, const Plan&
   int64_t largest = 0;  // of what is kept of one micro-batch
   int64_t all = 0;      // everything that a step keeps
   int64_t remade = 0;   // what R makes, where it does not wait for W
-  int64_t keep = 0;     // the least of its stages' numbers
+  int64_t keep = 0;     // plan::Stage::keep of all its stages
   for (const size_t s : stages) {
     const StageMemory& memory = memories[s];
-    const int64_t asked = plan.stages[s].keep;
-    if (keep == 0 || (asked > 0 && asked < keep)) keep = asked;
+    keep = plan::stricter_keep(keep, plan.stages[s].keep);
     bytes = saturating_add(
         bytes, model.fixed_bytes(
                    memory, {.gradient_sets = model.gradient_sets(static_cast<int>(copies.replicas)),

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/plan/keep.h"
 #include "penstock/schedule/orders/search_order.h"
 #include "penstock/schedule/worker_table.h"
 
@@ -23,15 +24,15 @@ using Known = std::span<WorkerLists (*const)(const ScheduleShape&)>;
 /// Per worker.
 std::vector<int64_t> most_kept(const ScheduleShape& shape, const OrderProblem& problem,
                                int64_t usual) {
-  std::vector<int64_t> least(static_cast<size_t>(problem.num_workers), 0);
+  std::vector<int64_t> most(static_cast<size_t>(problem.num_workers), 0);
   for (size_t s = 0; s < shape.keep.size(); ++s) {
     for (const int32_t worker : problem.stages[s].workers) {
-      int64_t& kept = least[static_cast<size_t>(worker)];
-      if (kept == 0 || (shape.keep[s] > 0 && shape.keep[s] < kept)) kept = shape.keep[s];
+      int64_t& kept = most[static_cast<size_t>(worker)];
+      kept = plan::stricter_keep(kept, shape.keep[s]);
     }
   }
-  for (int64_t& kept : least) kept = kept > 0 ? kept : usual;
-  return least;
+  for (int64_t& kept : most) kept = kept > 0 ? kept : usual;
+  return most;
 }
 
 /// Of the micro-batches [begin, begin + count), which are one mini-batch.
