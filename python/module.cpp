@@ -21,6 +21,7 @@
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
+#include "penstock/train/checkpoint/state_dict.h"
 #include "penstock/train/data/sample_spec.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/session.h"
@@ -341,14 +342,25 @@ class PythonSession {
     });
   }
 
-  /// weights.pt, as a checkpoint has it.
-  void save_weights(const std::string& path) const {
-    const WithoutGil without;
-    const auto optimizer = model::make_optimizer(optimizer_);
-    std::vector<train::LayerState> layers;
-    for (runtime::LayerSnapshot& layer : session_->snapshot())
-      layers.push_back(train::to_state(std::move(layer), *optimizer));
-    train::save_state_dict(path, model_->model(), layers);
+  /// What a checkpoint's weights.pt has, as copies.
+  py::dict weights() const {
+    std::vector<std::pair<std::string, at::Tensor>> copies;
+    {
+      const WithoutGil without;
+      const auto optimizer = model::make_optimizer(optimizer_);
+      std::vector<train::LayerState> layers;
+      for (runtime::LayerSnapshot& layer : session_->snapshot())
+        layers.push_back(train::to_state(std::move(layer), *optimizer));
+      std::map<const at::TensorImpl*, at::Tensor> copy_of;  // two names of a weight share one
+      for (const auto& entry : train::state_dict(model_->model(), layers)) {
+        at::Tensor& copy = copy_of[entry.value().unsafeGetTensorImpl()];
+        if (!copy.defined()) copy = entry.value().clone();
+        copies.emplace_back(entry.key(), copy);
+      }
+    }
+    py::dict result;
+    for (const auto& [name, copy] : copies) result[py::str(name)] = copy;
+    return result;
   }
 
   /// Weights and buffers by name; the optimiser's state stays.
@@ -428,7 +440,7 @@ PYBIND11_MODULE(_core, m) {
       .def("end_epoch", &PythonSession::end_epoch)
       .def("save", &PythonSession::save)
       .def("resume", &PythonSession::resume)
-      .def("save_weights", &PythonSession::save_weights)
+      .def("weights", &PythonSession::weights)
       .def("load_weights", &PythonSession::load_weights)
       .def("rate_of", &PythonSession::rate_of)
       .def_property_readonly("steps", &PythonSession::steps)

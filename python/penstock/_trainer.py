@@ -427,16 +427,10 @@ class Trainer:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers under the module's own names, as copies. Buffers that are not
         persistent are left out, as in the module's own state dict; `save` has them."""
-        everything = self._everything()
+        everything = self._session.weights()
         if self._names is None:
             return everything
         return {name: everything[name] for name in self._names if name in everything}
-
-    def _everything(self) -> dict[str, torch.Tensor]:
-        with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
-            path = os.path.join(folder, "weights.pt")
-            self._session.save_weights(path)
-            return torch.load(path, weights_only=True)
 
     def load_state_dict(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Goes on from these weights; the optimiser's state stays.
@@ -445,7 +439,7 @@ class Trainer:
         :raises PenstockError: a name is missing or unknown, a shape is another, a number is not
             finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
-        before, now = self._everything(), self.state_dict()
+        before, now = self._session.weights(), self.state_dict()
         if not isinstance(weights, Mapping):
             raise TypeError(f"expected a state dict, found {type(weights).__name__}")
         weights = {name: _tensor(value).cpu().to_dense() for name, value in weights.items()}

@@ -115,8 +115,8 @@ void write_manifest(const fs::path& folder, const model::Model& model, const Che
   for (const auto& [index, layer] : written) manifest.layers.push_back(layer);
   PENSTOCK_CHECK(static_cast<int>(manifest.layers.size()) == model.graph().num_layers(),
                  manifest.layers.size());
-  manifest.state_dict =
-      write_state_dict(folder, "weights.pt", model, gathered(folder, model, checkpoint, written));
+  manifest.state_dict = write_state_dict(
+      folder, "weights.pt", state_dict(model, gathered(folder, model, checkpoint, written)));
   if (!checkpoint.plan.empty()) manifest.plan = write_text(folder, "plan.json", checkpoint.plan);
   write_text(folder, "manifest.json", manifest_text(manifest));
 }

@@ -90,9 +90,4 @@ struct SavedPlan {
 /// Throws CheckpointError as load_checkpoint().
 SavedPlan newest_plan(const std::filesystem::path& directory, const model::Model& model);
 
-/// A state dict file that Python's torch.load reads: {"<layer>.<parameter>": tensor, ...}, with
-/// buffers.
-void save_state_dict(const std::filesystem::path& path, const model::Model& model,
-                     const std::vector<LayerState>& layers);
-
 }  // namespace penstock::train

@@ -5,21 +5,16 @@
 #include <fmt/format.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 #include <torch/types.h>
-#include <unistd.h>
 
 #include <caffe2/serialize/inline_container.h>
 
 #include <exception>
-#include <system_error>
 
 #include "penstock/train/checkpoint/file_stream.h"
 #include "penstock/util/check.h"
-#include "penstock/util/error.h"
 
 namespace penstock::train {
 namespace {
-
-using StateDict = c10::Dict<std::string, at::Tensor>;
 
 /// On the CPU, contiguous, and alone in its storage: with a view, the whole storage would go into
 /// the file.
@@ -84,8 +79,7 @@ void write_archive(FileWriter& file, const StateDict& dict) {
 
 }  // namespace
 
-FileRecord write_state_dict(const std::filesystem::path& folder, const std::string& name,
-                            const model::Model& model, const std::vector<LayerState>& layers) {
+StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers) {
   PENSTOCK_CHECK(static_cast<int>(layers.size()) == model.graph().num_layers(), layers.size());
   StateDict dict;
   for (int i = 0; i < model.graph().num_layers(); ++i) {
@@ -99,28 +93,15 @@ FileRecord write_state_dict(const std::filesystem::path& folder, const std::stri
     dict.insert(extra.key,
                 extra.same_as.empty() ? for_file(extra.values()) : dict.at(extra.same_as));
   }
+  return dict;
+}
+
+FileRecord write_state_dict(const std::filesystem::path& folder, const std::string& name,
+                            const StateDict& dict) {
   FileWriter file(folder / name);
   write_archive(file, dict);
   file.finish();
   return {name, file.bytes(), file.crc32()};
-}
-
-void save_state_dict(const std::filesystem::path& path, const model::Model& model,
-                     const std::vector<LayerState>& layers) {
-  const std::filesystem::path folder = path.parent_path().empty() ? "." : path.parent_path();
-  const std::string temporary = fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
-  std::error_code error;
-  std::filesystem::remove(folder / temporary, error);
-  try {
-    write_state_dict(folder, temporary, model, layers);
-    std::filesystem::rename(folder / temporary, path, error);
-    if (error)
-      throw RuntimeError(fmt::format("cannot write '{}': {}", path.string(), error.message()));
-    sync_directory(folder);
-  } catch (...) {
-    std::filesystem::remove(folder / temporary, error);
-    throw;
-  }
 }
 
 }  // namespace penstock::train

@@ -1,5 +1,8 @@
-// weights.pt: a zip archive with a pickled dict, as torch.save writes it.
+// A model's state dict as PyTorch has it, and weights.pt: a zip archive with a pickled dict, as
+// torch.save writes it.
 #pragma once
+
+#include <ATen/core/Dict.h>
 
 #include <filesystem>
 #include <string>
@@ -10,8 +13,17 @@
 
 namespace penstock::train {
 
-/// Writes folder / name and flushes it. Throws RuntimeError when writing fails.
+/// In the order of insertion.
+using StateDict = c10::Dict<std::string, at::Tensor>;
+
+/// {"<layer>.<parameter>": tensor, ...}, with buffers and the model's extra state: in the host's
+/// memory and contiguous. The tensors are those of `layers` where they can be; a tied weight is one
+/// tensor under two names.
+StateDict state_dict(const model::Model& model, const std::vector<LayerState>& layers);
+
+/// Writes folder / name, which torch.load reads, and flushes it. Throws RuntimeError when writing
+/// fails.
 FileRecord write_state_dict(const std::filesystem::path& folder, const std::string& name,
-                            const model::Model& model, const std::vector<LayerState>& layers);
+                            const StateDict& dict);
 
 }  // namespace penstock::train
