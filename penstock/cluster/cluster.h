@@ -29,6 +29,7 @@ struct Level {
   bool machine = false;
   /// What sums of gradients take from a worker's computing: processor time for every 10^9 bytes
   /// that it sends, to move them, as many that come in, and to add. 0 where other cores do that.
+  /// Each end of a message between stages is charged half as much.
   int64_t processor_ns_per_gb = 0;
 
   bool operator==(const Level&) const = default;

@@ -5,6 +5,9 @@
 // Sends happen in the order of their times, because several may need the same link: they go through
 // an event queue, and so do messages that reach their next link later. Ties are broken by worker,
 // so the result depends only on the input.
+//
+// A message takes processor time from both ends, which owe it: waiting pays, and what is left makes
+// the next computation longer.
 #pragma once
 
 #include <algorithm>
@@ -212,7 +215,7 @@ class Engine {
   }
 
   static Moment moment_of(const Worker& worker) {
-    return {.now_ns = worker.now_ns, .idle_ns = worker.now_ns - worker.busy_ns};
+    return {.now_ns = worker.now_ns, .idle_ns = worker.now_ns - worker.busy_ns - worker.paid_ns};
   }
 
   bool work_beside_sums(Worker& worker, int32_t id, int64_t work_ns) {
@@ -259,6 +262,9 @@ class Engine {
   void finish(Worker& worker, int32_t id, int64_t waiting_ns, int64_t working_ns) {
     const int64_t start_ns = worker.now_ns;
     const schedule::Op op = worker.action.op;
+    worker.pay_with(waiting_ns);
+    if (schedule::is_compute(op) || op == schedule::Op::Step)
+      working_ns = saturating_add(working_ns, std::exchange(worker.owed_ns, 0));
     worker.now_ns = saturating_add(saturating_add(start_ns, waiting_ns), working_ns);
     worker.ready_ns = worker.now_ns;
     worker.has_action = false;
@@ -333,6 +339,7 @@ class Engine {
       waiting_.add(message, when_ns, events_);
     }
     finish(worker, id, leave_ns - worker.now_ns, 0);
+    worker.owe(network_.processor_ns(message.link, message.levels));
     return true;
   }
 
@@ -400,6 +407,7 @@ class Engine {
     const int64_t taken_ns = std::max(worker.now_ns, arrival_ns);
     const int32_t waiting_sender = credits_.taken(sender, id, worker.lane % 2 == 1, taken_ns);
     if (waiting_sender >= 0) runnable_.push_back(waiting_sender);
+    worker.owe(network_.processor_ns(worker.lane / 2, network_.levels_between(sender, id)));
     finish(worker, id, taken_ns - worker.now_ns, 0);
   }
 

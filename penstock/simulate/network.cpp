@@ -18,6 +18,13 @@ int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s) {
 
 namespace {
 
+/// Of one end of a message.
+int64_t end_processor_ns(int64_t bytes, int64_t ns_per_gb) {
+  constexpr int64_t kBothEnds = 2'000'000'000;
+  const __int128 ns = (static_cast<__int128>(bytes) * ns_per_gb + kBothEnds - 1) / kBothEnds;
+  return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
+}
+
 int ceil_log2(int64_t n) {
   int log = 0;
   while ((int64_t{1} << log) < n) ++log;
@@ -54,7 +61,8 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
                         .joint_size = topology.unit_size(level),
                         .bandwidth_bytes_per_s = joining.bandwidth_bytes_per_s,
                         .copies = !path.by_reference,
-                        .latency_ns = path.latency_ns});
+                        .latency_ns = path.latency_ns,
+                        .processor_ns_per_gb = path.processor_ns_per_gb});
     }
   } else {
     levels.push_back({.bandwidth_bytes_per_s = costs.bandwidth_bytes_per_s,
@@ -87,6 +95,7 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
   for (size_t link = 0; link < link_bytes.size(); ++link) {
     tolls_[link * num_levels + number] = {
         .busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
+        .processor_ns = end_processor_ns(link_bytes[link], level.processor_ns_per_gb),
         .copies = level.copies && link_bytes[link] > 0};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));

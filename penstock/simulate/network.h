@@ -51,6 +51,15 @@ class Network {
 
   /// Wires between the two workers, in each direction.
   int16_t levels_between(int32_t sender, int32_t receiver) const;
+  /// What a message of the link between workers so many levels apart takes from the computing of
+  /// each of the two: half of what a sum of so many bytes takes (cluster::Level::
+  /// processor_ns_per_gb), which a worker sends and receives.
+  int64_t processor_ns(int32_t link, int16_t levels) const {
+    return levels == 0 ? 0
+                       : tolls_[static_cast<size_t>(link) * latency_ns_.size() +
+                                static_cast<size_t>(levels - 1)]
+                             .processor_ns;
+  }
   /// Takes the message on from `now_ns`, when its first byte reaches its next wire. Returns true
   /// when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
   /// `when_ns`: call again then. Calls must be in the order of their times. O(levels).
@@ -68,7 +77,8 @@ class Network {
  private:
   /// What a level costs the messages of one link.
   struct Toll {
-    int64_t busy_ns = 0;  ///< how long a message occupies a wire of the level
+    int64_t busy_ns = 0;       ///< how long a message occupies a wire of the level
+    int64_t processor_ns = 0;  ///< of messages that go no higher
     /// Whether messages that go no higher than this level are copied; those that are not occupy no
     /// wire.
     bool copies = false;
@@ -79,6 +89,7 @@ class Network {
     int64_t bandwidth_bytes_per_s = 0;
     bool copies = false;     ///< this level or one further in is not by reference
     int64_t latency_ns = 0;  ///< of messages that go no higher
+    int64_t processor_ns_per_gb = 0;
   };
   void add_level(size_t number, const Level& level, const std::vector<int>& places,
                  const std::vector<int64_t>& link_bytes);

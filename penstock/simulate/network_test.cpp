@@ -130,6 +130,39 @@ TEST(Network, AMessageThatWaitsForALinkDoesNotBlockTheLinksBeforeIt) {
   EXPECT_EQ(result.timeline.workers[3][0].end_ns, 2020);
 }
 
+/// When the forward passes of each worker end, with messages of 10 bytes at one byte per ns.
+std::vector<std::vector<int64_t>> passes(const cluster::Level& level, int64_t first_ns,
+                                         int64_t second_ns) {
+  Costs costs = two_stages({.levels = {level}, .device = {}}, 10);
+  costs.stages = {{.forward_ns = first_ns}, {.forward_ns = second_ns}};
+  const Result result = simulate(forward_only({1, 1}, 3), costs);
+  std::vector<std::vector<int64_t>> ends;
+  for (const auto& events : result.timeline.workers) {
+    ends.emplace_back();
+    for (const auto& event : events) {
+      if (event.action.op == Op::Forward) ends.back().push_back(event.end_ns);
+    }
+  }
+  return ends;
+}
+
+TEST(Network, MessagesTakeProcessorTimeFromBothEndsThatWaitingPays) {
+  cluster::Level level{.name = "hosts",
+                       .count = 2,
+                       .bandwidth_bytes_per_s = kPerNs,
+                       .processor_ns_per_gb = 400'000'000};  // 2 ns for each end of 10 bytes
+  // The sender pays for each message with the next pass. The receiver waits for all of them.
+  EXPECT_THAT(passes(level, 10, 1), ElementsAre(ElementsAre(10, 22, 34), ElementsAre(21, 33, 45)));
+  // The receiver waits for the first one, and pays for the others.
+  EXPECT_THAT(passes(level, 10, 30),
+              ElementsAre(ElementsAre(10, 22, 34), ElementsAre(50, 82, 114)));
+  // It waits from 31 to 32 for the second one, which pays for half of it.
+  EXPECT_THAT(passes(level, 10, 11)[1], ElementsAre(31, 32 + 11 + 1, 44 + 11 + 2));
+  level.by_reference = true;
+  EXPECT_THAT(passes(level, 10, 30),
+              ElementsAre(ElementsAre(10, 20, 30), ElementsAre(40, 70, 100)));
+}
+
 TEST(Network, BothDirectionsOfALinkAreIndependent) {
   Costs costs = two_stages(two_levels(1, 2), 1000);
   costs.stages[0].backward_ns = 1;

@@ -8,6 +8,7 @@
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/memory.h"
 #include "penstock/simulate/simulator.h"
+#include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
 namespace penstock::simulate::detail {
@@ -27,6 +28,9 @@ struct alignas(64) WorkerState {
   bool has_action = false;
   bool awaits = false;  ///< waits for a message that has not arrived
   int64_t busy_ns = 0;
+  /// Processor time of messages that it has not paid yet, and how much waiting has paid so far.
+  int64_t owed_ns = 0;
+  int64_t paid_ns = 0;
   /// What is left of the time of two actions that run together for the second one, and the same
   /// while the worker is at the first one. -1: the next action runs alone.
   int64_t rest_ns = -1;
@@ -36,6 +40,14 @@ struct alignas(64) WorkerState {
 
   bool awaits_message(int32_t wanted_lane, MicroBatchId micro_batch) const {
     return awaits && lane == wanted_lane && action.micro_batch == micro_batch;
+  }
+  /// A message takes processor time from it.
+  void owe(int64_t processor_ns) { owed_ns = saturating_add(owed_ns, processor_ns); }
+  /// Waiting pays what is owed.
+  void pay_with(int64_t waiting_ns) {
+    const int64_t paid = std::min(owed_ns, waiting_ns);
+    owed_ns -= paid;
+    paid_ns += paid;
   }
   /// Prefetches it into the cache.
   void prefetch() const {
