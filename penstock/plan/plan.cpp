@@ -96,7 +96,6 @@ void validate(const Stage& stage, size_t position) {
   }
   refuse_negative(where, "stash_bytes", stage.stash_bytes);
   refuse_negative(where, "memory_bytes", stage.memory_bytes);
-  refuse_negative(where, "keep", stage.keep);
   if (stage.first_worker < -1)
     throw ConfigError(fmt::format("{}: expected first_worker of at least -1, found {}", where,
                                   stage.first_worker));
@@ -119,6 +118,24 @@ void validate(const Link& link, size_t position, size_t num_stages) {
         "{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
   }
   refuse_negative(where, "bytes", link.bytes);
+}
+
+void validate_keep(const Plan& plan) {
+  const StrategyTraits& row = traits(plan.strategy);
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const int64_t keep = plan.stages[s].keep;
+    if (keep == 0 || (row.takes_keep && keep >= row.chunks)) continue;
+    throw ConfigError(
+        row.takes_keep
+            ? fmt::format("stage {}: expected keep of 0 (the number of {} itself) or at least {}, "
+                          "found {}",
+                          s, row.name, row.chunks, keep)
+            : fmt::format(
+                  "stage {}: expected no keep, which only {} have, found {}, with "
+                  "strategy {}",
+                  s, names_of(strategies_where([](const auto& other) { return other.takes_keep; })),
+                  keep, row.name));
+  }
 }
 
 // Either no stage has a place, or each has one of its own within the cluster.
@@ -321,6 +338,7 @@ void validate(const Plan& plan) {
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
   refuse_negative("plan", "slack", plan.slack);
+  validate_keep(plan);
   validate_places(plan);
   validate_workers(plan);
   for (size_t i = 0; i < plan.links.size(); ++i) validate(plan.links[i], i, plan.stages.size());

@@ -38,7 +38,6 @@ Plan sample_plan() {
   plan.stages = {{{"node2", "node3"}, 7, 10, 20, 9, 4, 1, 2, 100, 200, 300, 1, true},
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
   plan.stages[0].shard_optimizer = true;
-  plan.stages[1].keep = 3;
   plan.slack = 4;
   plan.links = {{StageId{0}, StageId{1}, 64}};
   plan.bottleneck_ns = 12345;
@@ -152,13 +151,38 @@ TEST(PlanToJson, HasTheKeysThatScriptsRelyOn) {
 }
 
 TEST(ParsePlan, ReadsOneNumberToKeepForAllStages) {
-  Json document = parse_json(to_json(sample_plan()), "plan.json");
+  Plan sample = sample_plan();
+  sample.strategy = plan::Strategy::ZbAuto;
+  sample.stages[1].keep = 3;
+  Json document = parse_json(to_json(sample), "plan.json");
   document["keep"] = 5;
   const Plan plan = parse_plan(document.dump(), "plan.json");
   EXPECT_EQ(plan.stages[0].keep, 5);
   EXPECT_EQ(plan.stages[1].keep, 3);
   document["stages"][0]["keep"] = -1;
   EXPECT_THROW(parse_plan(document.dump(), "plan.json"), ParseError);
+}
+
+TEST(ParsePlan, RefusesANumberToKeepThatTheStrategyCannot) {
+  Plan plan = sample_plan();
+  plan.strategy = plan::Strategy::ZbAutoV;
+  plan.stages[1].keep = 2;
+  EXPECT_EQ(parse_plan(to_json(plan), "plan.json").stages[1].keep, 2);
+  const auto refusal = [&] {
+    try {
+      to_json(plan);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  plan.stages[1].keep = 1;
+  EXPECT_EQ(refusal(),
+            "stage 1: expected keep of 0 (the number of zb-auto-v itself) or at least 2, found 1");
+  plan.strategy = plan::Strategy::OneFOneB;
+  EXPECT_EQ(
+      refusal(),
+      "stage 1: expected no keep, which only zb-auto, zb-auto-v have, found 1, with strategy 1f1b");
 }
 
 TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()), ConfigError); }

@@ -287,7 +287,7 @@ std::string to_text(const Outcome& outcome) {
                       format_rate(predicted),
                       predicted > 0 ? r.throughput_samples_per_s / predicted : 0);
   text += interval_text(*outcome.predicted, r.throughput_samples_per_s);
-  text += fmt::format("  {:<26} {:>11.1f}% {:>11.1f}%\n", "idle share", 100 * r.idle_share,
+  text += fmt::format("  {:<26} {:>10.1f} % {:>10.1f} %\n", "idle share", 100 * r.idle_share,
                       100 * outcome.predicted->idle_share);
   text += fmt::format("\n  {:<26} {:>12} {:>12} {:>12} {:>12} {:>9}\n", "per action", "forward",
                       "backward", "step", "sync", "idle");
