@@ -100,18 +100,23 @@ bool knows_needs(const Split& split) {
          std::find(split.recompute.begin(), split.recompute.end(), true) == split.recompute.end();
 }
 
+struct KeepChoices {
+  std::vector<Keeps> list;
+  bool is_short_of_memory = false;  ///< some worker keeps less than it may otherwise
+};
+
 // Orders are not the best there are: with less memory the search may find a better one.
 constexpr int kWithLessMemory = 2;
 
 // Under a memory limit also the most that each worker has the memory for, and a little less. Where
 // an order may need less than what is known before it is made, some numbers between that and the
 // kind's own as well.
-std::vector<Keeps> keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
+KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_batches) {
   const plan::StrategyTraits& row = traits(split.strategy);
-  if (!row.takes_keep) return {{}};
+  if (!row.takes_keep) return {.list = {{}}};
   const int64_t asked = context.options.keep;
   std::vector<Keeps> keeps{asked > 0 ? Keeps(split.stages.size(), asked) : Keeps()};
-  if (!context.limited()) return keeps;
+  if (!context.limited()) return {.list = std::move(keeps)};
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
   const int64_t usual = asked > 0 ? std::max<int64_t>(asked, row.chunks)
                                   : row.most_kept({.workers = split.num_workers() / copies});
@@ -139,7 +144,7 @@ std::vector<Keeps> keeps_of(const Context& context, const Split& split, int64_t 
     less = needs.with_less_memory(std::move(less), row.chunks);
     add(less);
   }
-  return keeps;
+  return {.list = std::move(keeps), .is_short_of_memory = fewest < usual};
 }
 
 bool same_stages(const Split& a, const Split& b) {
@@ -169,19 +174,24 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
   return families;
 }
 
-void add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
+// Whether it is new.
+bool add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
   for (size_t c = first; c < list.size(); ++c) {
     if (same_stages(list[c].split, candidate.split) && list[c].split.keep == candidate.split.keep &&
         list[c].micro_batches == candidate.micro_batches)
-      return;
+      return false;
   }
   list.push_back(std::move(candidate));
+  return true;
+}
+
+bool is_straight_alone(const Context& context, Strategy strategy, bool one_copy) {
+  return one_copy || context.options.straight || traits(strategy).one_worker_per_stage;
 }
 
 Candidates listed_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
                              bool one_copy, double faster_than_ns) {
-  const bool straight_alone =
-      one_copy || context.options.straight || traits(strategy).one_worker_per_stage;
+  const bool straight_alone = is_straight_alone(context, strategy, one_copy);
   Candidates candidates;
   for (const int64_t slack : slacks_of(context, strategy)) {
     const size_t first = candidates.list.size();
@@ -199,7 +209,7 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
         }
         found->split.strategy = strategy;
         found->split.slack = slack;
-        for (Keeps& keep : keeps_of(context, found->split, found->micro_batches)) {
+        for (Keeps& keep : keeps_of(context, found->split, found->micro_batches).list) {
           found->split.keep = std::move(keep);
           add_new(candidates.list, first,
                   {found->split, found->micro_batches, found->optimality_gap});
@@ -210,7 +220,56 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
   return candidates;
 }
 
+// Splits of a search, one after the other, of which none was faster: then it ends. With fewer than
+// two of them, plans with more memory are slower here and there. Where no worker is short of memory
+// one is enough: only the order of bottlenecks and that of simulated rates can differ.
+constexpr int kMostInVain = 3;
+
+bool have_one_limit(const Context& context) {
+  return context.limited() &&
+         (context.options.memory_limit_bytes > 0 || context.cluster.groups.empty());
+}
+
 }  // namespace
+
+void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
+                              bool one_copy, std::vector<Candidate> known,
+                              const std::function<double()>& needed,
+                              const std::function<bool(const Candidate&)>& offer) {
+  const plan::StrategyTraits& row = traits(strategy);
+  if (!row.takes_keep || row.is_chunked() || !have_one_limit(context)) return;
+  const double samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
+  for (Family family : families_to_search(context, strategy, 0)) {
+    for (const bool straight : {true, false}) {
+      if (!straight && is_straight_alone(context, strategy, one_copy)) continue;
+      family.straight = straight;
+      family.memory_bytes = 0;
+      auto found = finder.best(family);
+      if (!found) continue;
+      const int64_t micro_batches = found->micro_batches;
+      found->split.strategy = strategy;
+      KeepChoices keeps = keeps_of(context, found->split, micro_batches);
+      int in_vain = 0;
+      while (in_vain < (keeps.is_short_of_memory ? kMostInVain : 1)) {
+        const double before = needed();
+        family.memory_bytes = found->needed_bytes - 1;
+        if (family.memory_bytes <= 0) break;
+        found = finder.best(family);
+        if (!found || found->micro_batches != micro_batches ||
+            samples * 1e9 <= needed() * found->bottleneck_ns)
+          break;
+        found->split.strategy = strategy;
+        keeps = keeps_of(context, found->split, micro_batches);
+        for (Keeps& keep : keeps.list) {
+          found->split.keep = std::move(keep);
+          Candidate candidate{found->split, micro_batches, found->optimality_gap};
+          if (add_new(known, 0, candidate) && !offer(candidate)) return;
+        }
+        in_vain = needed() > before ? 0 : in_vain + 1;
+      }
+    }
+  }
+}
 
 Candidates synchronous_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
                                   bool one_copy, double faster_than) {
@@ -222,7 +281,7 @@ Candidates synchronous_candidates(const Context& context, SplitFinder& finder, S
                                         {.one_copy = one_copy, .faster_than_ns = faster_than_ns});
   Candidates candidates{{}, std::move(splits.reason)};
   for (ChunkedSplit& found : splits.splits) {
-    for (Keeps& keep : keeps_of(context, found.split, 0)) {
+    for (Keeps& keep : keeps_of(context, found.split, 0).list) {
       found.split.keep = std::move(keep);
       candidates.list.push_back({found.split, 0, found.optimality_gap});
     }

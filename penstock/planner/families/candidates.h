@@ -1,6 +1,7 @@
 // The splits among which the simulator chooses for a synchronous pipeline. Internal to the planner.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,16 @@ struct Candidates {
 /// With `faster_than`, in samples per second, some that cannot be that fast are left out.
 Candidates synchronous_candidates(const Context& context, SplitFinder& finder,
                                   plan::Strategy strategy, bool one_copy, double faster_than);
+
+/// For a kind that makes its order from costs, where all workers have the same memory limit:
+/// further splits, with a longer bottleneck, that need less memory, which leaves room for more
+/// micro-batches. Each search of synchronous_candidates() goes on with them, from the shortest
+/// bottleneck on, as long as they can be faster than `needed()` samples per second and now and then
+/// one is. Offers none twice and none of `known`; ends when `offer` returns false.
+void offer_lighter_candidates(const Context& context, SplitFinder& finder, plan::Strategy strategy,
+                              bool one_copy, std::vector<Candidate> known,
+                              const std::function<double()>& needed,
+                              const std::function<bool(const Candidate&)>& offer);
 
 inline constexpr int64_t kMostSlack = 8;
 

@@ -148,54 +148,73 @@ class LeastNeeded {
 
 }  // namespace
 
-PlanResult Families::best_of(const std::vector<Candidate>& candidates, double faster_than,
-                             std::string reason) {
-  LeastNeeded refused(std::move(reason));
-  const Tried* best = nullptr;
-  std::vector<Tried> all;
-  all.reserve(candidates.size());
-  for (const Candidate& candidate : candidates) {
-    const double needed = best == nullptr
-                              ? faster_than
-                              : std::max(faster_than, best->priced.plan.throughput_samples_per_s);
-    if (context_.time.is_over()) {
-      if (best == nullptr) throw OutOfTime();
-      break;
-    }
-    try {
-      if (most_samples_per_s(
-              price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed)
-        continue;
-      all.push_back(tried(context_, candidate));
-    } catch (const ConfigError& error) {  // the kind cannot run this split
-      refused.add(error);
-      continue;
-    } catch (const OutOfTime&) {
-      if (best == nullptr) throw;
-      break;
-    }
-    Tried& last = all.back();
-    if (!last.reason.empty()) {
-      refused.add(last);
-    } else if (best == nullptr || last.priced.plan.throughput_samples_per_s >
-                                      best->priced.plan.throughput_samples_per_s) {
-      best = &last;
-    }
+// The fastest of the candidates offered, if it is faster than that.
+class Families::Choice {
+ public:
+  Choice(const Context& context, double faster_than, std::string reason)
+      : context_(context), faster_than_(faster_than), refused_(std::move(reason)) {}
+
+  // Samples per second that a candidate has to exceed.
+  double needed() const {
+    return best_ ? std::max(faster_than_, best_->priced.plan.throughput_samples_per_s)
+                 : faster_than_;
   }
-  if (best == nullptr) return {std::nullopt, refused.text()};
-  Plan plan = price(context_, best->candidate.split, best->candidate.micro_batches);
-  plan.optimality_gap = best->candidate.optimality_gap;
-  std::string misfit = over_limit(context_, best->candidate.split, plan);
-  if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
-  return {std::move(plan), ""};
+
+  // False when time is over. Throws OutOfTime when that is so before there is any.
+  bool offer(const Candidate& candidate) {
+    try {
+      context_.time.check();
+      if (most_samples_per_s(
+              price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed())
+        return true;
+      Tried last = tried(context_, candidate);
+      if (!last.reason.empty()) {
+        refused_.add(last);
+      } else if (!best_ || last.priced.plan.throughput_samples_per_s >
+                               best_->priced.plan.throughput_samples_per_s) {
+        best_ = std::move(last);
+      }
+    } catch (const ConfigError& error) {  // the kind cannot run this split
+      refused_.add(error);
+    } catch (const OutOfTime&) {
+      if (!best_) throw;
+      return false;
+    }
+    return true;
+  }
+
+  PlanResult result() const {
+    if (!best_) return {std::nullopt, refused_.text()};
+    Plan plan = price(context_, best_->candidate.split, best_->candidate.micro_batches);
+    plan.optimality_gap = best_->candidate.optimality_gap;
+    std::string misfit = over_limit(context_, best_->candidate.split, plan);
+    if (!misfit.empty()) return {std::nullopt, std::move(misfit)};
+    return {std::move(plan), ""};
+  }
+
+ private:
+  const Context& context_;
+  double faster_than_;
+  LeastNeeded refused_;
+  std::optional<Tried> best_;
+};
+
+PlanResult Families::best_synchronous(Strategy strategy, double faster_than, bool one_copy) {
+  Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, faster_than);
+  Choice choice(context_, faster_than, std::move(found.reason));
+  const auto offer = [&](const Candidate& candidate) { return choice.offer(candidate); };
+  if (!std::all_of(found.list.begin(), found.list.end(), offer)) return choice.result();
+  offer_lighter_candidates(
+      context_, finder_, strategy, one_copy, std::move(found.list), [&] { return choice.needed(); },
+      offer);
+  return choice.result();
 }
 
 std::optional<Plan> Families::faster_synchronous(Strategy strategy, double samples_per_s,
                                                  bool one_copy) {
   try {
     context_.time.check();
-    Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, samples_per_s);
-    PlanResult result = best_of(found.list, samples_per_s, std::move(found.reason));
+    PlanResult result = best_synchronous(strategy, samples_per_s, one_copy);
     if (result.plan && result.plan->throughput_samples_per_s > samples_per_s)
       return std::move(result.plan);
   } catch (const ConfigError&) {  // the user's steps suit no plan of the kind
@@ -206,10 +225,7 @@ std::optional<Plan> Families::faster_synchronous(Strategy strategy, double sampl
 
 PlanResult Families::make(Strategy strategy) {
   if (strategy == Strategy::Hybrid) return hybrid();
-  if (traits(strategy).split_by_simulation) {
-    Candidates found = synchronous_candidates(context_, finder_, strategy, false, 0);
-    return best_of(found.list, 0, std::move(found.reason));
-  }
+  if (traits(strategy).split_by_simulation) return best_synchronous(strategy, 0, false);
   PlanResult result = plan(family_of(strategy), false);
   if (context_.model->name() != "penstock") return result;
   const auto try_other = [&](const Family& family) {

@@ -52,8 +52,8 @@ class Families {
 
  private:
   PlanResult make(plan::Strategy strategy);
-  PlanResult best_of(const std::vector<Candidate>& candidates, double faster_than,
-                     std::string reason);
+  class Choice;
+  PlanResult best_synchronous(plan::Strategy strategy, double faster_than, bool one_copy);
   PlanResult hybrid();
   FamilyRow row(plan::Strategy strategy, const plan::Plan& winner);
 

@@ -484,38 +484,50 @@ int trials(int usual) {
   return asked == nullptr ? usual : std::atoi(asked);
 }
 
+struct RandomChain {
+  profile::Profile model;
+  cluster::Cluster cluster;
+  PlanOptions options;
+
+  double samples_per_s(const std::string& strategy) const {
+    const auto plan = planned(model, cluster, strategy, options).plan;
+    return plan ? plan->throughput_samples_per_s : 0;
+  }
+};
+
+RandomChain random_chain(Rng& rng, int chunks) {
+  const int workers = 2 + static_cast<int>(rng.below(4));
+  const size_t layers = static_cast<size_t>(chunks * workers) + rng.below(8);
+  std::vector<int64_t> times;
+  std::vector<int64_t> weights;
+  std::vector<int64_t> outputs;
+  for (size_t l = 0; l < layers; ++l) {
+    times.push_back(between(rng, 500, 2'500));
+    weights.push_back(between(rng, 1, 20));
+    outputs.push_back(between(rng, 100, 2'100));
+  }
+  RandomChain made{chain(times, weights, outputs),
+                   flat_cluster(workers, 1'000'000'000'000, between(rng, 0, 500)),
+                   {}};
+  made.options.straight = chunks == 1;
+  made.options.micro_batches = workers * between(rng, 1, 4);
+  made.options.recompute = "never";
+  made.options.memory_limit_bytes = between(rng, 4'000, 34'000);
+  return made;
+}
+
 // It is not slower than other kinds of its placement that fit into the memory.
 void expect_fastest(const std::string& from_costs, const std::vector<std::string>& others,
                     int chunks, int count) {
   Rng rng(5);
   int compared = 0;
   for (int trial = 0; trial < count; ++trial) {
-    const int workers = 2 + static_cast<int>(rng.below(4));
-    const size_t layers = static_cast<size_t>(chunks * workers) + rng.below(8);
-    std::vector<int64_t> times;
-    std::vector<int64_t> weights;
-    std::vector<int64_t> outputs;
-    for (size_t l = 0; l < layers; ++l) {
-      times.push_back(between(rng, 500, 2'500));
-      weights.push_back(between(rng, 1, 20));
-      outputs.push_back(between(rng, 100, 2'100));
-    }
-    const profile::Profile model = chain(times, weights, outputs);
-    const cluster::Cluster cluster = flat_cluster(workers, 1'000'000'000'000, between(rng, 0, 500));
-    PlanOptions options;
-    options.straight = chunks == 1;
-    options.micro_batches = workers * between(rng, 1, 4);
-    options.recompute = "never";
-    options.memory_limit_bytes = between(rng, 4'000, 34'000);
-    const auto rate = [&](const std::string& strategy) {
-      const auto plan = planned(model, cluster, strategy, options).plan;
-      return plan ? plan->throughput_samples_per_s : 0;
-    };
-    const double rate_from_costs = rate(from_costs);
+    const RandomChain random = random_chain(rng, chunks);
+    const double rate_from_costs = random.samples_per_s(from_costs);
     for (const std::string& other : others) {
-      const double of_other = rate(other);
+      const double of_other = random.samples_per_s(other);
       EXPECT_GE(rate_from_costs, 0.999 * of_other)
-          << other << " with " << options.memory_limit_bytes << " bytes, trial " << trial;
+          << other << " with " << random.options.memory_limit_bytes << " bytes, trial " << trial;
       compared += of_other > 0 ? 1 : 0;
     }
   }
@@ -528,6 +540,24 @@ TEST(SynchronousPipelines, OrdersFromCostsSuitUnevenStagesWithLittleMemory) {
 
 TEST(SynchronousPipelines, OrdersFromCostsSuitUnevenVsWithLittleMemory) {
   expect_fastest("zb-auto-v", {"zb-v", "v-half", "v-min", "dualpipe-v"}, 2, trials(6));
+}
+
+TEST(SynchronousPipelines, OrdersFromCostsAreNoSlowerWithMoreMemory) {
+  Rng rng(7);
+  int compared = 0;
+  const int count = trials(6);
+  for (int trial = 0; trial < count; ++trial) {
+    RandomChain random = random_chain(rng, 1);
+    double before = 0;
+    for (int64_t limit = 4'000; limit < 34'000; limit += limit / 8) {
+      random.options.memory_limit_bytes = limit;
+      const double rate = random.samples_per_s("zb-auto");
+      EXPECT_GE(rate, 0.999 * before) << limit << " bytes, trial " << trial;
+      compared += before > 0 ? 1 : 0;
+      before = std::max(before, rate);
+    }
+  }
+  EXPECT_GT(compared, 5 * count);
 }
 
 TEST(SynchronousPipelines, SayWhatTheyNeed) {

@@ -78,7 +78,10 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   const auto found = [&](const BoundedPartition& best, int64_t micro_batches) {
     Split split = split_of(family, *best.states, *best.partition);
     if (family.may_be_single_stage) name_single_stage(split);
-    return FoundSplit{std::move(split), micro_batches, best.gap()};
+    const auto needs =
+        needs_of(family, micro_batches > 0 ? micro_batches : usual, *best.states, *best.partition);
+    return FoundSplit{std::move(split), micro_batches, best.gap(), best.partition->bottleneck_ns,
+                      *std::max_element(needs.begin(), needs.end())};
   };
   if (const auto& best = best_partition_of(family, usual); best.partition) return found(best, 0);
   if (!may_shorten_steps(family)) return std::nullopt;
@@ -142,6 +145,7 @@ MemoryModel SplitFinder::memory_model_of(const Family& family, int64_t micro_bat
   MemoryModel model = memory_model(context_, family.strategy, family.policy, micro_batches,
                                    family.slack, context_.options.gradient_groups);
   model.keep = family.keep;
+  if (family.memory_bytes > 0) model.limit_bytes = family.memory_bytes;
   return model;
 }
 
@@ -250,7 +254,8 @@ bool SplitFinder::fits(const Family& family, int64_t micro_batches, const CutSta
                        const Partition& partition) const {
   const std::vector<int64_t> needs = needs_of(family, micro_batches, states, partition);
   for (size_t k = 0; k < needs.size(); ++k) {
-    const int64_t limit = context_.limit_bytes(partition.places[k]);
+    const int64_t limit =
+        family.memory_bytes > 0 ? family.memory_bytes : context_.limit_bytes(partition.places[k]);
     if (limit > 0 && needs[k] > limit) return false;
   }
   return true;

@@ -36,6 +36,8 @@ struct Family {
   int64_t keep = 0;   ///< as plan::Stage::keep, of all stages
   /// The search counts sums of gradients as if computation hid none of them.
   bool counts_sums = false;
+  /// What each worker may need, where all have the same limit and it is less; 0: the limit.
+  int64_t memory_bytes = 0;
 
   auto operator<=>(const Family&) const = default;
 };
@@ -48,6 +50,8 @@ struct FoundSplit {
   Split split;
   int64_t micro_batches = 0;  ///< per step; 0: the user's, or chosen for the replicas
   double optimality_gap = 0;  ///< plan::Plan::optimality_gap
+  double bottleneck_ns = 0;   ///< as the search counts it; 0: of a single stage
+  int64_t needed_bytes = 0;   ///< of the worker that needs most, by the memory model; 0 as well
 };
 
 /// The minimum memory per worker under which the family has a plan, and the plan that needs no
