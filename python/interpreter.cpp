@@ -20,6 +20,8 @@ struct AllWork {
   std::multiset<std::atomic<bool>*> stops GUARDED_BY(mutex);
   std::thread::id ended_by;  ///< set before `ending`
   std::atomic<bool> ending{false};
+  /// Threads that take the GIL back: Python would end one that still waits for it, inside C++.
+  std::atomic<int> returning{0};
 };
 
 /// Never destroyed: daemon threads outlive the program's static objects.
@@ -31,10 +33,14 @@ AllWork& all_work() {
 }  // namespace
 
 WithoutGil::~WithoutGil() {
-  const AllWork& all = all_work();
-  while (all.ending.load() && all.ended_by != std::this_thread::get_id())
-    std::this_thread::sleep_for(std::chrono::hours(1));
+  AllWork& all = all_work();
+  ++all.returning;  // before it looks at `ending`, as end_work() looks at this afterwards
+  if (all.ending.load() && all.ended_by != std::this_thread::get_id()) {
+    --all.returning;
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
   PyEval_RestoreThread(state_);
+  --all.returning;
 }
 
 RunningWork::RunningWork(std::atomic<bool>& stop) : stop_(stop) {
@@ -59,8 +65,12 @@ void end_work() {
   all.ended_by = std::this_thread::get_id();
   all.ending = true;
   for (std::atomic<bool>* stop : all.stops) stop->store(true);
-  all.changed.wait_until(all.mutex, std::chrono::steady_clock::now() + std::chrono::minutes(1),
-                         [&]() NO_THREAD_SAFETY_ANALYSIS { return all.stops.empty(); });
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while ((!all.stops.empty() || all.returning > 0) && std::chrono::steady_clock::now() < latest) {
+    all.changed.wait_until(
+        all.mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(5),
+        [&]() NO_THREAD_SAFETY_ANALYSIS { return all.stops.empty() && all.returning == 0; });
+  }
 }
 
 }  // namespace penstock::python

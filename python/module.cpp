@@ -344,9 +344,9 @@ class PythonSession {
 
   /// What a checkpoint's weights.pt has, as copies.
   py::dict weights() const {
-    std::vector<std::pair<std::string, at::Tensor>> copies;
-    {
-      const WithoutGil without;
+    std::atomic<bool> unused{false};
+    const auto copies = interruptibly(unused, [&] {
+      std::vector<std::pair<std::string, at::Tensor>> made;
       const auto optimizer = model::make_optimizer(optimizer_);
       std::vector<train::LayerState> layers;
       for (runtime::LayerSnapshot& layer : session_->snapshot())
@@ -355,9 +355,10 @@ class PythonSession {
       for (const auto& entry : train::state_dict(model_->model(), layers)) {
         at::Tensor& copy = copy_of[entry.value().unsafeGetTensorImpl()];
         if (!copy.defined()) copy = entry.value().clone();
-        copies.emplace_back(entry.key(), copy);
+        made.emplace_back(entry.key(), copy);
       }
-    }
+      return made;
+    });
     py::dict result;
     for (const auto& [name, copy] : copies) result[py::str(name)] = copy;
     return result;
