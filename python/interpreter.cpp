@@ -20,8 +20,15 @@ struct AllWork {
   std::multiset<std::atomic<bool>*> stops GUARDED_BY(mutex);
   std::thread::id ended_by;  ///< set before `ending`
   std::atomic<bool> ending{false};
-  /// Threads that take the GIL back: Python would end one that still waits for it, inside C++.
-  std::atomic<int> returning{0};
+  /// Threads in a WithoutGil, which is counted before it looks at `ending`.
+  std::atomic<int> without_gil{0};
+
+  /// Another thread than the one that ends the interpreter goes no further once that has begun.
+  void stay_if_ending() {
+    if (!ending || ended_by == std::this_thread::get_id()) return;
+    --without_gil;
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
 };
 
 /// Never destroyed: daemon threads outlive the program's static objects.
@@ -32,15 +39,17 @@ AllWork& all_work() {
 
 }  // namespace
 
+WithoutGil::WithoutGil() : state_(PyEval_SaveThread()) {
+  AllWork& all = all_work();
+  ++all.without_gil;
+  all.stay_if_ending();
+}
+
 WithoutGil::~WithoutGil() {
   AllWork& all = all_work();
-  ++all.returning;  // before it looks at `ending`, as end_work() looks at this afterwards
-  if (all.ending.load() && all.ended_by != std::this_thread::get_id()) {
-    --all.returning;
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
+  all.stay_if_ending();
   PyEval_RestoreThread(state_);
-  --all.returning;
+  --all.without_gil;
 }
 
 RunningWork::RunningWork(std::atomic<bool>& stop) : stop_(stop) {
@@ -65,11 +74,14 @@ void end_work() {
   all.ended_by = std::this_thread::get_id();
   all.ending = true;
   for (std::atomic<bool>* stop : all.stops) stop->store(true);
+  const auto is_over = [&]() NO_THREAD_SAFETY_ANALYSIS {
+    return all.stops.empty() && all.without_gil == 0;
+  };
   const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while ((!all.stops.empty() || all.returning > 0) && std::chrono::steady_clock::now() < latest) {
+  while (!is_over() && std::chrono::steady_clock::now() < latest) {
+    // Nothing tells of the end of a WithoutGil.
     all.changed.wait_until(
-        all.mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(5),
-        [&]() NO_THREAD_SAFETY_ANALYSIS { return all.stops.empty() && all.returning == 0; });
+        all.mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(5), is_over);
   }
 }
 

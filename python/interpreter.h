@@ -10,11 +10,12 @@
 
 namespace penstock::python {
 
-/// Without the GIL while it lives. A thread of which the interpreter's end does not wait (a daemon)
-/// stays in the destructor for ever once that end has begun: Python would end it inside C++.
+/// Without the GIL while it lives, for which the interpreter's end waits. A thread that begins or
+/// ends one after that end has begun (a daemon's) stays in it for ever: Python would end it inside
+/// C++ where it takes the GIL back.
 class WithoutGil {
  public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
+  WithoutGil();
   ~WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
@@ -35,7 +36,8 @@ class RunningWork {
   std::atomic<bool>& stop_;
 };
 
-/// For Python's atexit: stops what runs on other threads and waits for it, a minute at most.
+/// For Python's atexit: stops what runs on other threads and waits for it and for all WithoutGil, a
+/// minute at most.
 void end_work();
 
 /// Runs on another thread without the GIL, so that Python's signals and other threads are served

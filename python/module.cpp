@@ -20,7 +20,6 @@
 #include "penstock/plan/plan.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/train/checkpoint/checkpoint.h"
-#include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/checkpoint/state_dict.h"
 #include "penstock/train/data/sample_spec.h"
 #include "penstock/train/data/tensor_dataset.h"
@@ -251,7 +250,6 @@ class PythonSession {
     take(options, "batch_size", train.mini_batch_size);
     refuse_rest(options);
     train.stop = &stop_;
-    optimizer_ = train.optimizer;
     ignore_index_ = train.loss.ignore_index;
     plan_ = train.plan;
     if (job_ != nullptr) {
@@ -344,21 +342,20 @@ class PythonSession {
 
   /// What a checkpoint's weights.pt has, as copies.
   py::dict weights() const {
-    std::atomic<bool> unused{false};
-    const auto copies = interruptibly(unused, [&] {
-      std::vector<std::pair<std::string, at::Tensor>> made;
-      const auto optimizer = model::make_optimizer(optimizer_);
+    std::vector<std::pair<std::string, at::Tensor>> copies;
+    {
+      const WithoutGil without;
       std::vector<train::LayerState> layers;
       for (runtime::LayerSnapshot& layer : session_->snapshot())
-        layers.push_back(train::to_state(std::move(layer), *optimizer));
+        layers.push_back(
+            {.weights = std::move(layer.weights), .buffers = std::move(layer.buffers)});
       std::map<const at::TensorImpl*, at::Tensor> copy_of;  // two names of a weight share one
       for (const auto& entry : train::state_dict(model_->model(), layers)) {
         at::Tensor& copy = copy_of[entry.value().unsafeGetTensorImpl()];
         if (!copy.defined()) copy = entry.value().clone();
-        made.emplace_back(entry.key(), copy);
+        copies.emplace_back(entry.key(), copy);
       }
-      return made;
-    });
+    }
     py::dict result;
     for (const auto& [name, copy] : copies) result[py::str(name)] = copy;
     return result;
@@ -401,7 +398,6 @@ class PythonSession {
   std::shared_ptr<PythonJob> job_;       ///< so do these two; null: this process alone
   std::unique_ptr<runtime::World> world_;
   std::atomic<bool> stop_{false};
-  model::OptimizerSpec optimizer_;
   int64_t ignore_index_ = -100;
   plan::Plan plan_;
   std::unique_ptr<train::Session> session_;

@@ -121,20 +121,9 @@ void validate(const Link& link, size_t position, size_t num_stages) {
 }
 
 void validate_keep(const Plan& plan) {
-  const StrategyTraits& row = traits(plan.strategy);
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const int64_t keep = plan.stages[s].keep;
-    if (keep == 0 || (row.takes_keep && keep >= row.chunks)) continue;
-    throw ConfigError(
-        row.takes_keep
-            ? fmt::format("stage {}: expected keep of 0 (the number of {} itself) or at least {}, "
-                          "found {}",
-                          s, row.name, row.chunks, keep)
-            : fmt::format(
-                  "stage {}: expected no keep, which only {} have, found {}, with "
-                  "strategy {}",
-                  s, names_of(strategies_where([](const auto& other) { return other.takes_keep; })),
-                  keep, row.name));
+    const std::string refusal = keep_refusal(traits(plan.strategy), plan.stages[s].keep);
+    if (!refusal.empty()) throw ConfigError(fmt::format("stage {}: {}", s, refusal));
   }
 }
 

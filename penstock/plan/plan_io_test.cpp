@@ -178,11 +178,12 @@ TEST(ParsePlan, RefusesANumberToKeepThatTheStrategyCannot) {
   };
   plan.stages[1].keep = 1;
   EXPECT_EQ(refusal(),
-            "stage 1: expected keep of 0 (the number of zb-auto-v itself) or at least 2, found 1");
+            "stage 1: a worker of schedule zb-auto-v keeps at least 2 micro-batches, one for each "
+            "of its stages, found 1");
   plan.strategy = plan::Strategy::OneFOneB;
   EXPECT_EQ(
       refusal(),
-      "stage 1: expected no keep, which only zb-auto, zb-auto-v have, found 1, with strategy 1f1b");
+      "stage 1: only the schedules zb-auto, zb-auto-v keep what is asked for, found 1 for 1f1b");
 }
 
 TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()), ConfigError); }

@@ -386,6 +386,20 @@ std::string_view to_string(std::optional<Strategy> choice) {
   return choice ? to_string(*choice) : kAuto;
 }
 
+std::string keep_refusal(const StrategyTraits& row, int64_t keep) {
+  if (keep == 0) return "";
+  if (!row.takes_keep) {
+    const auto takers = strategies_where([](const auto& other) { return other.takes_keep; });
+    return fmt::format("only the schedules {} keep what is asked for, found {} for {}",
+                       names_of(takers), keep, row.name);
+  }
+  if (keep >= row.chunks) return "";
+  return fmt::format(
+      "a worker of schedule {} keeps at least {} micro-batches, one for each of its stages, found "
+      "{}",
+      row.name, row.chunks, keep);
+}
+
 void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_t> chunks,
                             std::optional<int64_t> slack, std::optional<int64_t> keep) {
   const auto only = [&](std::string_view what, bool (*takes)(const StrategyTraits&),

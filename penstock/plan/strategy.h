@@ -177,5 +177,8 @@ inline constexpr int kMinChunks = 2;  ///< with one stage per worker interleaved
 inline constexpr int kMaxChunks = 1'000;
 inline constexpr int64_t kMaxSlack = 1'000'000;
 inline constexpr int64_t kMaxKeep = 1'000'000'000;
+/// Why the workers of a kind cannot keep so many micro-batches at most (Stage::keep); empty: they
+/// can, or 0 asks for nothing.
+std::string keep_refusal(const StrategyTraits& row, int64_t keep);
 
 }  // namespace penstock::plan

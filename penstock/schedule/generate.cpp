@@ -99,22 +99,6 @@ void check_placement(Strategy strategy, const ScheduleShape& shape) {
   }
 }
 
-void check_keep(const StrategyTraits& row, int64_t keep) {
-  if (keep == 0) return;
-  if (!row.takes_keep) {
-    const auto takers =
-        plan::strategies_where([](const StrategyTraits& other) { return other.takes_keep; });
-    throw ConfigError(fmt::format("only the schedules {} keep what is asked for, found {} for {}",
-                                  plan::names_of(takers), keep, row.name));
-  }
-  if (keep < row.chunks) {
-    throw ConfigError(
-        fmt::format("a worker of schedule {} keeps at least {} micro-batches, one for each of "
-                    "its stages, found {}",
-                    row.name, row.chunks, keep));
-  }
-}
-
 }  // namespace
 
 int64_t default_accumulate(Strategy strategy, const ScheduleShape& shape) {
@@ -195,7 +179,10 @@ void check_runs(Strategy strategy, const ScheduleShape& shape, int64_t max_actio
     throw ConfigError(fmt::format("only schedule {} has slack, found {} for {}",
                                   plan::names_of(takers), shape.slack, row.name));
   }
-  for (const int64_t keep : shape.keep) check_keep(row, keep);
+  for (const int64_t keep : shape.keep) {
+    const std::string refusal = plan::keep_refusal(row, keep);
+    if (!refusal.empty()) throw ConfigError(refusal);
+  }
   check_placement(strategy, shape);
 }
 

@@ -339,7 +339,7 @@ class Engine {
       waiting_.add(message, when_ns, events_);
     }
     finish(worker, id, leave_ns - worker.now_ns, 0);
-    worker.owe(network_.processor_ns(message.link, message.levels));
+    worker.owe(network_.processor_ns(message.link, id, worker.receiver));
     return true;
   }
 
@@ -407,7 +407,7 @@ class Engine {
     const int64_t taken_ns = std::max(worker.now_ns, arrival_ns);
     const int32_t waiting_sender = credits_.taken(sender, id, worker.lane % 2 == 1, taken_ns);
     if (waiting_sender >= 0) runnable_.push_back(waiting_sender);
-    worker.owe(network_.processor_ns(worker.lane / 2, network_.levels_between(sender, id)));
+    worker.owe(network_.processor_ns(worker.lane / 2, sender, id));
     finish(worker, id, taken_ns - worker.now_ns, 0);
   }
 

@@ -10,20 +10,10 @@ namespace penstock::simulate::detail {
 
 int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
-  if (bandwidth_bytes_per_s == 0 || bytes == 0) return 0;
-  const __int128 ns = (static_cast<__int128>(bytes) * kNsPerSecond + bandwidth_bytes_per_s - 1) /
-                      bandwidth_bytes_per_s;
-  return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
+  return bandwidth_bytes_per_s == 0 ? 0 : ceil_mul_div(bytes, kNsPerSecond, bandwidth_bytes_per_s);
 }
 
 namespace {
-
-/// Of one end of a message.
-int64_t end_processor_ns(int64_t bytes, int64_t ns_per_gb) {
-  constexpr int64_t kBothEnds = 2'000'000'000;
-  const __int128 ns = (static_cast<__int128>(bytes) * ns_per_gb + kBothEnds - 1) / kBothEnds;
-  return ns > INT64_MAX ? INT64_MAX : static_cast<int64_t>(ns);
-}
 
 int ceil_log2(int64_t n) {
   int log = 0;
@@ -92,10 +82,12 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
     up_[w * num_levels + number] = static_cast<int32_t>(first_wire + 2 * unit);
   }
   wires_.resize(first_wire + 2 * used.size());
+  constexpr int64_t kBothEndsOfGb = 2'000'000'000;
+  takes_processor_time_ = takes_processor_time_ || level.processor_ns_per_gb > 0;
   for (size_t link = 0; link < link_bytes.size(); ++link) {
     tolls_[link * num_levels + number] = {
         .busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
-        .processor_ns = end_processor_ns(link_bytes[link], level.processor_ns_per_gb),
+        .processor_ns = ceil_mul_div(link_bytes[link], level.processor_ns_per_gb, kBothEndsOfGb),
         .copies = level.copies && link_bytes[link] > 0};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));

@@ -51,14 +51,13 @@ class Network {
 
   /// Wires between the two workers, in each direction.
   int16_t levels_between(int32_t sender, int32_t receiver) const;
-  /// What a message of the link between workers so many levels apart takes from the computing of
-  /// each of the two: half of what a sum of so many bytes takes (cluster::Level::
-  /// processor_ns_per_gb), which a worker sends and receives.
-  int64_t processor_ns(int32_t link, int16_t levels) const {
-    return levels == 0 ? 0
-                       : tolls_[static_cast<size_t>(link) * latency_ns_.size() +
-                                static_cast<size_t>(levels - 1)]
-                             .processor_ns;
+  /// What a message of the link takes from the computing of each of the two workers: half of what a
+  /// sum of so many bytes takes (cluster::Level::processor_ns_per_gb), which a worker sends and
+  /// receives.
+  int64_t processor_ns(int32_t link, int32_t sender, int32_t receiver) const {
+    if (!takes_processor_time_ || sender == receiver) return 0;
+    const auto level = static_cast<size_t>(levels_between(sender, receiver) - 1);
+    return tolls_[static_cast<size_t>(link) * latency_ns_.size() + level].processor_ns;
   }
   /// Takes the message on from `now_ns`, when its first byte reaches its next wire. Returns true
   /// when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
@@ -103,6 +102,7 @@ class Network {
   /// number.
   std::vector<int32_t> up_;
   std::vector<Toll> tolls_;  ///< per link and level
+  bool takes_processor_time_ = false;
   struct Wire {
     int64_t free_ns = 0;  ///< when it has served all that has reached it
     uint32_t last_waiting = kNobody;

@@ -38,4 +38,12 @@ constexpr int64_t saturating_mul(int64_t a, int64_t b) {
 /// ceil(a / b) for a >= 0, b > 0.
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+/// ceil(a * b / c) for a, b >= 0, c > 0; saturates.
+constexpr int64_t ceil_mul_div(int64_t a, int64_t b, int64_t c) {
+  __extension__ using Wide = __int128;
+  const Wide quotient = (static_cast<Wide>(a) * b + c - 1) / c;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return quotient > kMost ? kMost : static_cast<int64_t>(quotient);
+}
+
 }  // namespace penstock

@@ -427,7 +427,9 @@ class Trainer:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Weights and buffers under the module's own names, as copies. Buffers that are not
         persistent are left out, as in the module's own state dict; `save` has them."""
-        everything = self._session.weights()
+        return self._named(self._session.weights())
+
+    def _named(self, everything: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self._names is None:
             return everything
         return {name: everything[name] for name in self._names if name in everything}
@@ -439,7 +441,8 @@ class Trainer:
         :raises PenstockError: a name is missing or unknown, a shape is another, a number is not
             finite, or a value is fixed in the exported model (a frozen parameter) and differs
         """
-        before, now = self._session.weights(), self.state_dict()
+        before = self._session.weights()
+        now = self._named(before)
         if not isinstance(weights, Mapping):
             raise TypeError(f"expected a state dict, found {type(weights).__name__}")
         weights = {name: _tensor(value).cpu().to_dense() for name, value in weights.items()}

@@ -16,11 +16,11 @@
 namespace penstock::train {
 namespace {
 
-/// On the CPU, contiguous, and alone in its storage: with a view, the whole storage would go into
-/// the file.
-at::Tensor for_file(const at::Tensor& tensor) {
-  const at::Tensor plain = tensor.detach().to(at::kCPU).contiguous();
-  return plain.storage().nbytes() != plain.nbytes() ? plain.clone() : plain;
+/// On the CPU, contiguous, and alone in its storage: with a view, the whole storage would go into a
+/// file.
+at::Tensor plain(const at::Tensor& tensor) {
+  const at::Tensor on_host = tensor.detach().to(at::kCPU).contiguous();
+  return on_host.storage().nbytes() != on_host.nbytes() ? on_host.clone() : on_host;
 }
 
 void insert_buffers(StateDict& dict, const std::string& layer,
@@ -28,7 +28,7 @@ void insert_buffers(StateDict& dict, const std::string& layer,
                     const std::vector<at::Tensor>& tensors) {
   PENSTOCK_CHECK(specs.size() == tensors.size(), layer, specs.size(), tensors.size());
   for (size_t i = 0; i < specs.size(); ++i)
-    dict.insert(model::state_key(layer, specs[i]), for_file(tensors[i].to(specs[i].stored_as)));
+    dict.insert(model::state_key(layer, specs[i]), plain(tensors[i].to(specs[i].stored_as)));
 }
 
 /// A tied weight gets the tensor of its owner under another key, so that the archive holds it once
@@ -44,7 +44,7 @@ void insert_weights(StateDict& dict, const model::Model& model, LayerId id,
   for (size_t i = 0; i < tensors.size(); ++i) {
     const graph::ParameterRef ref{id, static_cast<int>(i)};
     const graph::ParameterRef owner = model.graph().owner(ref);
-    dict.insert(key(ref), owner == ref ? for_file(tensors[i]) : dict.at(key(owner)));
+    dict.insert(key(ref), owner == ref ? plain(tensors[i]) : dict.at(key(owner)));
   }
 }
 
@@ -90,8 +90,7 @@ StateDict state_dict(const model::Model& model, const std::vector<LayerState>& l
   }
   for (const model::ExtraTensor& extra : model.extra_state()) {
     if (dict.contains(extra.key)) continue;
-    dict.insert(extra.key,
-                extra.same_as.empty() ? for_file(extra.values()) : dict.at(extra.same_as));
+    dict.insert(extra.key, extra.same_as.empty() ? plain(extra.values()) : dict.at(extra.same_as));
   }
   return dict;
 }
