@@ -2,9 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/util/error.h"
@@ -65,6 +67,25 @@ class NoAnswer : public Error {
 /// option.
 std::function<std::string(const std::string&)> whole_number(int64_t least,
                                                             int64_t most = INT64_MAX);
+
+/// An option of one or more whole numbers with commas between them. The parser's own lists leave
+/// out what is empty: "4," would be one number.
+template <class Number>
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<Number>& numbers,
+                         const std::string& description) {
+  const auto take = [&numbers, name](const std::string& text) {
+    std::vector<Number> found;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      if (!CLI::detail::lexical_cast(text.substr(begin, end - begin), found.emplace_back()))
+        throw CLI::ValidationError(
+            name, "expected whole numbers with commas between them, found '" + text + "'");
+      begin = end + 1;
+    }
+    numbers = std::move(found);
+  };
+  return app.add_option_function<std::string>(name, take, description)->type_name("INT,...");
+}
 
 /// SIGINT, SIGTERM and SIGHUP (unless the caller ignores that, as under nohup) run `handler`, which
 /// asks for an orderly end.

@@ -218,14 +218,12 @@ Command schedule_command(CLI::App& parent) {
              "--slack", options->slack,
              "eager-1f1b: extra micro-batches in flight per later stage, compared with 1F1B")
           ->capture_default_str();
-  auto* keep = app->add_option("--keep", options->keep,
-                               "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from "
-                               "F to W, summed over its stages; one number, or one per stage "
-                               "(default: 2p-1 and 2p)")
-                   ->delimiter(',');
-  auto* replicas = app->add_option("--replicas", options->replicas,
-                                   "Replicas of each stage, e.g. 3,1, or one number for all")
-                       ->delimiter(',');
+  auto* keep = add_numbers(*app, "--keep", options->keep,
+                           "zb-auto, zb-auto-v: micro-batches that a worker keeps at most from F "
+                           "to W, summed over its stages; one number, or one per stage (default: "
+                           "2p-1 and 2p)");
+  auto* replicas = add_numbers(*app, "--replicas", options->replicas,
+                               "Replicas of each stage, e.g. 3,1, or one number for all");
   options->stages_option = stages;
   options->chunks_option = chunks;
   options->slack_option = slack;
