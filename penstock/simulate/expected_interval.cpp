@@ -33,6 +33,8 @@ std::optional<double> share_left_by_variation(const plan::Plan& plan) {
   const double even = schedule.simulate(costs, options).throughput_samples_per_s;
   if (!(even > 0)) return 1;
   options.compute_spread = std::min(plan.compute_spread, kMostSpread);
+  for (const plan::Stage& stage : plan.stages)
+    options.compute_spread_at_ns += stage.compute_ns() + stage.step_ns;
   double varied = 0;
   for (options.seed = 1; options.seed <= seeds; ++options.seed) {
     varied +=

@@ -93,6 +93,27 @@ TEST(Stragglers, ComputeTimesSpreadLognormallyAroundTheirMean) {
               std::sqrt(0.0625 + 0.03125 * 0.03125), 0.01);
 }
 
+// F takes a quarter of the time that varies by a tenth, and so varies by twice as much.
+TEST(Stragglers, ShorterComputationsVaryByMore) {
+  Options options{.keep_timeline = true, .compute_spread = 0.1, .compute_spread_at_ns = 4 * 3'000};
+  const Result result = simulate(wide(200, 50), wide_costs(), options);
+  double sum = 0;
+  double squares = 0;
+  int64_t count = 0;
+  for (const auto& events : result.timeline.workers) {
+    for (const auto& event : events) {
+      if (event.action.op != schedule::Op::Forward) continue;
+      const double scaled = static_cast<double>(event.end_ns - event.start_ns) / 3'000;
+      sum += scaled;
+      squares += scaled * scaled;
+      ++count;
+    }
+  }
+  const double mean = sum / static_cast<double>(count);
+  EXPECT_NEAR(mean, 1, 0.01);
+  EXPECT_NEAR(std::sqrt(squares / static_cast<double>(count) - mean * mean), 0.2, 0.01);
+}
+
 TEST(Failures, NoneHappenByDefault) {
   const Result result = serial(100, {});
   EXPECT_EQ(result.makespan_ns, 10'000);

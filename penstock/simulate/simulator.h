@@ -116,6 +116,9 @@ struct Options {
   /// Every computation and STEP is multiplied by a lognormal number of mean 1; the sigma of its
   /// logarithm.
   double compute_spread = 0;
+  /// How long a computation is that varies so. Others vary as if each stretch of their time did on
+  /// its own: their variance is as their length. 0: all vary alike.
+  int64_t compute_spread_at_ns = 0;
   Failures failures = {};
   double price_per_worker_hour = 0;
   /// Called repeatedly with the number of actions begun and their total.

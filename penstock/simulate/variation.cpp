@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>
@@ -39,7 +40,9 @@ std::vector<double> straggler_factors(const Stragglers& stragglers, uint64_t see
 }  // namespace
 
 Variation::Variation(const Options& options, int32_t num_workers)
-    : seed_(derive_seed(options.seed, hash_name("compute"))), spread_(options.compute_spread) {
+    : seed_(derive_seed(options.seed, hash_name("compute"))),
+      spread_(options.compute_spread),
+      spread_at_ns_(static_cast<double>(options.compute_spread_at_ns)) {
   const Stragglers& stragglers = options.stragglers;
   if (!(stragglers.share >= 0 && stragglers.share <= 1)) {
     throw ConfigError(
@@ -58,6 +61,12 @@ Variation::Variation(const Options& options, int32_t num_workers)
   if (active_) factors_ = straggler_factors(stragglers, options.seed, num_workers);
 }
 
+// Of the logarithm of its time.
+double Variation::sigma(double planned_ns) const {
+  if (!(spread_at_ns_ > 0)) return spread_;
+  return std::sqrt(std::log1p(spread_ * spread_ * spread_at_ns_ / std::max(planned_ns, 1.0)));
+}
+
 int64_t Variation::varied_ns(int32_t worker, const schedule::Action& action,
                              int64_t planned_ns) const {
   double ns = static_cast<double>(planned_ns) * factors_[static_cast<size_t>(worker)];
@@ -65,7 +74,8 @@ int64_t Variation::varied_ns(int32_t worker, const schedule::Action& action,
     const int64_t number =
         action.op == schedule::Op::Step ? action.mini_batch.value : action.micro_batch.value;
     Rng rng(derive_seed(seed_, worker, action.stage.value, static_cast<int>(action.op), number));
-    ns *= std::exp(spread_ * normal(rng) - spread_ * spread_ / 2);
+    const double s = sigma(static_cast<double>(planned_ns));
+    ns *= std::exp(s * normal(rng) - s * s / 2);
   }
   return nearest(ns);
 }

@@ -23,9 +23,11 @@ class Variation {
 
  private:
   int64_t varied_ns(int32_t worker, const schedule::Action& action, int64_t planned_ns) const;
+  double sigma(double planned_ns) const;
 
   uint64_t seed_;
   double spread_;
+  double spread_at_ns_;
   std::vector<double> factors_;  ///< per worker
   bool active_;
 };
