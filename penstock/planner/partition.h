@@ -26,11 +26,18 @@ struct PartitionProblem {
   bool at_least_two_stages = false;  ///< ignored with one worker or one layer
   /// No worker may idle (PipeDream's released optimiser); without effect on straight partitions.
   bool use_all_workers = false;
+  /// A boundary's messages cost as if so many links shared them.
+  int links_per_cut = 1;
   // These two only save time.
   double at_least_ns = 0;  ///< no partition has a smaller bottleneck
   /// Some partition is expected to have a bottleneck no larger; 0: not known.
   double expected_ns = 0;
   TimeLimit time = {};
+
+  /// As CostModel::cut_ns().
+  double cut_ns(int64_t bytes, int level) const {
+    return model.cut_ns(bytes, level) / links_per_cut;
+  }
 };
 
 /// Stage k holds the layers of state ends[k] that are not in ends[k - 1]; the last end is the full

@@ -47,10 +47,6 @@ void check_schedule_options(const PlanOptions& options) {
       options.keep != 0 ? std::optional<int64_t>(options.keep) : std::nullopt);
 }
 
-// Less than this comes from filling and draining: the families are equally fast, and the optimum
-// stays.
-constexpr double kFaster = 1.005;
-
 Family requested_family(const PlanOptions& options) {
   Family family;
   family.strategy = options.strategy.value_or(pipeline_with(options.weights));

@@ -202,17 +202,16 @@ Candidates listed_candidates(const Context& context, SplitFinder& finder, Strate
         if (context.time.is_over() && !candidates.list.empty()) return candidates;
         if (straight && faster_than_ns > 0 && finder.least_straight_ns(family) >= faster_than_ns)
           continue;
-        auto found = finder.best(family);
-        if (!found) {
-          candidates.reason = does_not_fit(context, strategy);
-          continue;
-        }
-        found->split.strategy = strategy;
-        found->split.slack = slack;
-        for (Keeps& keep : keeps_of(context, found->split, found->micro_batches).list) {
-          found->split.keep = std::move(keep);
-          add_new(candidates.list, first,
-                  {found->split, found->micro_batches, found->optimality_gap});
+        std::vector<FoundSplit> splits = finder.best_over_links(family);
+        if (splits.empty()) candidates.reason = does_not_fit(context, strategy);
+        for (FoundSplit& found : splits) {
+          found.split.strategy = strategy;
+          found.split.slack = slack;
+          for (Keeps& keep : keeps_of(context, found.split, found.micro_batches).list) {
+            found.split.keep = std::move(keep);
+            add_new(candidates.list, first,
+                    {found.split, found.micro_batches, found.optimality_gap});
+          }
         }
       }
     }
@@ -230,6 +229,37 @@ bool have_one_limit(const Context& context) {
          (context.options.memory_limit_bytes > 0 || context.cluster.groups.empty());
 }
 
+// Of one search; false when `offer` was.
+bool offer_lighter(const Context& context, SplitFinder& finder, Strategy strategy, Family family,
+                   std::vector<Candidate>& known, const std::function<double()>& needed,
+                   const std::function<bool(const Candidate&)>& offer) {
+  const double samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
+  auto found = finder.best(family);
+  int in_vain = -1;  // the first one is known
+  for (int most = 1; in_vain < most;) {
+    if (!found) return true;
+    found->split.strategy = strategy;
+    const double before = needed();
+    const Priced priced = price_parts(context, found->split, found->micro_batches);
+    if (samples * 1e9 <= before * priced.slowest_stage_ns) return true;
+    KeepChoices keeps = keeps_of(context, found->split, found->micro_batches);
+    for (Keeps& keep : keeps.list) {
+      found->split.keep = std::move(keep);
+      Candidate candidate{found->split, found->micro_batches, found->optimality_gap};
+      if (add_new(known, 0, candidate) && !offer(candidate)) return false;
+    }
+    in_vain = needed() > before ? 0 : in_vain + 1;
+    most = keeps.is_short_of_memory ? kMostInVain : 1;
+    const int64_t micro_batches = found->micro_batches;
+    family.memory_bytes = found->needed_bytes - 1;
+    if (family.memory_bytes <= 0) return true;
+    found = finder.best(family);
+    // A shorter step, which needs less, is another plan.
+    if (found && found->micro_batches != micro_batches) return true;
+  }
+  return true;
+}
+
 }  // namespace
 
 void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
@@ -238,35 +268,11 @@ void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strat
                               const std::function<bool(const Candidate&)>& offer) {
   const plan::StrategyTraits& row = traits(strategy);
   if (!row.takes_keep || row.is_chunked() || !have_one_limit(context)) return;
-  const double samples = static_cast<double>(profile::samples_per_micro_batch(context.profile));
   for (Family family : families_to_search(context, strategy, 0)) {
     for (const bool straight : {true, false}) {
       if (!straight && is_straight_alone(context, strategy, one_copy)) continue;
       family.straight = straight;
-      family.memory_bytes = 0;
-      auto found = finder.best(family);
-      if (!found) continue;
-      const int64_t micro_batches = found->micro_batches;
-      found->split.strategy = strategy;
-      KeepChoices keeps = keeps_of(context, found->split, micro_batches);
-      int in_vain = 0;
-      while (in_vain < (keeps.is_short_of_memory ? kMostInVain : 1)) {
-        const double before = needed();
-        family.memory_bytes = found->needed_bytes - 1;
-        if (family.memory_bytes <= 0) break;
-        found = finder.best(family);
-        if (!found || found->micro_batches != micro_batches ||
-            samples * 1e9 <= needed() * found->bottleneck_ns)
-          break;
-        found->split.strategy = strategy;
-        keeps = keeps_of(context, found->split, micro_batches);
-        for (Keeps& keep : keeps.list) {
-          found->split.keep = std::move(keep);
-          Candidate candidate{found->split, micro_batches, found->optimality_gap};
-          if (add_new(known, 0, candidate) && !offer(candidate)) return;
-        }
-        in_vain = needed() > before ? 0 : in_vain + 1;
-      }
+      if (!offer_lighter(context, finder, strategy, family, known, needed, offer)) return;
     }
   }
 }

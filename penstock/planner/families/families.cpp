@@ -43,9 +43,10 @@ int64_t memory_bytes_of(const Plan& plan) {
   return bytes;
 }
 
-double most_samples_per_s(const Plan& plan) {
-  return static_cast<double>(plan.micro_batch_size) * 1e9 /
-         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
+// No schedule is faster.
+double most_samples_per_s(const Priced& priced) {
+  return static_cast<double>(priced.plan.micro_batch_size) * 1e9 /
+         std::max(priced.slowest_stage_ns, 1.0);
 }
 
 // A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that
@@ -88,17 +89,27 @@ Tried tried(const Context& context, Candidate candidate) {
 }  // namespace
 
 PlanResult Families::plan(const Family& family, bool wants_least_memory) {
-  const auto found = finder_.best(family);
-  if (!found && context_.time.is_over()) throw OutOfTime();
-  if (!found) {
+  const std::vector<FoundSplit> splits = finder_.best_over_links(family);
+  if (splits.empty() && context_.time.is_over()) throw OutOfTime();
+  if (splits.empty()) {
     return {std::nullopt, wants_least_memory ? why_nothing_fits(context_, finder_, family)
                                              : does_not_fit(context_, family.strategy)};
   }
-  Plan plan = price(context_, found->split, found->micro_batches);
-  plan.optimality_gap = found->optimality_gap;
-  std::string reason = over_limit(context_, found->split, plan);
-  if (!reason.empty()) return {std::nullopt, std::move(reason)};
-  return {std::move(plan), ""};
+  PlanResult best;
+  for (const FoundSplit& found : splits) {
+    Plan plan = price(context_, found.split, found.micro_batches);
+    plan.optimality_gap = found.optimality_gap;
+    std::string reason = over_limit(context_, found.split, plan);
+    if (best.plan && (!reason.empty() || plan.throughput_samples_per_s <=
+                                             kFaster * best.plan->throughput_samples_per_s))
+      continue;
+    if (reason.empty()) {
+      best = {std::move(plan), ""};
+    } else if (best.reason.empty()) {
+      best.reason = std::move(reason);
+    }
+  }
+  return best;
 }
 
 const PlanResult& Families::standard(Strategy strategy) {
@@ -164,8 +175,8 @@ class Families::Choice {
   bool offer(const Candidate& candidate) {
     try {
       context_.time.check();
-      if (most_samples_per_s(
-              price_parts(context_, candidate.split, candidate.micro_batches).plan) <= needed())
+      if (most_samples_per_s(price_parts(context_, candidate.split, candidate.micro_batches)) <=
+          needed())
         return true;
       Tried last = tried(context_, candidate);
       if (!last.reason.empty()) {

@@ -13,6 +13,10 @@
 
 namespace penstock::planner {
 
+/// Less than this comes from filling and draining: such plans are equally fast, and the optimum
+/// stays.
+inline constexpr double kFaster = 1.005;
+
 /// A family as the table shows it.
 struct FamilyRow {
   plan::Alternative entry;  ///< throughput 0 and the reason as its note where there is no plan

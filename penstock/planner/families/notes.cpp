@@ -32,6 +32,14 @@ std::string listed(const std::vector<size_t>& numbers) {
   return text;
 }
 
+// The share of its slowest part's rate that the plan reaches, simulated: more than 1 where links
+// carry both directions at once, or several of them the messages of a boundary.
+double reached_share(const Plan& plan) {
+  return plan.throughput_samples_per_s *
+         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1)) /
+         (1e9 * static_cast<double>(std::max<int64_t>(plan.micro_batch_size, 1)));
+}
+
 std::string slowest_part(const Context& context, const Plan& plan) {
   if (plan.shares_workers()) {
     const BusiestWorker busiest = busiest_worker(context, plan);
@@ -49,8 +57,9 @@ std::string slowest_part(const Context& context, const Plan& plan) {
   }
   const Stage& stage = plan.stages[slowest];
   if (nearest(stage_ns(context, plan, slowest)) < plan.bottleneck_ns) {
-    return fmt::format("The slowest part is a link between stages: {} per micro-batch.",
-                       format_duration(plan.bottleneck_ns));
+    return fmt::format("The slowest part is a link between stages: {} per micro-batch{}.",
+                       format_duration(plan.bottleneck_ns),
+                       reached_share(plan) > 1 ? ", if one link carried all of it" : "");
   }
   return fmt::format("The slowest part is stage {} ({}), {} per micro-batch.", slowest,
                      layer_range(stage.layers), format_duration(plan.bottleneck_ns));
@@ -95,13 +104,6 @@ std::string name_of(const plan::Alternative& row) {
   const std::string config = short_config(row.config);
   if (row.strategy == Strategy::ModelParallel) return fmt::format("Model parallelism ({})", config);
   return fmt::format("{} ({})", to_string(row.strategy), config);
-}
-
-// The share of its slowest part's rate that the plan reaches, simulated.
-double reached_share(const Plan& plan) {
-  return plan.throughput_samples_per_s *
-         static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1)) /
-         (1e9 * static_cast<double>(std::max<int64_t>(plan.micro_batch_size, 1)));
 }
 
 // The family's own weakness, without what the winner has as well.

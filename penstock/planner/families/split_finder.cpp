@@ -15,6 +15,11 @@ namespace {
 
 constexpr double kShareOfSearch = 0.5;
 
+constexpr int kBothDirections = 2;
+constexpr int kFreeCuts = 1'000'000'000;
+// A bottleneck that falls by less gains nothing.
+constexpr double kLower = 0.995;
+
 bool is_single_stage(Strategy strategy) {
   return traits(strategy).extent != plan::Extent::Pipeline;
 }
@@ -92,6 +97,39 @@ std::optional<FoundSplit> SplitFinder::best(const Family& family) {
   return std::nullopt;
 }
 
+std::vector<FoundSplit> SplitFinder::best_over_links(Family family) {
+  std::vector<FoundSplit> splits;
+  auto found = best(family);
+  const int most = family.straight ? kBothDirections : std::max(kBothDirections, context_.workers);
+  while (found) {
+    const double bottleneck_ns = found->bottleneck_ns;
+    const auto is_same = [&](const FoundSplit& known) {
+      return known.split.stages == found->split.stages &&
+             known.split.places == found->split.places &&
+             known.split.recompute == found->split.recompute &&
+             known.micro_batches == found->micro_batches;
+    };
+    if (std::none_of(splits.begin(), splits.end(), is_same)) splits.push_back(*std::move(found));
+    const bool could_fall = slowest_cut_ns() / family.links_per_cut >= bottleneck_ns;
+    family.links_per_cut *= 2;
+    if (context_.model->name() != "penstock" || !could_fall || family.links_per_cut > most ||
+        context_.time.is_over())
+      break;
+    found = best(family);
+    if (found && found->bottleneck_ns >= kLower * bottleneck_ns) break;
+  }
+  return splits;
+}
+
+// Of all that the search knows.
+double SplitFinder::slowest_cut_ns() const {
+  const CutStates& states = *space_.states();
+  int64_t most_bytes = 0;
+  for (int state = 0; state < states.size(); ++state)
+    most_bytes = std::max(most_bytes, states.cut_bytes(state));
+  return context_.model->cut_ns(most_bytes, context_.topology().num_levels());
+}
+
 // Each search may take half of the time that is left: others follow.
 BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
   const TimeLimit time = context_.time.share(kShareOfSearch);
@@ -106,6 +144,7 @@ BoundedPartition SplitFinder::searched(const ProblemOver& problem_over) {
 
 double SplitFinder::least_straight_ns(Family family) {
   family.straight = true;
+  family.links_per_cut = kFreeCuts;
   return unlimited(family, search_micro_batches(family)).lower_bound_ns;
 }
 
@@ -160,7 +199,8 @@ PartitionProblem SplitFinder::problem_over(const CutStates& states, const cluste
           .workers = context_.workers,
           .straight = family.straight,
           .at_least_two_stages = !family.may_be_single_stage,
-          .use_all_workers = all_workers};
+          .use_all_workers = all_workers,
+          .links_per_cut = family.links_per_cut};
 }
 
 // Most plans fit by far. The best of all partitions, found once for all kinds, is the best of those
@@ -231,12 +271,13 @@ const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t mic
   const bool single = family.straight || family.may_be_single_stage;
   if (!single) {
     // The optimum over everything is that over two and more stages, if it has them.
-    const auto over_all = unlimited_.find({false, true, distinct, family.counts_sums});
+    const auto over_all =
+        unlimited_.find({false, true, distinct, family.counts_sums, family.links_per_cut});
     if (over_all != unlimited_.end() && over_all->second.partition &&
         over_all->second.partition->ends.size() > 1)
       return over_all->second;
   }
-  const Key key{family.straight, single, distinct, family.counts_sums};
+  const Key key{family.straight, single, distinct, family.counts_sums, family.links_per_cut};
   if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;

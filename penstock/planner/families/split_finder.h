@@ -36,6 +36,8 @@ struct Family {
   int64_t keep = 0;   ///< as plan::Stage::keep, of all stages
   /// The search counts sums of gradients as if computation hid none of them.
   bool counts_sums = false;
+  /// The search counts a boundary's messages as if so many links shared them.
+  int links_per_cut = 1;
   /// What each worker may need, where all have the same limit and it is less; 0: the limit.
   int64_t memory_bytes = 0;
 
@@ -72,7 +74,12 @@ class SplitFinder {
   /// Nothing when no split fits the memory. Flushed pipelines whose usual step does not fit are
   /// tried with shorter ones.
   std::optional<FoundSplit> best(const Family& family);
-  /// No straight split of a kind with a flush has a smaller bottleneck, memory left out.
+  /// The same, and under "penstock" what else may be faster. The cost model sends all messages of a
+  /// boundary over one link, forward and back. But links carry both directions at once, and each
+  /// replica of a stage may have its own: so also the best splits where 2, 4, 8, ... links share
+  /// them, as long as the bottleneck falls. None twice.
+  std::vector<FoundSplit> best_over_links(Family family);
+  /// No straight split of a kind with a flush has a faster slowest stage, memory left out.
   double least_straight_ns(Family family);
   /// Nothing when it would take more than 2^63 bytes.
   std::optional<LeastSplit> least(const Family& family);
@@ -90,8 +97,9 @@ class SplitFinder {
   bool out_of_time() const { return out_of_time_; }
 
  private:
-  using Key = std::tuple<bool, bool, int64_t, bool>;
+  using Key = std::tuple<bool, bool, int64_t, bool, int>;
 
+  double slowest_cut_ns() const;
   bool may_shorten_steps(const Family& family) const;
   int64_t search_micro_batches(const Family& family) const;
   MemoryModel memory_model_of(const Family& family, int64_t micro_batches) const;
@@ -123,7 +131,7 @@ class SplitFinder {
   std::map<std::pair<int, int>, std::vector<std::vector<LayerId>>> straight_;
   /// In the order of one straight split, for models with too many cuts to list.
   std::optional<LayerRuns> straight_runs_;
-  /// By straight, may be a single stage, micro-batches, counts sums.
+  /// By straight, may be a single stage, micro-batches, counts sums, links per cut.
   std::map<Key, BoundedPartition> unlimited_;
   /// Those that do not fit as they are, by micro-batches.
   std::map<std::pair<Family, int64_t>, BoundedPartition> limited_;

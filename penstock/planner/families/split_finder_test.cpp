@@ -1,9 +1,11 @@
 #include "penstock/planner/families/split_finder.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 
+#include "penstock/planner/planner.h"
 #include "penstock/planner/pricing/context.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
@@ -27,6 +29,7 @@ Family random_family(Rng& rng) {
   family.straight = rng.below(3) != 0;
   family.may_be_single_stage = rng.below(2) == 0;
   if (family.strategy == Strategy::EagerOneFOneB) family.slack = between(rng, 1, 8);
+  if (rng.below(3) == 0) family.links_per_cut = 2;
   return family;
 }
 
@@ -101,6 +104,29 @@ TEST(SplitFinder, NoStraightSplitIsFasterThanTheBound) {
         << "seed " << seed << ' ' << to_string(family.strategy);
   }
   EXPECT_GT(compared, 60);
+}
+
+// A message between the halves takes longer than all computation.
+TEST(SplitFinder, ReplicasShareTheMessagesOfABoundary) {
+  const profile::Profile profile =
+      testing_graphs::chain(std::vector<int64_t>(4, 1'000), std::vector<int64_t>(4, 100),
+                            std::vector<int64_t>(4, 10'000));
+  const cluster::Cluster cluster = testing_graphs::flat_cluster(8, 1'000'000'000, 0, false);
+  PlanOptions options{.strategy = Strategy::OneFOneB};
+  const Context context(profile, cluster, options);
+  SplitFinder finder(context);
+  const auto splits = finder.best_over_links({.strategy = Strategy::OneFOneB});
+  ASSERT_GE(splits.size(), 2U);
+  const plan::Plan one_link = price(context, splits.front().split, 0);
+  EXPECT_EQ(one_link.config(), "1-1");
+  const PlanResult result = make_plan(profile, cluster, options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  EXPECT_GT(result.plan->throughput_samples_per_s, 2 * one_link.throughput_samples_per_s);
+  EXPECT_THAT(result.plan->notes, testing::Contains(testing::HasSubstr("if one link carried")));
+  options.cost_model = "sosp2019";
+  const Context published(profile, cluster, options);
+  SplitFinder of_the_paper(published);
+  EXPECT_EQ(of_the_paper.best_over_links({.strategy = Strategy::OneFOneB}).size(), 1U);
 }
 
 }  // namespace

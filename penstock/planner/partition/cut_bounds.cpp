@@ -69,13 +69,13 @@ double CutBounds::slowest_layer_ns() const {
 // -1 when not even an empty cut keeps the time.
 int64_t CutBounds::most_bytes_within(double limit_ns, int level) const {
   constexpr int64_t kMost = int64_t{1} << 62;  // no cut is larger (check_totals)
-  if (problem_.model.cut_ns(0, level) > limit_ns) return -1;
-  if (problem_.model.cut_ns(kMost, level) <= limit_ns) return kMost;
+  if (problem_.cut_ns(0, level) > limit_ns) return -1;
+  if (problem_.cut_ns(kMost, level) <= limit_ns) return kMost;
   int64_t fits = 0;
   int64_t fails = kMost;
   while (fails - fits > 1) {
     const int64_t middle = fits + (fails - fits) / 2;
-    (problem_.model.cut_ns(middle, level) <= limit_ns ? fits : fails) = middle;
+    (problem_.cut_ns(middle, level) <= limit_ns ? fits : fails) = middle;
   }
   return fits;
 }

@@ -68,7 +68,7 @@ class PaperTable {
       if (!problem_.states.nested(begin, end)) continue;
       const SegmentCost segment = on_device(problem_.states.segment(begin, end), speed);
       const double cut_ns =
-          problem_.model.cut_ns(problem_.states.cut_bytes(begin), topology.num_levels());
+          problem_.cut_ns(problem_.states.cut_bytes(begin), topology.num_levels());
       for (int replicas = 1; replicas < workers_; ++replicas) {
         const double last_ns = std::max(cut_ns, stage_ns(segment, replicas));
         for (int m = replicas + 1; m <= workers_; ++m) {

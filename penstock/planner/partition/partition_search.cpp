@@ -39,7 +39,7 @@ int widest_unit(const PartitionProblem& problem, const Units& units, int state, 
   int kind = units.top();
   if (state == 0 || state == problem.states.full()) return kind;
   const int64_t bytes = problem.states.cut_bytes(state);
-  while (kind > 0 && !(problem.model.cut_ns(bytes, units.level(kind)) <= limit_ns)) --kind;
+  while (kind > 0 && !(problem.cut_ns(bytes, units.level(kind)) <= limit_ns)) --kind;
   return kind;
 }
 
@@ -57,7 +57,7 @@ double slowest_ns(const PartitionProblem& problem, const Partition& partition) {
     begin = partition.ends[k];
     if (k + 1 == partition.ends.size()) break;
     const int level = topology.level_between(place.first, partition.places[k + 1].end() - 1);
-    slowest = std::max(slowest, problem.model.cut_ns(problem.states.cut_bytes(begin), level));
+    slowest = std::max(slowest, problem.cut_ns(problem.states.cut_bytes(begin), level));
   }
   return slowest;
 }

@@ -99,20 +99,23 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
   return slowest;
 }
 
-int64_t bottleneck_ns(const Context& context, const Split& split, const Plan& plan,
-                      const std::vector<int64_t>& cut_bytes) {
-  if (!split.worker_of_replica.empty()) {
-    return nearest(std::max(busiest_worker(context, plan).ns,
-                            slowest_shared_cut_ns(context, split, cut_bytes)));
-  }
+double slowest_stage_ns(const Context& context, const Plan& plan) {
+  if (plan.shares_workers()) return busiest_worker(context, plan).ns;
   double slowest = 0;
   for (size_t s = 0; s < plan.stages.size(); ++s)
     slowest = std::max(slowest, stage_ns(context, plan, s));
+  return slowest;
+}
+
+double slowest_cut_ns(const Context& context, const Split& split,
+                      const std::vector<int64_t>& cut_bytes) {
+  if (!split.worker_of_replica.empty()) return slowest_shared_cut_ns(context, split, cut_bytes);
+  double slowest = 0;
   for (size_t s = 0; s < cut_bytes.size(); ++s)
     slowest = std::max(
         slowest, context.model->cut_ns(cut_bytes[s], cut_level(context.topology(), split.places[s],
                                                                split.places[s + 1])));
-  return nearest(slowest);
+  return slowest;
 }
 
 }  // namespace
@@ -268,9 +271,11 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.depth = memory.in_flight(split.places.front().count, plan.num_workers());
   Traffic traffic = traffic_of(context, stage_of_layer, split.stages.size());
   plan.links = std::move(traffic.links);
-  plan.bottleneck_ns = bottleneck_ns(context, split, plan, traffic.cut_bytes);
+  const double slowest_ns = slowest_stage_ns(context, plan);
+  plan.bottleneck_ns =
+      nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));
   plan.bytes_per_sample = bytes_per_sample(plan, *context.model);
-  return {std::move(plan), std::move(traffic.cut_bytes)};
+  return {std::move(plan), std::move(traffic.cut_bytes), slowest_ns};
 }
 
 bool shard_where_needed(const Context& context, const Split& split, Plan& plan) {

@@ -73,6 +73,8 @@ std::vector<StageMemory> stage_memories(const Context& context, const Split& spl
 struct Priced {
   plan::Plan plan;
   std::vector<int64_t> cut_bytes;  ///< across the boundary after each stage
+  /// Per micro-batch of the slowest stage, or worker that holds several: no schedule is faster.
+  double slowest_stage_ns = 0;
 };
 
 /// Everything that needs no simulation: stages, links, bottleneck, bytes per sample. 0

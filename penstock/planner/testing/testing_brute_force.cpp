@@ -101,7 +101,7 @@ class Enumeration {
     if (!stages_.empty()) {
       const cluster::WorkerRange& after = stages_.back().place;
       const cluster::WorkerRange both{stage.place.first, after.end() - stage.place.first};
-      slowest_ns = std::max(slowest_ns, problem_.model.cut_ns(bytes_out, topology.level_of(both)));
+      slowest_ns = std::max(slowest_ns, problem_.cut_ns(bytes_out, topology.level_of(both)));
     }
     if (best_ && slowest_ns > best_->bottleneck_ns) return;
     stages_.push_back(stage);
