@@ -77,6 +77,7 @@ load
 no_console_messages
 expect connection live
 expect lanes 4
+shows about 'task pixels'
 at_least polls 5
 at_least changes 20
 at_least blocks 20

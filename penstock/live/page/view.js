@@ -56,7 +56,10 @@ class StreamView {
     this.set("title", title);
     document.title = state.ended ? `${title} (ended)` : title;
     const time = isNumber(state.elapsed_ns) ? `running for ${timeText(state.elapsed_ns)}` : "";
-    const about = [state.source, state.plan, state.ended ? time.replace("running", "ran") : time];
+    const about = [
+      state.source, state.task && `task ${state.task}`, state.plan,
+      state.ended ? time.replace("running", "ran") : time
+    ];
     this.set("about", about.filter(Boolean).join(" \u00b7 "));
     this.numbers(state);
     const history = Array.isArray(state.history) ? state.history : [];
