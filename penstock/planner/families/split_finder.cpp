@@ -222,12 +222,20 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
     at_least_ns = std::max(at_least_ns, lighter->lower_bound_ns);
   }
   double expected_ns = 0;
+  const auto expect = [&](const BoundedPartition* slower) {
+    if (slower == nullptr || !slower->partition) return;
+    const double ns = slower->partition->bottleneck_ns;
+    expected_ns = expected_ns > 0 ? std::min(expected_ns, ns) : ns;
+  };
   if (family.strategy == Strategy::OneFOneBFlush) {
     Family heavier = family;
     heavier.strategy = Strategy::OneFOneB;
     heavier.policy = default_policy(heavier.strategy);
-    const BoundedPartition* known = known_limited(heavier, micro_batches);
-    if (known != nullptr && known->partition) expected_ns = known->partition->bottleneck_ns;
+    expect(known_limited(heavier, micro_batches));
+  }
+  if (const BoundedPartition* fewer = known_with_fewer_links(family, micro_batches)) {
+    expect(fewer);
+    at_least_ns = std::max(at_least_ns, fewer->lower_bound_ns / 2);
   }
   BoundedPartition found = searched([&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, context_.cluster, family, micro_batches);
@@ -236,6 +244,18 @@ const BoundedPartition& SplitFinder::best_partition_of(const Family& family,
     return problem;
   });
   return limited_.emplace(std::pair{family, micro_batches}, std::move(found)).first->second;
+}
+
+// With half as many links nothing is faster, and the optimum at most twice as slow.
+const BoundedPartition* SplitFinder::known_with_fewer_links(Family family,
+                                                            int64_t micro_batches) const {
+  if (family.links_per_cut == 1) return nullptr;
+  family.links_per_cut /= 2;
+  if (const BoundedPartition* known = known_limited(family, micro_batches)) return known;
+  const auto known = unlimited_.find(unlimited_key(family, micro_batches));
+  if (known == unlimited_.end() || !known->second.partition) return nullptr;
+  const BoundedPartition& best = known->second;
+  return fits(family, micro_batches, *best.states, *best.partition) ? &best : nullptr;
 }
 
 // Of the families that need no more memory on any worker, the nearest whose optimum is known.
@@ -262,29 +282,40 @@ const BoundedPartition* SplitFinder::known_limited(Family family, int64_t micro_
   return is_same ? &over_all->second : nullptr;
 }
 
-const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {
+SplitFinder::Key SplitFinder::unlimited_key(const Family& family, int64_t micro_batches) const {
   // With one worker per stage the step only enters through the time of the optimiser and of adding
   // gradients.
   const bool step_matters =
       !family.straight || (steps_cost_time_ && context_.model->name() == "penstock");
-  const int64_t distinct = step_matters ? micro_batches : 1;
-  const bool single = family.straight || family.may_be_single_stage;
-  if (!single) {
+  return {family.straight, family.straight || family.may_be_single_stage,
+          step_matters ? micro_batches : 1, family.counts_sums, family.links_per_cut};
+}
+
+const BoundedPartition& SplitFinder::unlimited(const Family& family, int64_t micro_batches) {
+  const Key key = unlimited_key(family, micro_batches);
+  if (!family.straight && !family.may_be_single_stage) {
     // The optimum over everything is that over two and more stages, if it has them.
-    const auto over_all =
-        unlimited_.find({false, true, distinct, family.counts_sums, family.links_per_cut});
+    Family all = family;
+    all.may_be_single_stage = true;
+    const auto over_all = unlimited_.find(unlimited_key(all, micro_batches));
     if (over_all != unlimited_.end() && over_all->second.partition &&
         over_all->second.partition->ends.size() > 1)
       return over_all->second;
   }
-  const Key key{family.straight, single, distinct, family.counts_sums, family.links_per_cut};
   if (const auto known = unlimited_.find(key); known != unlimited_.end()) return known->second;
   cluster::Cluster boundless = context_.cluster;
   boundless.device.memory_bytes = 0;
   for (cluster::DeviceGroup& group : boundless.groups) group.device.memory_bytes = 0;
+  Family fewer_links = family;
+  fewer_links.links_per_cut /= 2;
+  const auto slower = unlimited_.find(unlimited_key(fewer_links, micro_batches));
   BoundedPartition found = searched([&](const CutStates& states) {
     PartitionProblem problem = problem_over(states, boundless, family, micro_batches);
     problem.memory.limit_bytes = 0;
+    if (slower != unlimited_.end()) {
+      problem.at_least_ns = slower->second.lower_bound_ns / 2;
+      if (slower->second.partition) problem.expected_ns = slower->second.partition->bottleneck_ns;
+    }
     if (problem.recompute == Recompute::Auto) problem.recompute = Recompute::Never;
     return problem;
   });

@@ -109,7 +109,9 @@ class SplitFinder {
                                               const Partition& partition) const;
   const BoundedPartition& best_partition_of(const Family& family, int64_t micro_batches);
   const BoundedPartition* known_limited(Family family, int64_t micro_batches) const;
+  const BoundedPartition* known_with_fewer_links(Family family, int64_t micro_batches) const;
   const BoundedPartition* known_lighter(Family family, int64_t micro_batches) const;
+  Key unlimited_key(const Family& family, int64_t micro_batches) const;
   const BoundedPartition& unlimited(const Family& family, int64_t micro_batches);
   bool fits(const Family& family, int64_t micro_batches, const CutStates& states,
             const Partition& partition) const;
