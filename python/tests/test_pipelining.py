@@ -41,6 +41,17 @@ def loss(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def with_known_times(costs):
+    """The same profile on a machine that takes 1 ms forward for each Linear, 0.1 ms for the rest:
+    the best cut of the plan is in the middle of a block, where PyTorch cannot cut, and what is
+    predicted does not vary."""
+    for layer in costs["layers"]:
+        is_linear = any(name in layer["name"] for name in ["up", "down", "head"])
+        layer["forward_ns"] = 1_000_000 if is_linear else 100_000
+        layer["backward_ns"] = 2 * layer["forward_ns"]
+    return costs
+
+
 def batch(samples=16):
     tokens = torch.randint(0, 16, (samples, 8))
     return tokens, (tokens + 3) % 16
@@ -90,7 +101,7 @@ class PipeliningTest(unittest.TestCase):
         torch.manual_seed(1)
         model = Net()
         tokens, targets = batch()
-        costs = penstock.profile(model, tokens[:4], batch_size=4, samples=1)
+        costs = with_known_times(penstock.profile(model, tokens[:4], batch_size=4, samples=1))
         for strategy in ["gpipe", "1f1b-flush", "zb-h1"]:
             with self.subTest(strategy), tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
