@@ -73,11 +73,14 @@ measure() {
     --steps "$steps" --epochs 100000 --json "$@" >"$folder/$name.json" ||
     { rm -f "$folder/$name.json"; status=1; }
 }
-for model in mlp vgg_small resnet18; do
+for model in mlp vgg_small resnet18 imported; do
+  name=$model
+  # A small CNN out of PyTorch.
+  [[ "$model" != imported ]] || name=tests/data/imported/cnn.pt2
   # On a CPU this one would take an hour.
-  [[ "$model" == resnet18 ]] || measure "$model.cpu" --model "$model" --strategy serial
-  measure "$model.gpu" --model "$model" --strategy serial --device cuda:0
-  measure "$model.two" --model "$model" --strategy 1f1b-flush --workers 2 --device cuda:0
+  [[ "$model" == resnet18 ]] || measure "$model.cpu" --model "$name" --strategy serial
+  measure "$model.gpu" --model "$name" --strategy serial --device cuda:0
+  measure "$model.two" --model "$name" --strategy 1f1b-flush --workers 2 --device cuda:0
 done
 
 mkdir -p "$(dirname "$output")"
@@ -87,7 +90,7 @@ import json, pathlib, sys
 folder, output, tests, gpus = sys.argv[1:]
 names = {"cpu": "CPU", "gpu": "GPU, 1 worker", "two": "GPU, 2 workers"}
 rows = []
-for model in ("mlp", "vgg_small", "resnet18"):
+for model in ("mlp", "vgg_small", "resnet18", "imported"):
     for key, where in names.items():
         if (model, key) == ("resnet18", "cpu"):
             continue

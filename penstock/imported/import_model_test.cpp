@@ -17,6 +17,7 @@
 #include <map>
 #include <sstream>
 
+#include "penstock/model/device/testing_other_device.h"
 #include "penstock/train/checkpoint/safetensors.h"
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
@@ -62,6 +63,20 @@ struct Whole {
     }
   }
 
+  void move_to(at::Device device) {
+    std::map<c10::TensorImpl*, at::Tensor> moved;  // a tied weight stays one
+    for (auto* tensors : {&weights, &buffers}) {
+      for (Tensors& of_layer : *tensors) {
+        for (at::Tensor& tensor : of_layer) {
+          const auto [entry, is_new] = moved.try_emplace(tensor.unsafeGetTensorImpl());
+          if (is_new)
+            entry->second = tensor.detach().to(device).requires_grad_(tensor.requires_grad());
+          tensor = entry->second;
+        }
+      }
+    }
+  }
+
   at::Tensor forward(const Tensors& batch, const model::ForwardContext& context) {
     std::vector<Tensors> values;
     for (int i = 0; i < model.graph().num_layers(); ++i) {
@@ -74,7 +89,8 @@ struct Whole {
       values.push_back(
           model.layer(LayerId{i})
               .forward(weights[static_cast<size_t>(i)], buffers[static_cast<size_t>(i)], inputs,
-                       {context.training, derive_seed(context.seed, static_cast<uint64_t>(i))}));
+                       {context.training, derive_seed(context.seed, static_cast<uint64_t>(i)),
+                        context.device}));
     }
     const graph::ValueRef output = model.graph().outputs().front();
     return values[output.layer.index()][static_cast<size_t>(output.output)];
@@ -87,6 +103,7 @@ struct Whole {
 
 void expect_close(const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
   ASSERT_EQ(found.sizes(), expected.sizes()) << what;
+  ASSERT_EQ(found.device(), expected.device()) << what;
   const double difference = (found - expected).abs().max().item<double>();
   const double size = std::max(1.0, expected.abs().max().item<double>());
   EXPECT_LE(difference, 1e-5 * size) << what;
@@ -99,14 +116,17 @@ INSTANTIATE_TEST_SUITE_P(Models, Imported,
                          [](const auto& info) { return info.param; });
 
 /// `path` without its ending: .pt2 beside .safetensors, as make_fixtures.py writes them.
-void expect_as_in_pytorch(const std::string& path) {
+void expect_as_in_pytorch(const std::string& path, at::Device device = at::kCPU) {
   const Model model = import_model(path + ".pt2");
   auto expected = read_tensors(path + ".safetensors");
+  for (auto& [name, tensor] : expected) tensor = tensor.to(device);
   Whole whole(model);
+  if (!device.is_cpu()) whole.move_to(device);
   Tensors batch;
   for (const model::InputSpec& input : model.inputs())
     batch.push_back(expected[fmt::format("input.{}", batch.size())].to(input.type));
-  const at::Tensor output = whole.forward(batch, {.training = true, .seed = 1});
+  const at::Tensor output =
+      whole.forward(batch, {.training = true, .seed = 1, .device = device});
   expect_close(output, expected["output"], "output");
   (output * expected["mask"]).sum().backward();
   size_t compared = 0;
@@ -128,6 +148,10 @@ void expect_as_in_pytorch(const std::string& path) {
 }
 
 TEST_P(Imported, ComputesWhatPyTorchDoes) { expect_as_in_pytorch(fixture(GetParam())); }
+
+TEST_P(Imported, RunsOnOtherDevices) {
+  expect_as_in_pytorch(fixture(GetParam()), model::other_device());
+}
 
 /// Further models, too large for the repository: PENSTOCK_MODELS names a folder of them.
 TEST(ImportModel, FurtherModelsComputeWhatPyTorchDoes) {

@@ -1,6 +1,5 @@
 #include "penstock/imported/operator_call.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 #include <variant>
 
 #include "penstock/imported/stored_values.h"
+#include "penstock/model/device/devices.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
@@ -252,7 +252,7 @@ c10::IValue constant(const Argument& argument, const c10::Type& wanted) {
           if (value.layout != 7) throw ConfigError("sparse tensors are not supported");
           return static_cast<int64_t>(at::kStrided);
         } else if constexpr (std::is_same_v<T, exported::Device>) {
-          return c10::Device(c10::kCPU);  // workers choose their devices
+          return c10::Device(c10::kCPU);  // that of the worker takes its place
         } else if constexpr (std::is_same_v<T, exported::SymFloatArgument> ||
                              std::is_same_v<T, exported::SymBoolArgument>) {
           throw ConfigError("a fraction or truth value made of the batch size is not supported");
@@ -303,6 +303,13 @@ bool is_packed_recurrent(std::string_view target) {
 bool is_recurrent_with_dropout(const exported::Node& node) {
   return is_recurrent(node.target) && !is_packed_recurrent(node.target) &&
          is_positive(node, "dropout", 5);
+}
+
+/// Whether no tensor goes in, so that none says on which device the result is.
+bool is_made_of_nothing(const exported::Node& node) {
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [](const auto& input) {
+    return tensor_names(input.value).empty();
+  });
 }
 
 /// Facts that need no schema, of an operator that only we have here.
@@ -398,14 +405,14 @@ StepFacts checked_facts(const Step& step, const FlatProgram& program) {
 }
 
 at::Generator seeded(const CallContext& context, uint64_t ordinal) {
-  return at::make_generator<at::CPUGeneratorImpl>(derive_seed(context.forward->seed, ordinal));
+  return model::installed_devices().generator(context.forward->device,
+                                              derive_seed(context.forward->seed, ordinal));
 }
 
-/// Zeroes with the given probability, the rest scaled; drawn on the CPU, so that all devices get
-/// the same mask.
+/// Zeroes with the given probability, the rest scaled.
 at::Tensor dropout_mask(at::IntArrayRef sizes, const at::Tensor& like, double probability,
                         at::Generator generator) {
-  at::Tensor mask = at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
+  at::Tensor mask = at::empty(sizes, like.options().dtype(at::kFloat));
   mask.bernoulli_(1 - probability, std::move(generator));
   if (probability < 1) mask.mul_(1 / (1 - probability));
   return mask.to(like.options());
@@ -427,7 +434,7 @@ at::Tensor attention(const std::vector<c10::IValue>& arguments, const at::Tensor
   at::Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
   if (arguments.size() > 5 && !arguments[5].isNone() && arguments[5].toBool()) {
     const at::Tensor visible =
-        at::ones({query.size(-2), key.size(-2)}, at::TensorOptions().dtype(at::kBool)).tril();
+        at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril();
     scores = scores.masked_fill(visible.logical_not(), -INFINITY);
   }
   at::Tensor unseen;  // queries that see nothing: their result is zero
@@ -563,6 +570,10 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
       value = wanted != nullptr ? constant(*given, *wanted->type())
                                 : constant(*given, *c10::AnyType::get());
     }
+    if (wanted != nullptr &&
+        inner_type(*wanted->type()).kind() == c10::TypeKind::DeviceObjType &&
+        (value.isDevice() || is_made_of_nothing(node)))
+      devices_.push_back(i);
     if (wanted != nullptr && wanted->name() == "sparse" && value.isBool())
       value = false;  // gradients of embeddings: the same numbers, and all steps can add them
     constants_.push_back(std::move(value));
@@ -628,6 +639,7 @@ void OperatorCall::fill(std::vector<c10::IValue>& stack, const std::vector<at::T
   if (!context.forward->training) {
     for (const size_t flag : training_flags_) stack[flag] = false;
   }
+  for (const size_t argument : devices_) stack[argument] = context.forward->device;
   if (generator_) stack[*generator_] = seeded(context, ordinal_);
 }
 

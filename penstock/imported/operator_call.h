@@ -97,6 +97,7 @@ class OperatorCall {
   std::vector<ListPlace> lists_;
   std::vector<SizePlace> sizes_;
   std::vector<size_t> training_flags_;    ///< arguments that say whether it is training
+  std::vector<size_t> devices_;           ///< arguments that say where the result is
   std::optional<size_t> generator_ = {};  ///< argument that takes a random generator
   uint64_t ordinal_ = 0;
   /// Per result of the operator: the slots of its tensors.

@@ -28,7 +28,7 @@ void check_batch(int64_t samples, const exported::SymbolRange& range) {
 }  // namespace
 
 ProgramLayer::ProgramLayer(LayerParts parts, const FlatProgram& program)
-    : parts_(std::move(parts)) {
+    : parts_(std::move(parts)), constants_(std::move(parts_.constant_values)) {
   std::map<std::string, size_t> slots;
   for (const auto* names :
        {&parts_.inputs, &parts_.parameters, &parts_.buffers, &parts_.constants}) {
@@ -83,7 +83,7 @@ model::Tensors ProgramLayer::forward(model::TensorSpan weights, model::MutableTe
   // Evaluation leaves what training has counted and averaged as it is.
   for (const at::Tensor& buffer : buffers)
     values[next++] = context.training ? buffer : buffer.clone();
-  for (const at::Tensor& constant : parts_.constant_values) values[next++] = constant;
+  for (const at::Tensor& constant : constants_.on(context.device)) values[next++] = constant;
 
   Symbols symbols;
   for (const SymbolSource& source : parts_.symbols) {

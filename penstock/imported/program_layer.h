@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/exported/program.h"
+#include "penstock/imported/device_copies.h"
 #include "penstock/imported/operator_call.h"
 #include "penstock/imported/step_work.h"
 #include "penstock/model/float32_layers.h"
@@ -69,6 +70,7 @@ class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 
   void plan_frees();
 
   LayerParts parts_;
+  DeviceCopies constants_;
   std::vector<OperatorCall> calls_;
   std::vector<std::string> places_;  ///< of the calls, for errors
   size_t num_values_ = 0;            ///< inputs, parameters, buffers, constants, then the rest

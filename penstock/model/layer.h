@@ -15,6 +15,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
@@ -66,6 +67,8 @@ struct ForwardContext {
   /// For random layers: derived from (run seed, layer, micro-batch), so results do not depend on
   /// how the model is cut.
   uint64_t seed = 0;
+  /// Where weights and inputs are. Tensors that a layer makes of nothing belong there, too.
+  at::Device device = at::kCPU;
 };
 
 class Layer {

@@ -81,7 +81,7 @@ void run_both_passes(const Model& model, LayerId id, const LayerPrecision& preci
   Tensors buffers;
   for (const at::Tensor& buffer : model.initial_buffers(id)) buffers.push_back(buffer.to(device));
   const Tensors outputs = forward_in(precision, model.layer(id), weights, buffers, inputs,
-                                     {.training = true, .seed = kTriedSeed});
+                                     {.training = true, .seed = kTriedSeed, .device = device});
   Tensors roots;
   Tensors gradients;
   for (const at::Tensor& output : outputs) {

@@ -168,7 +168,6 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
     throw ConfigError(fmt::format("the pipeline has {} workers, its ranks have {}",
                                   table.num_workers(), world_->site().num_workers()));
   }
-  choose_precisions(table);
   stages_->held_by.resize(static_cast<size_t>(table.num_workers()));
   model::Devices& devices =
       options.devices != nullptr ? *options.devices : model::installed_devices();
@@ -186,6 +185,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
         "the optimiser's state is shared out over replicas on CPUs only, and a worker of this run "
         "is on a GPU; leave out --shard-optimizer");
   }
+  choose_precisions(table);
   std::vector<const StageModule*> modules;
   for (size_t s = 0; s < replicas_.size(); ++s) {
     stages_->modules.push_back(std::make_unique<StageModule>(
@@ -245,21 +245,19 @@ void Pipeline::choose_precisions(const schedule::WorkerTable& table) {
   if (!is_short(options_.compute)) return;
   std::map<at::DeviceType, std::vector<model::LayerPrecision>> found;
   for (size_t l = 0; l < stage_of_layer_.size(); ++l) {
-    const at::Device device = device_of_stage(stage_of_layer_[l], table);
+    const at::Device device = memory_of_stage(stage_of_layer_[l], table);
     auto& precisions = found[device.type()];
     if (precisions.empty()) precisions = model::layer_precisions(*model_, options_.compute, device);
     precisions_[l] = precisions[l];
   }
 }
 
-at::Device Pipeline::device_of_stage(StageId stage, const schedule::WorkerTable& table) const {
-  const Site& site = world_->site();
-  if (site.device_of_worker.empty()) return at::kCPU;
+at::Device Pipeline::memory_of_stage(StageId stage, const schedule::WorkerTable& table) const {
   std::optional<at::Device> found;
   for (int replica = 0; replica < replicas_[stage.index()]; ++replica) {
     const WorkerId worker = table.worker_of_replica(stage, replica);
-    if (!site.holds(worker)) continue;
-    const at::Device device = site.device_of_worker[worker.index()];
+    if (!world_->site().holds(worker)) continue;
+    const at::Device device = stages_->devices[worker.index()]->compute().memory();
     if (found && found->type() != device.type()) {
       throw ConfigError(fmt::format(
           "replicas of stage {} are on {} and {}, which compute different operations in {}: "

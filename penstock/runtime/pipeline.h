@@ -171,8 +171,8 @@ class Pipeline {
  private:
   struct Stages;
   void choose_precisions(const schedule::WorkerTable& table);
-  /// On which this rank's replicas of a stage compute; the CPU where it has none.
-  at::Device device_of_stage(StageId stage, const schedule::WorkerTable& table) const;
+  /// Where the tensors of this rank's replicas of a stage are; the CPU where it has none.
+  at::Device memory_of_stage(StageId stage, const schedule::WorkerTable& table) const;
   /// Refuses a schedule that does not fit.
   void check(const schedule::Schedule& schedule, const RunOptions& options) const;
   RunSetup setup_of(const schedule::Schedule& schedule, const BatchSource& source,

@@ -163,12 +163,17 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
         model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.compute);
 }
 
+model::ForwardContext StageRun::forward_context(const Action& action) const {
+  return {.training = run_.training,
+          .seed = run_.source.seed(action.micro_batch),
+          .device = device().compute().memory()};
+}
+
 model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
                                         model::MutableTensorSpan buffers,
                                         const BeforeLayer& before_layer) {
   record.tape.emplace(module(), segment_ends_);
-  const model::ForwardContext context{.training = true,
-                                      .seed = run_.source.seed(action.micro_batch)};
+  const model::ForwardContext context = forward_context(action);
   record.outputs = record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
                                         context, before_layer);
   record.inputs.clear();
@@ -247,8 +252,7 @@ void StageRun::forward(const Action& action) {
     if (newest_) newest_->tape = std::exchange(record.tape, std::nullopt);
   } else {
     const at::NoGradGuard no_grad;
-    const model::ForwardContext context{.training = run_.training,
-                                        .seed = run_.source.seed(action.micro_batch)};
+    const model::ForwardContext context = forward_context(action);
     record.outputs = module().forward(replica_.weights.at(action.version), replica_.buffers,
                                       record.inputs, context, steps ? step_layer : BeforeLayer());
     if (makes_output()) loss = loss_without_tape(action, record);

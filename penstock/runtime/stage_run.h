@@ -144,6 +144,7 @@ class StageRun {
   void drop_if_done(MicroBatchId micro_batch);
   void load_batch(MicroBatchId micro_batch, InFlight& record);
   /// The stage's outputs (and loss) of a micro-batch on a tape.
+  model::ForwardContext forward_context(const schedule::Action& action) const;
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
                                 model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
   /// Runs F of the newest micro-batch again, on the newest weights.

@@ -526,13 +526,6 @@ int run(TrainArguments& options, const CLI::App& app) {
   const auto devices = parse_option("--device", options.device, [&](const std::string& text) {
     return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
   });
-  if (std::any_of(devices.begin(), devices.end(), [](const auto& d) { return !d.is_cpu(); }) &&
-      imported::is_program_file(options.model.name)) {
-    throw ConfigError(fmt::format(
-        "--device {}: the model {} comes from PyTorch, and such models are computed on the CPU "
-        "alone so far",
-        options.device, options.model.name));
-  }
   const std::unique_ptr<Job> job = Job::join({.silence = milliseconds(options.silence_s),
                                               .patience = milliseconds(options.patience_s),
                                               .fabric = parse_fabric(options.fabric),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "penstock/model/device/testing_other_device.h"
 #include "penstock/model/layers/builtin.h"
 #include "penstock/model/model.h"
 #include "penstock/util/error.h"
@@ -115,6 +116,26 @@ std::vector<Trial> trials() {
   return all;
 }
 
+/// Outputs, then the gradients of inputs and weights, of the trial's tensors moved to a device.
+Tensors results_on(const Trial& trial, at::Device device) {
+  Tensors moved[3];
+  const Tensors* sources[] = {&trial.weights, &trial.inputs, &trial.buffers};
+  for (size_t i = 0; i < 3; ++i) {
+    for (const at::Tensor& tensor : *sources[i])
+      moved[i].push_back(tensor.to(device).requires_grad_(i < 2));
+  }
+  ForwardContext context = trial.context;
+  context.device = device;
+  Tensors results = trial.layer->forward(moved[0], moved[2], moved[1], context);
+  Tensors leaves = moved[0];
+  leaves.insert(leaves.end(), moved[1].begin(), moved[1].end());
+  Tensors ones;
+  for (const at::Tensor& result : results) ones.push_back(at::ones_like(result));
+  for (at::Tensor& gradient : torch::autograd::grad(results, leaves, ones))
+    results.push_back(std::move(gradient));
+  return results;
+}
+
 std::string text_of_error(const std::function<void()>& work) {
   try {
     work();
@@ -128,6 +149,19 @@ TEST(Layers, ForwardHasTheInferredShapes) {
   for (Trial& trial : trials()) {
     SCOPED_TRACE(trial.layer->kind());
     expect_shapes_as_inferred(trial);
+  }
+}
+
+TEST(Layers, RunOnOtherDevices) {
+  for (const Trial& trial : trials()) {
+    SCOPED_TRACE(trial.layer->kind());
+    const Tensors expected = results_on(trial, at::kCPU);
+    const Tensors found = results_on(trial, other_device());
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].device(), other_device());
+      EXPECT_TRUE(at::allclose(found[i].detach().to(at::kCPU), expected[i]));
+    }
   }
 }
 

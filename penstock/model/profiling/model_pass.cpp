@@ -183,7 +183,8 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
     state.inputs.push_back(source.requires_grad() ? source.detach().requires_grad_() : source);
   }
   const ForwardContext context{.training = true,
-                               .seed = derive_seed(static_cast<uint64_t>(id.value), passes_)};
+                               .seed = derive_seed(static_cast<uint64_t>(id.value), passes_),
+                               .device = stream_->memory()};
   std::optional<MemoryMeter> meter;
   if (passes_ == 0) meter.emplace();
 

@@ -1,10 +1,11 @@
-// Whole runs on emulated GPUs: the bits are those of the CPU, and no stream reads what another one
-// may not have written yet.
+// Whole runs on emulated GPUs: the bits are those of the CPU, no tensor is combined with one
+// elsewhere, and no stream reads what another one may not have written yet.
 #include <gmock/gmock.h>
 
 #include <utility>
 #include <vector>
 
+#include "penstock/model/device/testing_other_device.h"
 #include "penstock/runtime/device/testing_stream_checker.h"
 #include "penstock/runtime/test_support.h"
 
@@ -17,11 +18,20 @@ const at::Device kCpu = at::kCPU;
 const at::Device kFirst(at::kCUDA, 0);
 const at::Device kSecond(at::kCUDA, 1);
 
+/// libtorch takes other ways to the same numbers on devices that it does not know.
+constexpr double kRounding = 1e-5;
+
 /// The run on those devices against the same run on the CPU.
-void expect_same_on(std::vector<at::Device> device_of_worker, Case setup) {
+void expect_same_on(std::vector<at::Device> device_of_worker, Case setup,
+                    double rounding = kRounding) {
   const Trained expected = train(skip_model(0.1), setup);
-  CheckedDevices devices(2);
   setup.device_of_worker = std::move(device_of_worker);
+  model::OtherDevices others(2);
+  setup.devices = &others;
+  const Trained elsewhere = train(skip_model(0.1), setup);
+  EXPECT_LT(loss_difference(expected.losses, elsewhere.losses), rounding);
+  EXPECT_LT(weight_difference(expected.layers, elsewhere.layers), rounding);
+  CheckedDevices devices(2);
   setup.devices = &devices;
   const Trained trained = train(skip_model(0.1), setup);
   expect_same_bits(expected, trained);
@@ -91,6 +101,28 @@ TEST(DeviceRun, RecomputationRunsOnTheDevice) {
                                      .parts = 4,
                                      .samples = kSamples,
                                      .recompute = {true, false}});
+}
+
+TEST(DeviceRun, AdamStepsOnTheDevice) {
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
+                                     .replicas = {1, 1},
+                                     .parts = 2,
+                                     .samples = kSamples,
+                                     .optimizer = gentle_adam(),
+                                     .learning_rate = 0.01});
+}
+
+TEST(DeviceRun, SixteenBitsAreComputedOnTheDevice) {
+  for (const Precision compute : {Precision::BFloat16, Precision::Float16}) {
+    expect_same_on({kFirst, kSecond},
+                   {.kind = Strategy::OneFOneBFlush,
+                    .replicas = {1, 1},
+                    .parts = 2,
+                    .samples = kSamples,
+                    .compute = compute,
+                    .norm = scales_loss(compute)},
+                   /*rounding=*/0.01);
+  }
 }
 
 TEST(DeviceRun, StreamsThatDoNotWaitAreFound) {
