@@ -8,9 +8,9 @@ usage() {
   cat <<'HELP'
 usage: scripts/gpu-check.sh [--torch FOLDER] [--build-only] [--steps N] [-o FILE]
 
-On a machine with a GPU: builds with a libtorch for CUDA, runs the tests labelled `gpu`, trains
-small models on the CPU, on the GPU and with two workers on it, prints one table and writes one
-JSON file.
+On a machine with a GPU: builds with a libtorch for CUDA, runs the tests labelled `gpu`, probes the
+GPUs, trains small models on the CPU, on the GPU and with two workers on it, prints one table and
+writes one JSON file.
 Exit code: 0 all passed, 1 a test or a run failed, 2 it cannot be built, 77 there is no GPU.
 
   --torch FOLDER  a libtorch for CUDA, as of scripts/test.sh (default: that of python3)
@@ -65,6 +65,8 @@ tests=passed
 run ctest --test-dir "build/$preset" --output-on-failure --no-tests=error --label-regex '^gpu$' \
   >&2 || { tests=failed; status=1; }
 
+run "build/$preset/penstock" probe --device cuda --json >"$folder/probe.json" || status=1
+
 # measure NAME ARGUMENT...: one training run, whose JSON is kept.
 measure() {
   local name=$1
@@ -112,8 +114,12 @@ for row in rows:
     peak = max(row["device_peak_bytes"], default=0)
     print(f"{row['model']:<12} {row['where']:<16} {row['samples_per_s']:>12.1f} "
           f"{row['final_loss']:>12.4f} {peak / 1e6:>11.1f} MB")
+probe = json.loads(pathlib.Path(folder, "probe.json").read_text() or "{}")
+if probe:
+    print(f"\n{probe['cluster_toml']}")
 pathlib.Path(output).write_text(
-    json.dumps({"gpus": gpus.splitlines(), "tests": tests, "runs": rows}, indent=1) + "\n")
+    json.dumps({"gpus": gpus.splitlines(), "tests": tests, "probe": probe, "runs": rows}, indent=1)
+    + "\n")
 print(f"\n{output}")
 PYTHON
 exit "$status"

@@ -27,19 +27,12 @@ void check_options(const ProbeOptions& options, const Machine& machine) {
     throw ConfigError(fmt::format("expected from 1 to {} workers, or 0 for one per core; found {}",
                                   kMaxWorkers, options.workers));
   }
-  const auto least = static_cast<int64_t>(TcpPeer::kLeastMessageBytes);
-  if (options.message_bytes < least || options.message_bytes > kMaxMessageBytes) {
-    throw ConfigError(fmt::format("expected messages of {} to {} bytes, found {}", least,
-                                  kMaxMessageBytes, options.message_bytes));
-  }
+  check_sizes(options);
   // Two of them on each side.
   if (machine.memory_bytes > 0 && options.message_bytes > machine.memory_bytes / 8) {
     throw ConfigError(
         fmt::format("expected messages of at most an eighth of the memory, {} bytes; found {}",
                     machine.memory_bytes / 8, options.message_bytes));
-  }
-  if (!(options.seconds >= 0.1 && options.seconds <= 600)) {
-    throw ConfigError(fmt::format("expected 0.1 to 600 seconds, found {}", options.seconds));
   }
 }
 
@@ -138,6 +131,16 @@ class Probe {
 };
 
 }  // namespace
+
+void check_sizes(const ProbeOptions& options) {
+  const auto least = static_cast<int64_t>(TcpPeer::kLeastMessageBytes);
+  if (options.message_bytes < least || options.message_bytes > kMaxMessageBytes) {
+    throw ConfigError(fmt::format("expected messages of {} to {} bytes, found {}", least,
+                                  kMaxMessageBytes, options.message_bytes));
+  }
+  if (!(options.seconds >= 0.1 && options.seconds <= 600))
+    throw ConfigError(fmt::format("expected 0.1 to 600 seconds, found {}", options.seconds));
+}
 
 Transport parse_transport(std::string_view name) {
   if (name == "threads") return Transport::Threads;

@@ -59,6 +59,9 @@ struct ProbeResult {
   Measurement compute_shared_flops;
 };
 
+/// Throws ConfigError for messages and seconds that probe() refuses on every machine.
+void check_sizes(const ProbeOptions& options);
+
 /// Blocks for about `seconds` (more where a single repetition takes longer than its share). Starts
 /// threads and, for TCP, a process; all have ended when it returns. Throws ConfigError for workers
 /// outside 0..1024, messages below 8 bytes or above 1 GiB or too large for the memory, seconds

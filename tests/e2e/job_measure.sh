@@ -17,6 +17,9 @@ refused_in_job() {
   grep -q -- "$1" err || fail "expected '$1', found: $(cat err)"
 }
 refused_in_job "--size: expected nothing inside a job" probe --size 1MB
+refused_in_job "--device: expected nothing inside a job" probe --device cuda
+refused "penstock: --device expected cpu, cuda" probe --device gpu
+refused "--workers: expected nothing beside --device" probe --device cuda --workers 2
 refused_in_job "--transport: expected nothing inside a job" probe --transport tcp
 refused_in_job "--seconds: expected 0.3 to 600 inside a job, found 0.1" probe --seconds 0.1
 refused_in_job "--output" probe --seconds 0.6 -o /dev/null/c.toml

@@ -14,6 +14,10 @@ CLI::App* add_probe(CLI::App& parent, ProbeArguments& arguments) {
                   "threads: workers are threads of one process and pass tensors by reference; tcp: "
                   "workers are processes connected over loopback (in a job the ranks say)")
       ->capture_default_str();
+  app->add_option("--device", arguments.device,
+                  "cpu, or the GPUs to measure, a worker on each: cuda, cuda:0, cuda:0,cuda:1 (not "
+                  "in a job)")
+      ->capture_default_str();
   app->add_option("--size", arguments.size,
                   "Size of the messages whose bandwidth is measured (not in a job)")
       ->capture_default_str();

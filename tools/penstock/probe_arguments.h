@@ -14,6 +14,7 @@ struct ProbeArguments : CommonOptions {
   probe::ProbeOptions probe;
   std::string transport = "threads";
   std::string size = "4MiB";
+  std::string device = "cpu";
   std::string output;
 };
 

@@ -1,5 +1,6 @@
 // penstock probe: measures this machine and writes the cluster file that describes it. As a rank of
-// a job it is the training part's (job_probe_command.cpp), which can talk to the other ranks.
+// a job and for GPUs it is the training part's (training_probe_command.cpp), which can talk to the
+// other ranks and has libtorch.
 #include <memory>
 #include <string>
 
@@ -39,7 +40,7 @@ bool is_in_job() {
 Command probe_command(CLI::App& parent, char** argv) {
   auto arguments = std::make_shared<ProbeArguments>();
   return {add_probe(parent, *arguments), [arguments, argv]() -> int {
-            if (is_in_job()) start_training_part(argv);
+            if (is_in_job() || arguments->device != "cpu") start_training_part(argv);
             return run(*arguments);
           }};
 }

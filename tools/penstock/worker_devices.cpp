@@ -12,14 +12,10 @@ namespace penstock::tool {
 
 using cluster::DeviceName;
 
-namespace {
-
 at::Device device_of(const DeviceName& name) {
   return name.is_cpu() ? at::Device(at::kCPU)
                        : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(name.index));
 }
-
-}  // namespace
 
 std::vector<DeviceName> own_devices(const std::string& option, int local_rank, int local_ranks) {
   const std::vector<DeviceName> names = cluster::parse_device_names(option);

@@ -19,6 +19,9 @@ namespace penstock::tool {
 std::vector<cluster::DeviceName> own_devices(const std::string& option, int local_rank,
                                              int local_ranks);
 
+/// As libtorch names it; not all GPUs together.
+at::Device device_of(const cluster::DeviceName& name);
+
 /// The device of each of so many workers of this process; empty: the CPU for all.
 std::vector<at::Device> dealt(const std::vector<cluster::DeviceName>& devices, int workers);
 

@@ -1,5 +1,6 @@
-// penstock probe as a rank of a job: all ranks measure themselves at the same time, and the links
-// between them; rank 0 writes the cluster file.
+// penstock probe as the training part runs it. As a rank of a job: all ranks measure themselves at
+// the same time, and the links between them; rank 0 writes the cluster file. And the GPUs of this
+// machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "penstock/launch/job_environment.h"
+#include "penstock/model/device/devices.h"
 #include "penstock/probe/probe.h"
 #include "penstock/util/error.h"
+#include "penstock/util/units.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/device_probe.h"
 #include "tools/penstock/job.h"
 #include "tools/penstock/job_probe.h"
 #include "tools/penstock/probe_arguments.h"
 #include "tools/penstock/progress.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -25,7 +31,7 @@ constexpr int kParts = 3;
 
 void check(const ProbeArguments& options, const CLI::App& app) {
   check_output("--output", options.output);
-  for (const char* name : {"--transport", "--size"}) {
+  for (const char* name : {"--transport", "--size", "--device"}) {
     if (app.get_option(name)->empty()) continue;
     throw ConfigError(std::string(name) +
                       ": expected nothing inside a job, where the links between its ranks are "
@@ -64,10 +70,43 @@ JobProbe probe_job(Job& job, ProbeArguments& options) {
   return result;
 }
 
+std::vector<at::Device> gpus_of(const std::string& option) {
+  std::vector<at::Device> gpus;
+  for (const cluster::DeviceName& name : own_devices(option, /*local_rank=*/0, /*local_ranks=*/1)) {
+    if (name.is_cpu())
+      throw ConfigError(fmt::format("{}: expected GPUs alone, or cpu alone", option));
+    const at::Device gpu = device_of(name);
+    if (std::find(gpus.begin(), gpus.end(), gpu) != gpus.end())
+      throw ConfigError(fmt::format("{}: {} is there twice", option, gpu.str()));
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+int run_on_devices(ProbeArguments& options, const CLI::App& app) {
+  check_output("--output", options.output);
+  for (const char* name : {"--transport", "--workers"}) {
+    if (app.get_option(name)->empty()) continue;
+    throw ConfigError(std::string(name) +
+                      ": expected nothing beside --device, where each GPU is a worker");
+  }
+  options.probe.message_bytes = parse_option("--size", options.size, parse_bytes);
+  const std::vector<at::Device> gpus = parse_option("--device", options.device, gpus_of);
+  ProgressBar bar("probing");
+  options.probe.progress = [&bar](int done, int total, const std::string& what) {
+    bar.update(done, total, what);
+  };
+  const DeviceProbe result = probe_devices(model::installed_devices(), gpus, options.probe);
+  bar.finish();
+  write_probe(options, result);
+  return kExitYes;
+}
+
 int run(ProbeArguments& options, const CLI::App& app) {
+  const auto own = launch::own_job();
+  if (!own || own->ranks == 1) return run_on_devices(options, app);
   check(options, app);
   const std::unique_ptr<Job> job = Job::join();
-  if (!job) throw ConfigError("expected a job of several ranks: run `penstock probe`");
   check_same_options(*job, app);
   const JobProbe result = probe_job(*job, options);
   if (!job->is_first()) return kExitYes;
