@@ -23,12 +23,14 @@
 namespace penstock::tool {
 
 int complain(std::string_view what, int code) {
-  std::cerr << "penstock: ";
+  // Written as one piece: ranks of a job share the stream.
+  std::string text = "penstock: ";
   for (size_t begin = 0; begin <= what.size();) {
     const size_t end = std::min(what.find('\n', begin), what.size());
-    std::cerr << printable(what.substr(begin, end - begin)) << '\n';
+    text += printable(what.substr(begin, end - begin)) + '\n';
     begin = end + 1;
   }
+  std::cerr << text;
   return code;
 }
 

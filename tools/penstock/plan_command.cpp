@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -64,7 +65,8 @@ struct Options : CommonOptions {
 void warn_if_small(const std::string& option, const std::string& text, int64_t value,
                    const char* per, const char* example) {
   constexpr int64_t kSmall = 1'000'000;
-  if (value >= kSmall) return;
+  const bool has_unit = !text.empty() && std::isalpha(static_cast<unsigned char>(text.back())) != 0;
+  if (value >= kSmall || has_unit) return;
   std::cerr << fmt::format("warning: {} {} is {}{}; with a unit: {}\n", option, text,
                            format_bytes(value), per, example);
 }
@@ -305,8 +307,11 @@ int run(Options& options) {
   if (!options.memory_limit.empty()) {
     options.plan.memory_limit_bytes =
         parse_option("--memory-limit", options.memory_limit, parse_bytes);
-    warn_if_small("--memory-limit", options.memory_limit, options.plan.memory_limit_bytes, "",
-                  "16GB");
+    if (options.plan.memory_limit_bytes == 0)
+      std::cerr << "warning: --memory-limit 0 means no limit\n";
+    else
+      warn_if_small("--memory-limit", options.memory_limit, options.plan.memory_limit_bytes, "",
+                    "16GB");
   }
   options.plan.time_limit =
       std::chrono::nanoseconds(parse_option("--time-limit", options.time_limit, parse_duration));
