@@ -16,6 +16,7 @@ refused_in_job() {
   run 2 launch -n 2 -- "${@:2}"
   grep -q -- "$1" err || fail "expected '$1', found: $(cat err)"
 }
+run 0 launch -n 1 --servers 1 -- probe --seconds 0.6
 refused_in_job "--size: expected nothing inside a job" probe --size 1MB
 refused_in_job "--device: expected nothing inside a job" probe --device cuda
 refused "penstock: --device expected cpu, cuda" probe --device gpu

@@ -167,6 +167,9 @@ cluster::Cluster cluster_of(const JobLinks& links, int workers, int64_t copy_ban
     cluster.levels.push_back(level("host", links.ranks_per_host, links.in_host));
   if (links.ranks > 1 && !cluster.levels.empty()) cluster.levels.back().machine = true;
   if (links.hosts > 1) cluster.levels.push_back(level("network", links.hosts, links.between));
+  // One worker, beside servers.
+  if (cluster.levels.empty())
+    cluster.levels.push_back({"process", threads, copy_bandwidth_bytes_per_s, 0, true});
   return cluster;
 }
 

@@ -74,6 +74,13 @@ TEST(JobLinksTest, ACompleteClusterHasThreeLevels) {
   EXPECT_EQ(cluster.cpu_machines.bandwidth_bytes_per_s, 20);
 }
 
+TEST(JobLinksTest, OneWorkerBesideServersIsACluster) {
+  const MeasuredLink link{.bytes_per_s = 4000, .latency_ns = 5};
+  const cluster::Cluster cluster = cluster_of(summary({{0, link, {}}, {0, link, {}}}, 1), 1, 9000);
+  EXPECT_EQ(cluster.num_workers(), 1);
+  EXPECT_EQ(cluster.levels.size(), 1u);
+}
+
 TEST(JobLinksTest, LevelsThatJoinNothingAreLeftOut) {
   const MeasuredLink link{.bytes_per_s = 100, .latency_ns = 7};
   const cluster::Cluster host = cluster_of(summary({{0, link}, {0, link}}, 1), 2, 1);
