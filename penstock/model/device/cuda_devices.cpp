@@ -188,7 +188,8 @@ class CudaDevices final : public Devices {
   }
 
   at::Generator generator(at::Device device, uint64_t seed) const override {
-    if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>(seed);
+    // The CPU, or what tests emulate.
+    if (!device.is_cuda()) return at::make_generator<at::CPUGeneratorImpl>(seed);
     at::Generator generator = at::make_generator<at::CUDAGeneratorImpl>(device.index());
     generator.set_current_seed(seed);
     return generator;

@@ -1,6 +1,5 @@
 #include "penstock/model/device/testing_devices.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
@@ -104,10 +103,6 @@ void DelayedStream::copy(const at::Tensor& to, const at::Tensor& from) {
 std::shared_ptr<DeviceStream> DelayedDevices::stream(at::Device device) {
   if (device.is_cpu()) return host_stream();
   return std::make_shared<DelayedStream>(device, delay_);
-}
-
-at::Generator DelayedDevices::generator(at::Device, uint64_t seed) const {
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
 }  // namespace penstock::model

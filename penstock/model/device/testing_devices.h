@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "penstock/model/device/devices.h"
+#include "penstock/model/device/testing_emulated.h"
 
 namespace penstock::model {
 
@@ -49,20 +49,14 @@ class DelayedStream final : public DeviceStream {
   std::thread thread_;
 };
 
-class DelayedDevices final : public Devices {
+class DelayedDevices final : public EmulatedDevices {
  public:
-  DelayedDevices(int count, std::chrono::microseconds delay) : count_(count), delay_(delay) {}
+  DelayedDevices(int count, std::chrono::microseconds delay)
+      : EmulatedDevices(count), delay_(delay) {}
 
-  int count() const override { return count_; }
-  std::string obstacle() const override { return count_ > 0 ? "" : "none is emulated"; }
-  std::string name(at::Device) const override { return "emulated"; }
   std::shared_ptr<DeviceStream> stream(at::Device device) override;
-  DeviceMemory memory(at::Device) const override { return {}; }
-  void reset_peak(at::Device) override {}
-  at::Generator generator(at::Device, uint64_t seed) const override;
 
  private:
-  int count_;
   std::chrono::microseconds delay_;
 };
 

@@ -1,6 +1,5 @@
 #include "penstock/model/device/testing_other_device.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -261,10 +260,6 @@ class OtherStream final : public DeviceStream {
 std::shared_ptr<DeviceStream> OtherDevices::stream(at::Device device) {
   if (device.is_cpu()) return host_stream();
   return std::make_shared<OtherStream>(device);
-}
-
-at::Generator OtherDevices::generator(at::Device, uint64_t seed) const {
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
 at::Device other_device() { return {kType, 0}; }

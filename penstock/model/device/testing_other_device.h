@@ -8,7 +8,7 @@
 // OtherDevices: GPUs, emulated by it, whose work is done at once.
 #pragma once
 
-#include "penstock/model/device/devices.h"
+#include "penstock/model/device/testing_emulated.h"
 
 namespace penstock::model {
 
@@ -16,20 +16,10 @@ namespace penstock::model {
 at::Device other_device();
 
 /// All of them are other_device(), each with streams of its own.
-class OtherDevices final : public Devices {
+class OtherDevices final : public EmulatedDevices {
  public:
-  explicit OtherDevices(int count) : count_(count) {}
-
-  int count() const override { return count_; }
-  std::string obstacle() const override { return ""; }
-  std::string name(at::Device) const override { return "other"; }
+  using EmulatedDevices::EmulatedDevices;
   std::shared_ptr<DeviceStream> stream(at::Device device) override;
-  DeviceMemory memory(at::Device) const override { return {}; }
-  void reset_peak(at::Device) override {}
-  at::Generator generator(at::Device, uint64_t seed) const override;
-
- private:
-  int count_;
 };
 
 }  // namespace penstock::model

@@ -1,6 +1,5 @@
 #include "penstock/runtime/device/testing_stream_checker.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -244,7 +243,7 @@ class CheckedStream final : public model::DeviceStream {
 
 }  // namespace
 
-CheckedDevices::CheckedDevices(int count, bool ignores_waits) : count_(count) {
+CheckedDevices::CheckedDevices(int count, bool ignores_waits) : EmulatedDevices(count) {
   state().reset(ignores_waits);
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&on_start, &on_end)
                                       .needsInputs(true)
@@ -256,10 +255,6 @@ CheckedDevices::~CheckedDevices() { at::removeCallback(handle_); }
 
 std::shared_ptr<model::DeviceStream> CheckedDevices::stream(at::Device device) {
   return std::make_shared<CheckedStream>(device);
-}
-
-at::Generator CheckedDevices::generator(at::Device, uint64_t seed) const {
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
 std::vector<std::string> CheckedDevices::violations() const {

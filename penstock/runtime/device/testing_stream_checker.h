@@ -10,24 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "penstock/model/device/devices.h"
+#include "penstock/model/device/testing_emulated.h"
 
 namespace penstock::runtime::testing {
 
 /// One at a time in a process.
-class CheckedDevices final : public model::Devices {
+class CheckedDevices final : public model::EmulatedDevices {
  public:
   /// `ignores_waits`: what streams are told to wait for is forgotten, to see that it is noticed.
   explicit CheckedDevices(int count, bool ignores_waits = false);
   ~CheckedDevices() override;
 
-  int count() const override { return count_; }
-  std::string obstacle() const override { return ""; }
-  std::string name(at::Device) const override { return "checked"; }
   std::shared_ptr<model::DeviceStream> stream(at::Device device) override;
-  model::DeviceMemory memory(at::Device) const override { return {}; }
-  void reset_peak(at::Device) override {}
-  at::Generator generator(at::Device, uint64_t seed) const override;
 
   /// One line each; a few.
   std::vector<std::string> violations() const;
@@ -35,7 +29,6 @@ class CheckedDevices final : public model::Devices {
   int64_t operations() const;
 
  private:
-  int count_;
   uint64_t handle_;
 };
 
