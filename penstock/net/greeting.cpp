@@ -34,18 +34,14 @@ std::string answer(bool accepted, const std::string& text) {
 
 /// Reads exactly so many bytes, until the deadline.
 void read_exactly(asio::ip::tcp::socket& socket, asio::mutable_buffer buffer,
-                  std::chrono::steady_clock::time_point deadline, const std::string& whom) {
-  auto& io = static_cast<asio::io_context&>(socket.get_executor().context());
+                  const Waiting& waiting, const std::string& whom) {
   std::optional<asio::error_code> ended;
   asio::async_read(socket, buffer, [&](const asio::error_code& error, size_t) { ended = error; });
-  io.restart();
-  while (!ended && io.run_one_until(deadline) > 0) {
-  }
-  if (!ended) {
+  if (!waiting.until([&] { return ended.has_value(); })) {
     socket.close();
     while (!ended) {
-      io.restart();
-      io.run_one();
+      waiting.io().restart();
+      waiting.io().run_one();
     }
     throw TimeoutError(fmt::format("{} did not answer in time", whom));
   }
@@ -111,15 +107,15 @@ bool Visitor::accept(const std::string& text) {
   return !error;
 }
 
-std::string read_answer(asio::ip::tcp::socket& socket,
-                        std::chrono::steady_clock::time_point deadline, const std::string& whom) {
+std::string read_answer(asio::ip::tcp::socket& socket, const Waiting& waiting,
+                        const std::string& whom) {
   AnswerHeader header;
-  read_exactly(socket, asio::buffer(&header, sizeof header), deadline, whom);
+  read_exactly(socket, asio::buffer(&header, sizeof header), waiting, whom);
   if (std::memcmp(header.magic, AnswerHeader{}.magic, sizeof header.magic) != 0 ||
       header.bytes > kMostAnswer)
     throw TransportError(fmt::format("what answers at {} is no rank of Penstock", whom));
   std::string text(header.bytes, '\0');
-  if (!text.empty()) read_exactly(socket, asio::buffer(text), deadline, whom);
+  if (!text.empty()) read_exactly(socket, asio::buffer(text), waiting, whom);
   if (header.accepted == 0)
     throw TransportError(fmt::format("{} refused this rank: {}", whom, printable(text)));
   return text;

@@ -4,12 +4,12 @@
 
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "penstock/net/hello.h"
+#include "penstock/net/waiting.h"
 
 namespace penstock::net {
 
@@ -48,8 +48,9 @@ class Visitor : public std::enable_shared_from_this<Visitor> {
 };
 
 /// Reads the answer to a hello. Blocks until the deadline at most. Returns the text; throws
-/// TransportError with the reason when refused or when the connection breaks, TimeoutError.
-std::string read_answer(asio::ip::tcp::socket& socket,
-                        std::chrono::steady_clock::time_point deadline, const std::string& whom);
+/// TransportError with the reason when refused or when the connection breaks, TimeoutError, and as
+/// Waiting::until(), whose `io` must be the socket's.
+std::string read_answer(asio::ip::tcp::socket& socket, const Waiting& waiting,
+                        const std::string& whom);
 
 }  // namespace penstock::net

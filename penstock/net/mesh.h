@@ -23,6 +23,7 @@
 // message that is copied on the host 16 per part and 156 (its receive, its offer, the answer).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -51,6 +52,9 @@ struct MeshOptions {
   /// A pipe, or -1: when its other end is closed before all ranks have come, they will not. Stays
   /// the caller's.
   int failure_pipe = -1;
+  /// Ends the waiting for other ranks as soon as it is true. Null: nothing does. Stays the
+  /// caller's.
+  const std::atomic<bool>* stop = nullptr;
   size_t piece_bytes = 512 << 10;
   /// Whether ranks of one host, where the kernel allows it, copy large messages straight from each
   /// other's memory; otherwise these go over the connections, as between hosts.
@@ -90,7 +94,8 @@ class Mesh {
   /// Throws ConfigError for options that make no sense and a name that stays unknown,
   /// TransportError when the address is in use, rank 0 refuses this rank (another token, version
   /// or number of ranks, a rank that is there already) or the failure pipe is closed, TimeoutError
-  /// naming who has not come. Strangers that connect are refused and logged as a warning.
+  /// naming who has not come, RuntimeError when `stop` ends the waiting. Strangers that connect are
+  /// refused and logged as a warning.
   static std::unique_ptr<Mesh> connect(const MeshOptions& options);
 
   virtual ~Mesh() = default;

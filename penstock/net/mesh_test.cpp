@@ -343,6 +343,55 @@ TEST(Mesh, NobodyAtTheAddressOfRank0IsATimeout) {
   EXPECT_THROW(Mesh::connect({.rank = 0, .ranks = 2}), ConfigError);
 }
 
+// Rank 0 that waits, a rank that looks for rank 0, one that looks for its name, and one that waits
+// for its answer.
+TEST(Mesh, TheWaitingForOthersEndsWhenItIsStopped) {
+  Warnings warnings;
+  const uint16_t port = free_port();
+  std::jthread rank_0([&] {
+    EXPECT_THROW(Mesh::connect({.ranks = 3, .port = port, .patience = milliseconds(2000)}),
+                 TimeoutError);
+  });
+  for (const MeshOptions& waits :
+       {MeshOptions{.rank = 0, .port = free_port()}, MeshOptions{.rank = 1, .port = free_port()},
+        MeshOptions{.rank = 1, .address = "no.such.host.invalid", .port = 1},
+        MeshOptions{.rank = 1, .port = port}}) {
+    std::atomic<bool> stop{false};
+    MeshOptions options = waits;
+    options.ranks = 3;
+    options.stop = &stop;
+    std::jthread stopper([&stop] {
+      std::this_thread::sleep_for(milliseconds(200));
+      stop = true;
+    });
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      Mesh::connect(options);
+      ADD_FAILURE() << "rank " << options.rank << " is connected";
+    } catch (const RuntimeError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("interrupted while"));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  }
+}
+
+TEST(Mesh, ARankThatIsStoppedTellsThoseThatWaitForIt) {
+  Warnings warnings;
+  std::atomic<bool> stop{false};
+  const MeshOptions options{.ranks = 3, .port = free_port(), .stop = &stop};
+  std::jthread rank_0([&] { EXPECT_THROW(Mesh::connect(options), RuntimeError); });
+  std::jthread stopper([&stop] {
+    std::this_thread::sleep_for(milliseconds(500));
+    stop = true;
+  });
+  try {
+    Mesh::connect({.rank = 1, .ranks = 3, .port = options.port});
+    FAIL();
+  } catch (const TransportError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("refused this rank: interrupted while the ranks"));
+  }
+}
+
 TEST(Mesh, ANameThatIsNotKnownIsLookedUpAgain) {
   const auto began = std::chrono::steady_clock::now();
   for (int rank : {0, 1}) {

@@ -13,6 +13,7 @@
 
 #include "penstock/net/gatekeeper.h"
 #include "penstock/net/greeting.h"
+#include "penstock/net/waiting.h"
 #include "penstock/net/wire.h"
 #include "penstock/util/error.h"
 #include "penstock/util/log.h"
@@ -23,12 +24,10 @@ namespace penstock::net {
 namespace {
 
 using asio::ip::tcp;
-using Clock = std::chrono::steady_clock;
+using Clock = Waiting::Clock;
 
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{500};
-/// After how long a rank that has gone is noticed.
-constexpr std::chrono::milliseconds kLookEvery{100};
 
 std::string text_of(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
@@ -59,14 +58,13 @@ std::optional<tcp::endpoint> look_up(asio::io_context& io, const MeshOptions& op
 
 /// Looks the name up, again and again while it is not known: where machines come and go, name
 /// servers learn of a new one some seconds late.
-tcp::endpoint resolve(asio::io_context& io, const MeshOptions& options,
-                      Clock::time_point deadline) {
+tcp::endpoint resolve(const Waiting& waiting, const MeshOptions& options) {
   const std::string name = printable(options.address);
   bool said = false;
   while (true) {
     asio::error_code error;
-    if (const auto found = look_up(io, options, error)) return *found;
-    if (Clock::now() + kLongestPause > deadline) {
+    if (const auto found = look_up(waiting.io(), options, error)) return *found;
+    if (Clock::now() + kLongestPause > waiting.deadline()) {
       throw ConfigError(
           fmt::format("the address of rank 0, '{}', is not known: {}", name, error.message()));
     }
@@ -75,7 +73,7 @@ tcp::endpoint resolve(asio::io_context& io, const MeshOptions& options,
                               name, error.message()));
     }
     said = true;
-    asio::steady_timer(io, kLongestPause).wait();
+    waiting.pause(kLongestPause);
   }
 }
 
@@ -110,21 +108,12 @@ tcp::acceptor listen_at(asio::io_context& io, const tcp::endpoint& endpoint) {
 
 /// Runs until the gatekeeper is complete or the deadline is there, and calls `look` from time to
 /// time.
-bool wait_for_all(asio::io_context& io, Gatekeeper& gate, Clock::time_point deadline,
-                  const std::function<void()>& look) {
-  Clock::time_point next_look = Clock::now();
-  while (!gate.is_complete()) {
-    const auto now = Clock::now();
-    if (now >= deadline) return false;
-    if (now >= next_look) {
-      look();
-      gate.tell_refusals();
-      next_look = now + kLookEvery;
-    }
-    io.restart();
-    io.run_one_until(std::min(deadline, next_look));
-  }
-  return true;
+bool wait_for_all(const Waiting& waiting, Gatekeeper& gate, const std::function<void()>& look) {
+  return waiting.until([&] { return gate.is_complete(); },
+                       [&] {
+                         look();
+                         gate.tell_refusals();
+                       });
 }
 
 /// What is left of `io` (timers, the next accept) ends before the objects go.
@@ -158,9 +147,9 @@ void refuse_all(Gatekeeper& gate, const std::string& problem) {
   }
 }
 
-std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& options,
-                                     Clock::time_point deadline) {
-  const tcp::endpoint address = resolve(io, options, deadline);
+std::vector<tcp::socket> receive_all(const Waiting& waiting, const MeshOptions& options) {
+  asio::io_context& io = waiting.io();
+  const tcp::endpoint address = resolve(waiting, options);
   const tcp::endpoint here = listening_at(address, options);
   if (here != address) {
     log_warning(
@@ -171,7 +160,13 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
   Gatekeeper gate(listen_at(io, here), hello_of(options, 0), 1, options.ranks - 1);
   gate.start();
   // Somebody may start a rank again that has gone.
-  const bool complete = wait_for_all(io, gate, deadline, [&] { gate.free_places(); });
+  bool complete = false;
+  try {
+    complete = wait_for_all(waiting, gate, [&] { gate.free_places(); });
+  } catch (const RuntimeError& error) {
+    refuse_all(gate, error.what());
+    throw;
+  }
   const std::vector<int> missing = gate.missing();
   gate.stop();
   run_to_end(io);
@@ -207,17 +202,15 @@ std::vector<tcp::socket> receive_all(asio::io_context& io, const MeshOptions& op
 }
 
 /// Connects, again and again while nobody listens there, unless somebody has: then it has gone.
-tcp::socket connect_to(asio::io_context& io, const tcp::endpoint& endpoint, const std::string& whom,
-                       Clock::time_point deadline, bool has_listened) {
+tcp::socket connect_to(const Waiting& waiting, const tcp::endpoint& endpoint,
+                       const std::string& whom, bool has_listened) {
+  asio::io_context& io = waiting.io();
   std::chrono::milliseconds pause = kFirstPause;
   while (true) {
     tcp::socket socket(io);
     std::optional<asio::error_code> ended;
     socket.async_connect(endpoint, [&](const asio::error_code& error) { ended = error; });
-    io.restart();
-    while (!ended && io.run_one_until(deadline) > 0) {
-    }
-    const bool timed_out = !ended;
+    const bool timed_out = !waiting.until([&] { return ended.has_value(); });
     if (timed_out) {
       socket.close();
       while (!ended) {
@@ -228,12 +221,11 @@ tcp::socket connect_to(asio::io_context& io, const tcp::endpoint& endpoint, cons
     if (!timed_out && !*ended) return socket;
     if (has_listened && !timed_out && *ended == asio::error::connection_refused)
       throw TransportError(fmt::format("{} has ended before all ranks were connected", whom));
-    if (timed_out || Clock::now() + pause > deadline) {
+    if (timed_out || Clock::now() + pause > waiting.deadline()) {
       throw TimeoutError(fmt::format("cannot reach {} at {}: {}", whom, text_of(endpoint),
                                      timed_out ? "no answer" : ended->message()));
     }
-    asio::steady_timer timer(io, pause);
-    timer.wait();
+    waiting.pause(pause);
     pause = std::min(pause * 2, kLongestPause);
   }
 }
@@ -244,12 +236,12 @@ void say_hello(tcp::socket& socket, const Hello& hello, const std::string& whom)
   if (error) throw TransportError(fmt::format("{} closed the connection", whom));
 }
 
-std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& options,
-                                   Clock::time_point deadline) {
-  const tcp::endpoint first = resolve(io, options, deadline);
+std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& options) {
+  asio::io_context& io = waiting.io();
+  const tcp::endpoint first = resolve(waiting, options);
   const std::string whom = fmt::format("rank 0 (at {})", text_of(first));
   std::vector<tcp::socket> sockets = closed_sockets(io, options.ranks);
-  sockets[0] = connect_to(io, first, "rank 0", deadline, /*has_listened=*/false);
+  sockets[0] = connect_to(waiting, first, "rank 0", /*has_listened=*/false);
   // Where rank 0 can be reached from, the others can reach this rank.
   const tcp::endpoint own(sockets[0].local_endpoint().address(), 0);
   Gatekeeper gate(listen_at(io, listening_at(own, options)), hello_of(options, 0), options.rank + 1,
@@ -258,21 +250,20 @@ std::vector<tcp::socket> go_to_all(asio::io_context& io, const MeshOptions& opti
   say_hello(sockets[0], hello_of(options, port), whom);
   gate.start();
   // Rank 0 waits as long as this rank does, and says then who is missing.
-  const std::string table = read_answer(sockets[0], deadline + std::chrono::seconds(2), whom);
+  const std::string table = read_answer(sockets[0], waiting.longer(std::chrono::seconds(2)), whom);
   WireReader reader(table);
   for (int r = 1; r < options.rank; ++r) {
     const std::string text(reader.text());
     const auto address = text.empty() ? first.address() : asio::ip::make_address(text);
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
-    sockets[static_cast<size_t>(r)] =
-        connect_to(io, endpoint, name, deadline, /*has_listened=*/true);
+    sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
     say_hello(sockets[static_cast<size_t>(r)], hello_of(options, 0), name);
   }
   for (int r = 1; r < options.rank; ++r)
-    read_answer(sockets[static_cast<size_t>(r)], deadline, fmt::format("rank {}", r));
+    read_answer(sockets[static_cast<size_t>(r)], waiting, fmt::format("rank {}", r));
   // Rank 0 lets nobody in any more who comes again.
-  const bool complete = wait_for_all(io, gate, deadline, [&] {
+  const bool complete = wait_for_all(waiting, gate, [&] {
     std::vector<int> gone = gate.free_places();
     if (is_closed(sockets[0])) gone.insert(gone.begin(), 0);
     if (!gone.empty())
@@ -322,9 +313,9 @@ class FailureWatch {
 }  // namespace
 
 std::vector<tcp::socket> meet(asio::io_context& io, const MeshOptions& options) {
-  const Clock::time_point deadline = Clock::now() + options.patience;
+  const Waiting waiting(io, Clock::now() + options.patience, options.stop);
   const FailureWatch watch(io, options.failure_pipe);
-  return options.rank == 0 ? receive_all(io, options, deadline) : go_to_all(io, options, deadline);
+  return options.rank == 0 ? receive_all(waiting, options) : go_to_all(waiting, options);
 }
 
 }  // namespace penstock::net

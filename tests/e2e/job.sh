@@ -360,11 +360,38 @@ grep -q '^plan: made anew for --strategy gpipe --workers 2 .*--workers 3 ' err |
 # A profile of a wider model is none of this one.
 penstock profile --model mlp --width 128 --batch-size 8 --samples 1 -o wide.json >/dev/null 2>&1
 refused "the profile wide.json is of another 'mlp': its layer" train $planned --profile wide.json
-finish
 
 # A rank waits for the others as long as it is told.
 port=$((20000 + RANDOM % 20000))
-RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
   run 3 train $common --patience 0.5
 grep -q 'rank 1 of 2 did not come to .* within 0.5 s' err || fail "patience: $(cat err)"
 refused '--patience must lie between' train $common --patience 0
+
+# Ranks that are interrupted while they wait for each other end at once, and rank 0 says it.
+for rank in 0 1; do
+  port=$((20000 + RANDOM % 20000))
+  RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$PENSTOCK" train $common --patience 300 --json >out 2>err &
+  waiting=$!
+  sleep 3
+  kill -TERM $waiting
+  wait_within 30 $waiting
+  [ "$code" -eq 0 ] || fail "rank $rank, interrupted: exit code $code: $(cat err)"
+  [ -s err ] && fail "rank $rank, interrupted: $(cat err)"
+  [ $rank -eq 1 ] || grep -q '"interrupted":true' out || fail "rank 0: $(head -c 300 out)"
+done
+
+# The ranks must have the same command.
+port=$((20000 + RANDOM % 20000))
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+RANK=0 "$PENSTOCK" train $common >first.out 2>first.err &
+first=$!
+RANK=1 run 2 profile --model mlp --width 64 --batch-size 8
+wait_within 60 $first
+[ "$code" -eq 2 ] || fail "rank 0 with another command: exit code $code: $(cat first.err)"
+for text in err first.err; do
+  grep -q 'must have the same command: rank 0 has train, rank 1 has profile$' $text ||
+    fail "another command: $(cat $text)"
+done
+finish

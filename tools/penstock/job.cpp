@@ -55,12 +55,14 @@ class MeshJob : public Job {
                                 .patience = options.patience,
                                 .silence = options.silence,
                                 .failure_pipe = job.failure_pipe,
+                                .stop = options.stop,
                                 .same_host_memory = options.fabric == FabricChoice::Auto ||
                                                     options.fabric == FabricChoice::Nccl}))) {
     std::vector<int> one_each(static_cast<size_t>(job.ranks));
     std::iota(one_each.begin(), one_each.end(), 0);
-    // A carrier would wait for ranks that start none.
     talk_ = runtime::make_mesh_world(hub_, one_each);
+    // A carrier would wait for ranks that start none.
+    check_same("command", options.command);
     check_same("--fabric", to_string(options.fabric));
     start_carrier(*hub_, options.fabric);
     talk_ = runtime::make_mesh_world(hub_, one_each);

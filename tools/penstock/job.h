@@ -1,13 +1,14 @@
 // The job that this process is a rank of, when a launcher started it: the same command runs on
 // every rank; rank 0 plans, prints and writes; all train.
 //
-//   if (const std::unique_ptr<Job> job = Job::join()) {
+//   if (const std::unique_ptr<Job> job = Job::join({.command = "train"})) {
 //     job->check_same("model", digest);
 //     const std::string plan = job->from_first([&] { return make_plan(); });
 //     const std::unique_ptr<runtime::World> world = job->make_world(workers, false);
 //   }
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -28,11 +29,14 @@ class World;
 namespace penstock::tool {
 
 struct JobOptions {
+  std::string command = {};                    ///< "train"; all ranks must have the same
   std::chrono::milliseconds silence{12'000};   ///< a rank that has been silent for longer is lost
   std::chrono::milliseconds patience{60'000};  ///< how long ranks wait for each other to come
   FabricChoice fabric = FabricChoice::Auto;
   /// That this rank's workers are dealt to; none: the CPU.
   std::vector<cluster::DeviceName> devices = {};
+  /// Ends the waiting for other ranks as soon as it is true. Null: nothing does.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 /// Not thread-safe.
@@ -41,7 +45,7 @@ class Job {
   /// Connects to the other ranks; blocks until all of them have come. Null when this process was
   /// not started by a launcher or is the job's only rank. Throws ConfigError (variables that make
   /// no sense) and as net::Mesh::connect(), check_fabric() and start_carrier().
-  static std::unique_ptr<Job> join(const JobOptions& options = {});
+  static std::unique_ptr<Job> join(const JobOptions& options);
 
   virtual ~Job() = default;
   Job() = default;

@@ -108,7 +108,7 @@ int run(ProfileArguments& options, const CLI::App& app) {
       options.profiler.concurrency = 1;
   }
   options.profiler.precision = parse_precision(options.precision);
-  const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join();
+  const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join({.command = "profile"});
   const Subject subject = subject_of(options);
   const profile::Profile profile =
       options.analytic ? estimate(options, subject.model)

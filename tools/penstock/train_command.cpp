@@ -455,7 +455,7 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   if (finished && options.plan_path.empty()) train_options.plan.precision = options.plan.precision;
   set_sync(options, train_options.plan, is_first);
   train_options.settings = training_settings(options, train::data_digest(*data.train));
-  if (is_first && !finished)
+  if (is_first && !finished && !g_stop)
     std::cerr << useless_options(app, options, job != nullptr)
               << resume_advice(options, app, model);
   train_options.seed = options.seed;
@@ -526,10 +526,19 @@ int run(TrainArguments& options, const CLI::App& app) {
   const auto devices = parse_option("--device", options.device, [&](const std::string& text) {
     return own_devices(text, own ? own->local_rank : 0, own ? own->local_ranks : 1);
   });
-  const std::unique_ptr<Job> job = Job::join({.silence = milliseconds(options.silence_s),
-                                              .patience = milliseconds(options.patience_s),
-                                              .fabric = parse_fabric(options.fabric),
-                                              .devices = devices});
+  std::unique_ptr<Job> job;
+  try {
+    job = Job::join({.command = "train",
+                     .silence = milliseconds(options.silence_s),
+                     .patience = milliseconds(options.patience_s),
+                     .fabric = parse_fabric(options.fabric),
+                     .devices = devices,
+                     .stop = &g_stop});
+  } catch (const Error&) {
+    if (!g_stop) throw;
+    // There will be no job; rank 0 writes the result of a run without steps.
+    if (is_later_rank()) return kExitYes;
+  }
   options.devices = devices;
   options.plan.device = device_to_profile(devices);
   if (job == nullptr || job->is_first()) return run(options, app, job.get());

@@ -106,7 +106,7 @@ int run(ProbeArguments& options, const CLI::App& app) {
   const auto own = launch::own_job();
   if (!own || own->ranks == 1) return run_on_devices(options, app);
   check(options, app);
-  const std::unique_ptr<Job> job = Job::join();
+  const std::unique_ptr<Job> job = Job::join({.command = "probe"});
   check_same_options(*job, app);
   const JobProbe result = probe_job(*job, options);
   if (!job->is_first()) return kExitYes;
