@@ -183,7 +183,7 @@ TEST(ParsePlan, RefusesANumberToKeepThatTheStrategyCannot) {
   plan.strategy = plan::Strategy::OneFOneB;
   EXPECT_EQ(
       refusal(),
-      "stage 1: only the schedules zb-auto, zb-auto-v keep what is asked for, found 1 for 1f1b");
+      "stage 1: only these schedules keep what is asked for: zb-auto, zb-auto-v; found 1 for 1f1b");
 }
 
 TEST(PlanToJson, RefusesAPlanThatCouldNotBeRead) { EXPECT_THROW(to_json(Plan()), ConfigError); }

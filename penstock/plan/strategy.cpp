@@ -390,14 +390,13 @@ std::string keep_refusal(const StrategyTraits& row, int64_t keep) {
   if (keep == 0) return "";
   if (!row.takes_keep) {
     const auto takers = strategies_where([](const auto& other) { return other.takes_keep; });
-    return fmt::format("only the schedules {} keep what is asked for, found {} for {}",
+    return fmt::format("only these schedules keep what is asked for: {}; found {} for {}",
                        names_of(takers), keep, row.name);
   }
   if (keep >= row.chunks) return "";
   return fmt::format(
-      "a worker of schedule {} keeps at least {} micro-batches, one for each of its stages, found "
-      "{}",
-      row.name, row.chunks, keep);
+      "a worker of schedule {} keeps at least {}, one for each of its stages, found {}", row.name,
+      row.chunks == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", row.chunks), keep);
 }
 
 void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_t> chunks,

@@ -16,7 +16,7 @@ namespace penstock::planner {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw ConfigError("torch.distributed.pipelining " + why);
+  throw NotForPytorch("torch.distributed.pipelining " + why);
 }
 
 /// Position of the first layer of each stage but the first.

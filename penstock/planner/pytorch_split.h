@@ -11,8 +11,15 @@
 #include "penstock/cluster/cluster.h"
 #include "penstock/plan/plan.h"
 #include "penstock/profile/profile.h"
+#include "penstock/util/error.h"
 
 namespace penstock::planner {
+
+/// PyTorch does not run such a plan.
+class NotForPytorch : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
 
 struct PytorchCut {
   std::string module;  ///< the next stage begins with it
@@ -30,9 +37,9 @@ struct PytorchSplit {
 /// empty).
 std::string module_of_layer(const std::string& layer);
 
-/// Moves the plan's cuts to the nearest places, in time, where PyTorch can cut. Throws ConfigError
-/// saying what PyTorch has not: replicas, schedules that do not flush, stages that are not
-/// consecutive layers; or that the model has too few modules.
+/// Moves the plan's cuts to the nearest places, in time, where PyTorch can cut. Throws
+/// NotForPytorch saying what PyTorch has not: replicas, schedules that do not flush, stages that
+/// are not consecutive layers; or that the model has too few modules.
 PytorchSplit pytorch_split(const plan::Plan& plan, const profile::Profile& profile,
                            const cluster::Cluster& cluster);
 

@@ -193,6 +193,7 @@ Schedule generate(Strategy strategy, const ScheduleShape& shape) {
   // What only made the order: the lists show it.
   own.keep.clear();
   own.costs.clear();
+  own.link_units.clear();
   own.repeats = false;
   return {.kind = std::string(to_string(strategy)),
           .shape = std::move(own),

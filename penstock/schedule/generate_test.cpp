@@ -306,7 +306,8 @@ TEST(ZbAuto, KeepsOnEachWorkerWhatItsStagesSay) {
   shape.keep = {4, 2, 1};
   EXPECT_THAT(refusal_of(Strategy::ZbAuto, shape), HasSubstr("keep has 3 entries"));
   shape.keep = {4, 3, 2, 1};
-  EXPECT_THAT(refusal_of(Strategy::ZbH1, shape), HasSubstr("only the schedules zb-auto"));
+  EXPECT_THAT(refusal_of(Strategy::ZbH1, shape),
+              HasSubstr("only these schedules keep what is asked for: zb-auto"));
 }
 
 TEST(Generate, RefusesPlacementsThatAKindCannotUse) {

@@ -1,52 +1,113 @@
 #include "penstock/schedule/plan_shape.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "penstock/cluster/topology.h"
 #include "penstock/util/arithmetic.h"
-#include "penstock/util/rounding.h"
 
 namespace penstock::schedule {
 namespace {
 
-int worker_of(const plan::Plan& plan, size_t stage) {
-  if (plan.worker_of_replica.empty()) return plan.stages[stage].first_worker;
-  size_t first = 0;
-  for (size_t s = 0; s < stage; ++s) first += static_cast<size_t>(plan.stages[s].replicas);
-  return first < plan.worker_of_replica.size() ? plan.worker_of_replica[first] : -1;
+/// The cluster's worker of each worker of the schedule; stages without a place come one after the
+/// other.
+std::vector<int> places_of(const plan::Plan& plan, int num_workers) {
+  std::vector<int> places;
+  if (!plan.worker_of_replica.empty()) {
+    for (int w = 0; w < num_workers; ++w) places.push_back(w);
+    return places;
+  }
+  int next = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    if (stage.first_worker >= 0) next = stage.first_worker;
+    for (int r = 0; r < stage.replicas; ++r) places.push_back(next++);
+  }
+  return places;
 }
 
-/// From a stage to the next, between their first replicas.
-int64_t message_ns(const plan::Plan& plan, const cluster::Topology& topology, size_t stage) {
+int worker_of(const plan::Plan& plan, const std::vector<int>& places, size_t stage) {
+  size_t first = 0;
+  for (size_t s = 0; s < stage; ++s) first += static_cast<size_t>(plan.stages[s].replicas);
+  return plan.worker_of_replica.empty()          ? places[first]
+         : first < plan.worker_of_replica.size() ? plan.worker_of_replica[first]
+                                                 : -1;
+}
+
+/// What a message from a stage to the next takes, between their first replicas.
+struct MessageTime {
+  int64_t whole = 0;
+  std::vector<int64_t> busy = {};  ///< per level that joins something
+};
+
+MessageTime message_of(const plan::Plan& plan, const cluster::Topology& topology,
+                       const std::vector<int>& places, size_t stage) {
   int64_t bytes = 0;
   for (const plan::Link& link : plan.links) {
     if (link.from.index() == stage && link.to.index() == stage + 1)
       bytes = saturating_add(bytes, link.bytes);
   }
-  const int from = worker_of(plan, stage);
-  const int to = worker_of(plan, stage + 1);
+  const int from = worker_of(plan, places, stage);
+  const int to = worker_of(plan, places, stage + 1);
   const bool placed = std::min(from, to) >= 0 && std::max(from, to) < topology.num_workers();
-  const cluster::Path& path =
-      topology.path(placed ? topology.level_between(from, to) : topology.num_levels());
-  const double ns = path.by_reference ? 0
-                                      : static_cast<double>(bytes) * 1e9 /
-                                            static_cast<double>(path.bandwidth_bytes_per_s);
-  return saturating_add(path.latency_ns, nearest(ns));
+  const int highest = placed ? topology.level_between(from, to) : topology.num_levels();
+  const cluster::Path& path = topology.path(highest);
+  MessageTime time{.whole = path.latency_ns};
+  if (path.by_reference || bytes == 0) return time;
+  int64_t slowest = 0;
+  for (int level = 1; level <= topology.num_levels(); ++level) {
+    const cluster::Level& joining = plan.cluster.levels[static_cast<size_t>(level - 1)];
+    if (joining.count == 1) continue;
+    const int64_t busy =
+        level > highest ? 0 : ceil_mul_div(bytes, 1'000'000'000, joining.bandwidth_bytes_per_s);
+    slowest = std::max(slowest, busy);
+    time.busy.push_back(busy);
+  }
+  time.whole = saturating_add(time.whole, slowest);
+  return time;
 }
 
-std::vector<StepCosts> step_costs(const plan::Plan& plan) {
-  const cluster::Topology topology(plan.cluster);
+/// Sums that leave bucket by bucket begin in the last backward pass and end in the next forward.
+int64_t waiting_for_sums(const plan::Stage& stage) {
+  if (stage.buckets.empty()) return stage.sync_ns;
+  return std::max<int64_t>(stage.sync_ns - stage.compute_ns(), 0);
+}
+
+std::vector<StepCosts> step_costs(const plan::Plan& plan, const cluster::Topology& topology,
+                                  const std::vector<int>& places) {
   std::vector<StepCosts> costs;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::Stage& stage = plan.stages[s];
+    MessageTime message;
+    if (s + 1 < plan.stages.size()) message = message_of(plan, topology, places, s);
     costs.push_back({.forward = stage.forward_ns,
                      .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
                                              stage.recompute ? stage.forward_ns : 0),
                      .weight = saturating_add(stage.backward_weight_ns, stage.accumulate_ns),
-                     .message = s + 1 < plan.stages.size() ? message_ns(plan, topology, s) : 0});
+                     .message = message.whole,
+                     .busy = std::move(message.busy),
+                     .finish = saturating_add(waiting_for_sums(stage), stage.step_ns)});
   }
   return costs;
+}
+
+/// ScheduleShape::link_units, numbered by the units that are used.
+std::vector<std::vector<int32_t>> link_units(const plan::Plan& plan,
+                                             const cluster::Topology& topology,
+                                             const std::vector<int>& places) {
+  std::vector<std::vector<int32_t>> levels;
+  for (int level = 1; level <= topology.num_levels(); ++level) {
+    if (plan.cluster.levels[static_cast<size_t>(level - 1)].count == 1) continue;
+    std::map<int, int32_t> numbers;
+    std::vector<int32_t>& units = levels.emplace_back();
+    for (const int place : places) {
+      const int unit = place / topology.unit_size(level - 1);
+      units.push_back(
+          numbers.try_emplace(unit, static_cast<int32_t>(numbers.size())).first->second);
+    }
+  }
+  return levels;
 }
 
 }  // namespace
@@ -66,7 +127,10 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
   }
   if (traits(plan.strategy).takes_keep) {
     for (const plan::Stage& stage : plan.stages) shape.keep.push_back(stage.keep);
-    shape.costs = step_costs(plan);
+    const cluster::Topology topology(plan.cluster);
+    const std::vector<int> places = places_of(plan, shape.num_workers());
+    shape.costs = step_costs(plan, topology, places);
+    shape.link_units = link_units(plan, topology, places);
     shape.repeats = true;
   }
   return shape;

@@ -101,9 +101,25 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                                   shape.costs.size(), shape.replicas.size()));
   }
   for (const StepCosts& costs : shape.costs) {
-    const int64_t least = std::min({costs.forward, costs.input, costs.weight, costs.message});
+    const int64_t least =
+        std::min({costs.forward, costs.input, costs.weight, costs.message, costs.finish});
     if (least < 0)
       throw ConfigError(fmt::format("the cost of a step must not be negative, found {}", least));
+    for (const int64_t busy : costs.busy) {
+      if (busy < 0)
+        throw ConfigError(
+            fmt::format("a message occupies a link for at least 0 ns, found {}", busy));
+    }
+  }
+  for (const std::vector<int32_t>& units : shape.link_units) {
+    const int own = shape.num_workers();
+    if (std::ssize(units) != own || std::any_of(units.begin(), units.end(), [own](int32_t unit) {
+          return unit < 0 || unit >= own;
+        })) {
+      throw ConfigError(fmt::format(
+          "link_units has {} entries for a level, expected one for each of the {} workers, from 0",
+          units.size(), own));
+    }
   }
   if (shape.slack < 0 || shape.slack > kMaxActions) {
     throw ConfigError(fmt::format("slack must be between 0 and {} micro-batches, found {}",
@@ -116,8 +132,8 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
       saturating_mul(saturating_mul(2, shape.num_stages()), shape.micro_batches);
   if (actions > max_actions) {
     throw ConfigError(
-        fmt::format("{} micro-batches over {} stages are more than {} actions; train in several "
-                    "schedules instead",
+        fmt::format("{} micro-batches over {} stages are more than {} actions, the most that one "
+                    "schedule may have",
                     shape.micro_batches, shape.num_stages(), max_actions));
   }
   if (shape.policy == WeightPolicy::TwoBuffered && shape.accumulate < pipeline_depth(shape)) {

@@ -28,6 +28,9 @@ struct StepCosts {
   int64_t input = 1;  ///< I, with R where the stage recomputes
   int64_t weight = 1;
   int64_t message = 0;  ///< to the next stage and back, where it is on another worker
+  /// How long of that it occupies each link on its way, per level (ScheduleShape::link_units).
+  std::vector<int64_t> busy = {};
+  int64_t finish = 0;  ///< SYNC and STEP, after each mini-batch
   bool operator==(const StepCosts&) const = default;
 };
 
@@ -61,6 +64,10 @@ struct ScheduleShape {
   /// For the same kinds, one entry per stage; empty: F = I = W and messages take no time.
   /// generate() leaves it out of the schedule.
   std::vector<StepCosts> costs = {};
+  /// For the same kinds. Per level of links, innermost first, and worker: its unit below the level,
+  /// from 0. A unit has one link up and one down, which serve one message at a time. Empty:
+  /// messages share no links.
+  std::vector<std::vector<int32_t>> link_units = {};
   /// For the same kinds: the order is for mini-batches that follow each other without a break, not
   /// for a single one.
   bool repeats = false;

@@ -46,8 +46,8 @@ void refuse_deadlock(const std::vector<BlockedWorker>& shown, int64_t blocked, i
   const int64_t more = blocked - static_cast<int64_t>(shown.size());
   if (more > 0) text += fmt::format("; and {} more", more);
   throw ConfigError(fmt::format(
-      "the schedule deadlocks with {} credits per channel: {}. Run `penstock verify` on it first.",
-      credits, text));
+      "the schedule deadlocks with {} per channel: {}. Run `penstock verify` on it first.",
+      credits == 1 ? "1 credit" : fmt::format("{} credits", credits), text));
 }
 
 void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,

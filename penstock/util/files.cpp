@@ -76,6 +76,8 @@ void flush_folder(const fs::path& folder) {
 
 std::string read_file(const fs::path& path, int64_t max_bytes) {
   InputFile file(path);
+  std::error_code ignored;
+  const bool is_device = fs::is_character_file(path, ignored);
   const auto too_large = [&] {
     throw ConfigError(fmt::format("cannot read '{}': it is larger than the {} bytes accepted here",
                                   path.string(), max_bytes));
@@ -88,6 +90,11 @@ std::string read_file(const fs::path& path, int64_t max_bytes) {
   // for more.
   char block[1 << 16];
   while (const size_t got = file.read(block, sizeof block)) {
+    // A device that never ends is no file to read.
+    if (is_device && std::string_view(block, got).find('\0') != std::string_view::npos) {
+      throw ConfigError(
+          fmt::format("cannot read '{}': what comes from it is no text", path.string()));
+    }
     if (static_cast<int64_t>(got) > max_bytes - static_cast<int64_t>(content.size())) too_large();
     content.append(block, got);
   }

@@ -11,8 +11,8 @@ namespace penstock {
 /// The largest text file that is read whole (profiles, plans, schedules).
 inline constexpr int64_t kMaxTextFileBytes = int64_t{1} << 30;
 
-/// The file's bytes. Throws ConfigError naming the path if it is missing, a directory, unreadable
-/// or larger than `max_bytes`.
+/// The file's bytes. Throws ConfigError naming the path if it is missing, a directory, unreadable,
+/// larger than `max_bytes` or a device that gives no text (/dev/zero).
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes = kMaxTextFileBytes);
 
 /// Writes to a temporary file beside `path`, flushes it to disk and renames it: readers see the

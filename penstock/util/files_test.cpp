@@ -59,9 +59,8 @@ TEST_F(Files, ReadingRefusesAMissingFileADirectoryAndALargeOne) {
               HasSubstr("larger than the 4 bytes"));
 }
 
-TEST_F(Files, ReadingAnEndlessDeviceStopsAtTheLimit) {
-  EXPECT_THAT(message_of<ConfigError>([] { read_file("/dev/zero", 100'000); }),
-              HasSubstr("larger"));
+TEST_F(Files, ReadingAnEndlessDeviceStopsAtOnce) {
+  EXPECT_THAT(message_of<ConfigError>([] { read_file("/dev/zero"); }), HasSubstr("no text"));
 }
 
 TEST_F(Files, WritingRefusesADirectoryAndAMissingFolder) {

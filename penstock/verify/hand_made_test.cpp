@@ -143,7 +143,7 @@ TEST(HandMade, NormsWaitForAllWorkers) {
   // Worker 1 joins before it has sent the gradients that worker 0 needs to join.
   EXPECT_THAT(
       report(parse(header, first + "1RECV_F0,1F0@0,1B0@0,1NORM0,1SEND_B0,1FREE0@0,1STEP0@0\n")),
-      HasSubstr("deadlock: worker 0, 0RECV_B0: with 1 credits per channel, 2 workers wait in a "
+      HasSubstr("deadlock: worker 0, 0RECV_B0: with 1 credit per channel, 2 workers wait in a "
                 "cycle: worker 0 at 0RECV_B0 waits for "
                 "worker 1 to send; worker 1 at 1NORM0 waits for worker 0 to join"));
 }
@@ -172,7 +172,7 @@ TEST(HandMade, SyncsOfTwoStagesInDifferentOrdersDeadlock) {
       list.begin(), list.end(), [](const auto& a) { return a.op == schedule::Op::SyncGradients; });
   std::swap(first[0], first[1]);
   EXPECT_EQ(report(bad),
-            "deadlock: worker 0, 0SYNC0: with 1 credits per channel, 2 workers wait in a cycle: "
+            "deadlock: worker 0, 0SYNC0: with 1 credit per channel, 2 workers wait in a cycle: "
             "worker 0 at 0SYNC0 waits for worker 1 to join; "
             "worker 1 at 1SYNC0 waits for worker 0 to join\n");
 }

@@ -100,7 +100,7 @@ TEST(DeadlockRule, NamesTheCycle) {
                                        "1F0@0,1B0@0,1SEND_B0,1FREE0@0,1STEP0@0\n"));
   ASSERT_EQ(rules_of(violations), std::vector<std::string>{"deadlock"});
   EXPECT_EQ(violations[0].message,
-            "worker 0, 0RECV_B0: with 1 credits per channel, 2 workers wait in a cycle: worker 0 "
+            "worker 0, 0RECV_B0: with 1 credit per channel, 2 workers wait in a cycle: worker 0 "
             "at 0RECV_B0 waits for worker 1 to send; "
             "worker 1 at "
             "1RECV_F0 waits for worker 0 to send");

@@ -195,7 +195,9 @@ if [ -e "$(dirname "$PENSTOCK")/penstock-train" ]; then
   grep -q '"split_spec"' split.json || fail "no split for PyTorch: $(cat split.json)"
   [ "$(grep -c '^[01]F0,' split.csv)" -eq 2 ] || fail "no schedule for PyTorch: $(cat split.csv)"
   refused 'give --output' $tokens --strategy gpipe --format pytorch
-  refused 'synchronous schedules only' $tokens --strategy 1f1b --format pytorch -o split.json
+  run 1 $tokens --strategy 1f1b --format pytorch -o split.json
+  grep -q 'synchronous schedules only' err || fail "a plan that PyTorch does not run: $(cat err)"
+  refused 'expected --output FILE.json' $tokens --strategy gpipe --format pytorch -o split.csv
 fi
 run 0 plan --help
 for option in --cost-model --sync --sync-precision --recompute --optimizer --mini-batch \

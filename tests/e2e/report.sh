@@ -116,7 +116,7 @@ refused 'nested deeper' report --plan plan.json --trace deep.json -o x.html
 refused 'at least 1, found -1' report --plan plan.json --mini-batches -1
 refused 'at least 1, found 0' report --plan plan.json --mini-batches 0
 refused 'leave out --mini-batches' report --plan plan.json --schedule gpipe.txt --mini-batches 2
-refused '--output expected a file name' report --plan plan.json -o ''
+refused '--output: expected a value, found an empty one' report --plan plan.json -o ''
 refused '--svg expected a file name' report --plan plan.json --svg -
 refused 'expected two files' report --plan plan.json --svg same -o same
 refused 'would overwrite the file of --plan' report --plan plan.json -o plan.json

@@ -129,6 +129,18 @@ void refuse_odd_numbers(CLI::App& app) {
   }
 }
 
+/// An empty value, of a variable of the shell that is not set, say, is no value.
+void refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::vector<std::string>& given = option->results();
+    if (option->count() > 0 && option->get_items_expected_min() > 0 &&
+        std::find(given.begin(), given.end(), "") != given.end()) {
+      throw ConfigError(
+          fmt::format("{}: expected a value, found an empty one", option->get_name()));
+    }
+  }
+}
+
 /// So that a write to a closed pipe, or beyond a limit on the size of files, is an error that is
 /// reported, and not the end without a word.
 void ignore_signals_of_writes() {
@@ -169,6 +181,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
   }
   for (const Command& command : commands) {
     if (!command.app->parsed()) continue;
+    refuse_empty_values(*command.app);
     if (!only_check) return command.run();
     if (command.check) command.check();
     return kExitYes;

@@ -133,6 +133,12 @@ ForPytorch pytorch_files(const Options& options) {
         "--format pytorch writes two files, the split and the schedule: give --output FILE.json");
   }
   std::string stem = options.output;
+  if (stem.ends_with(".csv")) {
+    throw ConfigError(fmt::format(
+        "--format pytorch writes the split as JSON, and the schedule beside it as CSV: expected "
+        "--output FILE.json, found {}",
+        options.output));
+  }
   if (stem.ends_with(".json")) stem.resize(stem.size() - 5);
   return {options.output, stem + ".csv"};
 }
@@ -174,6 +180,15 @@ std::string pytorch_text(const planner::PytorchSplit& split, const plan::Plan& p
 }
 
 /// The schedule of one step, compute only: PyTorch adds the messages.
+planner::PytorchSplit split_for_pytorch(const plan::Plan& plan, const profile::Profile& profile,
+                                        const cluster::Cluster& cluster) {
+  try {
+    return planner::pytorch_split(plan, profile, cluster);
+  } catch (const planner::NotForPytorch& no) {
+    throw NoAnswer(no.what());
+  }
+}
+
 std::string pytorch_schedule(const plan::Plan& plan) {
   schedule::ScheduleShape shape = schedule::shape_of(plan, 1);
   return schedule::to_pytorch_csv(schedule::generate(plan.strategy, shape));
@@ -361,7 +376,7 @@ int run(Options& options) {
   if (options.what_if) document["what_if"] = what_if_json(changes);
   std::string pytorch_table;
   if (for_pytorch) {
-    const planner::PytorchSplit split = planner::pytorch_split(*result.plan, profile, cluster);
+    const planner::PytorchSplit split = split_for_pytorch(*result.plan, profile, cluster);
     const Json split_document = pytorch_json(split, *result.plan, pytorch);
     write_output(pytorch.schedule_path, pytorch_schedule(split.plan));
     write_output(pytorch.path, to_text(split_document));

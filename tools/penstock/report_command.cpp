@@ -170,7 +170,6 @@ report::ReportInput gather(const ReportOptions& options) {
 }
 
 void check_options(const ReportOptions& options) {
-  if (options.output.empty()) throw ConfigError("--output expected a file name, found ''");
   check_outputs({{"--output", options.output}, {"--svg", options.svg}},
                 {{"--plan", options.plan},
                  {"--trace", options.trace},

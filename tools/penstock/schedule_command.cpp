@@ -156,8 +156,12 @@ schedule::Schedule make_schedule(const Options& options) {
     if (shape.policy != schedule::WeightPolicy::TwoBuffered) schedule::validate(shape);
     shape.accumulate = schedule::default_accumulate(request.strategy, shape);
   }
-  if (options.plan.empty() && plan::traits(request.strategy).takes_keep)
+  if (options.plan.empty() && plan::traits(request.strategy).takes_keep) {
     shape.costs = step_costs_of(options.costs, shape);
+    // Each worker has a link of its own.
+    std::vector<int32_t>& workers = shape.link_units.emplace_back();
+    for (int w = 0; w < shape.num_workers(); ++w) workers.push_back(w);
+  }
   shape.repeats = shape.micro_batches > shape.accumulate;
   const schedule::Schedule compute = schedule::generate(request.strategy, shape);
   return options.compute_only ? compute : schedule::lower(compute, request.links);
@@ -168,6 +172,10 @@ int run(const Options& options) {
     throw ConfigError(options.costs.given() + " excludes --plan, which has the costs");
   const bool to_file = !options.output.empty() && !is_standard_output(options.output);
   if (to_file) check_outputs({{"--output", options.output}}, {{"--plan", options.plan}});
+  if (options.grid && options.format == "pytorch" && !to_file)
+    throw ConfigError(
+        "--grid shows the grid instead of --format pytorch: write the CSV to a file, with "
+        "--output");
   const schedule::Schedule schedule = make_schedule(options);
   if (options.format == "pytorch") {
     if (const auto why = schedule::why_pytorch_refuses(schedule))
@@ -248,8 +256,9 @@ Command schedule_command(CLI::App& parent) {
   app->add_flag("--norm", options->norm,
                 "Wait for the global gradient norm before each step (for clipping)");
   app->add_flag("--compute-only", options->compute_only,
-                "Leave out messages, syncs, steps and frees");
-  app->add_flag("--grid", options->grid, "Draw the compute actions in unit time instead");
+                "Leave out recomputation, messages, syncs, steps and frees");
+  auto* grid =
+      app->add_flag("--grid", options->grid, "Draw the compute actions in unit time instead");
   app->add_option("--format", options->format,
                   "penstock, or pytorch: the CSV of torch.distributed.pipelining")
       ->check(CLI::IsMember({"penstock", "pytorch"}))
@@ -257,6 +266,7 @@ Command schedule_command(CLI::App& parent) {
   app->add_option("-o,--output", options->output, "File to write the schedule to");
   add_order_cost_options(*app, options->costs);
   add_common(*app, *options);
+  grid->excludes("--json");
   return {app, [options]() { return run(*options); }};
 }
 

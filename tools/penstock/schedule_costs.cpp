@@ -9,7 +9,6 @@
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
-#include "penstock/util/rounding.h"
 #include "penstock/util/units.h"
 
 namespace penstock::tool {
@@ -34,8 +33,8 @@ constexpr Row kRows[] = {
      true},
     {"--backward-weight", &ScheduleCostOptions::backward_weight, "Time of W (default: that of F)",
      true},
-    {"--step", &ScheduleCostOptions::step, "Time of STEP (default: 0)"},
-    {"--sync", &ScheduleCostOptions::sync, "Time of SYNC (default: 0)"},
+    {"--step", &ScheduleCostOptions::step, "Time of STEP (default: 0)", true},
+    {"--sync", &ScheduleCostOptions::sync, "Time of SYNC (default: 0)", true},
     {"--latency", &ScheduleCostOptions::latency, "Latency of each message, e.g. 20us (default: 0)",
      true},
     {"--bandwidth", &ScheduleCostOptions::bandwidth,
@@ -157,19 +156,21 @@ void add_order_cost_options(CLI::App& app, ScheduleCostOptions& options) {
 std::vector<schedule::StepCosts> step_costs_of(const ScheduleCostOptions& options,
                                                const schedule::ScheduleShape& shape) {
   const simulate::Costs costs = costs_of(options, {.kind = "", .shape = shape, .workers = {}});
-  const double bytes =
-      static_cast<double>(value_of("--message-bytes", options.message_bytes, parse_bytes));
-  const auto bandwidth = static_cast<double>(costs.bandwidth_bytes_per_s);
-  const int64_t travel_ns = bandwidth > 0 ? nearest(bytes * 1e9 / bandwidth) : 0;
+  const int64_t bytes = value_of("--message-bytes", options.message_bytes, parse_bytes);
+  const int64_t bandwidth = costs.bandwidth_bytes_per_s;
+  const int64_t travel_ns = bandwidth > 0 ? ceil_mul_div(bytes, 1'000'000'000, bandwidth) : 0;
   std::vector<schedule::StepCosts> steps;
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const simulate::StageCost& stage = costs.stages[s];
     const bool again = shape.recomputes(StageId{static_cast<int32_t>(s)});
-    steps.push_back({.forward = stage.forward_ns,
-                     .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
-                                             again ? stage.forward_ns : 0),
-                     .weight = stage.backward_weight_ns,
-                     .message = saturating_add(costs.latency_ns, travel_ns)});
+    steps.push_back(
+        {.forward = stage.forward_ns,
+         .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
+                                 again ? stage.forward_ns : 0),
+         .weight = stage.backward_weight_ns,
+         .message = saturating_add(costs.latency_ns, travel_ns),
+         .busy = {travel_ns},
+         .finish = saturating_add(stage.step_ns, shape.replicas[s] > 1 ? stage.sync_ns : 0)});
   }
   return steps;
 }

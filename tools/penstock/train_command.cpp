@@ -37,6 +37,7 @@
 #include "penstock/util/error.h"
 #include "penstock/util/files.h"
 #include "penstock/util/log.h"
+#include "penstock/util/printable.h"
 #include "penstock/util/units.h"
 #include "tools/penstock/adapted_plan.h"
 #include "tools/penstock/auto_plan.h"
@@ -128,6 +129,14 @@ plan::Plan plan_of_file(TrainArguments& options, const model::Model& model) {
     options.train.mini_batch_size = saturating_mul(plan.micro_batch_size, plan.micro_batches);
   check_batch_size(options);
   check_model(plan, model, options.plan_path);
+  if (!plan.model.empty() && plan.model != model.name()) {
+    std::cerr << fmt::format(
+        "warning: {} is a plan for {}, --model is {}: the layers have the same names, but the "
+        "plan's "
+        "times may not be this model's\n",
+        options.plan_path, printable(plan.model), model.name());
+  }
+  plan.model = model.name();
   if (!options.precision.empty() && parse_precision(options.precision) != plan.precision) {
     throw ConfigError(fmt::format(
         "{} was made for {}, --precision is {}: plan with a profile of that precision (penstock "

@@ -7,6 +7,8 @@
 #include "penstock/planner/families/chunks.h"
 #include "penstock/planner/families/reasons.h"
 #include "penstock/planner/pricing/estimate.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/util/arithmetic.h"
 
 namespace penstock::planner {
 
@@ -34,6 +36,8 @@ class Needs {
     memories_ = stage_memories(context, split, priced.cut_bytes);
     plan_ = std::move(priced.plan);
   }
+
+  int64_t micro_batches() const { return plan_.micro_batches; }
 
   // By stage, the largest number in [least, most] with which its workers have enough memory;
   // `least` where there is none.
@@ -100,6 +104,15 @@ bool knows_needs(const Split& split) {
          std::find(split.recompute.begin(), split.recompute.end(), true) == split.recompute.end();
 }
 
+// In percent; more of them where searches take little time.
+std::vector<int64_t> shares_to_try(int64_t steps) {
+  constexpr int64_t kFewSteps = 1'000;
+  if (steps > kFewSteps) return {75, 50, 35, 25};
+  std::vector<int64_t> shares;
+  for (int64_t percent = 95; percent >= 25; percent -= 5) shares.push_back(percent);
+  return shares;
+}
+
 struct KeepChoices {
   std::vector<Keeps> list;
   bool is_short_of_memory = false;  ///< some worker keeps less than it may otherwise
@@ -107,6 +120,28 @@ struct KeepChoices {
 
 // Orders are not the best there are: with less memory the search may find a better one.
 constexpr int kWithLessMemory = 2;
+
+// How much is worth keeping where messages take long beside the computation: as much as under
+// eager-1f1b with the most slack. Otherwise the kind's own number. (Orders are never slower where a
+// worker may keep more, so numbers between the two need not be tried.)
+int64_t most_useful_keep(const Context& context, const Split& split, int64_t micro_batches) {
+  const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
+  const plan::StrategyTraits& row = traits(split.strategy);
+  const int64_t usual = row.most_kept({.workers = split.num_workers() / copies});
+  if (row.is_chunked()) return usual;
+  const Priced priced = price_parts(context, split, micro_batches);
+  const schedule::ScheduleShape shape = schedule::shape_of(priced.plan, 1);
+  int64_t compute = 0;
+  int64_t message = 0;
+  for (const schedule::StepCosts& costs : shape.costs) {
+    compute = std::max(compute, costs.forward + costs.input + costs.weight);
+    message = std::max(message, costs.message);
+  }
+  constexpr int64_t kShort = 8;  // of the computation's time, there and back
+  if (saturating_mul(2 * kShort, message) <= compute) return usual;
+  const int64_t eager = 1 + (1 + kMostSlack) * (split.num_workers() - 1);
+  return std::max(usual, std::min(eager, priced.plan.micro_batches));
+}
 
 // Under a memory limit also the most that each worker has the memory for, and a little less. Where
 // an order may need less than what is known before it is made, some numbers between that and the
@@ -116,10 +151,14 @@ KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_b
   if (!row.takes_keep) return {.list = {{}}};
   const int64_t asked = context.options.keep;
   std::vector<Keeps> keeps{asked > 0 ? Keeps(split.stages.size(), asked) : Keeps()};
-  if (!context.limited()) return {.list = std::move(keeps)};
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
   const int64_t usual = asked > 0 ? std::max<int64_t>(asked, row.chunks)
                                   : row.most_kept({.workers = split.num_workers() / copies});
+  const int64_t useful = asked > 0 ? usual : most_useful_keep(context, split, micro_batches);
+  if (!context.limited()) {
+    if (useful > usual) keeps.emplace_back(split.stages.size(), useful);
+    return {.list = std::move(keeps)};
+  }
   Needs needs(context, split, micro_batches);
   // Dualpipe-v keeps one more than the kind's own number.
   const bool one_more = row.is_chunked() && asked == 0;
@@ -130,7 +169,8 @@ KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_b
       keeps.push_back(std::move(more));
   };
   if (!knows_needs(split)) {
-    for (const int64_t percent : {75, 50, 35, 25}) {
+    for (const int64_t percent :
+         shares_to_try(3 * std::ssize(split.stages) * needs.micro_batches())) {
       const int64_t share = std::max<int64_t>(usual * percent / 100, row.chunks);
       if (share <= fewest || share >= usual) continue;
       Keeps between = largest;
@@ -139,6 +179,7 @@ KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_b
     }
   }
   if (fewest != usual) add(largest);
+  if (useful > usual) add(needs.largest(row.chunks, useful));
   Keeps less = largest;
   for (int k = 0; k < kWithLessMemory; ++k) {
     less = needs.with_less_memory(std::move(less), row.chunks);
@@ -151,11 +192,16 @@ bool same_stages(const Split& a, const Split& b) {
   return a.stages == b.stages && a.recompute == b.recompute && a.places == b.places;
 }
 
+bool is_straight_alone(const Context& context, Strategy strategy, bool one_copy) {
+  return one_copy || context.options.straight || traits(strategy).one_worker_per_stage;
+}
+
 // What the memory model says of zero-bubble kinds on replicated stages is an upper bound: what fits
 // under 1F1B's need may fit all the same. Kinds that may keep less are searched on the splits of
 // those whose later workers keep less, and with half as many micro-batches as there are workers,
 // and with one: even stages that keep little may be faster than uneven ones that keep much.
-std::vector<Family> families_to_search(const Context& context, Strategy strategy, int64_t slack) {
+std::vector<Family> families_to_search(const Context& context, Strategy strategy, int64_t slack,
+                                       bool one_copy) {
   const plan::StrategyTraits& row = traits(strategy);
   std::vector<Family> families{{.strategy = strategy, .slack = slack}};
   if (row.takes_keep) families.front().keep = context.options.keep;
@@ -169,6 +215,11 @@ std::vector<Family> families_to_search(const Context& context, Strategy strategy
         families.push_back({.strategy = strategy, .keep = half});
       families.push_back({.strategy = strategy, .keep = 1});
     }
+  }
+  if (context.counting_model && !is_straight_alone(context, strategy, one_copy)) {
+    // The search takes for hidden what computation could hide of the sums at best.
+    families.push_back(families.front());
+    families.back().counts_sums = true;
   }
   for (Family& family : families) family.policy = default_policy(family.strategy);
   return families;
@@ -185,17 +236,13 @@ bool add_new(std::vector<Candidate>& list, size_t first, Candidate candidate) {
   return true;
 }
 
-bool is_straight_alone(const Context& context, Strategy strategy, bool one_copy) {
-  return one_copy || context.options.straight || traits(strategy).one_worker_per_stage;
-}
-
 Candidates listed_candidates(const Context& context, SplitFinder& finder, Strategy strategy,
                              bool one_copy, double faster_than_ns) {
   const bool straight_alone = is_straight_alone(context, strategy, one_copy);
   Candidates candidates;
   for (const int64_t slack : slacks_of(context, strategy)) {
     const size_t first = candidates.list.size();
-    for (Family family : families_to_search(context, strategy, slack)) {
+    for (Family family : families_to_search(context, strategy, slack, one_copy)) {
       for (const bool straight : {true, false}) {
         if (!straight && straight_alone) continue;
         family.straight = straight;
@@ -268,7 +315,7 @@ void offer_lighter_candidates(const Context& context, SplitFinder& finder, Strat
                               const std::function<bool(const Candidate&)>& offer) {
   const plan::StrategyTraits& row = traits(strategy);
   if (!row.takes_keep || row.is_chunked() || !have_one_limit(context)) return;
-  for (Family family : families_to_search(context, strategy, 0)) {
+  for (Family family : families_to_search(context, strategy, 0, one_copy)) {
     for (const bool straight : {true, false}) {
       if (!straight && is_straight_alone(context, strategy, one_copy)) continue;
       family.straight = straight;

@@ -11,13 +11,23 @@ namespace penstock::planner {
 
 namespace {
 
+// Rounded, and exactly where that is not the same.
+std::string limit_text(int64_t bytes) {
+  const std::string text = format_bytes(bytes);
+  return parse_bytes(text) == bytes ? text : fmt::format("{} ({} bytes)", text, bytes);
+}
+
 std::string available(const Context& context) {
   if (context.options.memory_limit_bytes > 0)
-    return format_bytes(context.options.memory_limit_bytes) + " per worker";
+    return limit_text(context.options.memory_limit_bytes) + " per worker";
   const int64_t least = context.limit_bytes({0, context.workers});
   return fmt::format("{}{} per worker",
                      context.cluster.uniform() ? "" : "its devices' memory, from ",
-                     format_bytes(least));
+                     limit_text(least));
+}
+
+std::string workers_of(const Context& context) {
+  return context.workers == 1 ? "1 worker" : fmt::format("{} workers", context.workers);
 }
 
 // Names the stage that needs the most and, in it, the layer that needs the most.
@@ -57,7 +67,7 @@ std::string recomputing(const Split& split) {
 }  // namespace
 
 std::string does_not_fit(const Context& context, plan::Strategy strategy) {
-  return fmt::format("no {} plan for {} workers fits into {}", to_string(strategy), context.workers,
+  return fmt::format("no {} plan for {} fits into {}", to_string(strategy), workers_of(context),
                      available(context));
 }
 
@@ -67,9 +77,10 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
     return does_not_fit(context, family.strategy) + ": it would need more than 2^63 bytes";
   // Where the cuts are too many to try them all, another plan may yet fit.
   const std::string verdict =
-      least->proven ? does_not_fit(context, family.strategy)
-                    : fmt::format("found no {} plan for {} workers that fits into {}",
-                                  to_string(family.strategy), context.workers, available(context));
+      least->proven
+          ? does_not_fit(context, family.strategy)
+          : fmt::format("found no {} plan for {} that fits into {}", to_string(family.strategy),
+                        workers_of(context), available(context));
   const auto most = std::max_element(least->stage_bytes.begin(), least->stage_bytes.end()) -
                     least->stage_bytes.begin();
   return fmt::format("{}: the minimum {} is {} ({} bytes, split {}{}); {}", verdict,

@@ -40,6 +40,7 @@ OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, in
                         int64_t count, int64_t usual_keep) {
   OrderProblem problem{.num_workers = table.num_workers(),
                        .num_micro_batches = static_cast<int32_t>(count),
+                       .link_units = shape.link_units,
                        .repetitions = shape.repeats && !shape.global_norm ? kRepetitions : 1};
   for (int s = 0; s < shape.num_stages(); ++s) {
     const StepCosts costs = shape.costs.empty() ? StepCosts{} : shape.costs[static_cast<size_t>(s)];
@@ -48,7 +49,10 @@ OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, in
                               .forward = std::min(costs.forward, kMostCost),
                               .input = std::min(costs.input, kMostCost),
                               .weight = std::min(costs.weight, kMostCost),
-                              .message = std::min(costs.message, kMostCost)};
+                              .message = std::min(costs.message, kMostCost),
+                              .busy = costs.busy,
+                              .finish = std::min(costs.finish, kMostCost)};
+    for (int64_t& busy : stage.busy) busy = std::min(busy, kMostCost);
     for (int r = 0; r < replicas; ++r)
       stage.workers.push_back(table.worker_of_replica(StageId{s}, r).value);
     problem.stages.push_back(std::move(stage));

@@ -13,18 +13,22 @@
 namespace penstock::schedule {
 namespace {
 
+template <int64_t slack>
 WorkerLists eager(const ScheduleShape& shape) {
   ScheduleShape earlier = shape;
-  earlier.slack = 1;
+  earlier.slack = slack;
   return generate_compute<Strategy::EagerOneFOneB>(earlier);
 }
 
-constexpr std::array<WorkerLists (*)(const ScheduleShape&), 6> kKnown = {
+constexpr std::array<WorkerLists (*)(const ScheduleShape&), 9> kKnown = {
     &generate_compute<Strategy::ModelParallel>,
     &generate_compute<Strategy::OneFOneBFlush>,
     &generate_compute<Strategy::ZbH1>,
     &generate_compute<Strategy::ZbH2>,
-    &eager,
+    &eager<1>,
+    &eager<2>,
+    &eager<4>,
+    &eager<8>,
     &generate_compute<Strategy::GPipe>};
 
 }  // namespace

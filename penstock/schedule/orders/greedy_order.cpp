@@ -5,6 +5,8 @@
 #include <deque>
 #include <limits>
 
+#include "penstock/schedule/orders/order_wires.h"
+
 namespace penstock::schedule {
 namespace {
 
@@ -13,7 +15,10 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 class GreedyRun {
  public:
   GreedyRun(const OrderProblem& problem, const GreedyRules& rules)
-      : problem_(problem), rules_(rules), workers_(static_cast<size_t>(problem.num_workers)) {
+      : problem_(problem),
+        rules_(rules),
+        wires_(problem),
+        workers_(static_cast<size_t>(problem.num_workers)) {
     for (int32_t s = 0; s < problem.num_stages(); ++s) {
       const OrderProblem::Stage& stage = problem.stages[static_cast<size_t>(s)];
       for (const int32_t w : stage.workers) {
@@ -196,7 +201,16 @@ class GreedyRun {
     Held& held = held_of(to, b);
     // Replicas may send in another order than that of the micro-batches, which the stage keeps.
     std::deque<Arrival>& queue = forward ? held.forwards : held.inputs;
-    const Arrival arrival{b, local ? end : end + link.message};
+    int64_t time = local ? end : end + link.message;
+    if (!local && wires_.occupies(std::min(from, to))) {
+      OrderWires::Message message{.link = std::min(from, to),
+                                  .sender = problem_.stages[static_cast<size_t>(from)].worker_of(b),
+                                  .receiver = other.worker_of(b)};
+      // Steps are chosen by their starts, so messages may pass each other a little.
+      int32_t ignored = OrderWires::kNobody;
+      for (int64_t now = end; !wires_.advance(message, 0, now, time, ignored);) now = time;
+    }
+    const Arrival arrival{b, time};
     auto place = queue.end();
     while (place != queue.begin() && std::prev(place)->time > arrival.time) --place;
     queue.insert(place, arrival);
@@ -205,6 +219,7 @@ class GreedyRun {
 
   const OrderProblem& problem_;
   GreedyRules rules_;
+  OrderWires wires_;
   std::vector<Worker> workers_;
   std::vector<size_t> tree_;  ///< node n has the children 2n and 2n + 1; then one leaf per worker
   int64_t left_ = 0;

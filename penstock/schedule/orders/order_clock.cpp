@@ -1,15 +1,19 @@
 #include "penstock/schedule/orders/order_clock.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 
 namespace penstock::schedule {
+
 namespace {
 
-constexpr int64_t kNotYet = -1;
+/// What a run with events costs, in runs without: measured.
+constexpr int64_t kStepsOfSharedLinks = 4;
 
 }  // namespace
 
-OrderClock::OrderClock(const OrderProblem& problem) : problem_(&problem) {
+OrderClock::OrderClock(const OrderProblem& problem) : problem_(&problem), wires_(problem) {
   const auto cells =
       static_cast<size_t>(problem.num_stages()) * static_cast<size_t>(problem.num_micro_batches);
   worker_of_.resize(cells);
@@ -17,79 +21,167 @@ OrderClock::OrderClock(const OrderProblem& problem) : problem_(&problem) {
     for (int32_t b = 0; b < problem.num_micro_batches; ++b)
       worker_of_[cell(s, b)] = problem.stages[static_cast<size_t>(s)].worker_of(b);
   }
-  forward_end_.resize(cells);
-  input_end_.resize(cells);
+  const size_t all = cells * static_cast<size_t>(problem.repetitions);
+  forward_there_.resize(all);
+  input_there_.resize(all);
+  if (wires_.are_used()) {
+    messages_.resize(2 * all);
+    waits_for_.resize(2 * all);
+  }
   const auto workers = static_cast<size_t>(problem.num_workers);
   free_.resize(workers);
+  may_run_.resize(workers);
+  team_of_.assign(workers, -1);
+  for (const OrderProblem::Stage& stage : problem.stages) {
+    if (stage.finish == 0) continue;
+    // Stages that share a worker have the same replicas.
+    int32_t& first = team_of_[static_cast<size_t>(stage.workers.front())];
+    if (first < 0) {
+      first = static_cast<int32_t>(teams_.size());
+      teams_.push_back({.workers = stage.workers});
+      for (const int32_t worker : stage.workers) team_of_[static_cast<size_t>(worker)] = first;
+    }
+    teams_[static_cast<size_t>(first)].finish += stage.finish;
+  }
   position_.resize(workers);
   starts_.resize(workers);
 }
 
-int64_t OrderClock::time_of(const OrderStep& step) const {
-  const OrderProblem::Stage& stage = problem_->stages[static_cast<size_t>(step.stage)];
-  if (step.op == Op::Forward) return stage.forward;
-  return step.op == Op::BackwardInput ? stage.input : stage.weight;
+void OrderClock::hand_on(const OrderStep& step, int32_t worker, size_t before, int64_t end) {
+  const bool forward = step.op == Op::Forward;
+  std::vector<int64_t>& there = forward ? forward_there_ : input_there_;
+  const size_t at = before + cell(step.stage, step.micro_batch);
+  there[at] = end;
+  const int32_t next = step.stage + (forward ? 1 : -1);
+  if (next < 0 || next == problem_->num_stages()) return;
+  const int32_t other = worker_of_[cell(next, step.micro_batch)];
+  if (other == worker) return;
+  const int32_t link = std::min(step.stage, next);
+  if (!wires_.occupies(link)) {
+    there[at] = end + problem_->stages[static_cast<size_t>(link)].message;
+    awake_.push_back(other);
+    return;
+  }
+  there[at] = kUnderWay;
+  send(forward ? at : there.size() + at, {.link = link, .sender = worker, .receiver = other}, end);
 }
 
-int64_t OrderClock::ready(const OrderStep& step) const {
-  const size_t own = cell(step.stage, step.micro_batch);
-  if (step.op == Op::BackwardWeight) return input_end_[own];
-  const auto through = [&](int64_t end, int32_t other, int32_t link) {
-    if (end == kNotYet) return kNotYet;
-    const bool local = worker_of_[cell(other, step.micro_batch)] == worker_of_[own];
-    return local ? end : end + problem_->stages[static_cast<size_t>(link)].message;
-  };
-  if (step.op == Op::Forward) {
-    if (step.stage == 0) return 0;
-    const int32_t before = step.stage - 1;
-    return through(forward_end_[cell(before, step.micro_batch)], before, before);
-  }
-  if (forward_end_[own] == kNotYet) return kNotYet;
-  if (step.stage + 1 == problem_->num_stages()) return forward_end_[own];
-  const int32_t after = step.stage + 1;
-  return through(input_end_[cell(after, step.micro_batch)], after, step.stage);
+void OrderClock::send(size_t id, const OrderWires::Message& message, int64_t now) {
+  messages_[id] = message;
+  waits_for_[id] = OrderWires::kNobody;
+  events_.push_back({.time = now, .id = static_cast<int32_t>(id), .sender = message.sender});
+  std::push_heap(events_.begin(), events_.end(), std::greater<>());
 }
 
-bool OrderClock::run_once(const Order& order) {
-  std::fill(forward_end_.begin(), forward_end_.end(), kNotYet);
-  std::fill(input_end_.begin(), input_end_.end(), kNotYet);
-  size_t left = 0;
-  awake_.clear();
-  for (size_t w = 0; w < order.size(); ++w) {
-    position_[w] = 0;
-    starts_[w].resize(order[w].size());
-    left += order[w].size();
-    awake_.push_back(static_cast<int32_t>(w));
+void OrderClock::next_event() {
+  std::pop_heap(events_.begin(), events_.end(), std::greater<>());
+  Event event = events_.back();
+  events_.pop_back();
+  const auto id = static_cast<size_t>(event.id);
+  OrderWires::Message& message = messages_[id];
+  int64_t when = 0;
+  if (!wires_.advance(message, event.id, event.time, when, waits_for_[id])) {
+    event.time = when;
+    event.waited = true;
+    events_.push_back(event);
+    std::push_heap(events_.begin(), events_.end(), std::greater<>());
+    return;
   }
-  steps_run_ += static_cast<int64_t>(left);
-  while (!awake_.empty()) {
-    const auto w = static_cast<size_t>(awake_.back());
-    awake_.pop_back();
-    const std::vector<OrderStep>& list = order[w];
-    while (position_[w] < list.size()) {
-      const OrderStep& step = list[position_[w]];
-      const int64_t at = ready(step);
-      if (at == kNotYet) break;
-      const int64_t start = std::max(at, free_[w]);
-      starts_[w][position_[w]++] = start;
-      free_[w] = start + time_of(step);
-      --left;
-      if (step.op == Op::BackwardWeight) continue;
-      const size_t own = cell(step.stage, step.micro_batch);
-      (step.op == Op::Forward ? forward_end_ : input_end_)[own] = free_[w];
-      const int32_t next = step.stage + (step.op == Op::Forward ? 1 : -1);
-      if (next < 0 || next == problem_->num_stages()) continue;
-      const int32_t other = worker_of_[cell(next, step.micro_batch)];
-      if (static_cast<size_t>(other) != w) awake_.push_back(other);
+  const size_t all = forward_there_.size();
+  (id < all ? forward_there_[id] : input_there_[id - all]) = when;
+  awake_.push_back(message.receiver);
+}
+
+bool OrderClock::finish(int32_t worker, int64_t now) {
+  const int32_t number = team_of_[static_cast<size_t>(worker)];
+  if (number < 0) {
+    ++may_run_[static_cast<size_t>(worker)];
+    return true;
+  }
+  Team& team = teams_[static_cast<size_t>(number)];
+  team.last = std::max(team.last, now);
+  if (++team.here < team.expected) return false;
+  for (const int32_t member : team.workers) {
+    free_[static_cast<size_t>(member)] = team.last + team.finish;
+    ++may_run_[static_cast<size_t>(member)];
+    if (member != worker) awake_.push_back(member);
+  }
+  team.here = 0;
+  return true;
+}
+
+void OrderClock::go_on(const Order& order, int32_t worker) {
+  const auto w = static_cast<size_t>(worker);
+  const std::vector<OrderStep>& list = order[w];
+  if (position_[w] == list.size() * static_cast<size_t>(problem_->repetitions)) return;
+  const size_t last_repetition = static_cast<size_t>(problem_->repetitions) - 1;
+  size_t repetition = position_[w] / list.size();
+  if (repetition == may_run_[w]) return;  // waits for its team
+  size_t at = position_[w] - repetition * list.size();
+  size_t before = repetition * worker_of_.size();
+  int64_t free = free_[w];
+  std::vector<int64_t>& starts = starts_[w];
+  for (;; ++at) {
+    if (at == list.size()) {
+      free_[w] = free;
+      const bool goes_on = finish(worker, free);
+      free = free_[w];
+      if (repetition == last_repetition || !goes_on) break;
+      ++repetition;
+      before += worker_of_.size();
+      at = 0;
     }
+    const OrderStep& step = list[at];
+    const int64_t there = ready(step, before);
+    if (there == kNotYet) break;
+    const int64_t start = std::max(there, free);
+    starts[at] = start;  // the last repetition's stay
+    free = start + time_of(step);
+    if (step.op != Op::BackwardWeight) hand_on(step, worker, before, free);
   }
-  return left == 0;
+  free_[w] = free;
+  position_[w] = repetition * list.size() + at;
+}
+
+void OrderClock::wake_all(const Order& order) {
+  while (!awake_.empty()) {
+    const int32_t worker = awake_.back();
+    awake_.pop_back();
+    go_on(order, worker);
+  }
 }
 
 OrderTime OrderClock::run(const Order& order) {
+  std::fill(forward_there_.begin(), forward_there_.end(), kNotYet);
+  std::fill(input_there_.begin(), input_there_.end(), kNotYet);
   std::fill(free_.begin(), free_.end(), 0);
-  for (int i = 0; i < problem_->repetitions; ++i) {
-    if (!run_once(order)) return {};
+  std::fill(position_.begin(), position_.end(), 0);
+  std::fill(may_run_.begin(), may_run_.end(), 1);
+  for (Team& team : teams_) {
+    team.here = 0;
+    team.last = 0;
+    team.expected =
+        static_cast<size_t>(std::count_if(team.workers.begin(), team.workers.end(), [&](int32_t w) {
+          return !order[static_cast<size_t>(w)].empty();
+        }));
+  }
+  wires_.clear();
+  events_.clear();
+  awake_.clear();
+  size_t steps = 0;
+  for (size_t w = 0; w < order.size(); ++w) {
+    starts_[w].resize(order[w].size());
+    steps += order[w].size() * static_cast<size_t>(problem_->repetitions);
+    awake_.push_back(static_cast<int32_t>(w));
+  }
+  steps_run_ += static_cast<int64_t>(steps) * (wires_.are_used() ? kStepsOfSharedLinks : 1);
+  wake_all(order);
+  while (!events_.empty()) {
+    next_event();
+    wake_all(order);
+  }
+  for (size_t w = 0; w < order.size(); ++w) {
+    if (position_[w] < order[w].size() * static_cast<size_t>(problem_->repetitions)) return {};
   }
   OrderTime time{.end = 0, .ends = 0};
   for (const int64_t end : free_) {
@@ -103,6 +195,7 @@ std::vector<CriticalRun> OrderClock::critical_runs(const Order& order) const {
   std::vector<CriticalRun> runs;
   auto w = static_cast<size_t>(std::max_element(free_.begin(), free_.end()) - free_.begin());
   if (order[w].empty()) return runs;
+  const size_t before = forward_there_.size() - worker_of_.size();
   size_t at = order[w].size() - 1;
   while (true) {
     CriticalRun run{.worker = static_cast<int32_t>(w), .first = at, .last = at};
@@ -111,17 +204,37 @@ std::vector<CriticalRun> OrderClock::critical_runs(const Order& order) const {
     run.first = at;
     runs.push_back(run);
     const OrderStep step = order[w][at];
-    if (at == 0 && starts_[w][at] != ready(step)) return runs;  // from the repetition before
+    if (at == 0 && starts_[w][at] != ready(step, before)) return runs;  // the repetition before
     const int32_t from = step.stage + (step.op == Op::Forward ? -1 : 1);
     if (step.op == Op::BackwardWeight || from < 0 || from == problem_->num_stages()) return runs;
-    const auto other = static_cast<size_t>(worker_of_[cell(from, step.micro_batch)]);
-    if (other == w) return runs;
-    const OrderStep wanted{step.op, from, step.micro_batch};
-    const auto found = std::find(order[other].begin(), order[other].end(), wanted);
+    if (static_cast<size_t>(worker_of_[cell(from, step.micro_batch)]) == w) return runs;
+    const std::optional<OrderStep> wanted = cause_of({step.op, from, step.micro_batch});
+    if (!wanted) return runs;
+    const auto other = static_cast<size_t>(worker_of_[cell(wanted->stage, wanted->micro_batch)]);
+    const auto found = std::find(order[other].begin(), order[other].end(), *wanted);
     if (found == order[other].end()) return runs;
     w = other;
     at = static_cast<size_t>(found - order[other].begin());
   }
+}
+
+std::optional<OrderStep> OrderClock::cause_of(const OrderStep& sent) const {
+  if (!wires_.are_used() || !wires_.occupies(sent.stage - (sent.op == Op::Forward ? 0 : 1)))
+    return sent;
+  const size_t cells = worker_of_.size();
+  const size_t all = forward_there_.size();
+  const size_t first = all - cells;  // of the last repetition
+  size_t id = first + cell(sent.stage, sent.micro_batch) + (sent.op == Op::Forward ? 0 : all);
+  // On several levels two messages may wait for each other, each at another link.
+  constexpr int kMostWaits = 64;
+  for (int i = 0; i < kMostWaits && waits_for_[id] != OrderWires::kNobody; ++i)
+    id = static_cast<size_t>(waits_for_[id]);
+  const Op op = id < all ? Op::Forward : Op::BackwardInput;
+  const size_t place = id < all ? id : id - all;
+  if (place < first) return std::nullopt;
+  const auto micro_batches = static_cast<size_t>(problem_->num_micro_batches);
+  return OrderStep{op, static_cast<int32_t>((place - first) / micro_batches),
+                   static_cast<int32_t>((place - first) % micro_batches)};
 }
 
 bool fits(const OrderProblem& problem, int32_t worker, const std::vector<OrderStep>& steps) {
@@ -137,6 +250,7 @@ bool fits(const OrderProblem& problem, int32_t worker, const std::vector<OrderSt
 int64_t least_time(const OrderProblem& problem) {
   const auto workers = static_cast<size_t>(problem.num_workers);
   std::vector<int64_t> work(workers);
+  std::vector<int64_t> finish(workers);
   std::vector<int64_t> head(workers, std::numeric_limits<int64_t>::max());
   int64_t there = 0;  // when data can reach the stage
   int64_t back = 0;   // from the end of the stage's I to that of stage 0
@@ -148,6 +262,7 @@ int64_t least_time(const OrderProblem& problem) {
       work[w] += stage.forward + stage.input + stage.weight;
       head[w] = std::min(head[w], there);
     }
+    for (const int32_t w : stage.workers) finish[static_cast<size_t>(w)] += stage.finish;
     // All forwards and gradients of a replica, then the last gradient goes back to stage 0.
     const auto own = problem.num_micro_batches / static_cast<int64_t>(stage.workers.size());
     least = std::max(least, there + std::max<int64_t>(own, 1) * (stage.forward + stage.input) +
@@ -161,7 +276,7 @@ int64_t least_time(const OrderProblem& problem) {
     back += stage.input + (local ? 0 : stage.message);
   }
   for (size_t w = 0; w < workers; ++w) {
-    if (work[w] > 0) least = std::max(least, head[w] + problem.repetitions * work[w]);
+    if (work[w] > 0) least = std::max(least, head[w] + problem.repetitions * (work[w] + finish[w]));
   }
   return problem.num_micro_batches == 0 ? 0 : least;
 }

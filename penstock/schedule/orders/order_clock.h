@@ -1,5 +1,5 @@
-// How long an order takes, and why: the longest path through its steps. Messages take the time that
-// the problem gives them, whatever else is under way.
+// How long an order takes, and why: the longest path through its steps. Messages share links where
+// the problem says so (order_wires.h).
 //
 //   OrderClock clock(problem);
 //   OrderTime time = clock.run(order);       // time.end, or time.is_stuck()
@@ -9,9 +9,11 @@
 #include <compare>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "penstock/schedule/orders/order_problem.h"
+#include "penstock/schedule/orders/order_wires.h"
 
 namespace penstock::schedule {
 
@@ -38,7 +40,8 @@ class OrderClock {
   /// `problem` must outlive it.
   explicit OrderClock(const OrderProblem& problem);
 
-  /// The time of all repetitions. Stuck where the lists wait for each other. O(steps).
+  /// The time of all repetitions. Stuck where the lists wait for each other. O(steps), and O(log
+  /// messages under way) more for each message where links are shared.
   OrderTime run(const Order& order);
   /// Of the last run(), which was not stuck: the longest path from its end back, within the last
   /// repetition.
@@ -47,25 +50,93 @@ class OrderClock {
   int64_t steps_run() const { return steps_run_; }
 
  private:
+  static constexpr int64_t kNotYet = -1;
+  static constexpr int64_t kUnderWay = -2;  ///< done, and on its way
+
+  /// A message that reaches its next wire.
+  struct Event {
+    int64_t time = 0;
+    int32_t id = 0;  ///< of the message
+    int32_t sender = 0;
+    bool waited = false;
+
+    /// The rule of the simulator for ties: those that have waited first, then by sender.
+    bool operator>(const Event& other) const {
+      if (time != other.time) return time > other.time;
+      if (waited != other.waited) return other.waited;
+      return sender != other.sender ? sender > other.sender : id > other.id;
+    }
+  };
+
   size_t cell(int32_t stage, int32_t micro_batch) const {
     return static_cast<size_t>(stage) * static_cast<size_t>(problem_->num_micro_batches) +
            static_cast<size_t>(micro_batch);
   }
-  int64_t time_of(const OrderStep& step) const;
-  /// When its data is there, kNotYet while it is not.
-  int64_t ready(const OrderStep& step) const;
-  bool run_once(const Order& order);
+  /// Workers that wait for each other after each mini-batch.
+  struct Team {
+    std::vector<int32_t> workers = {};
+    int64_t finish = 0;   ///< what each of them does then
+    size_t expected = 0;  ///< of them, those that have something to compute
+    size_t here = 0;      ///< how many of these have come
+    int64_t last = 0;     ///< when the last of these did
+  };
+
+  int64_t time_of(const OrderStep& step) const {
+    const OrderProblem::Stage& stage = problem_->stages[static_cast<size_t>(step.stage)];
+    if (step.op == Op::Forward) return stage.forward;
+    return step.op == Op::BackwardInput ? stage.input : stage.weight;
+  }
+  /// When the data of other stages is there, kNotYet while it is not. `before`: the cells of the
+  /// earlier repetitions, as in the functions below.
+  int64_t ready(const OrderStep& step, size_t before) const;
+  /// Goes on with the worker's list as far as its data is there.
+  void go_on(const Order& order, int32_t worker);
+  /// The worker has done a mini-batch at `now`. Whether it may go on: it was the last of its team,
+  /// or has none.
+  bool finish(int32_t worker, int64_t now);
+  /// Hands the step's result to the next stage, `end` being its end.
+  void hand_on(const OrderStep& step, int32_t worker, size_t before, int64_t end);
+  /// Sends the message, number `id`.
+  void send(size_t id, const OrderWires::Message& message, int64_t now);
+  /// The next message reaches its next wire.
+  void next_event();
+  void wake_all(const Order& order);
+  /// Whose message kept the step's own one waiting, and so on: the step at the beginning. Nothing:
+  /// it was in an earlier repetition.
+  std::optional<OrderStep> cause_of(const OrderStep& sent) const;
 
   const OrderProblem* problem_;
+  OrderWires wires_;
   std::vector<int32_t> worker_of_;  ///< per cell
-  std::vector<int64_t> forward_end_;
-  std::vector<int64_t> input_end_;
-  std::vector<int64_t> free_;  ///< per worker
-  std::vector<size_t> position_;
+  // Per repetition and cell: when the result of F, or of I, is where it is needed.
+  std::vector<int64_t> forward_there_;
+  std::vector<int64_t> input_there_;
+  std::vector<int64_t> free_;                 ///< per worker
+  std::vector<Team> teams_;                   ///< those that have something to do
+  std::vector<int32_t> team_of_;              ///< per worker; -1: none
+  std::vector<size_t> may_run_;               ///< per worker: repetitions
+  std::vector<size_t> position_;              ///< per worker, in all repetitions of its list
   std::vector<std::vector<int64_t>> starts_;  ///< of the last repetition, per worker and step
   std::vector<int32_t> awake_;
+  // Where links are shared; the messages of F, then those of I, each per repetition and cell.
+  std::vector<OrderWires::Message> messages_;
+  std::vector<int32_t> waits_for_;  ///< the message that it waited for last
+  std::vector<Event> events_;       ///< a heap
   int64_t steps_run_ = 0;
 };
+
+inline int64_t OrderClock::ready(const OrderStep& step, size_t before) const {
+  const size_t own = before + cell(step.stage, step.micro_batch);
+  // What the worker itself has done has ended before it is free.
+  if (step.op == Op::BackwardWeight) return input_there_[own] == kNotYet ? kNotYet : 0;
+  if (step.op == Op::Forward) {
+    if (step.stage == 0) return 0;
+    return std::max(forward_there_[before + cell(step.stage - 1, step.micro_batch)], kNotYet);
+  }
+  if (forward_there_[own] == kNotYet) return kNotYet;
+  if (step.stage + 1 == problem_->num_stages()) return 0;
+  return std::max(input_there_[before + cell(step.stage + 1, step.micro_batch)], kNotYet);
+}
 
 /// Whether no worker keeps more than the problem allows.
 bool fits(const OrderProblem& problem, int32_t worker, const std::vector<OrderStep>& steps);

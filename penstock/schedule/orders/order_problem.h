@@ -22,6 +22,12 @@ struct OrderProblem {
     int64_t input = 1;    ///< of I, with the recomputation of the stage
     int64_t weight = 1;   ///< of W
     int64_t message = 0;  ///< to the next stage and back, where it is on another worker
+    /// How long of that it occupies each link on its way, per level of links (link_units); empty:
+    /// it shares none.
+    std::vector<int64_t> busy = {};
+    /// After each mini-batch on each of its workers, once all of them have come so far: the sums of
+    /// gradients and the step.
+    int64_t finish = 0;
 
     bool operator==(const Stage&) const = default;
     int32_t worker_of(int64_t micro_batch) const {
@@ -36,6 +42,9 @@ struct OrderProblem {
   /// Per worker: micro-batches, summed over its stages, that it keeps from F to W at most; at least
   /// as many as the stages that it holds.
   std::vector<int64_t> most_kept = {};
+  /// Per level of links, innermost first, and worker: its unit below the level, from 0. Empty:
+  /// messages share no links.
+  std::vector<std::vector<int32_t>> link_units = {};
   /// How often the mini-batch comes, one directly after the other.
   int repetitions = 1;
 
