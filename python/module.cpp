@@ -85,8 +85,10 @@ class PythonJob {
  public:
   /// Null: this process is no rank of several. Blocks until all ranks are there.
   static std::shared_ptr<PythonJob> join() {
-    std::atomic<bool> unused{false};
-    std::unique_ptr<tool::Job> job = interruptibly(unused, [] { return tool::Job::join(); });
+    std::atomic<bool> stop{false};
+    std::unique_ptr<tool::Job> job = interruptibly(stop, [&stop] {
+      return tool::Job::join({.command = "a program in Python", .stop = &stop});
+    });
     if (job == nullptr) return nullptr;
     return std::make_shared<PythonJob>(std::move(job));
   }

@@ -90,6 +90,26 @@ class Signals(unittest.TestCase):
             """)
         self.assertEqual(done.stdout, "interrupted\nat once\n", done.stderr)
 
+    def test_an_interrupt_ends_the_waiting_for_other_ranks(self):
+        done = run("""
+            import socket
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=str(port))
+            threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            start = time.monotonic()
+            try:
+                penstock.Trainer(model, x[:4], batch_size=24)
+                print("not interrupted")
+            except KeyboardInterrupt:
+                print("interrupted")
+            # Ranks wait for a minute.
+            print("at once" if time.monotonic() - start < 30 else "late")
+            """)
+        self.assertEqual(done.stdout, "interrupted\nat once\n", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -51,6 +51,29 @@ for kind in 'chimera --stages 4' 'dualpipe --stages 4' 'gpipe --replicas 2' 'for
   [ ! -e rows.csv ] || fail "$kind: a file that PyTorch refuses"
 done
 
+# Messages that fill the links: zb-auto is made for links that they share, as the simulator has them.
+costs='--forward 2ms --backward-input 1.5ms --backward-weight 2ms --step 3ms --latency 1ms'
+costs="$costs --bandwidth 1GB/s --message-bytes 10MB"
+time_of() {  # time_of ARGUMENTS...: the simulated time of that schedule
+  run 0 schedule --stages 4 --micro-batches 32 "$@" -o timed.txt
+  run 0 simulate --schedule timed.txt $costs --json
+  numbers makespan_ns
+}
+for kept in 4:zb-h1 4:1f1b-flush 7:zb-h2 7:eager-1f1b 32:gpipe; do
+  own=$(time_of --kind zb-auto --keep "${kept%:*}" $costs)
+  other=$(time_of --kind "${kept#*:}")
+  [ "$own" -gt 0 ] && [ "$own" -le "$other" ] ||
+    fail "zb-auto that keeps ${kept%:*} takes $own ns, ${kept#*:} $other ns"
+done
+
+# A value that is empty, as from a variable of the shell that is not set, is none.
+for option in --output --forward --recompute --keep --micro-batches; do
+  refused "$option" schedule --kind zb-auto $option ''
+done
+refused '--grid cannot be combined with --json' schedule --kind gpipe --grid --json
+refused '--grid shows the grid' schedule --kind gpipe --grid --format pytorch
+refused 'no text' verify /dev/zero
+
 refused 'even number of stages, found 5' schedule --kind zb-v --stages 5
 refused 'same number of replicas' schedule --kind zb-v --stages 4 --replicas 1,2,1,1
 refused '--chunks must lie between 2 and' schedule --kind interleaved --chunks 1

@@ -542,6 +542,33 @@ TEST(SynchronousPipelines, OrdersFromCostsSuitUnevenVsWithLittleMemory) {
   expect_fastest("zb-auto-v", {"zb-v", "v-half", "v-min", "dualpipe-v"}, 2, trials(6));
 }
 
+// What "auto" chooses is what the strategy's own name gives: both look at the same splits.
+TEST(Families, AStrategyByNameIsNoSlowerThanAutosChoiceOfIt) {
+  Rng rng(11);
+  int pipelines = 0;
+  for (int trial = 0; trial < trials(55); ++trial) {
+    std::vector<int64_t> times;
+    std::vector<int64_t> weights;
+    std::vector<int64_t> outputs;
+    for (int l = 0; l < 8; ++l) {
+      times.push_back(between(rng, 500, 2'500));
+      weights.push_back(between(rng, 100, 10'000));
+      outputs.push_back(between(rng, 100, 4'000));
+    }
+    const RandomChain random{
+        chain(times, weights, outputs),
+        flat_cluster(2 + static_cast<int>(rng.below(4)), between(rng, 500, 5'000) * 1'000'000,
+                     between(rng, 0, 500)),
+        {}};
+    const plan::Plan chosen = *planned(random.model, random.cluster, "auto", random.options).plan;
+    pipelines += chosen.stages.size() > 1 ? 1 : 0;
+    EXPECT_GE(random.samples_per_s(std::string(to_string(chosen.strategy))),
+              0.995 * chosen.throughput_samples_per_s)
+        << to_string(chosen.strategy) << ", trial " << trial;
+  }
+  EXPECT_GT(pipelines, 10);
+}
+
 TEST(SynchronousPipelines, OrdersFromCostsAreNoSlowerWithMoreMemory) {
   Rng rng(7);
   int compared = 0;
