@@ -51,7 +51,7 @@ for kind in 'chimera --stages 4' 'dualpipe --stages 4' 'gpipe --replicas 2' 'for
   [ ! -e rows.csv ] || fail "$kind: a file that PyTorch refuses"
 done
 
-# Messages that fill the links: zb-auto is made for links that they share, as the simulator has them.
+# Messages that fill the links: zb-auto is made for links that they share, as in the simulator.
 costs='--forward 2ms --backward-input 1.5ms --backward-weight 2ms --step 3ms --latency 1ms'
 costs="$costs --bandwidth 1GB/s --message-bytes 10MB"
 time_of() {  # time_of ARGUMENTS...: the simulated time of that schedule
