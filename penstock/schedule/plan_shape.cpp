@@ -68,10 +68,9 @@ MessageTime message_of(const plan::Plan& plan, const cluster::Topology& topology
   return time;
 }
 
-/// Sums that leave bucket by bucket begin in the last backward pass and end in the next forward.
+/// Sums that leave bucket by bucket go on beside the computation.
 int64_t waiting_for_sums(const plan::Stage& stage) {
-  if (stage.buckets.empty()) return stage.sync_ns;
-  return std::max<int64_t>(stage.sync_ns - stage.compute_ns(), 0);
+  return stage.buckets.empty() ? stage.sync_ns : 0;
 }
 
 std::vector<StepCosts> step_costs(const plan::Plan& plan, const cluster::Topology& topology,

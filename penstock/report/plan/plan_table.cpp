@@ -173,6 +173,14 @@ std::string totals(const PlanView& view) {
   if (view.bottleneck.time_ns > 0) {
     text += fmt::format("slowest part: {}, {} per micro-batch", view.bottleneck_name(),
                         duration_text(view.bottleneck.time_ns));
+    // Replicas that are behind different links share the messages out.
+    const double reached_ns =
+        plan.throughput_samples_per_s > 0
+            ? static_cast<double>(plan.micro_batch_size) * 1e9 / plan.throughput_samples_per_s
+            : 0;
+    if (view.bottleneck.kind == Bottleneck::Kind::Link && reached_ns > 0 &&
+        reached_ns < 0.999 * view.bottleneck.time_ns)
+      text += ", if one link carried all of it";
     const auto priced = static_cast<double>(plan.bottleneck_ns);
     if (priced > 0 &&
         std::fabs(priced - view.bottleneck.time_ns) > 0.02 * view.bottleneck.time_ns) {
