@@ -83,6 +83,7 @@ std::vector<StepCosts> step_costs(const plan::Plan& plan, const cluster::Topolog
     costs.push_back({.forward = stage.forward_ns,
                      .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
                                              stage.recompute ? stage.forward_ns : 0),
+                     .again = stage.recompute ? stage.forward_ns : 0,
                      .weight = saturating_add(stage.backward_weight_ns, stage.accumulate_ns),
                      .message = message.whole,
                      .busy = std::move(message.busy),

@@ -101,8 +101,8 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
                                   shape.costs.size(), shape.replicas.size()));
   }
   for (const StepCosts& costs : shape.costs) {
-    const int64_t least =
-        std::min({costs.forward, costs.input, costs.weight, costs.message, costs.finish});
+    const int64_t least = std::min({costs.forward, costs.input, costs.weight, costs.message,
+                                    costs.finish, costs.again, costs.input - costs.again});
     if (least < 0)
       throw ConfigError(fmt::format("the cost of a step must not be negative, found {}", least));
     for (const int64_t busy : costs.busy) {

@@ -26,6 +26,7 @@ using plan::WeightPolicy;
 struct StepCosts {
   int64_t forward = 1;
   int64_t input = 1;  ///< I, with R where the stage recomputes
+  int64_t again = 0;  ///< of that: R, which needs no gradient
   int64_t weight = 1;
   int64_t message = 0;  ///< to the next stage and back, where it is on another worker
   /// How long of that it occupies each link on its way, per level (ScheduleShape::link_units).

@@ -57,7 +57,8 @@ plan::Plan random_plan(Rng& rng, int workers, bool in_a_v, Strategy strategy) {
                            .forward_ns = between(rng, 500, 1'500),
                            .backward_ns = between(rng, 500, 2'000) + weight,
                            .backward_weight_ns = weight,
-                           .step_ns = between(rng, 0, 3'000)});
+                           .step_ns = between(rng, 0, 3'000),
+                           .recompute = rng.below(3) == 0});
     if (s > 0) plan.links.push_back({StageId{s - 1}, StageId{s}, between(rng, 0, 60)});
   }
   if (in_a_v) plan.worker_of_replica = schedule::v_placement(stages);
@@ -76,6 +77,7 @@ OrderProblem problem_of(const schedule::ScheduleShape& shape, int workers) {
                                                      : shape.worker_of_replica[s]},
          .forward = costs.forward,
          .input = costs.input,
+         .again = costs.again,
          .weight = costs.weight,
          .message = costs.message,
          .busy = costs.busy,

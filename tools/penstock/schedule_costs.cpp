@@ -167,6 +167,7 @@ std::vector<schedule::StepCosts> step_costs_of(const ScheduleCostOptions& option
         {.forward = stage.forward_ns,
          .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
                                  again ? stage.forward_ns : 0),
+         .again = again ? stage.forward_ns : 0,
          .weight = stage.backward_weight_ns,
          .message = saturating_add(costs.latency_ns, travel_ns),
          .busy = {travel_ns},

@@ -48,6 +48,7 @@ OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, in
     OrderProblem::Stage stage{.first_turn = begin % replicas,
                               .forward = std::min(costs.forward, kMostCost),
                               .input = std::min(costs.input, kMostCost),
+                              .again = std::min(costs.again, kMostCost),
                               .weight = std::min(costs.weight, kMostCost),
                               .message = std::min(costs.message, kMostCost),
                               .busy = costs.busy,

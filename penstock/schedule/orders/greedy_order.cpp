@@ -210,7 +210,8 @@ class GreedyRun {
       int32_t ignored = OrderWires::kNobody;
       for (int64_t now = end; !wires_.advance(message, 0, now, time, ignored);) now = time;
     }
-    const Arrival arrival{b, time};
+    // The recomputation does not wait for the gradient.
+    const Arrival arrival{b, forward ? time : std::max<int64_t>(time - other.again, 0)};
     auto place = queue.end();
     while (place != queue.begin() && std::prev(place)->time > arrival.time) --place;
     queue.insert(place, arrival);

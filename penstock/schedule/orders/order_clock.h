@@ -58,13 +58,14 @@ class OrderClock {
     int64_t time = 0;
     int32_t id = 0;  ///< of the message
     int32_t sender = 0;
+    uint32_t number = 0;  ///< in the order in which they were sent
     bool waited = false;
 
     /// The rule of the simulator for ties: those that have waited first, then by sender.
     bool operator>(const Event& other) const {
       if (time != other.time) return time > other.time;
       if (waited != other.waited) return other.waited;
-      return sender != other.sender ? sender > other.sender : id > other.id;
+      return sender != other.sender ? sender > other.sender : number > other.number;
     }
   };
 
@@ -86,8 +87,8 @@ class OrderClock {
     if (step.op == Op::Forward) return stage.forward;
     return step.op == Op::BackwardInput ? stage.input : stage.weight;
   }
-  /// When the data of other stages is there, kNotYet while it is not. `before`: the cells of the
-  /// earlier repetitions, as in the functions below.
+  /// When it may begin by the data of other stages, kNotYet while that is not there. `before`: the
+  /// cells of the earlier repetitions, as in the functions below.
   int64_t ready(const OrderStep& step, size_t before) const;
   /// Goes on with the worker's list as far as its data is there.
   void go_on(const Order& order, int32_t worker);
@@ -122,6 +123,7 @@ class OrderClock {
   std::vector<OrderWires::Message> messages_;
   std::vector<int32_t> waits_for_;  ///< the message that it waited for last
   std::vector<Event> events_;       ///< a heap
+  uint32_t sent_ = 0;
   int64_t steps_run_ = 0;
 };
 
@@ -135,7 +137,9 @@ inline int64_t OrderClock::ready(const OrderStep& step, size_t before) const {
   }
   if (forward_there_[own] == kNotYet) return kNotYet;
   if (step.stage + 1 == problem_->num_stages()) return 0;
-  return std::max(input_there_[before + cell(step.stage + 1, step.micro_batch)], kNotYet);
+  const int64_t there = input_there_[before + cell(step.stage + 1, step.micro_batch)];
+  if (there < 0) return kNotYet;
+  return std::max<int64_t>(there - problem_->stages[static_cast<size_t>(step.stage)].again, 0);
 }
 
 /// Whether no worker keeps more than the problem allows.

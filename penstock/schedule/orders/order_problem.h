@@ -20,6 +20,7 @@ struct OrderProblem {
     int64_t first_turn = 0;
     int64_t forward = 1;  ///< times in any unit, each >= 0
     int64_t input = 1;    ///< of I, with the recomputation of the stage
+    int64_t again = 0;    ///< of that: the recomputation, which needs no gradient
     int64_t weight = 1;   ///< of W
     int64_t message = 0;  ///< to the next stage and back, where it is on another worker
     /// How long of that it occupies each link on its way, per level of links (link_units); empty:
