@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/cluster/topology.h"
+#include "penstock/schedule/wire_rule.h"
 #include "penstock/simulate/places.h"
 #include "penstock/util/arithmetic.h"
 
@@ -114,26 +115,14 @@ bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
     when_ns = saturating_add(now_ns, latency_ns_[highest]);
     return true;
   }
-  const int hops = 2 * message.levels;
-  while (message.hop < hops) {
-    const bool up = message.hop < message.levels;
-    const auto level = static_cast<size_t>(up ? message.hop : hops - 1 - message.hop);
-    message.wire = up ? up_wire(message.sender, level) : up_wire(message.receiver, level) + 1;
-    int64_t& free_ns = wires_[static_cast<size_t>(message.wire)].free_ns;
-    const int64_t begin_ns = std::max(now_ns, free_ns);
-    const int64_t end_ns = saturating_add(begin_ns, tolls[level].busy_ns);
-    if (tolls[level].busy_ns > 0) free_ns = end_ns;
-    message.end_ns = std::max(message.end_ns, end_ns);
-    if (++message.hop == hops) {
-      when_ns = saturating_add(message.end_ns, latency_ns_[highest]);
-      return true;
-    }
-    if (begin_ns > now_ns) {
-      when_ns = begin_ns;
-      return false;
-    }
-  }
-  return true;
+  const bool arrives = schedule::pass_wires(
+      message.levels, message.hop, message.end_ns, now_ns, when_ns, [&](bool up, size_t level) {
+        message.wire = up ? up_wire(message.sender, level) : up_wire(message.receiver, level) + 1;
+        return schedule::reserve_wire(wires_[static_cast<size_t>(message.wire)].free_ns,
+                                      tolls[level].busy_ns, now_ns);
+      });
+  if (arrives) when_ns = saturating_add(when_ns, latency_ns_[highest]);
+  return arrives;
 }
 
 }  // namespace penstock::simulate::detail

@@ -3,11 +3,9 @@
 // Each unit of the cluster below a level (a worker below the first, a server below the second...)
 // has one wire up to that level and one down from it, at the level's bandwidth. ("Wire", because a
 // link is a pair of stages in schedules.) A message passes the wires up from its sender to the
-// lowest level that both workers share, and down to its receiver. A wire serves messages one after
-// the other, in the order in which their first byte reaches it (ties: event_queue.h). A message
-// that is being served goes on to its next wire at once (cut-through), and its last byte leaves a
-// wire when that has had the time for all of its bytes and the wires before have passed on the last
-// one: without other traffic it arrives (bytes / slowest bandwidth + latency) after it was sent.
+// lowest level that both workers share, and down to its receiver, by wire_rule.h (ties:
+// event_queue.h): without other traffic it arrives (bytes / slowest bandwidth + latency) after it
+// was sent.
 // Bytes that pile up before a fast wire need only that wire's time. Levels by reference copy
 // nothing between the workers that they join, but what goes further is copied through them, too.
 #pragma once

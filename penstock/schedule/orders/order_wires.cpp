@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "penstock/schedule/wire_rule.h"
+
 namespace penstock::schedule {
 
 namespace {
@@ -47,29 +49,21 @@ void OrderWires::clear() { std::fill(wires_.begin(), wires_.end(), Wire{}); }
 bool OrderWires::advance(Message& message, int32_t id, int64_t now, int64_t& when,
                          int32_t& before) {
   const OrderProblem::Stage& stage = problem_->stages[static_cast<size_t>(message.link)];
-  const size_t most = std::min(stage.busy.size(), problem_->link_units.size());
+  const auto most = static_cast<int32_t>(std::min(stage.busy.size(), problem_->link_units.size()));
   // All workers share one unit of the last level.
-  size_t levels = 1;
+  int32_t levels = 1;
   while (levels < most && unit(levels, message.sender) != unit(levels, message.receiver)) ++levels;
-  const auto hops = static_cast<int32_t>(2 * levels);
-  while (message.hop < hops) {
-    const bool up = message.hop < static_cast<int32_t>(levels);
-    const auto level = static_cast<size_t>(up ? message.hop : hops - 1 - message.hop);
-    const int32_t at = unit(level, up ? message.sender : message.receiver);
-    Wire& wire = wires_[first_wire_[level] + 2 * static_cast<size_t>(at) + (up ? 0 : 1)];
-    const int64_t begin = std::max(now, wire.free);
-    const int64_t end = begin + stage.busy[level];
-    if (begin > now) before = wire.last;
-    if (stage.busy[level] > 0) wire = {.free = end, .last = id};
-    message.end = std::max(message.end, end);
-    ++message.hop;
-    if (message.hop < hops && begin > now) {
-      when = begin;
-      return false;
-    }
-  }
-  when = message.end + latency_[static_cast<size_t>(message.link)];
-  return true;
+  const bool arrives =
+      pass_wires(levels, message.hop, message.end, now, when, [&](bool up, size_t level) {
+        const int32_t own = up ? message.sender : message.receiver;
+        const auto at = static_cast<size_t>(unit(static_cast<int32_t>(level), own));
+        Wire& wire = wires_[first_wire_[level] + 2 * at + (up ? 0 : 1)];
+        if (wire.free > now) before = wire.last;
+        if (stage.busy[level] > 0) wire.last = id;
+        return reserve_wire(wire.free, stage.busy[level], now);
+      });
+  if (arrives) when += latency_[static_cast<size_t>(message.link)];
+  return arrives;
 }
 
 }  // namespace penstock::schedule

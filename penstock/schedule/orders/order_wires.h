@@ -1,7 +1,5 @@
-// The links that the messages of an order share, by the rule of the simulator (docs/simulator.md,
-// "Links"): each unit below a level has one wire up to it and one down from it; a wire serves one
-// message at a time, in the order in which their first bytes reach it, and a message that is being
-// served goes on to its next wire at once.
+// The links that the messages of an order share, by the rule of the simulator (wire_rule.h): each
+// unit below a level has one wire up to that level and one down from it.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +41,8 @@ class OrderWires {
     int64_t free = 0;
     int32_t last = kNobody;  ///< the message that it has served, or is to serve, last
   };
-  int32_t unit(size_t level, int32_t worker) const {
-    return problem_->link_units[level][static_cast<size_t>(worker)];
+  int32_t unit(int32_t level, int32_t worker) const {
+    return problem_->link_units[static_cast<size_t>(level)][static_cast<size_t>(worker)];
   }
 
   const OrderProblem* problem_;
