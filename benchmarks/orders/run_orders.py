@@ -7,7 +7,8 @@ Simulated, so it needs no quiet machine: 4 and 8 workers, p, 2p and 4p micro-bat
 costs, messages of 0, 0.1 and 0.3 F. Prints a table row per kind: the time of zb-auto or zb-auto-v
 with --keep as large as the kind's own number, divided by that of the kind. With --random N instead:
 N cases of 2 to 16 workers, p to 4p micro-batches, stages with F, I and W of their own and messages
-of 0 to 0.3 F, and the same order with more and more to keep. Exits with 1 where one of ours is
+of 0 to 0.3 F, and the same order with more and more to keep; with --links messages also occupy the
+links, for 0.05 to 3 F, and every third case recomputes. Exits with 1 where one of ours is
 slower by more than 0.1 %, or slower although it may keep more.
 """
 
@@ -38,11 +39,12 @@ def run(*command):
 class Bench:
     def __init__(self, penstock, folder):
         self.penstock = penstock
+        self.shape = []  # of all schedules
         self.file = Path(folder) / "schedule.txt"
 
     def schedule(self, kind, stages, micro_batches, *options):
         run(self.penstock, "schedule", "--kind", kind, "--stages", stages, "--micro-batches",
-            micro_batches, "-o", self.file, *options)
+            micro_batches, "-o", self.file, *self.shape, *options)
 
     def kept(self):
         """Micro-batches from F to B or W, of the worker that keeps most."""
@@ -65,6 +67,7 @@ def main():
     parser.add_argument("--penstock", required=True)
     parser.add_argument("-o", "--output")
     parser.add_argument("--random", type=int, metavar="N")
+    parser.add_argument("--links", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.random:
@@ -111,10 +114,15 @@ def run_random(args):
             micro_batches = rng.randint(workers, 4 * workers)
             message = rng.choice([0, rng.uniform(0, 300)])
             uneven = rng.choice([0, 0.1, 0.5])
+            links = []
+            if args.links:
+                links = ["--bandwidth", "1GB/s", "--message-bytes",
+                         f"{rng.uniform(0.05, 3) * 1e6:.0f}B"]
+                bench.shape = ["--recompute", "all"] if rng.randrange(3) == 0 else []
             means = [1000 * rng.uniform(0.5, 2) for _ in range(3)]
             for folded in (False, True):
                 stages = workers * (2 if folded else 1)
-                costs = ["--latency", f"{message:.0f}us"]
+                costs = ["--latency", f"{message:.0f}us", *links]
                 for name, mean in zip(["forward", "backward-input", "backward-weight"], means):
                     own = [f"{mean * rng.uniform(1 - uneven, 1 + uneven):.0f}us"
                            for _ in range(stages)]
