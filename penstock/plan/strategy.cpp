@@ -8,6 +8,7 @@
 
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
+#include "penstock/util/plural.h"
 
 namespace penstock::plan {
 namespace {
@@ -396,7 +397,7 @@ std::string keep_refusal(const StrategyTraits& row, int64_t keep) {
   if (keep >= row.chunks) return "";
   return fmt::format(
       "a worker of schedule {} keeps at least {}, one for each of its stages, found {}", row.name,
-      row.chunks == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", row.chunks), keep);
+      plural(row.chunks, "micro-batch"), keep);
 }
 
 void check_schedule_options(std::optional<Strategy> choice, std::optional<int64_t> chunks,

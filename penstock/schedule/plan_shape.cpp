@@ -27,12 +27,17 @@ std::vector<int> places_of(const plan::Plan& plan, int num_workers) {
   return places;
 }
 
-int worker_of(const plan::Plan& plan, const std::vector<int>& places, size_t stage) {
-  size_t first = 0;
-  for (size_t s = 0; s < stage; ++s) first += static_cast<size_t>(plan.stages[s].replicas);
-  return plan.worker_of_replica.empty()          ? places[first]
-         : first < plan.worker_of_replica.size() ? plan.worker_of_replica[first]
-                                                 : -1;
+/// The cluster's worker of the first replica of each stage; -1: the plan does not say.
+std::vector<int> first_workers(const plan::Plan& plan, const std::vector<int>& places) {
+  const std::vector<int>& of_replica =
+      plan.worker_of_replica.empty() ? places : plan.worker_of_replica;
+  std::vector<int> workers;
+  size_t next = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    workers.push_back(next < of_replica.size() ? of_replica[next] : -1);
+    next += static_cast<size_t>(stage.replicas);
+  }
+  return workers;
 }
 
 /// What a message from a stage to the next takes, between their first replicas.
@@ -42,14 +47,14 @@ struct MessageTime {
 };
 
 MessageTime message_of(const plan::Plan& plan, const cluster::Topology& topology,
-                       const std::vector<int>& places, size_t stage) {
+                       const std::vector<int>& first_workers, size_t stage) {
   int64_t bytes = 0;
   for (const plan::Link& link : plan.links) {
     if (link.from.index() == stage && link.to.index() == stage + 1)
       bytes = saturating_add(bytes, link.bytes);
   }
-  const int from = worker_of(plan, places, stage);
-  const int to = worker_of(plan, places, stage + 1);
+  const int from = first_workers[stage];
+  const int to = first_workers[stage + 1];
   const bool placed = std::min(from, to) >= 0 && std::max(from, to) < topology.num_workers();
   const int highest = placed ? topology.level_between(from, to) : topology.num_levels();
   const cluster::Path& path = topology.path(highest);
@@ -75,11 +80,12 @@ int64_t waiting_for_sums(const plan::Stage& stage) {
 
 std::vector<StepCosts> step_costs(const plan::Plan& plan, const cluster::Topology& topology,
                                   const std::vector<int>& places) {
+  const std::vector<int> workers = first_workers(plan, places);
   std::vector<StepCosts> costs;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const plan::Stage& stage = plan.stages[s];
     MessageTime message;
-    if (s + 1 < plan.stages.size()) message = message_of(plan, topology, places, s);
+    if (s + 1 < plan.stages.size()) message = message_of(plan, topology, workers, s);
     costs.push_back({.forward = stage.forward_ns,
                      .input = saturating_add(stage.backward_ns - stage.backward_weight_ns,
                                              stage.recompute ? stage.forward_ns : 0),

@@ -16,7 +16,6 @@
 namespace penstock::simulate {
 namespace {
 
-using schedule::Order;
 using schedule::OrderProblem;
 using schedule::Strategy;
 
@@ -86,17 +85,6 @@ OrderProblem problem_of(const schedule::ScheduleShape& shape, int workers) {
   return problem;
 }
 
-Order order_of(const schedule::Schedule& schedule) {
-  Order order;
-  for (const auto& list : schedule.workers) {
-    auto& steps = order.emplace_back();
-    for (const schedule::Action& action : list)
-      steps.push_back(
-          {action.op, action.stage.value, static_cast<int32_t>(action.micro_batch.value)});
-  }
-  return order;
-}
-
 /// Those that split backward passes, which alone are orders of F, I and W.
 std::vector<Strategy> kinds(bool in_a_v) {
   return in_a_v ? std::vector{Strategy::ZbV, Strategy::VHalf, Strategy::VMin, Strategy::ZbAutoV}
@@ -119,7 +107,7 @@ TEST(OrderTimes, AreTheSimulatorsWhereMessagesShareLinks) {
       plan.strategy = kind;
       const schedule::Schedule made = schedule::generate(kind, schedule::shape_of(plan, 1));
       const int64_t simulated = simulate_plan(plan, kMiniBatches, {}).makespan_ns;
-      EXPECT_EQ(clock.run(order_of(made)).end, simulated)
+      EXPECT_EQ(clock.run(schedule::order_of(made.workers)).end, simulated)
           << i << ": " << to_string(kind) << ", " << workers << " workers, " << plan.micro_batches
           << " micro-batches, " << plan.cluster.levels.size() << " levels";
       // Zb-auto may keep as much as zb-h2, and zb-auto-v as zb-v, unless told otherwise.

@@ -7,6 +7,7 @@
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/simulate/simulator.h"
 #include "penstock/util/error.h"
+#include "penstock/util/plural.h"
 
 namespace penstock::simulate::detail {
 
@@ -47,7 +48,7 @@ void refuse_deadlock(const std::vector<BlockedWorker>& shown, int64_t blocked, i
   if (more > 0) text += fmt::format("; and {} more", more);
   throw ConfigError(fmt::format(
       "the schedule deadlocks with {} per channel: {}. Run `penstock verify` on it first.",
-      credits == 1 ? "1 credit" : fmt::format("{} credits", credits), text));
+      plural(credits, "credit"), text));
 }
 
 void refuse_second_send(int32_t sender, const schedule::StageLink& link, bool backward,

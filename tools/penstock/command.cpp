@@ -88,10 +88,6 @@ void end_at_next_signal() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-std::string not_empty(const std::string& text) {
-  return text.empty() ? "expected a name, found nothing" : "";
-}
-
 bool is_later_rank() {
   try {
     const auto job = launch::own_job();

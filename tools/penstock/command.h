@@ -94,9 +94,6 @@ void catch_end_signals(void (*handler)(int));
 /// send SIGHUP more than once.
 void end_at_next_signal();
 
-/// For CLI::Option::check: refuses an empty text.
-std::string not_empty(const std::string& text);
-
 /// parse(text), with the option's name before whatever it objects to.
 template <class Parse>
 auto parse_option(const std::string& name, const std::string& text, Parse parse) {

@@ -116,8 +116,14 @@ std::string refuse_nan(const std::string& text) {
              : std::string();
 }
 
-void refuse_odd_numbers(CLI::App& app) {
+/// As from a variable of the shell that is not set.
+std::string refuse_empty(const std::string& text) {
+  return text.empty() ? "expected a value, found an empty one" : "";
+}
+
+void refuse_odd_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_min() > 0) option->check(refuse_empty);
     const std::string type = option->get_type_name();
     if (type.starts_with("FLOAT")) {
       option->check(refuse_nan);
@@ -125,18 +131,6 @@ void refuse_odd_numbers(CLI::App& app) {
       option->check([](const std::string& text) { return refuse_overlong(text, std::strtoull); });
     } else if (type.starts_with("INT")) {
       option->check([](const std::string& text) { return refuse_overlong(text, std::strtoll); });
-    }
-  }
-}
-
-/// An empty value, of a variable of the shell that is not set, say, is no value.
-void refuse_empty_values(const CLI::App& app) {
-  for (const CLI::Option* option : app.get_options()) {
-    const std::vector<std::string>& given = option->results();
-    if (option->count() > 0 && option->get_items_expected_min() > 0 &&
-        std::find(given.begin(), given.end(), "") != given.end()) {
-      throw ConfigError(
-          fmt::format("{}: expected a value, found an empty one", option->get_name()));
     }
   }
 }
@@ -168,7 +162,7 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
   app.footer(codes);
   const std::vector<Command> commands = make_commands(app);
   app.footer(codes + "\nEach command has its own options: try `penstock train --help`.");
-  for (const Command& command : commands) refuse_odd_numbers(*command.app);
+  for (const Command& command : commands) refuse_odd_values(*command.app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -181,7 +175,6 @@ int run(int argc, char** argv, const MakeCommands& make_commands, bool only_chec
   }
   for (const Command& command : commands) {
     if (!command.app->parsed()) continue;
-    refuse_empty_values(*command.app);
     if (!only_check) return command.run();
     if (command.check) command.check();
     return kExitYes;

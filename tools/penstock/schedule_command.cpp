@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "penstock/plan/plan.h"
@@ -159,8 +160,8 @@ schedule::Schedule make_schedule(const Options& options) {
   if (options.plan.empty() && plan::traits(request.strategy).takes_keep) {
     shape.costs = step_costs_of(options.costs, shape);
     // Each worker has a link of its own.
-    std::vector<int32_t>& workers = shape.link_units.emplace_back();
-    for (int w = 0; w < shape.num_workers(); ++w) workers.push_back(w);
+    shape.link_units.emplace_back(static_cast<size_t>(shape.num_workers()));
+    std::iota(shape.link_units[0].begin(), shape.link_units[0].end(), 0);
   }
   shape.repeats = shape.micro_batches > shape.accumulate;
   const schedule::Schedule compute = schedule::generate(request.strategy, shape);

@@ -136,10 +136,9 @@ CLI::App* add_stream(CLI::App& parent, StreamArguments& options) {
       ->check(CLI::Range(0.05, kMostSeconds))
       ->capture_default_str();
   app->add_option(
-         "--checkpoint", options.checkpoint,
-         "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says; the "
-         "two newest are kept")
-      ->check(not_empty);
+      "--checkpoint", options.checkpoint,
+      "Folder for the weights: saved at the end, on SIGUSR1 and as --save-every says; the "
+      "two newest are kept");
   app->add_flag("--resume", options.resume,
                 "Continue with the newest weights of the folder, and at their frame of the "
                 "generated scene; other sources begin again");

@@ -84,8 +84,7 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
       ->capture_default_str();
   app.add_option("--checkpoint", options.checkpoint,
                  "Folder for checkpoints: saved after every epoch and when interrupted; one that "
-                 "holds a checkpoint needs --resume")
-      ->check(not_empty);
+                 "holds a checkpoint needs --resume");
   app.add_flag("--resume", options.train.resume,
                "Continue from the newest checkpoint in the folder; at step 0 where there is none");
   auto* const check = app.add_flag("--check-against-serial", options.check_against_serial,
@@ -213,8 +212,7 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
   auto* const test_data =
       app->add_option("--test-data", options.test_data,
                       "File or folder with the test samples (default: those of --data, or a part "
-                      "of them)")
-          ->check(not_empty);
+                      "of them)");
   app->add_option("--test-share", options.test_share,
                   "The part of a file's samples that is for the test, where it has no others")
       ->capture_default_str()

@@ -30,12 +30,11 @@ using Keeps = std::vector<int64_t>;  // as plan::Stage::keep, stage by stage; em
 // What the workers of a split need, as far as that is known without an order.
 class Needs {
  public:
-  Needs(const Context& context, const Split& split, int64_t micro_batches)
-      : context_(context), split_(split) {
-    Priced priced = price_parts(context, split, micro_batches);
-    memories_ = stage_memories(context, split, priced.cut_bytes);
-    plan_ = std::move(priced.plan);
-  }
+  Needs(const Context& context, const Split& split, Priced priced)
+      : context_(context),
+        split_(split),
+        memories_(stage_memories(context, split, priced.cut_bytes)),
+        plan_(std::move(priced.plan)) {}
 
   int64_t micro_batches() const { return plan_.micro_batches; }
 
@@ -124,23 +123,19 @@ constexpr int kWithLessMemory = 2;
 // How much is worth keeping where messages take long beside the computation: as much as under
 // eager-1f1b with the most slack. Otherwise the kind's own number. (Orders are never slower where a
 // worker may keep more, so numbers between the two need not be tried.)
-int64_t most_useful_keep(const Context& context, const Split& split, int64_t micro_batches) {
-  const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
-  const plan::StrategyTraits& row = traits(split.strategy);
-  const int64_t usual = row.most_kept({.workers = split.num_workers() / copies});
-  if (row.is_chunked()) return usual;
-  const Priced priced = price_parts(context, split, micro_batches);
-  const schedule::ScheduleShape shape = schedule::shape_of(priced.plan, 1);
+int64_t most_useful_keep(const Plan& plan, int64_t usual) {
+  const schedule::ScheduleShape shape = schedule::shape_of(plan, 1);
   int64_t compute = 0;
   int64_t message = 0;
   for (const schedule::StepCosts& costs : shape.costs) {
-    compute = std::max(compute, costs.forward + costs.input + costs.weight);
+    compute =
+        std::max(compute, saturating_add(costs.forward, saturating_add(costs.input, costs.weight)));
     message = std::max(message, costs.message);
   }
   constexpr int64_t kShort = 8;  // of the computation's time, there and back
   if (saturating_mul(2 * kShort, message) <= compute) return usual;
-  const int64_t eager = 1 + (1 + kMostSlack) * (split.num_workers() - 1);
-  return std::max(usual, std::min(eager, priced.plan.micro_batches));
+  const int64_t eager = 1 + (1 + kMostSlack) * (int64_t{plan.num_workers()} - 1);
+  return std::max(usual, std::min(eager, plan.micro_batches));
 }
 
 // Under a memory limit also the most that each worker has the memory for, and a little less. Where
@@ -154,12 +149,14 @@ KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_b
   const int64_t copies = split.worker_of_replica.empty() ? 1 : split.replicas().front();
   const int64_t usual = asked > 0 ? std::max<int64_t>(asked, row.chunks)
                                   : row.most_kept({.workers = split.num_workers() / copies});
-  const int64_t useful = asked > 0 ? usual : most_useful_keep(context, split, micro_batches);
+  Priced priced = price_parts(context, split, micro_batches);
+  const bool one_stage_each = !row.is_chunked() && asked == 0;
+  const int64_t useful = one_stage_each ? most_useful_keep(priced.plan, usual) : usual;
   if (!context.limited()) {
     if (useful > usual) keeps.emplace_back(split.stages.size(), useful);
     return {.list = std::move(keeps)};
   }
-  Needs needs(context, split, micro_batches);
+  Needs needs(context, split, std::move(priced));
   // Dualpipe-v keeps one more than the kind's own number.
   const bool one_more = row.is_chunked() && asked == 0;
   const Keeps largest = needs.largest(row.chunks, one_more ? usual + 1 : usual);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "penstock/util/arithmetic.h"
+#include "penstock/util/plural.h"
 #include "penstock/util/units.h"
 
 namespace penstock::planner {
@@ -24,10 +25,6 @@ std::string available(const Context& context) {
   return fmt::format("{}{} per worker",
                      context.cluster.uniform() ? "" : "its devices' memory, from ",
                      limit_text(least));
-}
-
-std::string workers_of(const Context& context) {
-  return context.workers == 1 ? "1 worker" : fmt::format("{} workers", context.workers);
 }
 
 // Names the stage that needs the most and, in it, the layer that needs the most.
@@ -67,8 +64,8 @@ std::string recomputing(const Split& split) {
 }  // namespace
 
 std::string does_not_fit(const Context& context, plan::Strategy strategy) {
-  return fmt::format("no {} plan for {} fits into {}", to_string(strategy), workers_of(context),
-                     available(context));
+  return fmt::format("no {} plan for {} fits into {}", to_string(strategy),
+                     plural(context.workers, "worker"), available(context));
 }
 
 std::string why_nothing_fits(const Context& context, SplitFinder& finder, const Family& family) {
@@ -80,7 +77,7 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
       least->proven
           ? does_not_fit(context, family.strategy)
           : fmt::format("found no {} plan for {} that fits into {}", to_string(family.strategy),
-                        workers_of(context), available(context));
+                        plural(context.workers, "worker"), available(context));
   const auto most = std::max_element(least->stage_bytes.begin(), least->stage_bytes.end()) -
                     least->stage_bytes.begin();
   return fmt::format("{}: the minimum {} is {} ({} bytes, split {}{}); {}", verdict,

@@ -55,10 +55,6 @@ std::string short_config(std::string_view config, size_t most) {
   return text.empty() ? "-" : printable(text);
 }
 
-std::string plural(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("tch") ? "es" : "s");
-}
-
 std::string duration_text(double ns) {
   constexpr double kLongest = 3.6e12 * 10'000;
   return ns < kLongest || std::isnan(ns) ? format_duration(rounded(ns)) : "over 9999 h";

@@ -1,6 +1,6 @@
 // The numbers and names of the reports in words. Internal.
 //
-//   plural(3, "worker") == "3 workers";
+//   ratio_text(11, 6) == "1.83x";
 //   percent_text(0.004) == "0.4 %"
 #pragma once
 
@@ -10,7 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/util/plural.h"
+
 namespace penstock::report {
+
+using penstock::plural;
 
 /// "conv1_1 .. pool3 (10 layers)" in at most `most` (at least 20) columns, "(10)" where that is
 /// narrow; the name alone of a single layer, "-" for none.
@@ -21,8 +25,6 @@ std::string layers_text(const std::vector<std::string>& layers, size_t most);
 /// several stages, stays as it is.
 std::string short_config(std::string_view config, size_t most);
 
-/// "1 worker", "3 micro-batches".
-std::string plural(int64_t count, std::string_view noun);
 /// format_duration and format_bytes of a number that may be beyond 64 bits or not finite; "over
 /// 9999 h" for times that nobody waits for.
 std::string duration_text(double ns);

@@ -62,25 +62,6 @@ OrderProblem problem_of(const ScheduleShape& shape, const WorkerTable& table, in
   return problem;
 }
 
-/// A known kind's order for the same mini-batch.
-Order order_of(const WorkerLists& lists) {
-  Order order;
-  for (const std::vector<Action>& list : lists) {
-    std::vector<OrderStep>& steps = order.emplace_back();
-    for (const Action& action : list) {
-      const int32_t stage = action.stage.value;
-      const auto b = static_cast<int32_t>(action.micro_batch.value);
-      if (action.op == Op::Backward) {
-        steps.push_back({Op::BackwardInput, stage, b});
-        steps.push_back({Op::BackwardWeight, stage, b});
-      } else {
-        steps.push_back({action.op, stage, b});
-      }
-    }
-  }
-  return order;
-}
-
 std::vector<Order> known_orders(const ScheduleShape& shape, int64_t begin, int64_t count,
                                 Known known) {
   std::vector<Order> orders;

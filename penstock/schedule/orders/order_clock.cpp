@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 
 namespace penstock::schedule {
-
 namespace {
 
 /// What a run with events costs, in runs without, where many messages are under way.
@@ -251,8 +249,7 @@ bool fits(const OrderProblem& problem, int32_t worker, const std::vector<OrderSt
 
 int64_t least_time(const OrderProblem& problem) {
   const auto workers = static_cast<size_t>(problem.num_workers);
-  std::vector<int64_t> work(workers);
-  std::vector<int64_t> finish(workers);
+  std::vector<int64_t> work(workers);  // of one repetition
   std::vector<int64_t> head(workers, std::numeric_limits<int64_t>::max());
   int64_t there = 0;  // when data can reach the stage
   int64_t back = 0;   // from the end of the stage's I to that of stage 0
@@ -264,7 +261,7 @@ int64_t least_time(const OrderProblem& problem) {
       work[w] += stage.forward + stage.input + stage.weight;
       head[w] = std::min(head[w], there);
     }
-    for (const int32_t w : stage.workers) finish[static_cast<size_t>(w)] += stage.finish;
+    for (const int32_t w : stage.workers) work[static_cast<size_t>(w)] += stage.finish;
     // All forwards and gradients of a replica, then the last gradient goes back to stage 0.
     const auto own = problem.num_micro_batches / static_cast<int64_t>(stage.workers.size());
     least = std::max(least, there + std::max<int64_t>(own, 1) * (stage.forward + stage.input) +
@@ -278,7 +275,8 @@ int64_t least_time(const OrderProblem& problem) {
     back += stage.input - stage.again + (local ? 0 : stage.message);
   }
   for (size_t w = 0; w < workers; ++w) {
-    if (work[w] > 0) least = std::max(least, head[w] + problem.repetitions * (work[w] + finish[w]));
+    if (head[w] < std::numeric_limits<int64_t>::max())
+      least = std::max(least, head[w] + problem.repetitions * work[w]);
   }
   return problem.num_micro_batches == 0 ? 0 : least;
 }

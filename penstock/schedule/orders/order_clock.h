@@ -69,10 +69,6 @@ class OrderClock {
     }
   };
 
-  size_t cell(int32_t stage, int32_t micro_batch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(problem_->num_micro_batches) +
-           static_cast<size_t>(micro_batch);
-  }
   /// Workers that wait for each other after each mini-batch.
   struct Team {
     std::vector<int32_t> workers = {};
@@ -82,6 +78,10 @@ class OrderClock {
     int64_t last = 0;     ///< when the last of these did
   };
 
+  size_t cell(int32_t stage, int32_t micro_batch) const {
+    return static_cast<size_t>(stage) * static_cast<size_t>(problem_->num_micro_batches) +
+           static_cast<size_t>(micro_batch);
+  }
   int64_t time_of(const OrderStep& step) const {
     const OrderProblem::Stage& stage = problem_->stages[static_cast<size_t>(step.stage)];
     if (step.op == Op::Forward) return stage.forward;

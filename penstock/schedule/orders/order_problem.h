@@ -64,4 +64,7 @@ struct OrderStep {
 /// The list of each worker.
 using Order = std::vector<std::vector<OrderStep>>;
 
+/// The compute lists of one mini-batch; B is I, and W directly after it.
+Order order_of(const std::vector<std::vector<Action>>& lists);
+
 }  // namespace penstock::schedule

@@ -109,23 +109,6 @@ int64_t best_by_brute_force(const OrderProblem& problem) {
   return best;
 }
 
-Order order_of(const Schedule& schedule) {
-  Order order;
-  for (const auto& list : schedule.workers) {
-    auto& steps = order.emplace_back();
-    for (const Action& action : list) {
-      const auto b = static_cast<int32_t>(action.micro_batch.value);
-      if (action.op != Op::Backward) {
-        steps.push_back({action.op, action.stage.value, b});
-        continue;
-      }
-      steps.push_back({Op::BackwardInput, action.stage.value, b});
-      steps.push_back({Op::BackwardWeight, action.stage.value, b});
-    }
-  }
-  return order;
-}
-
 /// All kinds with a flush that run on the placement.
 std::vector<Schedule> other_kinds(int workers, int micro_batches, bool in_a_v) {
   std::vector<Schedule> schedules;
@@ -174,7 +157,7 @@ TEST(OrderClock, AgreesWithTheClockOfTheGenerators) {
           schedule, {.forward = 3, .backward_input = 5, .backward_weight = 2});
       ASSERT_TRUE(clocking);
       // A whole backward hands its gradient on only when W is done, too.
-      const int64_t time = time_of(problem, order_of(schedule));
+      const int64_t time = time_of(problem, order_of(schedule.workers));
       EXPECT_LE(time, clocking->makespan) << schedule.kind;
       const Strategy kind = plan::parse_scheduled_strategy(schedule.kind);
       if (traits(kind).splits_backward) {
@@ -238,7 +221,7 @@ TEST(SearchOrder, IsNeverSlowerThanOtherKindsThatKeepAsMuch) {
     OrderProblem problem = random_problem(rng, workers, micro_batches, in_a_v);
     std::vector<Order> known;
     for (const Schedule& schedule : other_kinds(workers, micro_batches, in_a_v))
-      known.push_back(order_of(schedule));
+      known.push_back(order_of(schedule.workers));
     for (const Order& other : known) {
       problem.most_kept.assign(problem.most_kept.size(), most_kept(other));
       const Order order = search_order(problem, known, 2'000'000);

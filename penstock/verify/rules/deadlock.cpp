@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "penstock/util/plural.h"
 #include "penstock/verify/counterexample.h"
 #include "penstock/verify/rules/rules.h"
 
@@ -41,9 +42,8 @@ void check_deadlock(const Facts& facts, int64_t credits, Report& report) {
   if (!found->cycle.empty()) {
     const Counterexample::Wait& first = found->cycle[0];
     report.add("deadlock", first.worker, blocked_at(first.worker, first.position),
-               "with {} per channel, {} workers wait in a cycle: {}",
-               credits == 1 ? "1 credit" : fmt::format("{} credits", credits), found->cycle.size(),
-               cycle_text(facts, found->cycle));
+               "with {} per channel, {} workers wait in a cycle: {}", plural(credits, "credit"),
+               found->cycle.size(), cycle_text(facts, found->cycle));
     return;
   }
   for (const Counterexample::Wait& wait : found->abandoned) {
