@@ -160,6 +160,7 @@ PlanResult requested_plan(Families& families, const PlanOptions& options) {
   const Family family = requested_family(options);
   if (options.strategy && traits(*options.strategy).split_by_simulation) {
     PlanResult result = families.standard(*options.strategy);
+    if (result.reason == kNotInTime) throw OutOfTime();
     // Workers with one stage: the minimum required is known.
     if (!result.plan && families.limited() && !traits(*options.strategy).is_chunked()) {
       PlanResult known = families.plan(family, true);

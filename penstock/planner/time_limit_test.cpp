@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "penstock/planner/planner.h"
 #include "penstock/planner/testing/testing_graphs.h"
 
@@ -99,6 +101,32 @@ TEST(TimeLimit, WhatFitsNowhereIsNotCalledImpossible) {
   const PlanResult result = make_plan(profile, uneven(32), options);
   ASSERT_FALSE(result.plan);
   EXPECT_THAT(result.reason, HasSubstr("that does not mean that there is none"));
+}
+
+TEST(TimeLimit, AStrategyByNameSaysThatTimeWasShort) {
+  PlanOptions options;
+  options.time_limit = std::chrono::nanoseconds(1);
+  options.strategy = plan::Strategy::ZbAuto;
+  const PlanResult result =
+      make_plan(grid(4), testing_graphs::flat_cluster(4, 1'250'000'000), options);
+  ASSERT_FALSE(result.plan);
+  EXPECT_THAT(result.reason, HasSubstr("none was found within 1 ns"));
+  EXPECT_THAT(result.reason, HasSubstr("--time-limit"));
+}
+
+/// One note for all whose turn did not come.
+TEST(TimeLimit, FamiliesThatAreNotPlannedAreNamedTogether) {
+  PlanOptions options;
+  options.time_limit = milliseconds(500);
+  options.compare = true;
+  const PlanResult result = make_plan(grid(20), uneven(32), options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  EXPECT_EQ(std::count_if(result.plan->notes.begin(), result.plan->notes.end(),
+                          [](const std::string& note) {
+                            return note.find("not planned within") != std::string::npos;
+                          }),
+            1);
+  EXPECT_THAT(result.plan->notes, Contains(HasSubstr("zb-auto, ")));
 }
 
 TEST(TimeLimitProperty, ALongLimitChangesNothing) {

@@ -52,6 +52,7 @@ refused '2 values, expected one or one for each of the 4 stages' simulate --sche
 refused 'is not the sum' simulate --schedule gpipe.txt --backward 1ms --backward-input 2ms
 refused '--forward' simulate --schedule gpipe.txt --forward fast
 refused '--forward' simulate --schedule gpipe.txt --forward 1ms,,1ms,1ms
+refused '292 years' simulate --schedule gpipe.txt --forward 1000000h --backward 1000000h
 refused 'leave out --mini-batches' simulate --schedule gpipe.txt --mini-batches 5
 refused 'at least 0' simulate --schedule gpipe.txt --credits -2
 refused 'needs --plan' simulate --schedule gpipe.txt --html page.html

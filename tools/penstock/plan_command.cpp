@@ -79,8 +79,10 @@ cluster::Cluster local_cluster_of(const Options& options, const profile::Profile
   }
   if (profile.copy_bandwidth_bytes_per_s < 1 && options.bandwidth.empty()) {
     throw ConfigError(
-        fmt::format("{} does not say how fast its device sums gradients: give --bandwidth with "
-                    "--workers, or a --cluster file",
+        fmt::format("--workers alone plans for threads of the machine that the profile was measured "
+                    "on, and {} does not say how fast threads add gradients there: add the speed "
+                    "of the links between workers (e.g. --bandwidth 10Gbps), or give a --cluster "
+                    "file instead of --workers",
                     options.profile));
   }
   cluster::Cluster result = cluster::local_cluster(

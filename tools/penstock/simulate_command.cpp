@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,6 +74,17 @@ std::string config_of(const schedule::Schedule& schedule) {
   return plan.config();
 }
 
+/// Times that are too large stay at the largest number: nothing follows from them.
+simulate::Result checked(simulate::Result result) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if (result.schedule_ns == kMost || result.makespan_ns == kMost) {
+    throw ConfigError(
+        "the simulated time passes 2^63 ns (292 years), which cannot be counted; expected shorter "
+        "times of stages and messages, faster links or fewer mini-batches");
+  }
+  return result;
+}
+
 Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& plan) {
   const int64_t credits = options.credits >= 0 ? options.credits : simulate::Costs{}.credits;
   const schedule::Schedule schedule =
@@ -84,7 +96,7 @@ Run run_file(const SimulateOptions& options, const std::optional<plan::Plan>& pl
   costs.credits = credits;
   costs.overlap = options.overlap;
   return {schedule.kind, config_of(schedule), schedule.shape, costs.samples_per_micro_batch,
-          simulate::simulate(schedule, costs, run)};
+          checked(simulate::simulate(schedule, costs, run))};
 }
 
 Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
@@ -104,7 +116,7 @@ Run run_plan(const SimulateOptions& options, const plan::Plan& plan) {
   if (options.credits >= 0) costs.credits = options.credits;
   costs.overlap = options.overlap;
   return {std::string(to_string(plan.strategy)), plan.config(), schedule.shape(),
-          plan.micro_batch_size, schedule.simulate(costs, run)};
+          plan.micro_batch_size, checked(schedule.simulate(costs, run))};
 }
 
 Json json_of(const SimulateOptions& options, const Run& run) {

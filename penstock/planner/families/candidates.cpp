@@ -177,12 +177,13 @@ KeepChoices keeps_of(const Context& context, const Split& split, int64_t micro_b
   }
   if (fewest != usual) add(largest);
   if (useful > usual) add(needs.largest(row.chunks, useful));
+  const bool is_short = fewest < usual;
   Keeps less = largest;
-  for (int k = 0; k < kWithLessMemory; ++k) {
+  for (int k = 0; is_short && k < kWithLessMemory; ++k) {
     less = needs.with_less_memory(std::move(less), row.chunks);
     add(less);
   }
-  return {.list = std::move(keeps), .is_short_of_memory = fewest < usual};
+  return {.list = std::move(keeps), .is_short_of_memory = is_short};
 }
 
 bool same_stages(const Split& a, const Split& b) {
@@ -285,7 +286,7 @@ bool offer_lighter(const Context& context, SplitFinder& finder, Strategy strateg
     found->split.strategy = strategy;
     const double before = needed();
     const Priced priced = price_parts(context, found->split, found->micro_batches);
-    if (samples * 1e9 <= before * priced.slowest_stage_ns) return true;
+    if (samples * 1e9 <= before * priced.least_ns) return true;
     KeepChoices keeps = keeps_of(context, found->split, found->micro_batches);
     for (Keeps& keep : keeps.list) {
       found->split.keep = std::move(keep);

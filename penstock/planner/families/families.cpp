@@ -46,7 +46,7 @@ int64_t memory_bytes_of(const Plan& plan) {
 // No schedule is faster.
 double most_samples_per_s(const Priced& priced) {
   return static_cast<double>(priced.plan.micro_batch_size) * 1e9 /
-         std::max(priced.slowest_stage_ns, 1.0);
+         std::max(priced.least_ns, 1.0);
 }
 
 // A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that
@@ -121,7 +121,7 @@ const PlanResult& Families::standard(Strategy strategy) {
     } catch (const ConfigError& error) {
       entry->second = {std::nullopt, error.what()};
     } catch (const OutOfTime&) {
-      entry->second = {std::nullopt, "not planned within the time limit"};
+      entry->second = {std::nullopt, std::string(kNotInTime)};
     }
   }
   return entry->second;

@@ -96,7 +96,7 @@ TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
                    std::vector<int>(static_cast<size_t>(workers), copies), flushed);
     EXPECT_EQ(chunked.num_workers(), 8);
     EXPECT_EQ(chunked.micro_batches, straight.micro_batches);
-    EXPECT_EQ(straight.micro_batches, 4 * workers);
+    EXPECT_EQ(straight.micro_batches, 4 * workers * copies);
   }
 }
 

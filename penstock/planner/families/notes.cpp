@@ -314,12 +314,16 @@ void explain_rows(const Context& context, Families& families, const Plan& winner
 
 std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<FamilyRow>& rows) {
   std::vector<std::string> notes;
+  std::vector<std::pair<std::string, std::vector<Strategy>>> left_out;  // by reason
   std::string other_steps;
   for (const FamilyRow& row : rows) {
     const plan::Alternative& entry = row.entry;
     if (entry.strategy == winner.strategy) continue;
     if (entry.throughput_samples_per_s <= 0) {
-      notes.push_back(fmt::format("Left out: {}: {}.", to_string(entry.strategy), entry.note));
+      auto same = std::find_if(left_out.begin(), left_out.end(),
+                               [&](const auto& known) { return known.first == entry.note; });
+      if (same == left_out.end()) same = left_out.insert(same, {entry.note, {}});
+      same->second.push_back(entry.strategy);
       continue;
     }
     notes.push_back(
@@ -330,6 +334,8 @@ std::vector<std::string> notes_on_rows(const Plan& winner, const std::vector<Fam
                                  to_string(entry.strategy));
     }
   }
+  for (const auto& [reason, strategies] : left_out)
+    notes.push_back(fmt::format("Left out: {}: {}.", plan::names_of(strategies), reason));
   if (!other_steps.empty()) {
     notes.push_back(fmt::format(
         "An optimiser step takes {} here, against {}: throughputs compare samples, not steps.",

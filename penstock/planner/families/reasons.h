@@ -3,10 +3,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "penstock/planner/families/split_finder.h"
 
 namespace penstock::planner {
+
+/// The reason of families whose turn did not come.
+inline constexpr std::string_view kNotInTime =
+    "not planned within the time limit (--time-limit gives the search more)";
 
 /// "no 1f1b plan for 4 workers fits into 1.00 GB per worker".
 std::string does_not_fit(const Context& context, plan::Strategy strategy);

@@ -9,6 +9,7 @@
 
 #include "penstock/planner/pricing/buckets.h"
 #include "penstock/planner/pricing/prediction.h"
+#include "penstock/planner/pricing/round_trip.h"
 #include "penstock/planner/pricing/traffic.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/common_multiple.h"
@@ -30,6 +31,12 @@ int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multi
 int64_t unit_of(const std::vector<int>& replicas) {
   return common_multiple(replicas, kLongestChosenStep)
       .value_or(std::accumulate(replicas.begin(), replicas.end(), int64_t{0}));
+}
+
+// Four micro-batches for each worker: as many as a straight pipeline has for each stage, so that
+// filling and draining cost replicated stages no larger a share of the step.
+int64_t usual_flushed_step(int workers, int64_t unit) {
+  return round_up(4 * int64_t{workers}, unit);
 }
 
 // The lowest level a unit of which holds all of them.
@@ -163,7 +170,8 @@ int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas
   if (row.is_sequential()) return 1;
   const int64_t unit = unit_of(replicas);
   if (!row.trains) return unit;
-  if (row.flushes()) return round_up(4 * static_cast<int64_t>(replicas.size()), unit);
+  if (row.flushes())
+    return usual_flushed_step(std::accumulate(replicas.begin(), replicas.end(), 0), unit);
   if (default_policy(strategy) != plan::WeightPolicy::TwoBuffered) return unit;
   const ScheduleShape shape{.replicas = replicas,
                             .micro_batches = 1,
@@ -187,8 +195,7 @@ int64_t chosen_micro_batches(const Context& context, const Split& split) {
   const plan::StrategyTraits& row = traits(split.strategy);
   if (!row.is_chunked() || context.options.mini_batch > 0)
     return chosen_micro_batches(context, split.strategy, replicas);
-  const int64_t copies = std::max(replicas.front() / row.replicas_per_copy(), 1);
-  const int64_t wanted = round_up(4 * ceil_div(split.num_workers(), copies), unit_of(replicas));
+  const int64_t wanted = usual_flushed_step(split.num_workers(), unit_of(replicas));
   return std::min(wanted, context.most_micro_batches());
 }
 
@@ -275,7 +282,12 @@ Priced price_parts(const Context& context, const Split& split, int64_t micro_bat
   plan.bottleneck_ns =
       nearest(std::max(slowest_ns, slowest_cut_ns(context, split, traffic.cut_bytes)));
   plan.bytes_per_sample = bytes_per_sample(plan, *context.model);
-  return {std::move(plan), std::move(traffic.cut_bytes), slowest_ns};
+  double least_ns = slowest_ns;
+  if (traits(plan.strategy).flushes()) {
+    least_ns = std::max(least_ns, static_cast<double>(round_trip_ns(context.topology(), plan)) /
+                                      static_cast<double>(plan.micro_batches));
+  }
+  return {std::move(plan), std::move(traffic.cut_bytes), least_ns};
 }
 
 bool shard_where_needed(const Context& context, const Split& split, Plan& plan) {

@@ -40,7 +40,7 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
 
 /// Micro-batches per optimiser step when the user gives none: one for serial and mp, one per
 /// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
-/// of it that reaches the depth for 2bw, and that reaches four per stage for the synchronous
+/// of it that reaches the depth for 2bw, and that reaches four per worker for the synchronous
 /// pipelines. Where the multiple would be absurd, as many as there are workers.
 int64_t chosen_micro_batches(plan::Strategy strategy, const std::vector<int>& replicas);
 
@@ -48,8 +48,7 @@ int64_t chosen_micro_batches(plan::Strategy strategy, const std::vector<int>& re
 int64_t chosen_micro_batches(const Context& context, plan::Strategy strategy,
                              const std::vector<int>& replicas);
 
-/// The same for a split: where workers hold several stages, four per worker of one copy of the
-/// pipeline, as for stages with one worker each.
+/// The same for a split, whose workers may hold several stages.
 int64_t chosen_micro_batches(const Context& context, const Split& split);
 
 /// The memory model that a search for plans of this strategy uses. `gradient_groups` as
@@ -73,8 +72,9 @@ std::vector<StageMemory> stage_memories(const Context& context, const Split& spl
 struct Priced {
   plan::Plan plan;
   std::vector<int64_t> cut_bytes;  ///< across the boundary after each stage
-  /// Per micro-batch of the slowest stage, or worker that holds several: no schedule is faster.
-  double slowest_stage_ns = 0;
+  /// Per micro-batch; no schedule is faster: that of the slowest stage, or worker that holds
+  /// several, or where steps end with a flush, their share of a round_trip_ns().
+  double least_ns = 0;
 };
 
 /// Everything that needs no simulation: stages, links, bottleneck, bytes per sample. 0
