@@ -65,7 +65,11 @@ void SyntheticDataset::write_pattern(int64_t label, const model::Shape& shape, s
   const int64_t across = std::min(width, shape.size() > 1 ? kPatches : kPatches * kPatches);
   const int64_t down = std::min(height, kPatches);
   for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t y = 0; y < height; ++y) {
+    for (int64_t y = 0; y < height; ++y, out += width) {
+      if (y > 0 && y * down / height == (y - 1) * down / height) {
+        std::copy(out - width, out, out);  // a row of the same patches
+        continue;
+      }
       const uint64_t row_seed = derive_seed(seed, label, c, y * down / height);
       for (int64_t patch = 0; patch < across; ++patch) {
         const float value = unit_noise(derive_seed(row_seed, patch));
@@ -74,7 +78,6 @@ void SyntheticDataset::write_pattern(int64_t label, const model::Shape& shape, s
         const int64_t end = ((patch + 1) * width + across - 1) / across;
         std::fill(out + begin, out + end, value);
       }
-      out += width;
     }
   }
 }

@@ -15,9 +15,9 @@ WaitResult Barrier::wait(Wait& wait) {
     changed_.notify_all();
     return WaitResult::Ready;
   }
-  const bool ready = changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
-    return closed_ || generation_ != mine;
-  });
+  const bool ready = changed_.wait_awake_until(
+      mutex_, wait.deadline,
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
   wait.waited_ns +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
           .count();

@@ -39,9 +39,9 @@ WaitResult TensorExchange::send(const Message& message, model::Tensors tensors, 
   const Stopwatch stopwatch(wait);
   Channel& c = channel(message);
   MutexLock lock(c.mutex);
-  const bool ready = c.changed.wait_until(c.mutex, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
-    return c.closed || c.messages.size() < credits_;
-  });
+  const bool ready = c.changed.wait_awake_until(
+      c.mutex, wait.deadline,
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   const bool inserted = c.messages.emplace(message, std::move(tensors)).second;
@@ -55,9 +55,9 @@ WaitResult TensorExchange::receive(const Message& message, model::Tensors& tenso
   const Stopwatch stopwatch(wait);
   Channel& c = channel(message);
   MutexLock lock(c.mutex);
-  const bool ready = c.changed.wait_until(c.mutex, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
-    return c.closed || c.messages.contains(message);
-  });
+  const bool ready = c.changed.wait_awake_until(
+      c.mutex, wait.deadline,
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(message); });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   auto node = c.messages.extract(message);
