@@ -11,6 +11,7 @@
 
 #include "penstock/net/peer.h"
 #include "penstock/net/rendezvous.h"
+#include "penstock/util/awake.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -75,6 +76,7 @@ class TcpMesh : public Mesh {
   void beat();
   void say_goodbye();
   void linger(Clock::time_point deadline);
+  void run();
 
   MeshOptions options_;
   MeshState state_;
@@ -114,7 +116,17 @@ void TcpMesh::start(Handlers handlers) {
     next_beat_ = Clock::now();
     beat();
   });
-  thread_ = std::thread([this] { io_.run(); });
+  thread_ = std::thread([this] { run(); });
+}
+
+// What arrives is often answered at once, and the answer passes a thread that would be asleep
+// again.
+void TcpMesh::run() {
+  while (io_.run_one() > 0) {
+    for (Awake awake; awake.goes_on();) {
+      if (io_.poll() > 0) awake.begin_again();
+    }
+  }
 }
 
 void TcpMesh::beat() {

@@ -7,14 +7,13 @@
 //   MutexLock lock(mutex_);  ++started_;
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 
+#include "penstock/util/awake.h"
 #include "penstock/util/patience.h"
 
 #if defined(__clang__)
@@ -84,27 +83,21 @@ class CondVar {
     Deadline moving = deadline;
     return wait_until(mutex, moving, ready);
   }
-  /// The same for what is expected within microseconds, less than it takes to fall asleep and to be
-  /// woken: for the first 50 us it looks for a notify_all() without the mutex. Meanwhile the core
-  /// is offered to whoever can use it.
+  /// The same for what is expected within microseconds: looks for a notify_all() without the mutex
+  /// at first (util/awake.h), if the `threads` that may wait so have a core each.
   template <class Ready>
-  bool wait_awake_until(Mutex& mutex, Deadline& deadline, Ready ready)
+  bool wait_awake_until(Mutex& mutex, Deadline& deadline, Ready ready, int64_t threads = 1)
       REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
-    constexpr std::chrono::microseconds kAwake{50};
-    const auto asleep_from = std::min(std::chrono::steady_clock::now() + kAwake, deadline);
-    bool awake = true;
-    while (awake && !ready()) {
+    Awake awake;
+    bool goes_on = have_cores(threads) && deadline > std::chrono::steady_clock::now();
+    while (goes_on && !ready()) {
       const uint64_t seen = notified_;
       mutex.unlock();
-      while (awake && notified_ == seen) {
-        std::this_thread::yield();
-        awake = std::chrono::steady_clock::now() < asleep_from;
-      }
+      while (goes_on && notified_ == seen) goes_on = awake.goes_on();
       mutex.lock();
     }
-    if (awake) return true;
-    const auto late = std::chrono::steady_clock::now() - asleep_from;
-    if (late > Patience::kTolerance) deadline += late;  // the process was stopped meanwhile
+    if (goes_on) return true;
+    if (awake.late() > Patience::kTolerance) deadline += awake.late();  // the process was stopped
     return wait_until(mutex, deadline, ready);
   }
   void notify_all() {

@@ -78,12 +78,12 @@ cluster::Cluster local_cluster_of(const Options& options, const profile::Profile
                     planner::kMaxPlannedWorkers, *options.workers));
   }
   if (profile.copy_bandwidth_bytes_per_s < 1 && options.bandwidth.empty()) {
-    throw ConfigError(
-        fmt::format("--workers alone plans for threads of the machine that the profile was measured "
-                    "on, and {} does not say how fast threads add gradients there: add the speed "
-                    "of the links between workers (e.g. --bandwidth 10Gbps), or give a --cluster "
-                    "file instead of --workers",
-                    options.profile));
+    throw ConfigError(fmt::format(
+        "--workers alone plans for threads of the machine that the profile was measured "
+        "on, and {} does not say how fast threads add gradients there: add the speed "
+        "of the links between workers (e.g. --bandwidth 10Gbps), or give a --cluster "
+        "file instead of --workers",
+        options.profile));
   }
   cluster::Cluster result = cluster::local_cluster(
       static_cast<int>(*options.workers), std::max<int64_t>(profile.copy_bandwidth_bytes_per_s, 1));

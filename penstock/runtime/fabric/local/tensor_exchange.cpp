@@ -41,7 +41,8 @@ WaitResult TensorExchange::send(const Message& message, model::Tensors tensors, 
   MutexLock lock(c.mutex);
   const bool ready = c.changed.wait_awake_until(
       c.mutex, wait.deadline,
-      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; },
+      table_.num_workers());
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   const bool inserted = c.messages.emplace(message, std::move(tensors)).second;
@@ -57,7 +58,8 @@ WaitResult TensorExchange::receive(const Message& message, model::Tensors& tenso
   MutexLock lock(c.mutex);
   const bool ready = c.changed.wait_awake_until(
       c.mutex, wait.deadline,
-      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(message); });
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(message); },
+      table_.num_workers());
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   auto node = c.messages.extract(message);

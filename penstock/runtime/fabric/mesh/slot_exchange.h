@@ -22,7 +22,7 @@ class SlotExchange {
   }
   WaitResult take(const Key& key, Value& value, Wait& wait) {
     MutexLock lock(mutex_);
-    changed_.wait_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+    changed_.wait_awake_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
       return closed_ || slots_.contains(key);
     });
     if (closed_) return WaitResult::Closed;
