@@ -13,6 +13,7 @@
 #include "penstock/net/rendezvous.h"
 #include "penstock/util/awake.h"
 #include "penstock/util/check.h"
+#include "penstock/util/core_needs.h"
 #include "penstock/util/error.h"
 
 namespace penstock::net {
@@ -122,8 +123,9 @@ void TcpMesh::start(Handlers handlers) {
 // What arrives is often answered at once, and the answer passes a thread that would be asleep
 // again.
 void TcpMesh::run() {
+  const CoreNeed need(CoreNeed::Kind::OtherProcess, options_.other_hosts ? 0 : options_.ranks - 1);
   while (io_.run_one() > 0) {
-    for (Awake awake; awake.goes_on();) {
+    for (Awake awake; have_cores() && awake.goes_on();) {
       if (io_.poll() > 0) awake.begin_again();
     }
   }

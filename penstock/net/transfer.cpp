@@ -4,8 +4,8 @@ namespace penstock::net {
 
 Transfer::Result Transfer::wait(CondVar::Deadline deadline) {
   MutexLock lock(mutex_);
-  changed_.wait_awake_until(mutex_, deadline,
-                      [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; });
+  changed_.wait_awake_until(
+      mutex_, deadline, [this]() NO_THREAD_SAFETY_ANALYSIS { return result_ != Result::TimedOut; });
   return result_;
 }
 

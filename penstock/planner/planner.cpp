@@ -148,6 +148,7 @@ PlanResult hybrid_plan(Families& families, const PlanOptions& options) {
                     options.weights.substr(0, 40)));
   }
   PlanResult result = families.standard(Strategy::Hybrid);
+  if (result.reason == kNotInTime) throw OutOfTime();
   if (result.plan)
     result.plan->notes.push_back(
         "Hybrid parallelism: its schedule is 1f1b-flush with one micro-batch per replica and "

@@ -10,6 +10,7 @@
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/schedule/formats/text_format.h"
 #include "penstock/util/check.h"
+#include "penstock/util/core_needs.h"
 #include "penstock/util/units.h"
 
 namespace penstock::runtime {
@@ -91,6 +92,7 @@ void StageWorker::run_actions() {
   // line
   at::get_num_threads();
   at::set_num_threads(options_.threads);
+  const CoreNeed need(CoreNeed::Kind::Thread, options_.threads);
   const auto scope = device_->compute().enter();
   if (!device_->is_host()) device_timeline_.emplace(device_->compute());
   if (run_.endless != nullptr) {

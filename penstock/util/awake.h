@@ -8,16 +8,9 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <thread>
 
 namespace penstock {
-
-/// Whether so many threads have a core each: only then is it worth being awake.
-inline bool have_cores(int64_t threads) {
-  static const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  return threads <= cores;
-}
 
 class Awake {
  public:
@@ -38,7 +31,7 @@ class Awake {
     return now_ - offered < kUnwanted && now_ - start_ < kLongest;
   }
   /// By how much the time to sleep is past.
-  Clock::duration late() const { return now_ - start_ - kLongest; }
+  Clock::duration late() const { return Clock::now() - start_ - kLongest; }
 
  private:
   Clock::time_point start_;

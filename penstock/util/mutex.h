@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "penstock/util/awake.h"
+#include "penstock/util/core_needs.h"
 #include "penstock/util/patience.h"
 
 #if defined(__clang__)
@@ -84,20 +85,23 @@ class CondVar {
     return wait_until(mutex, moving, ready);
   }
   /// The same for what is expected within microseconds: looks for a notify_all() without the mutex
-  /// at first (util/awake.h), if the `threads` that may wait so have a core each.
+  /// at first (util/awake.h), if there are cores for it.
   template <class Ready>
-  bool wait_awake_until(Mutex& mutex, Deadline& deadline, Ready ready, int64_t threads = 1)
+  bool wait_awake_until(Mutex& mutex, Deadline& deadline, Ready ready)
       REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
     Awake awake;
-    bool goes_on = have_cores(threads) && deadline > std::chrono::steady_clock::now();
+    bool goes_on = have_cores() && deadline > std::chrono::steady_clock::now();
     while (goes_on && !ready()) {
       const uint64_t seen = notified_;
       mutex.unlock();
-      while (goes_on && notified_ == seen) goes_on = awake.goes_on();
+      do {
+        goes_on = awake.goes_on();
+      } while (goes_on && notified_ == seen);
       mutex.lock();
     }
     if (goes_on) return true;
-    if (awake.late() > Patience::kTolerance) deadline += awake.late();  // the process was stopped
+    const auto late = awake.late();
+    if (late > Patience::kTolerance) deadline += late;  // the process was stopped
     return wait_until(mutex, deadline, ready);
   }
   void notify_all() {

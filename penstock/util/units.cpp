@@ -173,8 +173,7 @@ int64_t parse_bytes(std::string_view text) {
 int64_t parse_bandwidth(std::string_view text) {
   constexpr std::string_view kExpected =
       "a bandwidth above zero (at least 1 byte per second) such as 12GB/s, 10Gbps or a plain "
-      "number "
-      "of bytes per second";
+      "number of bytes per second";
   const int64_t bytes_per_s = parse_quantity(text, kBandwidthUnits, kExpected);
   if (bytes_per_s == 0) throw ConfigError(fmt::format("'{}': expected {}", shown(text), kExpected));
   return bytes_per_s;

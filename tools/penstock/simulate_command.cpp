@@ -79,8 +79,9 @@ simulate::Result checked(simulate::Result result) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   if (result.schedule_ns == kMost || result.makespan_ns == kMost) {
     throw ConfigError(
-        "the simulated time passes 2^63 ns (292 years), which cannot be counted; expected shorter "
-        "times of stages and messages, faster links or fewer mini-batches");
+        "the simulated time passes 2^63 ns (292 years), which cannot be counted; expected a "
+        "shorter "
+        "run: shorter times, faster links, fewer micro-batches, rarer failures");
   }
   return result;
 }

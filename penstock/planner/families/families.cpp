@@ -45,12 +45,11 @@ int64_t memory_bytes_of(const Plan& plan) {
 
 // No schedule is faster.
 double most_samples_per_s(const Priced& priced) {
-  return static_cast<double>(priced.plan.micro_batch_size) * 1e9 /
-         std::max(priced.least_ns, 1.0);
+  return static_cast<double>(priced.plan.micro_batch_size) * 1e9 / std::max(priced.least_ns, 1.0);
 }
 
 // A candidate simulated for two steps, with what it takes to fit: recomputation on the workers that
-// are too full, then shorter steps.
+// are too full, then shorter steps; these also where a step is too long to be simulated.
 struct Tried {
   Candidate candidate;
   Priced priced;
@@ -62,8 +61,13 @@ Tried tried(const Context& context, Candidate candidate) {
   const int least = candidate.split.places.front().count;
   for (;;) {
     Priced priced = price_parts(context, candidate.split, candidate.micro_batches);
-    if (is_large(priced.plan))
-      return {std::move(candidate), {}, "a step has too many actions to be simulated"};
+    const int64_t shorter = priced.plan.micro_batches / 2 / least * least;
+    if (is_large(priced.plan)) {
+      if (!may_shorten || shorter < least)
+        return {std::move(candidate), {}, "a step has too many actions to be simulated"};
+      candidate.micro_batches = shorter;
+      continue;
+    }
     predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
     if (shard_where_needed(context, candidate.split, priced.plan))
       predict_roughly(context, candidate.split, priced.cut_bytes, priced.plan);
@@ -79,7 +83,6 @@ Tried tried(const Context& context, Candidate candidate) {
       changed = true;
     }
     if (changed) continue;
-    const int64_t shorter = priced.plan.micro_batches / 2 / least * least;
     if (!may_shorten || shorter < least)
       return {std::move(candidate), std::move(priced), std::move(reason)};
     candidate.micro_batches = shorter;

@@ -100,6 +100,35 @@ TEST(Compare, SynchronousPipelinesOfAsManyWorkersHaveTheSameStep) {
   }
 }
 
+// Steps that nobody asked for are not too long to be simulated.
+TEST(Families, LongUsualStepsAreShortened) {
+  constexpr int kWorkers = 256;
+  const auto layers = static_cast<size_t>(2 * kWorkers);
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(layers, 1'000'000), std::vector<int64_t>(layers, 1'000),
+            std::vector<int64_t>(layers, 1'000));
+  PlanOptions options;
+  options.strategy = plan::Strategy::ZbV;
+  options.straight = true;
+  const PlanResult result = make_plan(profile, flat_cluster(kWorkers, 1'000'000'000'000), options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  EXPECT_LT(result.plan->micro_batches, 4 * kWorkers);
+  options.micro_batches = 4 * kWorkers;
+  EXPECT_THAT(make_plan(profile, flat_cluster(kWorkers, 1'000'000'000'000), options).reason,
+              HasSubstr("too many actions"));
+}
+
+TEST(Families, UsualStepsAreNoLongerThanAUsersMayBe) {
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(8, 1'000'000), std::vector<int64_t>(8, 1'000),
+            std::vector<int64_t>(8, 1'000));
+  PlanOptions options;
+  options.strategy = plan::Strategy::OneFOneBFlush;
+  const PlanResult result = make_plan(profile, flat_cluster(300'000, 1'000'000'000'000), options);
+  ASSERT_TRUE(result.plan) << result.reason;
+  EXPECT_LE(result.plan->micro_batches, kMaxMicroBatchesPerStep);
+}
+
 TEST(Families, WorkersWithSeveralStagesSayWhatWouldDo) {
   const profile::Profile profile =
       chain(std::vector<int64_t>(24, 1'000'000), std::vector<int64_t>(24, 1'000),

@@ -36,7 +36,8 @@ int64_t unit_of(const std::vector<int>& replicas) {
 // Four micro-batches for each worker: as many as a straight pipeline has for each stage, so that
 // filling and draining cost replicated stages no larger a share of the step.
 int64_t usual_flushed_step(int workers, int64_t unit) {
-  return round_up(4 * int64_t{workers}, unit);
+  const int64_t most = std::max(kMaxMicroBatchesPerStep / unit * unit, unit);
+  return std::min(round_up(4 * int64_t{workers}, unit), most);
 }
 
 // The lowest level a unit of which holds all of them.

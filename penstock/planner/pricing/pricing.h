@@ -41,7 +41,7 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
 /// Micro-batches per optimiser step when the user gives none: one for serial and mp, one per
 /// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
 /// of it that reaches the depth for 2bw, and that reaches four per worker for the synchronous
-/// pipelines. Where the multiple would be absurd, as many as there are workers.
+/// pipelines. Where that multiple would be absurd, the number of workers stands for it.
 int64_t chosen_micro_batches(plan::Strategy strategy, const std::vector<int>& replicas);
 
 /// The same within the user's mini-batch, all of which the synchronous kinds use.

@@ -99,10 +99,28 @@ double throughput_of(const std::vector<Family>& families, plan::Strategy strateg
 
 std::vector<std::string> reasons_of(const std::vector<Family>& families) {
   std::vector<std::string> lines;
-  for (const Family& family : families) {
-    if (family.is_winner) lines.insert(lines.begin(), winner_line(family, families));
-    if (family.is_winner || family.numbers.note.empty()) continue;
-    lines.push_back(loser_line(family.numbers));
+  for (size_t f = 0; f < families.size(); ++f) {
+    const plan::Alternative& family = families[f].numbers;
+    if (families[f].is_winner) lines.insert(lines.begin(), winner_line(families[f], families));
+    if (families[f].is_winner || family.note.empty()) continue;
+    if (family.throughput_samples_per_s > 0) {
+      lines.push_back(loser_line(family));
+      continue;
+    }
+    // Those that have no plan for the same reason share a line.
+    const auto same = [&](const Family& other) {
+      return !other.is_winner && other.numbers.throughput_samples_per_s <= 0 &&
+             other.numbers.note == family.note;
+    };
+    if (std::any_of(families.begin(), families.begin() + static_cast<std::ptrdiff_t>(f), same))
+      continue;
+    std::vector<plan::Strategy> strategies;
+    for (const Family& other : families) {
+      if (same(other)) strategies.push_back(other.numbers.strategy);
+    }
+    lines.push_back(strategies.size() == 1 ? loser_line(family)
+                                           : fmt::format("{}: {}", plan::names_of(strategies),
+                                                         printable(family.note)));
   }
   return lines;
 }

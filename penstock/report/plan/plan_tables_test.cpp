@@ -73,8 +73,7 @@ TEST(PlanTables, ThePredictionHasItsInterval) {
   plan.throughput_samples_per_s = 1301;
   plan.throughput_low_samples_per_s = 1170.4;
   plan.throughput_high_samples_per_s = 1431.4;
-  EXPECT_NE(plan_table(plan).find("predicted 1,301 samples/s, 1,170 to 1,431, "),
-            std::string::npos)
+  EXPECT_NE(plan_table(plan).find("predicted 1,301 samples/s, 1,170 to 1,431, "), std::string::npos)
       << plan_table(plan);
 }
 
@@ -124,6 +123,17 @@ TEST(PlanTables, TheWinnerIsMarkedOnceAndComparedWithTheNextBest) {
   slower.alternatives.clear();
   EXPECT_NE(compare_table(slower).find("\n*  1f1b"), std::string::npos)
       << "a plan without alternatives is its own table";
+}
+
+TEST(PlanTables, FamiliesWithoutAPlanForTheSameReasonShareALine) {
+  plan::Plan plan = vgg_plan();
+  for (const plan::Strategy strategy : {plan::Strategy::ZbV, plan::Strategy::Chimera}) {
+    plan.alternatives.push_back(
+        {.strategy = strategy, .config = "", .note = "not planned within the time limit"});
+  }
+  EXPECT_NE(compare_table(plan).find("- zb-v, chimera: not planned within the time limit"),
+            std::string::npos)
+      << compare_table(plan);
 }
 
 TEST(PlanTables, OfNothingAreShownNotCrashed) {

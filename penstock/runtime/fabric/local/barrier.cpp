@@ -17,7 +17,7 @@ WaitResult Barrier::wait(Wait& wait) {
   }
   const bool ready = changed_.wait_awake_until(
       mutex_, wait.deadline,
-      [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; }, parties_);
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || generation_ != mine; });
   wait.waited_ns +=
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start)
           .count();

@@ -41,8 +41,7 @@ WaitResult TensorExchange::send(const Message& message, model::Tensors tensors, 
   MutexLock lock(c.mutex);
   const bool ready = c.changed.wait_awake_until(
       c.mutex, wait.deadline,
-      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; },
-      table_.num_workers());
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.size() < credits_; });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   const bool inserted = c.messages.emplace(message, std::move(tensors)).second;
@@ -58,8 +57,7 @@ WaitResult TensorExchange::receive(const Message& message, model::Tensors& tenso
   MutexLock lock(c.mutex);
   const bool ready = c.changed.wait_awake_until(
       c.mutex, wait.deadline,
-      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(message); },
-      table_.num_workers());
+      [&]() NO_THREAD_SAFETY_ANALYSIS { return c.closed || c.messages.contains(message); });
   if (c.closed) return WaitResult::Closed;
   if (!ready) return WaitResult::TimedOut;
   auto node = c.messages.extract(message);

@@ -136,8 +136,9 @@ WaitResult BucketResults::finish(int replica, size_t number, BucketSum& sum, Wai
     const Stopwatch stopwatch(wait);
     MutexLock lock(mutex_);
     Bucket& bucket = bucket_of(replica, number);
-    changed_.wait_awake_until(mutex_, wait.deadline,
-                        [&]() NO_THREAD_SAFETY_ANALYSIS { return closed_ || bucket.missing == 0; });
+    changed_.wait_awake_until(mutex_, wait.deadline, [&]() NO_THREAD_SAFETY_ANALYSIS {
+      return closed_ || bucket.missing == 0;
+    });
     if (closed_) return WaitResult::Closed;
     if (bucket.missing > 0) return WaitResult::TimedOut;
     done.sums.swap(bucket.sums);
