@@ -213,8 +213,32 @@ class Families::Choice {
   std::optional<Tried> best_;
 };
 
+namespace {
+
+// Those that may be fastest first: where time is short, they are tried at all, and more of the
+// others need not be.
+void put_promising_first(const Context& context, std::vector<Candidate>& candidates) {
+  std::vector<std::pair<double, Candidate>> rated;
+  rated.reserve(candidates.size());
+  for (Candidate& candidate : candidates) {
+    double most = 0;
+    try {
+      most = most_samples_per_s(price_parts(context, candidate.split, candidate.micro_batches));
+    } catch (const ConfigError&) {  // the kind cannot run this split
+    }
+    rated.emplace_back(most, std::move(candidate));
+  }
+  std::stable_sort(rated.begin(), rated.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::transform(rated.begin(), rated.end(), candidates.begin(),
+                 [](auto& entry) { return std::move(entry.second); });
+}
+
+}  // namespace
+
 PlanResult Families::best_synchronous(Strategy strategy, double faster_than, bool one_copy) {
   Candidates found = synchronous_candidates(context_, finder_, strategy, one_copy, faster_than);
+  put_promising_first(context_, found.list);
   Choice choice(context_, faster_than, std::move(found.reason));
   const auto offer = [&](const Candidate& candidate) { return choice.offer(candidate); };
   if (!std::all_of(found.list.begin(), found.list.end(), offer)) return choice.result();
