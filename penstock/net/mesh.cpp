@@ -121,11 +121,11 @@ void TcpMesh::start(Handlers handlers) {
 }
 
 // What arrives is often answered at once, and the answer passes a thread that would be asleep
-// again.
+// again. Large messages take their time whoever looks for them.
 void TcpMesh::run() {
   const CoreNeed need(CoreNeed::Kind::OtherProcess, options_.other_hosts ? 0 : options_.ranks - 1);
   while (io_.run_one() > 0) {
-    for (Awake awake; have_cores() && awake.goes_on();) {
+    for (Awake awake; state_.long_waits == 0 && have_cores() && awake.goes_on();) {
       if (io_.poll() > 0) awake.begin_again();
     }
   }

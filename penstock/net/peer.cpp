@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kInputBytes = 64 << 10;
 /// Bytes that the kernel may hold before they go to the network.
 constexpr int kMostUnsent = 512 << 10;
+/// Of a large message, this much is read at a time: to be woken for every packet takes the cores
+/// from those who compute.
+constexpr size_t kLeastRead = 128 << 10;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 
@@ -193,34 +196,38 @@ void Peer::write() {
     piece = true;
   }
   is_writing_ = true;
-  asio::async_write(socket_, buffers_,
-                    [self = shared_from_this(), piece](const asio::error_code& error, size_t) {
-                      self->is_writing_ = false;
-                      if (self->lost_) {
-                        self->ready_.clear();
-                        return;
-                      }
-                      if (error) {
-                        self->lose("closed the connection");
-                        return;
-                      }
-                      if (piece) {
-                        const auto found = self->ready_.find(self->current_);
-                        const bool closed = found->second.tag.run <= self->state_.closed_run;
-                        if (found->second.left == 0 || closed) {
-                          const auto transfer = std::move(found->second.transfer);
-                          self->ready_.erase(found);
-                          transfer->end(Transfer::Result::Done);
-                        }
-                      }
-                      if (self->leaving_ && self->urgent_.empty()) {
-                        // Not closed yet: closing with unread input would take back what was sent.
-                        asio::error_code ignored;
-                        self->socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-                        return;
-                      }
-                      self->write();
-                    });
+  const int long_wait = asio::buffer_size(buffers_) > kLeastRead ? 1 : 0;
+  state_.long_waits += long_wait;
+  asio::async_write(
+      socket_, buffers_,
+      [self = shared_from_this(), piece, long_wait](const asio::error_code& error, size_t) {
+        self->state_.long_waits -= long_wait;
+        self->is_writing_ = false;
+        if (self->lost_) {
+          self->ready_.clear();
+          return;
+        }
+        if (error) {
+          self->lose("closed the connection");
+          return;
+        }
+        if (piece) {
+          const auto found = self->ready_.find(self->current_);
+          const bool closed = found->second.tag.run <= self->state_.closed_run;
+          if (found->second.left == 0 || closed) {
+            const auto transfer = std::move(found->second.transfer);
+            self->ready_.erase(found);
+            transfer->end(Transfer::Result::Done);
+          }
+        }
+        if (self->leaving_ && self->urgent_.empty()) {
+          // Not closed yet: closing with unread input would take back what was sent.
+          asio::error_code ignored;
+          self->socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+          return;
+        }
+        self->write();
+      });
 }
 
 // ---- reading
@@ -280,28 +287,39 @@ void Peer::read() {
   } else {
     buffer = asio::mutable_buffer(input_.data() + input_end_, input_.size() - input_end_);
   }
-  socket_.async_read_some(
-      buffer, [self = shared_from_this(), straight](const asio::error_code& error, size_t bytes) {
-        self->reads_straight_ = false;
-        self->closed_.reset();
-        if (self->lost_) return;
-        if (error) {
-          self->on_connection_end();
-          return;
-        }
-        self->last_heard_ = std::chrono::steady_clock::now();
-        if (straight)
-          self->filled(bytes);
-        else
-          self->input_end_ += bytes;
-        try {
-          while (self->take_frame()) {
-          }
-        } catch (const std::exception& failure) {
-          self->lose(failure.what());
-        }
-        if (!self->lost_) self->read();
-      });
+  read_at_least(straight ? std::min<uint64_t>(piece_left_, kLeastRead) : 1);
+  const int long_wait = piece_left_ > kLeastRead ? 1 : 0;
+  state_.long_waits += long_wait;
+  socket_.async_read_some(buffer, [self = shared_from_this(), straight, long_wait](
+                                      const asio::error_code& error, size_t bytes) {
+    self->state_.long_waits -= long_wait;
+    self->reads_straight_ = false;
+    self->closed_.reset();
+    if (self->lost_) return;
+    if (error) {
+      self->on_connection_end();
+      return;
+    }
+    self->last_heard_ = std::chrono::steady_clock::now();
+    if (straight)
+      self->filled(bytes);
+    else
+      self->input_end_ += bytes;
+    try {
+      while (self->take_frame()) {
+      }
+    } catch (const std::exception& failure) {
+      self->lose(failure.what());
+    }
+    if (!self->lost_) self->read();
+  });
+}
+
+void Peer::read_at_least(size_t bytes) {
+  if (bytes == least_bytes_) return;
+  const int least = static_cast<int>(bytes);
+  setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+  least_bytes_ = bytes;
 }
 
 bool Peer::take_frame() {

@@ -38,6 +38,8 @@ struct MeshState {
   ReadPermission permission;
   std::unique_ptr<Carrier> carrier;
   size_t carrier_bytes = 0;  ///< of the smallest part that it moves
+  /// Reads and writes under way that wait for more bytes than a network brings within microseconds.
+  int long_waits = 0;
   bool is_broken = false;    ///< a peer was lost that had not ended as it should
 };
 
@@ -103,6 +105,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void add_piece(Outgoing& outgoing);
 
   void read();
+  /// The connection is readable when that many bytes are there.
+  void read_at_least(size_t bytes);
   void on_read(size_t bytes);
   /// Uses what lies in input_; false when a frame is not whole yet.
   bool take_frame();
@@ -174,6 +178,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::vector<std::byte> input_;
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
+  size_t least_bytes_ = 1;          ///< of read_at_least()
   bool reads_straight_ = false;     ///< a read into the memory of piece_tag_ is under way
   std::optional<Incoming> closed_;  ///< keeps that memory when its run is closed meanwhile
   Tag piece_tag_ = {};
