@@ -14,8 +14,9 @@ namespace {
 /// Cuts the numbers of a bucket.
 class BucketCutter {
  public:
-  BucketCutter(const std::vector<int64_t>& numbers, size_t bucket, size_t first, size_t end)
-      : numbers_(numbers), bucket_(bucket), first_(first), end_(end) {}
+  BucketCutter(const std::vector<int64_t>& numbers, size_t bucket, size_t first, size_t end,
+               int64_t most_numbers)
+      : numbers_(numbers), bucket_(bucket), first_(first), end_(end), most_numbers_(most_numbers) {}
 
   int64_t total() const {
     return std::accumulate(numbers_.begin() + static_cast<std::ptrdiff_t>(first_),
@@ -24,7 +25,7 @@ class BucketCutter {
 
   /// [begin, end) of the bucket as shards of about the same size.
   void cut(int64_t begin, int64_t end, size_t owner, std::vector<Shard>& shards) const {
-    const int64_t parts = ceil_div(end - begin, kShardNumbers);
+    const int64_t parts = ceil_div(end - begin, most_numbers_);
     for (int64_t p = 0; p < parts; ++p) {
       const int64_t from = begin + (end - begin) * p / parts;
       const int64_t to = begin + (end - begin) * (p + 1) / parts;
@@ -49,6 +50,7 @@ class BucketCutter {
   size_t bucket_;
   size_t first_;
   size_t end_;
+  int64_t most_numbers_;
 };
 
 /// Adds the lists' shards to `shards`, each list in its order and at its own even pace.
@@ -84,7 +86,7 @@ std::vector<size_t> make_buckets(const std::vector<int64_t>& numbers,
 
 std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
                                const std::vector<size_t>& bucket_ends,
-                               const std::vector<double>& shares) {
+                               const std::vector<double>& shares, int64_t most_numbers) {
   const double whole = std::accumulate(shares.begin(), shares.end(), 0.0);
   PENSTOCK_CHECK(whole > 0, "nobody owns a part of the gradients");
   const auto owners = std::count_if(shares.begin(), shares.end(), [](double s) { return s > 0; });
@@ -92,7 +94,7 @@ std::vector<Shard> make_shards(const std::vector<int64_t>& numbers,
   std::vector<double> load(shares.size(), 0);
   size_t first = 0;
   for (size_t bucket = 0; bucket < bucket_ends.size(); ++bucket) {
-    const BucketCutter cutter(numbers, bucket, first, bucket_ends[bucket]);
+    const BucketCutter cutter(numbers, bucket, first, bucket_ends[bucket], most_numbers);
     first = bucket_ends[bucket];
     const int64_t total = cutter.total();
     if (total < owners * kLeastPart) {

@@ -39,6 +39,20 @@ TEST(GradientShardsTest, LargeBucketsAreSharedOutExactly) {
                 owner < 4 ? 0.1 : 0.3, 1e-6);
 }
 
+TEST(GradientShardsTest, SmallerShardsHaveTheSameOwners) {
+  const int64_t numbers = 9 * kShardNumbers + 7;
+  const std::vector<double> shares{0.1, 0.3, 0.6};
+  const auto load_of = [&](int64_t most_numbers) {
+    std::vector<int64_t> load(shares.size(), 0);
+    for (const Shard& shard : make_shards({numbers}, {1}, shares, most_numbers)) {
+      EXPECT_LE(size_of(shard), most_numbers);
+      load[shard.owner] += size_of(shard);
+    }
+    return load;
+  };
+  EXPECT_EQ(load_of(kServerShardNumbers), load_of(kShardNumbers));
+}
+
 TEST(GradientShardsTest, OwnersHaveTheirShareAtEveryPlace) {
   const std::vector<double> shares{0.1, 0.1, 0.4, 0.4};
   const int64_t numbers = 200 * kShardNumbers;

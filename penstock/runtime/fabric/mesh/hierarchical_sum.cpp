@@ -79,6 +79,7 @@ HierarchicalSum::HierarchicalSum(StageSumSetup setup, Machines machines,
       joining_channel_(setup.first_channel + StageSum::channels(local_of_.size())) {
   const size_t owners = machines_.ranks.size() + server_ranks_.size();
   PENSTOCK_CHECK(shares.size() == owners, shares.size(), owners);
+  shares_of_phases_ = {1, 1};
   joined_.resize(shards_.size());
   for (Joined& joined : joined_) {
     joined.contributions.resize(machines_.ranks.size());
@@ -179,7 +180,7 @@ void HierarchicalSum::join_up(size_t shard) {
     if (gathers(machine, shard))
       give_results(shard, round, sums);
     else
-      send_later(shard, machines_.gatherer(static_cast<size_t>(machine), shard),
+      send_later(Results, shard, machines_.gatherer(static_cast<size_t>(machine), shard),
                  joining_tag(Results, machine, shard, round), sums);
   }
 }

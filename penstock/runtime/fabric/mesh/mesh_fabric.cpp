@@ -33,8 +33,10 @@ enum class Note : uint8_t {
 };
 
 /// Bytes of gradients that are on their way: enough for any network, few enough that what is more
-/// urgent comes soon.
+/// urgent comes soon. Fewer where servers add: they wait for the slowest replica, and by as much as
+/// one can be ahead.
 constexpr int64_t kSendWindow = int64_t{4} << 20;
+constexpr int64_t kServerSendWindow = int64_t{1} << 20;
 /// How often a rank without workers looks at the stop flag.
 constexpr std::chrono::milliseconds kLook{100};
 /// How long who_waits() waits for the other ranks.
@@ -148,7 +150,8 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     if (!service_) {
       service_ = std::make_shared<SumService>(
           [this](std::exception_ptr failure) { fail(std::move(failure)); });
-      window_ = std::make_shared<SendWindow>(kSendWindow);
+      window_ = std::make_shared<SendWindow>(site_.server_ranks().empty() ? kSendWindow
+                                                                          : kServerSendWindow);
     }
     StageSumSetup sum{.mesh = hub_->mesh(),
                       .service = service_,

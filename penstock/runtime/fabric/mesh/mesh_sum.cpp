@@ -36,11 +36,27 @@ MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares,
     : StageSum(std::move(setup), shares) {
   for (size_t s = 0; s < shards_.size(); ++s)
     rank_of_owner_.push_back(rank_of_owner(shards_[s], s));
+  shares_of_phases_ = numbers_to_send();
   owned_.resize(shards_.size());
   for (Owned& owned : owned_) {
     owned.contributions.resize(static_cast<size_t>(replicas()));
     owned.missing = replicas();
   }
+}
+
+std::array<double, 2> MeshSum::numbers_to_send() const {
+  std::array<double, 2> numbers{};
+  for (size_t s = 0; s < shards_.size(); ++s) {
+    int64_t length = 0;
+    for (const ShardRange& range : shards_[s].ranges) length += range.length;
+    for (int replica = 0; replica < replicas(); ++replica) {
+      if (owns(s) == setup_.is_here(replica)) continue;
+      numbers[owns(s) ? Results : Adding] += static_cast<double>(length);
+    }
+  }
+  // Where there are none of a kind, its share does not matter.
+  for (double& number : numbers) number = std::max(number, 1.0);
+  return numbers;
 }
 
 void MeshSum::fail(std::exception_ptr failure) {
@@ -68,7 +84,7 @@ void MeshSum::give_result(int replica, size_t shard, uint64_t round, const model
   if (setup_.is_here(replica))
     results_.put(replica, shard, sums);
   else
-    send_later(shard, rank_of(replica), tag(Results, replica, shard, round), sums);
+    send_later(Results, shard, rank_of(replica), tag(Results, replica, shard, round), sums);
 }
 
 MeshSum::Contribution MeshSum::part_in(const RawMessage& message, size_t shard) const {
@@ -175,8 +191,8 @@ void MeshSum::send_part(int peer, net::Tag tag, size_t shard, Contribution contr
   const int urgency = urgency_of(shard);
   contribution.slices = narrowed(contribution.slices, setup_.precision);
   const int64_t bytes = bytes_of_all(contribution.slices);
-  setup_.window->add(
-      urgency, bytes,
+  send_in_turn(
+      Adding, shard, bytes,
       [&mesh = setup_.mesh, peer, tag, urgency, contribution = std::move(contribution)]() mutable {
         net::WireWriter head;
         head.list(contribution.groups);

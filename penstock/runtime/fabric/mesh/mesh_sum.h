@@ -13,6 +13,7 @@
 // reduce-scatter.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -69,6 +70,8 @@ class MeshSum : public StageSum {
     int missing = 0;                          ///< replicas
   };
   int rank_of_owner(size_t shard) const { return rank_of_owner_[shard]; }
+  /// By phase.
+  std::array<double, 2> numbers_to_send() const;
   bool owns(size_t shard) const { return rank_of_owner(shard) == setup_.mesh.rank(); }
 
   // On owners.

@@ -1,12 +1,20 @@
 #include "penstock/runtime/fabric/mesh/send_window.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace penstock::runtime {
 
-void SendWindow::add(int urgency, int64_t bytes, Send send) {
+void SendWindow::add(int urgency, Kind kind, double share, int64_t bytes, Send send) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;
-    waiting_.emplace(std::pair(-urgency, next_++), Waiting{bytes, std::move(send)});
+    Turns& turns = turns_[urgency];
+    double& free = turns.free[static_cast<size_t>(kind)];
+    const double turn = std::max(turns.now, free);
+    free = turn + static_cast<double>(bytes) / share;
+    ++turns.waiting;
+    waiting_.emplace(Order(-urgency, turn, next_++), Waiting{bytes, std::move(send)});
   }
   send_next();
 }
@@ -17,6 +25,10 @@ void SendWindow::send_next() {
     {
       MutexLock lock(mutex_);
       if (waiting_.empty() || bytes_on_their_way_ >= most_bytes_) return;
+      const auto [urgency, turn, number] = waiting_.begin()->first;
+      const auto turns = turns_.find(-urgency);
+      turns->second.now = turn;
+      if (--turns->second.waiting == 0) turns_.erase(turns);
       next = std::move(waiting_.begin()->second);
       waiting_.erase(waiting_.begin());
       bytes_on_their_way_ += next.bytes;
@@ -32,9 +44,10 @@ void SendWindow::send_next() {
 }
 
 void SendWindow::close() {
-  std::map<std::pair<int, uint64_t>, Waiting> thrown_away;
+  std::map<Order, Waiting> thrown_away;
   MutexLock lock(mutex_);
   closed_ = true;
+  turns_.clear();
   waiting_.swap(thrown_away);
 }
 

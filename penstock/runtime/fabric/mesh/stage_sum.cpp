@@ -18,7 +18,8 @@ model::Tensors first_gradients(const Partials& partials, size_t count) {
 
 StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
-      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares)),
+      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares,
+                          setup_.rank_of_server.empty() ? kShardNumbers : kServerShardNumbers)),
       results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_,
                setup_.precision, setup_.own_shards_only) {}
 
@@ -41,12 +42,18 @@ void StageSum::add_later(size_t shard, std::function<void()> task) {
   });
 }
 
-void StageSum::send_later(size_t shard, int peer, net::Tag tag, const model::Tensors& parts) {
-  const int urgency = urgency_of(shard);
-  setup_.window->add(urgency, bytes_of_all(parts),
-                     [&mesh = setup_.mesh, peer, tag, out = OutgoingTensors(parts), urgency] {
-                       return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
-                     });
+void StageSum::send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send) {
+  const auto kind = phase == Adding ? SendWindow::Kind::Part : SendWindow::Kind::Result;
+  setup_.window->add(urgency_of(shard), kind, shares_of_phases_[phase], bytes, std::move(send));
+}
+
+void StageSum::send_later(Phase phase, size_t shard, int peer, net::Tag tag,
+                          const model::Tensors& parts) {
+  send_in_turn(
+      phase, shard, bytes_of_all(parts),
+      [&mesh = setup_.mesh, peer, tag, out = OutgoingTensors(parts), urgency = urgency_of(shard)] {
+        return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
+      });
 }
 
 }  // namespace penstock::runtime

@@ -2,6 +2,7 @@
 // the background: what the methods of plan/gradient_sync.h have in common. Internal to fabric/mesh.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -51,8 +52,7 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   size_t weights_of(size_t bucket) const {
     return setup_.bucket_ends[bucket] - results_.first_weight(bucket);
   }
-  /// Buckets that the next forward pass needs first go first, behind all messages. (Results before
-  /// parts is slower: parts then come late to owners who wait for them.)
+  /// Buckets that the next forward pass needs first go first, behind all messages.
   int urgency_of(size_t shard) const { return -1 - static_cast<int>(shards_[shard].bucket); }
   /// Of the messages from or to this replica.
   net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
@@ -61,11 +61,15 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   void when_received(net::Transfer& transfer, std::function<void()> then);
   /// Calls `task` on the thread that adds, if this still exists.
   void add_later(size_t shard, std::function<void()> task);
-  void send_later(size_t shard, int peer, net::Tag tag, const model::Tensors& parts);
+  /// Calls `send` when it is the shard's turn.
+  void send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send);
+  void send_later(Phase phase, size_t shard, int peer, net::Tag tag, const model::Tensors& parts);
 
   const StageSumSetup setup_;
   const std::vector<Shard> shards_;
   BucketResults results_;
+  /// Of what this rank sends, how much is of each phase, in any unit.
+  std::array<double, 2> shares_of_phases_ = {1, 1};
 };
 
 }  // namespace penstock::runtime
