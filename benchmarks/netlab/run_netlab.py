@@ -78,6 +78,9 @@ def main():
                         help="how gradients are summed, some of: " + ", ".join(experiments.METHODS))
     parser.add_argument("--torch-python", default="/usr/bin/python3",
                         help="a Python that has torch, for the peers")
+    parser.add_argument("--congestion", default=netlab.CONGESTION, metavar="NAME",
+                        help="TCP's congestion control on all hosts "
+                             f"(default {netlab.CONGESTION}), as the kernel names it")
     parser.add_argument("--quick", action="store_true",
                         help="tiny sizes: shows that everything runs; only bytes are judged")
     parser.add_argument("-o", "--output", type=pathlib.Path,
@@ -96,6 +99,9 @@ def main():
     def log(text):
         print(text, file=sys.stderr, flush=True)
 
+    if not args.congestion.isalnum():
+        parser.error(f"--congestion: expected a name such as cubic, found '{args.congestion}'")
+    netlab.Lab.congestion = args.congestion
     netlab.exit_on_signals()
     if not netlab.prepare(log):
         return SKIPPED
@@ -115,12 +121,13 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
     document = {
         "machine": machine, "quick": args.quick, "rounds": args.rounds,
-        "rates_bits_per_s": args.rates, "seconds": time.monotonic() - began,
+        "rates_bits_per_s": args.rates, "congestion": args.congestion,
+        "seconds": time.monotonic() - began,
         "rows": bench.rows, "details": bench.details
     }
     args.output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']:.1f} before, "
-          f"commit {machine['commit']}, {args.rounds} rounds"
+          f"commit {machine['commit']}, {args.rounds} rounds, {args.congestion}"
           f"{' (quick: only bytes are judged)' if args.quick else ''}\n")
     print(table(bench.rows))
     print(f"\n{args.output}")
