@@ -510,6 +510,12 @@ def precision_rows(bench, where, rounds):
     bench.details[f"precisions, {where}"] = rounds
 
 
+def computation_of(report):
+    """Seconds of a step that the slower worker computes, which has one micro-batch."""
+    return max(sum(worker["measured"][key] for key in ("forward_ns", "backward_ns", "step_ns"))
+               for worker in report["workers"]) / 1e9
+
+
 def take_turns(bench, hosts, rate, model, batch, steps, variants):
     """name -> samples per second of data parallelism, round by round; `variants`: name -> options.
     `hosts`: where each rank is."""
@@ -534,31 +540,38 @@ OVERLAP_RATE = 200e6
 
 def overlap(bench):
     """What it brings that gradients travel while the workers compute. One after the other takes the
-    time of the computation (the same job on links without a limit) and that of the communication
-    (one sample per worker), which are about equal."""
+    time of the computation, measured on links without a limit, and that of the communication,
+    measured with one sample per worker."""
     quick = bench.args.quick
     for model, times in OVERLAP_MODELS[:1] if quick else OVERLAP_MODELS:
         plan = bench.data_parallel(bench.profile(model, 64)[0], 2)
         with Lab([Link(OVERLAP_RATE)] * 2) as lab:
 
-            def seconds(batch, rate, *options):
-                """Of one step."""
+            def step(batch, rate, *options):
+                """Seconds of one step, and of these the slower worker's computation."""
                 for host in (0, 1):
                     lab.limit(host, Link(rate))
                 command = bench.train(model, batch, 4 if quick else 7, "--plan", plan,
                                       *options, warmup=2)
                 report, _ = bench.job(lab, [0, 1], command, seconds=120)
-                return batch / report["throughput_samples_per_s"]
+                return batch / report["throughput_samples_per_s"], computation_of(report)
+
+            def communication():
+                seconds, own = step(2, OVERLAP_RATE)
+                return seconds - own
+
+            def computation(batch):
+                return step(batch, None)[1]
 
             some = 256 if quick else 2048
-            batch = round(some * times * seconds(2, OVERLAP_RATE) / seconds(some, None) / 64) * 64
+            batch = round(some * times * communication() / computation(some) / 64) * 64
             batch = max(batch, 64)
             steps = []
             for _ in range(1 if quick else bench.args.rounds):
                 steps.append({
-                    "overlap": seconds(batch, OVERLAP_RATE),
-                    "waits": seconds(batch, OVERLAP_RATE, "--clip-norm", "inf"),
-                    "computation": seconds(batch, None), "communication": seconds(2, OVERLAP_RATE)
+                    "overlap": step(batch, OVERLAP_RATE)[0],
+                    "waits": step(batch, OVERLAP_RATE, "--clip-norm", "inf")[0],
+                    "computation": computation(batch), "communication": communication()
                 })
         words = f"{' '.join(str(word) for word in model[1:])}, {batch} samples"
         bench.details[f"overlap, {words}"] = steps
@@ -635,6 +648,47 @@ def ddp(bench):
                                               "bytes_sent_per_step_start_included": wire}
 
 
+# Options, samples of a mini-batch and of a micro-batch: weights so large that data parallelism
+# waits for the network nearly all the time.
+LARGE_MODEL = (("--model", "mlp", "--width", 4096, "--depth", 5), 128, 16)
+LARGE_TARGET = 20.0
+
+
+def large(bench):
+    """The planner's choice for a model with large weights, against PyTorch's data parallelism, with
+    the same mini-batches on two hosts with the slowest links."""
+    why = torch_of(bench)
+    if why:
+        return bench.skipped("large", "planner's choice / PyTorch DDP", why)
+    rate, rounds = min(bench.args.rates), min(bench.args.rounds, 2)
+    model, batch, micro_batch = LARGE_MODEL
+    if bench.args.quick:
+        model, rounds = ("--model", "mlp", "--width", 256, "--depth", 5), 1
+    profile, _ = bench.profile(model, micro_batch)
+    path = bench.folder / "large.plan.json"
+    values = {"ours": [], "peer": []}
+    with Lab([Link(rate)] * 2) as lab:
+        cluster = cluster_file(bench, 2, job_link(bench, lab))
+        plan = bench.penstock("plan", "--profile", profile, "--cluster", cluster, "--mini-batch",
+                              batch, "--all-workers", "-o", path)
+        peer = [
+            bench.args.torch_python, PEERS / "ddp.py", *model, "--batch-size", batch, "--steps", 2,
+            "--warmup", 1, "--threads", 1
+        ]
+        for _ in range(rounds):
+            report, _ = bench.job(lab, [0, 1], bench.train(model, batch, 20, "--plan", path,
+                                                           warmup=4), seconds=120)
+            values["ours"].append(report["throughput_samples_per_s"])
+            report, _ = bench.job(lab, [0, 1], peer, {"GLOO_SOCKET_IFNAME": "eth0"}, seconds=120)
+            values["peer"].append(report["samples_per_s"])
+    where = f"{' '.join(map(str, model[1:]))}, 2 hosts, {formulas.show_rate(rate)}"
+    bench.row("large", f"{where}: auto ({plan['strategy']} {plan['config']})", "samples/s",
+              plan["throughput_samples_per_s"], values["ours"])
+    bench.row("large", f"{where}: auto / PyTorch DDP", "ratio", None,
+              [a / b for a, b in zip(values["ours"], values["peer"])], low=LARGE_TARGET)
+    bench.details[f"large, {where}"] = values
+
+
 ALLREDUCE_TARGET = 1.10
 
 
@@ -684,9 +738,7 @@ def penstock_sums(bench, workers, rate, size, times):
             report, grown = bench.job(lab, list(range(workers + servers)), command,
                                       server_variables(servers), seconds=20 * seconds)
             step = workers / report["throughput_samples_per_s"]
-            own = max(sum(worker["measured"][key]
-                          for key in ("forward_ns", "backward_ns", "step_ns"))
-                      for worker in report["workers"]) / 1e9
+            own = computation_of(report)
             bench.details.setdefault(f"allreduce, {title}", []).append(
                 {"step_s": step, "computation_s": own, **sent_per_call(grown, times + 1)})
             return [(step - own, seconds)]
@@ -808,5 +860,5 @@ def faults(bench):
 ALL = {
     "links": links, "bytes": bytes_on_wires, "strategies": strategies,
     "precisions": precisions, "overlap": overlap, "machines": machines, "ddp": ddp,
-    "allreduce": allreduce, "faults": faults
+    "large": large, "allreduce": allreduce, "faults": faults
 }

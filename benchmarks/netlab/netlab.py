@@ -151,12 +151,12 @@ def sweep():
 
 def allow_congestion(name):
     """Namespaces may use TCP's congestion control `name` from now on."""
-    allowed = CONGESTIONS_ALLOWED.read_text().split()
-    if name not in allowed:
-        try:
+    try:
+        allowed = CONGESTIONS_ALLOWED.read_text().split()
+        if name not in allowed:
             CONGESTIONS_ALLOWED.write_text(" ".join([*allowed, name]))
-        except OSError as error:
-            raise LabError(f"TCP's congestion control '{name}': {error.strerror}") from error
+    except OSError as error:
+        raise LabError(f"TCP's congestion control '{name}': {error.strerror}") from error
 
 
 class Lab:

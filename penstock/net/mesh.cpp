@@ -121,7 +121,7 @@ void TcpMesh::start(Handlers handlers) {
 }
 
 // What arrives is often answered at once, and the answer passes a thread that would be asleep
-// again. Large messages take their time whoever looks for them.
+// again. A large message does not come sooner when a thread looks for it.
 void TcpMesh::run() {
   const CoreNeed need(CoreNeed::Kind::OtherProcess, options_.other_hosts ? 0 : options_.ranks - 1);
   while (io_.run_one() > 0) {

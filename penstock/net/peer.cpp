@@ -22,6 +22,8 @@ constexpr int kMostUnsent = 512 << 10;
 /// Of a large message, this much is read at a time: to be woken for every packet takes the cores
 /// from those who compute.
 constexpr size_t kLeastRead = 128 << 10;
+/// Reads and writes of more bytes than this are long waits (MeshState).
+constexpr size_t kLongWait = 64 << 10;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
 constexpr uint64_t kMostBehind = uint64_t{1} << 31;
 
@@ -90,6 +92,11 @@ void Peer::leave() {
 
 void Peer::beat(std::chrono::milliseconds silence) {
   if (lost_ || bye_) return;
+  // On a slow connection a read may wait for longer than that, while bytes come.
+  asio::error_code ignored;
+  const size_t unread = socket_.available(ignored);
+  if (unread != unread_) forgive();
+  unread_ = unread;
   if (std::chrono::steady_clock::now() - last_heard_ > silence) {
     lose(fmt::format("has not answered for {:.1f} s",
                      std::chrono::duration<double>(silence).count()));
@@ -196,7 +203,7 @@ void Peer::write() {
     piece = true;
   }
   is_writing_ = true;
-  const int long_wait = asio::buffer_size(buffers_) > kLeastRead ? 1 : 0;
+  const int long_wait = asio::buffer_size(buffers_) > kLongWait ? 1 : 0;
   state_.long_waits += long_wait;
   asio::async_write(
       socket_, buffers_,
@@ -288,7 +295,7 @@ void Peer::read() {
     buffer = asio::mutable_buffer(input_.data() + input_end_, input_.size() - input_end_);
   }
   read_at_least(straight ? std::min<uint64_t>(piece_left_, kLeastRead) : 1);
-  const int long_wait = piece_left_ > kLeastRead ? 1 : 0;
+  const int long_wait = piece_left_ > kLongWait ? 1 : 0;
   state_.long_waits += long_wait;
   socket_.async_read_some(buffer, [self = shared_from_this(), straight, long_wait](
                                       const asio::error_code& error, size_t bytes) {
@@ -317,7 +324,7 @@ void Peer::read() {
 
 void Peer::read_at_least(size_t bytes) {
   if (bytes == least_bytes_) return;
-  const int least = static_cast<int>(bytes);
+  const int least = static_cast<int>(bytes);  // if it is refused, nothing depends on it but time
   setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
   least_bytes_ = bytes;
 }

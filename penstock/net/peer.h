@@ -40,7 +40,7 @@ struct MeshState {
   size_t carrier_bytes = 0;  ///< of the smallest part that it moves
   /// Reads and writes under way that wait for more bytes than a network brings within microseconds.
   int long_waits = 0;
-  bool is_broken = false;    ///< a peer was lost that had not ended as it should
+  bool is_broken = false;  ///< a peer was lost that had not ended as it should
 };
 
 class Peer : public std::enable_shared_from_this<Peer> {
@@ -179,6 +179,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
   size_t least_bytes_ = 1;          ///< of read_at_least()
+  size_t unread_ = 0;               ///< bytes that the kernel had at the last beat
   bool reads_straight_ = false;     ///< a read into the memory of piece_tag_ is under way
   std::optional<Incoming> closed_;  ///< keeps that memory when its run is closed meanwhile
   Tag piece_tag_ = {};

@@ -7,8 +7,9 @@
 // NICs are busy from the first bucket on; a bucket too small for that belongs as a whole to the
 // owner that has least for its share. Shards are small enough that adding one overlaps with moving
 // the next: 512 KiB (4 MB in BytePS, OSDI 2020, section 4.2), 128 KiB where servers add. A server
-// sends nothing before it has the first shard of all replicas, and then receives nothing while it
-// sends the last one. Pure functions of the sizes: every rank finds the same.
+// sends nothing before it has the first shard of all replicas; at the end it still has to send its
+// last shard to all of them, and receives nothing. Pure functions of the sizes: every rank finds
+// the same.
 #pragma once
 
 #include <cstddef>

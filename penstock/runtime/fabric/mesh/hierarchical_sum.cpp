@@ -79,7 +79,7 @@ HierarchicalSum::HierarchicalSum(StageSumSetup setup, Machines machines,
       joining_channel_(setup.first_channel + StageSum::channels(local_of_.size())) {
   const size_t owners = machines_.ranks.size() + server_ranks_.size();
   PENSTOCK_CHECK(shares.size() == owners, shares.size(), owners);
-  shares_of_phases_ = {1, 1};
+  shares_of_phases_ = {0.5, 0.5};  // MeshSum has counted what moves inside the machine only
   joined_.resize(shards_.size());
   for (Joined& joined : joined_) {
     joined.contributions.resize(machines_.ranks.size());

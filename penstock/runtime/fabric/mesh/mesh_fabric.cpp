@@ -33,8 +33,8 @@ enum class Note : uint8_t {
 };
 
 /// Bytes of gradients that are on their way: enough for any network, few enough that what is more
-/// urgent comes soon. Fewer where servers add: they wait for the slowest replica, and by as much as
-/// one can be ahead.
+/// urgent comes soon. Fewer where servers add: a server waits for the slowest replica, and the
+/// window limits how far the others can be ahead.
 constexpr int64_t kSendWindow = int64_t{4} << 20;
 constexpr int64_t kServerSendWindow = int64_t{1} << 20;
 /// How often a rank without workers looks at the stop flag.
@@ -121,6 +121,8 @@ void MeshRun::open(const RunSetup& setup, Wait& wait) {
 
 void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
   const schedule::ScheduleShape& shape = setup.schedule.shape;
+  const bool servers_add = site_.servers > 0 && setup.sync != plan::GradientSync::Ordered &&
+                           setup.sync != plan::GradientSync::Ring;
   for (size_t s = 0; s < setup.weights.size(); ++s) {
     const StageWeights& weights = setup.weights[s];
     reduces_.push_back(nullptr);
@@ -150,8 +152,7 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
     if (!service_) {
       service_ = std::make_shared<SumService>(
           [this](std::exception_ptr failure) { fail(std::move(failure)); });
-      window_ = std::make_shared<SendWindow>(site_.server_ranks().empty() ? kSendWindow
-                                                                          : kServerSendWindow);
+      window_ = std::make_shared<SendWindow>(servers_add ? kServerSendWindow : kSendWindow);
     }
     StageSumSetup sum{.mesh = hub_->mesh(),
                       .service = service_,
@@ -162,6 +163,7 @@ void MeshRun::open_sums(const RunSetup& setup, uint32_t& next_channel) {
                       .rank_of_server = site_.server_ranks(),
                       .shapes = weights.shapes,
                       .bucket_ends = bucket_ends_.back(),
+                      .most_numbers = servers_add ? kServerShardNumbers : kShardNumbers,
                       .precision = setup.precision};
     if (sharing != StateSharing::None) {
       gathers_.back() = std::make_shared<MeshGather>(sum);

@@ -36,7 +36,7 @@ MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares,
     : StageSum(std::move(setup), shares) {
   for (size_t s = 0; s < shards_.size(); ++s)
     rank_of_owner_.push_back(rank_of_owner(shards_[s], s));
-  shares_of_phases_ = numbers_to_send();
+  shares_of_phases_ = shares_of_phases();
   owned_.resize(shards_.size());
   for (Owned& owned : owned_) {
     owned.contributions.resize(static_cast<size_t>(replicas()));
@@ -44,7 +44,7 @@ MeshSum::MeshSum(StageSumSetup setup, const std::vector<double>& shares,
   }
 }
 
-std::array<double, 2> MeshSum::numbers_to_send() const {
+std::array<double, 2> MeshSum::shares_of_phases() const {
   std::array<double, 2> numbers{};
   for (size_t s = 0; s < shards_.size(); ++s) {
     int64_t length = 0;
@@ -54,8 +54,10 @@ std::array<double, 2> MeshSum::numbers_to_send() const {
       numbers[owns(s) ? Results : Adding] += static_cast<double>(length);
     }
   }
-  // Where there are none of a kind, its share does not matter.
-  for (double& number : numbers) number = std::max(number, 1.0);
+  const double both = numbers[0] + numbers[1];
+  if (both == 0) return {0.5, 0.5};
+  // Where there are none of a phase, its share does not matter.
+  for (double& number : numbers) number = std::max(number / both, 1e-3);
   return numbers;
 }
 
@@ -191,13 +193,15 @@ void MeshSum::send_part(int peer, net::Tag tag, size_t shard, Contribution contr
   const int urgency = urgency_of(shard);
   contribution.slices = narrowed(contribution.slices, setup_.precision);
   const int64_t bytes = bytes_of_all(contribution.slices);
+  const auto groups = static_cast<double>(std::max<size_t>(contribution.groups.size(), 1));
   send_in_turn(
       Adding, shard, bytes,
       [&mesh = setup_.mesh, peer, tag, urgency, contribution = std::move(contribution)]() mutable {
         net::WireWriter head;
         head.list(contribution.groups);
         return send_raw(mesh, peer, tag, head.take(), std::move(contribution.slices), urgency);
-      });
+      },
+      groups);
 }
 
 void MeshSum::post_result(int replica, size_t shard, uint64_t round) {

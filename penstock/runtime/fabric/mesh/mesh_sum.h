@@ -70,8 +70,8 @@ class MeshSum : public StageSum {
     int missing = 0;                          ///< replicas
   };
   int rank_of_owner(size_t shard) const { return rank_of_owner_[shard]; }
-  /// By phase.
-  std::array<double, 2> numbers_to_send() const;
+  /// Of what this rank sends, by phase, if each replica has one group.
+  std::array<double, 2> shares_of_phases() const;
   bool owns(size_t shard) const { return rank_of_owner(shard) == setup_.mesh.rank(); }
 
   // On owners.

@@ -25,9 +25,9 @@ void SendWindow::send_next() {
     {
       MutexLock lock(mutex_);
       if (waiting_.empty() || bytes_on_their_way_ >= most_bytes_) return;
-      const auto [urgency, turn, number] = waiting_.begin()->first;
-      const auto turns = turns_.find(-urgency);
-      turns->second.now = turn;
+      const Order& order = waiting_.begin()->first;
+      const auto turns = turns_.find(-std::get<0>(order));
+      turns->second.now = std::get<1>(order);
       if (--turns->second.waiting == 0) turns_.erase(turns);
       next = std::move(waiting_.begin()->second);
       waiting_.erase(waiting_.begin());

@@ -32,7 +32,7 @@ class SendWindow : public std::enable_shared_from_this<SendWindow> {
 
   /// Calls `send` when less than the window's bytes are on their way: now, or later on the thread
   /// of the mesh. Messages of the highest urgency first; those of a kind in their order. `share`:
-  /// of this kind among what is sent, in any unit. Never blocks.
+  /// of this kind among what is sent, above 0; both together are 1. Never blocks.
   void add(int urgency, Kind kind, double share, int64_t bytes, Send send);
   /// What waits is thrown away, now and later.
   void close();

@@ -17,7 +17,7 @@ using Result = net::Transfer::Result;
 class SendWindowTest : public ::testing::Test {
  protected:
   void add(const std::string& name, int urgency, int64_t bytes, Kind kind = Kind::Part,
-           double share = 1) {
+           double share = 0.5) {
     window->add(urgency, kind, share, bytes, [this, name] {
       sent.push_back(name);
       transfers[name] = std::make_shared<net::Transfer>();
@@ -51,14 +51,14 @@ TEST_F(SendWindowTest, OneLargerThanTheWindowGoesAlone) {
   EXPECT_THAT(sent, ElementsAre("large", "small"));
 }
 
-/// Four parts for each result. A result that comes late does not make up for it.
+/// Four parts for each result. Results that come late do not get the turns that they missed.
 TEST_F(SendWindowTest, PartsAndResultsTakeTurnsInTheProportionOfTheirBytes) {
   add("first", 0, 100);
   for (const char* name : {"p1", "p2", "p3", "p4", "p5", "p6", "p7"})
-    add(name, 0, 100, Kind::Part, 4);
+    add(name, 0, 100, Kind::Part, 0.8);
   transfers["first"]->end(Result::Done);
   transfers["p1"]->end(Result::Done);
-  for (const char* name : {"r1", "r2", "r3"}) add(name, 0, 100, Kind::Result, 1);
+  for (const char* name : {"r1", "r2", "r3"}) add(name, 0, 100, Kind::Result, 0.2);
   for (size_t i = 2; i < 10; ++i) transfers[sent[i]]->end(Result::Done);
   EXPECT_THAT(sent,
               ElementsAre("first", "p1", "p2", "r1", "p3", "p4", "p5", "p6", "r2", "p7", "r3"));
@@ -77,7 +77,7 @@ TEST_F(SendWindowTest, NothingIsSentAfterItIsClosed) {
 TEST_F(SendWindowTest, TransfersThatEndAtOnceLetAllGo) {
   int count = 0;
   for (int i = 0; i < 1000; ++i) {
-    window->add(0, Kind::Part, 1, 100, [&count] {
+    window->add(0, Kind::Part, 0.5, 100, [&count] {
       ++count;
       auto transfer = std::make_shared<net::Transfer>();
       transfer->end(Result::Done);

@@ -18,8 +18,8 @@ model::Tensors first_gradients(const Partials& partials, size_t count) {
 
 StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
-      shards_(make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares,
-                          setup_.rank_of_server.empty() ? kShardNumbers : kServerShardNumbers)),
+      shards_(
+          make_shards(numbers_of(setup_.shapes), setup_.bucket_ends, shares, setup_.most_numbers)),
       results_(setup_.shapes, setup_.bucket_ends, setup_.rank_of_replica.size(), shards_,
                setup_.precision, setup_.own_shards_only) {}
 
@@ -42,9 +42,11 @@ void StageSum::add_later(size_t shard, std::function<void()> task) {
   });
 }
 
-void StageSum::send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send) {
+void StageSum::send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send,
+                            double times) {
   const auto kind = phase == Adding ? SendWindow::Kind::Part : SendWindow::Kind::Result;
-  setup_.window->add(urgency_of(shard), kind, shares_of_phases_[phase], bytes, std::move(send));
+  setup_.window->add(urgency_of(shard), kind, shares_of_phases_[phase] * times, bytes,
+                     std::move(send));
 }
 
 void StageSum::send_later(Phase phase, size_t shard, int peer, net::Tag tag,

@@ -61,15 +61,16 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   void when_received(net::Transfer& transfer, std::function<void()> then);
   /// Calls `task` on the thread that adds, if this still exists.
   void add_later(size_t shard, std::function<void()> task);
-  /// Calls `send` when it is the shard's turn.
-  void send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send);
+  /// Calls `send` when it is the shard's turn. `times`: as many bytes as shares_of_phases_ expects.
+  void send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send,
+                    double times = 1);
   void send_later(Phase phase, size_t shard, int peer, net::Tag tag, const model::Tensors& parts);
 
   const StageSumSetup setup_;
   const std::vector<Shard> shards_;
   BucketResults results_;
-  /// Of what this rank sends, how much is of each phase, in any unit.
-  std::array<double, 2> shares_of_phases_ = {1, 1};
+  /// Of what this rank sends, how much is of each phase: SendWindow::add().
+  std::array<double, 2> shares_of_phases_ = {0.5, 0.5};
 };
 
 }  // namespace penstock::runtime

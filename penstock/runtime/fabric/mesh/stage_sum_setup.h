@@ -8,6 +8,7 @@
 
 #include "penstock/model/layer.h"
 #include "penstock/net/mesh.h"
+#include "penstock/runtime/fabric/mesh/gradient_shards.h"
 #include "penstock/runtime/fabric/mesh/send_window.h"
 #include "penstock/runtime/fabric/mesh/sum_service.h"
 #include "penstock/util/short_floats.h"
@@ -25,6 +26,7 @@ struct StageSumSetup {
   std::vector<int> rank_of_server;           ///< those that add gradients only
   std::vector<model::Shape> shapes;          ///< of the weights
   std::vector<size_t> bucket_ends;           ///< gradient_shards.h
+  int64_t most_numbers = kShardNumbers;      ///< of a shard
   FloatType precision = FloatType::Float32;  ///< in which gradients travel
   /// Owner r is replica r, and a result goes to its owner alone.
   bool own_shards_only = false;
