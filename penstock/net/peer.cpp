@@ -22,6 +22,7 @@ constexpr int kMostUnsent = 512 << 10;
 /// Of a large message, this much is read at a time: to be woken for every packet takes the cores
 /// from those who compute.
 constexpr size_t kLeastRead = 128 << 10;
+constexpr size_t kReceiveBuffer = 1 << 20;
 /// Reads and writes of more bytes than this are long waits (MeshState).
 constexpr size_t kLongWait = 64 << 10;
 /// No note and no list of sizes is larger: what is, is no frame of ours.
@@ -47,6 +48,10 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
   // What has been written cannot be overtaken: little more than what the network takes at once.
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
              sizeof kMostUnsent);
+  // Makes the kernel's buffer for what has come at least as large, without fixing its size: a new
+  // connection has 128 KiB, and where those are full for a moment, the sender may stop for 200 ms.
+  read_at_least(kReceiveBuffer);
+  read_at_least(1);
 }
 
 void Peer::start() {
