@@ -49,7 +49,7 @@ Peer::Peer(asio::ip::tcp::socket socket, int rank, MeshState& state)
   setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent,
              sizeof kMostUnsent);
   // Makes the kernel's buffer for what has come at least as large, without fixing its size: a new
-  // connection has 128 KiB, and where those are full for a moment, the sender may stop for 200 ms.
+  // connection has 128 KiB, and while those are full, the sender stops.
   read_at_least(kReceiveBuffer);
   read_at_least(1);
 }
