@@ -133,7 +133,7 @@ void HierarchicalSum::added(size_t shard, uint64_t round, model::Tensors sums) {
       joiner, joining_tag(Results, own_, shard, round),
       place_of_sums(shards_[shard].ranges, std::move(sums), parts, setup_.precision));
   when_received(*transfer, [this, shard, round, parts] { give_results(shard, round, *parts); });
-  send_part(joiner, joining_tag(Adding, own_, shard, round), shard, std::move(part));
+  send_part(joiner, joining_tag(Adding, own_, shard, round), std::move(part));
 }
 
 // ---- joiners
@@ -180,7 +180,7 @@ void HierarchicalSum::join_up(size_t shard) {
     if (gathers(machine, shard))
       give_results(shard, round, sums);
     else
-      send_later(Results, shard, machines_.gatherer(static_cast<size_t>(machine), shard),
+      send_later(Results, machines_.gatherer(static_cast<size_t>(machine), shard),
                  joining_tag(Results, machine, shard, round), sums);
   }
 }

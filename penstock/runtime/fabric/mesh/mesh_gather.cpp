@@ -62,7 +62,7 @@ void MeshGather::start(int replica, size_t bucket, Partials partials) {
       if (setup_.is_here(other))
         results_.put(other, s, own);
       else
-        send_later(Results, s, rank_of(other), tag(Results, other, s, round), own);
+        send_later(Results, rank_of(other), tag(Results, other, s, round), own);
     }
   }
 }

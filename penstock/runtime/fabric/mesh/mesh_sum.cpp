@@ -86,7 +86,7 @@ void MeshSum::give_result(int replica, size_t shard, uint64_t round, const model
   if (setup_.is_here(replica))
     results_.put(replica, shard, sums);
   else
-    send_later(Results, shard, rank_of(replica), tag(Results, replica, shard, round), sums);
+    send_later(Results, rank_of(replica), tag(Results, replica, shard, round), sums);
 }
 
 MeshSum::Contribution MeshSum::part_in(const RawMessage& message, size_t shard) const {
@@ -189,13 +189,13 @@ MeshSum::Contribution MeshSum::contribution_of(size_t shard, const Partials& par
   return contribution;
 }
 
-void MeshSum::send_part(int peer, net::Tag tag, size_t shard, Contribution contribution) {
-  const int urgency = urgency_of(shard);
+void MeshSum::send_part(int peer, net::Tag tag, Contribution contribution) {
+  const int urgency = urgency_of(tag);
   contribution.slices = narrowed(contribution.slices, setup_.precision);
   const int64_t bytes = bytes_of_all(contribution.slices);
   const auto groups = static_cast<double>(std::max<size_t>(contribution.groups.size(), 1));
   send_in_turn(
-      Adding, shard, bytes,
+      Adding, tag, bytes,
       [&mesh = setup_.mesh, peer, tag, urgency, contribution = std::move(contribution)]() mutable {
         net::WireWriter head;
         head.list(contribution.groups);
@@ -229,7 +229,7 @@ void MeshSum::start(int replica, size_t bucket, Partials partials) {
     if (owns(s))
       contribute(replica, s, std::move(contribution));
     else
-      send_part(rank_of_owner(s), tag(Adding, replica, s, *round), s, std::move(contribution));
+      send_part(rank_of_owner(s), tag(Adding, replica, s, *round), std::move(contribution));
   }
 }
 

@@ -57,7 +57,7 @@ class MeshSum : public StageSum {
 
   /// Adds in the order of the groups; may use the first one's memory.
   model::Tensors sum_of_shard(const Shard& shard, std::vector<Contribution> contributions) const;
-  void send_part(int peer, net::Tag tag, size_t shard, Contribution contribution);
+  void send_part(int peer, net::Tag tag, Contribution contribution);
   /// What send_part() has sent. Throws TransportError if it does not fit the shard.
   Contribution part_in(const RawMessage& message, size_t shard) const;
   void fail(std::exception_ptr failure);

@@ -43,7 +43,7 @@ void RingSum::post_result(int replica, size_t shard, uint64_t round) {
 }
 
 void RingSum::send(Phase phase, int to, size_t shard, uint64_t round, const model::Tensors& parts) {
-  send_later(phase, shard, rank_of(to), tag(phase, to, shard, round), parts);
+  send_later(phase, rank_of(to), tag(phase, to, shard, round), parts);
 }
 
 void RingSum::start(int replica, size_t bucket, Partials partials) {

@@ -1,5 +1,6 @@
 #include "penstock/runtime/fabric/mesh/stage_sum.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "penstock/runtime/fabric/mesh/tensor_bytes.h"
@@ -36,24 +37,33 @@ void StageSum::when_received(net::Transfer& transfer, std::function<void()> then
   });
 }
 
+int StageSum::urgency_of(const net::Tag& tag) const {
+  // Rounds are counted anew every 4096, where one may overtake the other: no order depends on it.
+  constexpr uint64_t kRounds = 4096;
+  constexpr uint64_t kBuckets = 1 << 16;
+  const uint64_t round = tag.sequence / shards_.size() % kRounds;
+  const uint64_t bucket = shards_[tag.sequence % shards_.size()].bucket;
+  return -1 - static_cast<int>(round * kBuckets + std::min(bucket, kBuckets - 1));
+}
+
 void StageSum::add_later(size_t shard, std::function<void()> task) {
-  setup_.service->add(urgency_of(shard), [weak = weak_from_this(), task = std::move(task)] {
+  const auto urgency = -static_cast<int>(shards_[shard].bucket);
+  setup_.service->add(urgency, [weak = weak_from_this(), task = std::move(task)] {
     if (const auto self = weak.lock()) task();
   });
 }
 
-void StageSum::send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send,
+void StageSum::send_in_turn(Phase phase, const net::Tag& tag, int64_t bytes, SendWindow::Send send,
                             double times) {
   const auto kind = phase == Adding ? SendWindow::Kind::Part : SendWindow::Kind::Result;
-  setup_.window->add(urgency_of(shard), kind, shares_of_phases_[phase] * times, bytes,
+  setup_.window->add(urgency_of(tag), kind, shares_of_phases_[phase] * times, bytes,
                      std::move(send));
 }
 
-void StageSum::send_later(Phase phase, size_t shard, int peer, net::Tag tag,
-                          const model::Tensors& parts) {
+void StageSum::send_later(Phase phase, int peer, net::Tag tag, const model::Tensors& parts) {
   send_in_turn(
-      phase, shard, bytes_of_all(parts),
-      [&mesh = setup_.mesh, peer, tag, out = OutgoingTensors(parts), urgency = urgency_of(shard)] {
+      phase, tag, bytes_of_all(parts),
+      [&mesh = setup_.mesh, peer, tag, out = OutgoingTensors(parts), urgency = urgency_of(tag)] {
         return mesh.send(peer, tag, out.parts(), out.keep(), urgency);
       });
 }

@@ -52,8 +52,10 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   size_t weights_of(size_t bucket) const {
     return setup_.bucket_ends[bucket] - results_.first_weight(bucket);
   }
-  /// Buckets that the next forward pass needs first go first, behind all messages.
-  int urgency_of(size_t shard) const { return -1 - static_cast<int>(shards_[shard].bucket); }
+  /// Behind all messages between stages, sums of earlier rounds first: who is late needs them
+  /// before it can give its parts of the next round. Then buckets that the next forward pass needs
+  /// first.
+  int urgency_of(const net::Tag& tag) const;
   /// Of the messages from or to this replica.
   net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
 
@@ -62,9 +64,9 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   /// Calls `task` on the thread that adds, if this still exists.
   void add_later(size_t shard, std::function<void()> task);
   /// Calls `send` when it is the shard's turn. `times`: as many bytes as shares_of_phases_ expects.
-  void send_in_turn(Phase phase, size_t shard, int64_t bytes, SendWindow::Send send,
+  void send_in_turn(Phase phase, const net::Tag& tag, int64_t bytes, SendWindow::Send send,
                     double times = 1);
-  void send_later(Phase phase, size_t shard, int peer, net::Tag tag, const model::Tensors& parts);
+  void send_later(Phase phase, int peer, net::Tag tag, const model::Tensors& parts);
 
   const StageSumSetup setup_;
   const std::vector<Shard> shards_;
