@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/runtime/fabric/mesh/stage_sum.h"
+
 namespace penstock::runtime {
 namespace {
 
@@ -62,6 +64,14 @@ TEST_F(SendWindowTest, PartsAndResultsTakeTurnsInTheProportionOfTheirBytes) {
   for (size_t i = 2; i < 10; ++i) transfers[sent[i]]->end(Result::Done);
   EXPECT_THAT(sent,
               ElementsAre("first", "p1", "p2", "r1", "p3", "p4", "p5", "p6", "r2", "p7", "r3"));
+}
+
+/// A small result for a late rank does not wait behind the next round's parts, which are large.
+TEST(SumUrgency, EarlierRoundsGoFirstThenWhatIsNeededFirst) {
+  EXPECT_LT(urgency_of_sum(0, 0), 0);
+  EXPECT_GT(urgency_of_sum(7, 0), urgency_of_sum(7, 1));
+  EXPECT_GT(urgency_of_sum(7, 3), urgency_of_sum(8, 0));
+  EXPECT_GT(urgency_of_sum(7, 1'000'000), urgency_of_sum(8, 0));
 }
 
 TEST_F(SendWindowTest, NothingIsSentAfterItIsClosed) {

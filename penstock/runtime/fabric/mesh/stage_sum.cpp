@@ -17,6 +17,12 @@ model::Tensors first_gradients(const Partials& partials, size_t count) {
   return first;
 }
 
+int urgency_of_sum(uint64_t round, size_t bucket) {
+  constexpr uint64_t kRounds = 4096;
+  constexpr uint64_t kBuckets = 1 << 16;
+  return -1 - static_cast<int>(round % kRounds * kBuckets + std::min(bucket, kBuckets - 1));
+}
+
 StageSum::StageSum(StageSumSetup setup, const std::vector<double>& shares)
     : setup_(std::move(setup)),
       shards_(
@@ -38,12 +44,8 @@ void StageSum::when_received(net::Transfer& transfer, std::function<void()> then
 }
 
 int StageSum::urgency_of(const net::Tag& tag) const {
-  // Rounds are counted anew every 4096, where one may overtake the other: no order depends on it.
-  constexpr uint64_t kRounds = 4096;
-  constexpr uint64_t kBuckets = 1 << 16;
-  const uint64_t round = tag.sequence / shards_.size() % kRounds;
-  const uint64_t bucket = shards_[tag.sequence % shards_.size()].bucket;
-  return -1 - static_cast<int>(round * kBuckets + std::min(bucket, kBuckets - 1));
+  return urgency_of_sum(tag.sequence / shards_.size(),
+                        shards_[tag.sequence % shards_.size()].bucket);
 }
 
 void StageSum::add_later(size_t shard, std::function<void()> task) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -18,6 +19,12 @@ namespace penstock::runtime {
 
 /// Of each weight of a bucket, the gradient of the first group that has one.
 model::Tensors first_gradients(const Partials& partials, size_t count);
+
+/// Of what is sent for a bucket in a round. Behind all messages between stages; sums of earlier
+/// rounds first: who is late needs them before it can give its parts of the next round. Then
+/// buckets that the next forward pass needs first. Rounds are counted anew every 4096, where one
+/// may overtake the other; no value depends on the order.
+int urgency_of_sum(uint64_t round, size_t bucket);
 
 /// Thread-safe. Each replica starts every bucket once per round, and finishes it before it starts
 /// it again.
@@ -52,9 +59,7 @@ class StageSum : public std::enable_shared_from_this<StageSum> {
   size_t weights_of(size_t bucket) const {
     return setup_.bucket_ends[bucket] - results_.first_weight(bucket);
   }
-  /// Behind all messages between stages, sums of earlier rounds first: who is late needs them
-  /// before it can give its parts of the next round. Then buckets that the next forward pass needs
-  /// first.
+  /// urgency_of_sum() of a message.
   int urgency_of(const net::Tag& tag) const;
   /// Of the messages from or to this replica.
   net::Tag tag(Phase phase, int replica, size_t shard, uint64_t round) const;
