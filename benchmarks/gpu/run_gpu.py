@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Penstock on a GPU: one worker against PyTorch, two workers on one card against one, and what was
+predicted. Programs take turns, round by round. Prints a table; -o writes all numbers as JSON.
+
+Needs a GPU, a build for CUDA and a Python whose PyTorch is one for CUDA. Exit code: 0 done, 2 wrong
+usage, 3 a run failed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from machine import REPOSITORY, describe_machine  # noqa: E402
+
+MODELS = ("mlp", "vgg_small", "resnet18", "resnet50", "gpt2")
+PRECISIONS = ("float32", "tf32", "bfloat16")
+HOWS = ("eager", "compile", "graphs")
+BATCH = {"mlp": 128, "vgg_small": 64, "resnet18": 64, "resnet50": 64, "gpt2": 8}
+ZOO = {"mlp": ["mlp"], "vgg_small": ["vgg_small"],
+       "resnet18": ["resnet18", "--input", "3x32x32", "--classes", "10"],
+       "resnet50": ["resnet50"]}
+WARMUP = 15  # as in peer.py
+EPOCHS = 100000
+
+
+def describe_gpu():
+    words = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return "unknown"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def names(of):
+        def read(text):
+            chosen = [name for name in text.split(",") if name]
+            for name in chosen:
+                if name not in of:
+                    raise argparse.ArgumentTypeError(f"no '{name}'; there are {', '.join(of)}")
+            return chosen
+        return read
+
+    parser.add_argument("--models", type=names(MODELS), default=list(MODELS), metavar="NAME,...",
+                        help=f"some of {', '.join(MODELS)}")
+    parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS),
+                        metavar="NAME,...", help=f"some of {', '.join(PRECISIONS)}")
+    parser.add_argument("--against", type=names(HOWS), default=list(HOWS), metavar="HOW,...",
+                        help="of PyTorch, some of eager, compile, graphs (torch.compile with "
+                             "mode='reduce-overhead'); empty: nothing")
+    parser.add_argument("--no-pairs", action="store_true", help="without two workers on a card")
+    parser.add_argument("--penstock", type=pathlib.Path,
+                        default=REPOSITORY / "build/release-torch/penstock")
+    parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch for CUDA")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--data", type=pathlib.Path, help="keep samples and programs here")
+    parser.add_argument("--options", default="", help="more options for penstock train")
+    parser.add_argument("-o", "--output", type=pathlib.Path)
+    args = parser.parse_args()
+    if min(args.rounds, args.steps) < 1:
+        parser.error("expected positive --rounds and --steps")
+    args.penstock = args.penstock.resolve()
+    if "/" in args.python:  # it may be a link of a virtual environment
+        args.python = os.path.abspath(args.python)
+    return args
+
+
+class Runs:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.results = []
+        self.failed = False
+
+    def call(self, *words):
+        words = [str(word) for word in words]
+        print("$ " + " ".join(words), file=sys.stderr, flush=True)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=HERE)
+        if done.returncode != 0:
+            self.failed = True
+            print(done.stderr[-1500:], file=sys.stderr, flush=True)
+        return done
+
+    def write(self):
+        missing = [name for name in self.args.models
+                   if not (self.folder / name / "data.npz").exists()]
+        if missing and self.call(self.args.python, HERE / "peer.py", "write", self.folder,
+                                 *missing).returncode != 0:
+            raise SystemExit(3)
+
+    def add(self, name, precision, who, found):
+        keys = ("samples_per_s", "final_loss", "peak_memory_bytes", "predicted", "error", "torch")
+        row = {"model": name, "precision": precision, "who": who,
+               **{key: found[key] for key in keys if key in found}}
+        self.results.append(row)
+        text = f"{row['samples_per_s']:.1f} samples/s" if "samples_per_s" in row else row["error"]
+        print(f"  {name} {precision} {who}: {text}", file=sys.stderr, flush=True)
+
+    def peers(self, name):
+        cases = [f"{name}:{precision}:{how}" for precision in self.args.precisions
+                 for how in self.args.against]
+        if not cases:
+            return
+        done = self.call(self.args.python, HERE / "peer.py", "steps", self.folder, self.args.steps,
+                         *cases)
+        for line in done.stdout.splitlines():
+            if line.startswith("{"):
+                found = json.loads(line)
+                _, precision, how = found["case"].split(":")
+                self.failed |= "error" in found
+                self.add(name, precision, how, found)
+
+    def model(self, name):
+        return ["--model", *ZOO.get(name, [str(self.folder / name / "program.pt2")])]
+
+    def profile(self, name, precision):
+        """A profile of this round, which the run after it is planned and predicted from."""
+        file = self.folder / name / f"profile.{precision}.json"
+        self.call(self.args.penstock, "profile", *self.model(name), "--batch-size", BATCH[name],
+                  "--precision", precision, "--device", self.args.device, "--concurrency", 1,
+                  "-o", file)
+        return ["--profile", file]
+
+    def penstock(self, name, precision, who, *options):
+        own = self.folder / name
+        done = self.call(
+            self.args.penstock, "train", *self.model(name), "--data", own / "data.npz",
+            "--test-share", 0, "--batch-size", BATCH[name], "--precision", precision,
+            "--device", self.args.device, "--lr", "1e-3", "--momentum", 0.9, "--no-eval",
+            "--warmup-steps", WARMUP, "--steps", WARMUP + self.args.steps, "--epochs", EPOCHS,
+            "--json", *options, *self.args.options.split())
+        if done.returncode != 0:
+            self.add(name, precision, who, {"error": done.stderr.strip()[-300:]})
+            return
+        run = json.loads(done.stdout)
+        self.add(name, precision, who, {
+            "samples_per_s": run["throughput_samples_per_s"],
+            "predicted": run["predicted_throughput_samples_per_s"],
+            "final_loss": run["final_loss"],
+            "peak_memory_bytes": max(one["peak_memory_bytes"] for one in run["devices"])
+            if run["devices"] else 0})
+
+    def round(self, number):
+        for name in self.args.models:
+            parts = [lambda: self.peers(name)]
+            for precision in self.args.precisions:
+                parts.append(lambda precision=precision: self.penstock(
+                    name, precision, "penstock", "--strategy", "serial",
+                    *self.profile(name, precision)))
+            if not self.args.no_pairs:
+                precision = self.args.precisions[0]
+                both = ["--micro-batches", 4]
+                parts.append(lambda: self.penstock(name, precision, "one worker, 4 micro-batches",
+                                                   "--strategy", "serial", *both))
+                parts.append(lambda: self.penstock(name, precision, "two workers, 4 micro-batches",
+                                                   "--strategy", "1f1b-flush", "--workers", 2,
+                                                   *both))
+            for part in parts if number % 2 == 0 else parts[::-1]:
+                part()
+
+    def rates(self, name, precision, who):
+        return [row["samples_per_s"] for row in self.results
+                if (row["model"], row["precision"], row["who"]) == (name, precision, who)
+                and "samples_per_s" in row]
+
+    def ratio(self, name, precision, who, other):
+        pairs = list(zip(self.rates(name, precision, who), self.rates(name, precision, other)))
+        if not pairs:
+            return f"{'-':>22}"
+        ratios = sorted(a / b for a, b in pairs)
+        return f"{statistics.median(ratios):8.3f} ({ratios[0]:.3f}-{ratios[-1]:.3f})"
+
+    def table(self):
+        print(f"{'model':10} {'precision':9} {'samples/s':>10} {'/ predicted':>11} "
+              + " ".join(f"{'/ ' + how:>22}" for how in self.args.against))
+        for name in self.args.models:
+            for precision in self.args.precisions:
+                rates = self.rates(name, precision, "penstock")
+                if not rates:
+                    continue
+                predicted = [row["samples_per_s"] / row["predicted"] for row in self.results
+                             if (row["model"], row["precision"], row["who"])
+                             == (name, precision, "penstock") and row.get("predicted")]
+                print(f"{name:10} {precision:9} {statistics.median(rates):10.1f} "
+                      f"{statistics.median(predicted) if predicted else 0:11.3f} "
+                      + " ".join(self.ratio(name, precision, "penstock", how)
+                                 for how in self.args.against))
+        if self.args.no_pairs:
+            return
+        print("\ntwo workers on one card / one worker, both with 4 micro-batches per step")
+        for name in self.args.models:
+            precision = self.args.precisions[0]
+            print(f"{name:10} {precision:9} " + self.ratio(
+                name, precision, "two workers, 4 micro-batches", "one worker, 4 micro-batches"))
+
+
+def main():
+    args = parse()
+    with tempfile.TemporaryDirectory() as temporary:
+        runs = Runs(args, (args.data or pathlib.Path(temporary)).resolve())
+        runs.write()
+        try:
+            for number in range(args.rounds):
+                runs.round(number)
+        finally:
+            if args.output:
+                args.output.parent.mkdir(parents=True, exist_ok=True)
+                args.output.write_text(json.dumps(
+                    {"machine": describe_machine(), "gpu": describe_gpu(),
+                     "arguments": {k: str(v) for k, v in vars(args).items()},
+                     "runs": runs.results}, indent=1) + "\n")
+        runs.table()
+    return 3 if runs.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
