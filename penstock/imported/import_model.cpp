@@ -534,6 +534,8 @@ class Importer {
     parts.shares_output = returns_loss_ && parts.outputs == std::vector<std::string>{output_};
     tie(parts, LayerId{static_cast<int>(g)}, node);
     parts.weight_gradients_can_wait = can_wait(steps);
+    parts.is_random = std::any_of(steps.begin(), steps.end(),
+                                  [&](size_t s) { return facts_[s].is_random; });
     for (const size_t s : steps) {
       parts.work.emplace_back(program_.steps[s], facts_[s], program_, origins_.parameters, hints_,
                               batch_symbol_);

@@ -47,6 +47,7 @@ struct LayerParts {
   exported::SymbolRange batch;       ///< its samples
   std::vector<StepWork> work;
   bool weight_gradients_can_wait = true;
+  bool is_random = false;
 };
 
 /// Immutable; thread-safe.
@@ -59,6 +60,7 @@ class ProgramLayer final : public model::Layer, public model::ComputesInFloat32 
   std::vector<model::ParameterSpec> buffers() const override { return parts_.buffer_specs; }
   int num_outputs() const override { return static_cast<int>(parts_.outputs.size()); }
   bool weight_gradients_can_wait() const override { return parts_.weight_gradients_can_wait; }
+  bool is_random() const override { return parts_.is_random; }
   std::vector<model::Shape> output_shapes(const std::vector<model::Shape>& inputs) const override;
   profile::LayerWork work(const std::vector<model::Shape>& inputs,
                           const std::vector<model::Shape>& outputs, int64_t batch) const override;

@@ -15,6 +15,7 @@
 
 #include "penstock/model/float32_layers.h"
 #include "penstock/model/shapes.h"
+#include "penstock/model/torch_compat.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/error.h"
 
@@ -94,16 +95,26 @@ void run_both_passes(const Model& model, LayerId id, const LayerPrecision& preci
                         /*allow_unused=*/true);
 }
 
-LayerPrecision tried(const Model& model, LayerId id, at::ScalarType type, at::Device device) {
-  if (insists_on_float32(model.layer(id)))
-    return {.activations = type, .weights = at::kFloat, .computes_in_float32 = true};
-  LayerPrecision precision{.activations = type,
-                           .weights = keeps_float32_weights(model.layer(id)) ? at::kFloat : type};
+/// Whether the layer runs in both passes.
+bool runs(const Model& model, LayerId id, const LayerPrecision& precision, at::Device device) {
   try {
     run_both_passes(model, id, precision, device);
-    return precision;
-  } catch (const c10::Error&) {  // an operation that does not exist in 16 bits
+    return true;
+  } catch (const c10::Error&) {
+    return false;
   }
+}
+
+LayerPrecision tried(const Model& model, LayerId id, at::ScalarType type, at::Device device) {
+  if (insists_on_float32(model.layer(id))) {
+    const LayerPrecision casts{.activations = type, .weights = at::kFloat, .autocasts = true};
+    if (device.is_cuda() && runs(model, id, casts, device)) return casts;
+    return {.activations = type, .weights = at::kFloat, .computes_in_float32 = true};
+  }
+  LayerPrecision precision{.activations = type,
+                           .weights = keeps_float32_weights(model.layer(id)) ? at::kFloat : type};
+  if (runs(model, id, precision, device)) return precision;
+  // An operation does not exist in 16 bits.
   precision.weights = at::kFloat;
   precision.computes_in_float32 = true;
   try {
@@ -157,6 +168,9 @@ Tensors forward_in(const LayerPrecision& precision, const Layer& layer, TensorSp
     for (const at::Tensor& input : inputs)
       converted.push_back(input.is_floating_point() ? as_float32(input) : input);
     outputs = layer.forward(weights, buffers, converted, context);
+  } else if (precision.autocasts) {
+    const GpuAutocast autocast(precision.activations);
+    outputs = layer.forward(weights, buffers, inputs, context);
   } else {
     outputs = layer.forward(weights, buffers, inputs, context);
   }

@@ -24,6 +24,9 @@ struct LayerPrecision {
   at::ScalarType activations = at::kFloat;  ///< of outputs, and of inputs as they arrive
   at::ScalarType weights = at::kFloat;
   bool computes_in_float32 = false;  ///< inputs are converted before, outputs behind
+  /// Each of its operations has the type that torch.autocast gives it: products 16 bits, norms and
+  /// the like float32. Layers on GPUs that would compute in float32 otherwise.
+  bool autocasts = false;
 
   bool operator==(const LayerPrecision&) const = default;
 };

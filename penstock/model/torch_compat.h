@@ -1,15 +1,21 @@
 #pragma once
 
+#include <torch/version.h>
+
+#include <ATen/autocast_mode.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <ATen/ops/_foreach_copy.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 /// \file
 /// Where libtorch 1.13 and libtorch 2 differ: all of it is here.
@@ -32,5 +38,55 @@ using OptionalTensor = decltype(std::declval<c10::IValue>().toOptional<at::Tenso
 
 /// Of the totals in c10::MemoryReportingInfoBase, which are not used here.
 using TotalBytes = std::conditional_t<(TORCH_VERSION_MAJOR >= 2), size_t, int64_t>;
+
+/// to[i].copy_(from[i]); in few operations where libtorch has one for lists.
+inline void copy_together(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+#if TORCH_VERSION_MAJOR >= 2
+  at::_foreach_copy_(to, from);
+#else
+  for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+#endif
+}
+
+/// While it lives, this thread's operations on GPUs have the types that torch.autocast gives them:
+/// products in `type`, norms and the like in float32. Casts are not kept between operations, as
+/// weights change in between.
+class GpuAutocast {
+ public:
+#if TORCH_VERSION_MAJOR >= 2
+  explicit GpuAutocast(at::ScalarType type)
+      : was_on_(at::autocast::is_autocast_enabled(at::kCUDA)),
+        type_before_(at::autocast::get_autocast_dtype(at::kCUDA)) {
+    set(true, type);
+  }
+#else
+  explicit GpuAutocast(at::ScalarType type)
+      : was_on_(at::autocast::is_enabled()), type_before_(at::autocast::get_autocast_gpu_dtype()) {
+    set(true, type);
+  }
+#endif
+  ~GpuAutocast() {
+    set(was_on_, type_before_);
+    at::autocast::set_autocast_cache_enabled(cached_);
+  }
+  GpuAutocast(const GpuAutocast&) = delete;
+  GpuAutocast& operator=(const GpuAutocast&) = delete;
+
+ private:
+  static void set(bool on, at::ScalarType type) {
+    at::autocast::set_autocast_cache_enabled(false);
+#if TORCH_VERSION_MAJOR >= 2
+    at::autocast::set_autocast_dtype(at::kCUDA, type);
+    at::autocast::set_autocast_enabled(at::kCUDA, on);
+#else
+    at::autocast::set_autocast_gpu_dtype(type);
+    at::autocast::set_enabled(on);
+#endif
+  }
+
+  bool cached_ = at::autocast::is_autocast_cache_enabled();
+  bool was_on_;
+  at::ScalarType type_before_;
+};
 
 }  // namespace penstock::model

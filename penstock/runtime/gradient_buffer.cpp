@@ -1,5 +1,6 @@
 #include "penstock/runtime/gradient_buffer.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -14,7 +15,22 @@ namespace {
 
 void add_all(model::Tensors& sums, model::Tensors&& parts) {
   if (sums.empty()) sums.resize(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) add_gradient(sums[i], std::move(parts[i]));
+  // On a GPU those that can be added to in place are added together.
+  model::Tensors targets;
+  model::Tensors added;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool together = parts[i].defined() && !parts[i].device().is_cpu() && sums[i].defined() &&
+                          is_exclusive(sums[i]) && sums[i].scalar_type() == parts[i].scalar_type();
+    if (!together) {
+      add_gradient(sums[i], std::move(parts[i]));
+      continue;
+    }
+    targets.push_back(sums[i]);
+    added.push_back(std::move(parts[i]));
+  }
+  if (targets.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_add_(targets, added);
 }
 
 }  // namespace

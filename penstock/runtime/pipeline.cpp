@@ -220,6 +220,8 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
                           std::move(share), modules[s]->weight_types()),
           .buffers = device.to_device(initial_buffers(model, *modules[s])),
           .shares_state = shares_state(s)}));
+      if (options.device_graphs && !device.is_host())
+        stage.back()->graphs = std::make_unique<StageGraphs>(*modules[s], device.compute());
       stages_->held_by[worker.index()].push_back(stage.back().get());
     }
   }
@@ -279,6 +281,19 @@ std::vector<std::string> Pipeline::kinds_in_float32() const {
     kinds.insert(model_->layer(id).kind());
   }
   return {kinds.begin(), kinds.end()};
+}
+
+std::vector<std::string> Pipeline::graph_obstacles() const {
+  std::vector<std::string> obstacles;
+  for (const auto& own : stages_->replicas) {
+    for (const auto& replica : own) {
+      if (replica->graphs == nullptr || replica->graphs->obstacle().empty()) continue;
+      obstacles.push_back(fmt::format("stage {}: {}", replica->module->stage().value,
+                                      replica->graphs->obstacle()));
+      break;
+    }
+  }
+  return obstacles;
 }
 
 bool Pipeline::holds(LayerId layer) const {

@@ -78,6 +78,8 @@ struct PipelineOptions {
   /// Where the devices of this rank's workers come from; must outlive the pipeline. Null: those of
   /// the build.
   model::Devices* devices = nullptr;
+  /// Stages on GPUs make F and B by CUDA graphs where they can (stage_graphs.h).
+  bool device_graphs = false;
   /// Per worker: what the plan said that it needs, for the report of a device whose memory is full;
   /// empty: nothing was said.
   std::vector<int64_t> planned_memory_bytes = {};
@@ -117,6 +119,8 @@ class Pipeline {
   /// In 16 bits: the kinds of this rank's layers that libtorch cannot compute so on their devices,
   /// and that compute in float32 instead; ascending.
   std::vector<std::string> kinds_in_float32() const;
+  /// Why stages of this rank's GPUs made passes without the graphs that were wanted: "stage 1: ...".
+  std::vector<std::string> graph_obstacles() const;
   /// In float16: by how much the loss is scaled and how many steps were left out so far. Travels
   /// with checkpoints.
   const LossScaleState& loss_scale() const { return loss_scale_; }

@@ -222,6 +222,15 @@ const std::vector<GradientPlace>& StageModule::gradients_from(StageId from) cons
   return found == gradients_from_.end() ? kNowhere : found->second;
 }
 
+std::string StageModule::random_layer() const {
+  for (const LayerId id : layers_) {
+    if (model_->layer(id).is_random()) {
+      return "the layer '" + model_->graph().layer(id).name + "' takes random numbers";
+    }
+  }
+  return {};
+}
+
 Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,
                                    TensorSpan arguments,
                                    const model::ForwardContext& context) const {
@@ -237,6 +246,8 @@ Tensors StageModule::forward_layer(size_t i, TensorSpan weights, MutableTensorSp
     PENSTOCK_CHECK(results.size() == places_[i].num_outputs, node.name, results.size(),
                    node.num_outputs);
     return results;
+  } catch (const c10::OutOfMemoryError&) {  // its report says more than the layer
+    throw;
   } catch (const c10::Error& error) {
     throw RuntimeError("layer '" + node.name + "' (" + node.kind +
                        "): " + error.what_without_backtrace());

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -104,6 +105,9 @@ class StageModule {
   const std::vector<GradientPlace>& gradients_from(StageId from) const;
   /// Where the gradient of the loss goes; only on the stage that makes the model's output.
   GradientPlace loss_place() const { return {output_slots_[model_outputs_.front()], 0, 0}; }
+
+  /// That a layer takes random numbers in training, naming the first one; empty: none does.
+  std::string random_layer() const;
 
   /// One layer's forward pass. Throws RuntimeError naming the layer when an operator fails.
   Tensors forward_layer(size_t i, TensorSpan weights, MutableTensorSpan buffers,

@@ -3,10 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "penstock/model/device/copies.h"
 #include "penstock/runtime/fabric/delayed_sum.h"
 #include "penstock/runtime/fabric/gradient_norm.h"
 #include "penstock/runtime/ordered_sum.h"
@@ -41,6 +43,21 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
           .rounded = rounded_weights(*replica.module, replicas, run)};
 }
 
+/// What the exception that is being handled says. Rethrows it where recording is not to blame.
+std::string why_not_recorded() {
+  try {
+    throw;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    if (model::is_out_of_memory(error)) throw;
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    if (model::is_out_of_memory(error)) throw;
+    return error.what();
+  }
+}
+
 }  // namespace
 
 StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
@@ -72,6 +89,21 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
     segment_ends_ = cut_between_buckets(module(), bucket_ends_);
   else
     segment_ends_ = cut_between_chains(module());
+  if (run_.training && replica.graphs != nullptr) {
+    graphs_ = replica.graphs.get();
+    std::string obstacle = graph_obstacle();
+    if (!obstacle.empty()) graphs_->refuse(std::move(obstacle));
+  }
+}
+
+std::string StageRun::graph_obstacle() const {
+  const schedule::ScheduleShape& shape = run_.schedule.shape;
+  if (shape.policy != schedule::WeightPolicy::Flush)
+    return "weights have several versions";
+  if (run_.splits_backward[stage().index()]) return "backward passes are split";
+  if (recomputes_) return "the stage recomputes";
+  if (loss_scale_ != nullptr) return "the loss is scaled";
+  return module().random_layer();
 }
 
 bool StageRun::sums_late() const {
@@ -131,7 +163,10 @@ void StageRun::take_gradients(MicroBatchId micro_batch, StageId from, model::Ten
   InFlight& record = in_flight(micro_batch);
   PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch,
                  "arrive twice");
-  record.gradients.receive(from, std::move(parts));
+  if (record.graph != nullptr)
+    record.received[from] = std::move(parts);
+  else
+    record.gradients.receive(from, std::move(parts));
   --record.missing_gradients;
 }
 
@@ -139,7 +174,9 @@ model::Tensors StageRun::give_gradients(MicroBatchId micro_batch, StageId to) {
   InFlight& record = in_flight(micro_batch);
   PENSTOCK_CHECK(record.gradients_to_give > 0, "micro-batch", micro_batch,
                  "has no gradients to give");
-  model::Tensors parts = record.gradients.message(to);
+  const auto made = record.messages.find(to);
+  model::Tensors parts =
+      made == record.messages.end() ? record.gradients.message(to) : std::move(made->second);
   --record.gradients_to_give;
   drop_if_done(micro_batch);
   return parts;
@@ -226,6 +263,10 @@ void StageRun::forward(const Action& action) {
                  action.micro_batch);
   load_batch(action.micro_batch, record);
   model::LossResult loss;
+  if (graphs_ != nullptr && forward_by_graph(action, record, loss)) {
+    if (makes_output()) report(action, std::move(loss));
+    return;
+  }
   if (run_.training) {
     replica_.has_trained = true;
     // The backward of an earlier micro-batch may still need the old buffers: like weights, they are
@@ -240,7 +281,7 @@ void StageRun::forward(const Action& action) {
     } else if (recomputes_) {
       record.buffers = replica_.buffers;
     }
-    for (at::Tensor& buffer : replica_.buffers) buffer = buffer.clone();
+    replica_.buffers = model::copies_of(replica_.buffers);
   }
   const BeforeLayer step_layer = [this](size_t layer) {
     step_below(module().weight_offsets()[layer + 1]);
@@ -267,11 +308,72 @@ void StageRun::forward(const Action& action) {
   }
 }
 
+bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::LossResult& loss) {
+  if (!graphs_->obstacle().empty()) return false;
+  complete();  // the graph has no place to wait for weights
+  const model::Tensors& weights = replica_.weights.at(action.version);
+  StageGraph* const graph =
+      graphs_->take(weights, record.inputs, segment_ends_, replica_.buffers);
+  if (graph == nullptr) return false;
+  model::Tensors outputs;
+  try {
+    outputs = graph->forward(weights, record.inputs, forward_context(action));
+  } catch (const std::exception&) {
+    graphs_->refuse(why_not_recorded());
+    return false;
+  }
+  replica_.has_trained = true;
+  record.graph = graph;
+  record.inputs.clear();
+  if (makes_output()) {
+    loss = record.loss.forward(run_.loss, outputs[module().model_outputs().front()],
+                               graph->output_needs_gradient(), targets(action.micro_batch),
+                               run_.source.size_of(action.mini_batch));
+  }
+  if (num_targets_ > 0) record.outputs = model::copies_of(outputs);
+  return true;
+}
+
+void StageRun::backward_by_graph(const Action& action, InFlight& record) {
+  const at::Tensor loss_gradient = record.loss.is_open() ? record.loss.backward() : at::Tensor();
+  const StageGraph::Made* made = nullptr;
+  try {
+    made = &record.graph->backward(record.received, loss_gradient);
+  } catch (const std::exception&) {
+    graphs_->refuse(why_not_recorded());
+    leave_graph(action, record);
+    if (loss_gradient.defined()) record.gradients.add(module().loss_place(), loss_gradient);
+    return;
+  }
+  // The next B writes over them, before which the only micro-batch of a step has made its step.
+  const bool stays = run_.schedule.shape.accumulate == 1 && !is_replicated();
+  collect(action, [&](const StageTape::Made&) {
+    return stays ? made->weights : model::copies_of(made->weights);
+  });
+  for (const auto& [to, parts] : made->messages) record.messages[to] = model::copies_of(parts);
+  graphs_->give_back(*record.graph);
+  record.graph = nullptr;
+  record.received.clear();
+}
+
+void StageRun::leave_graph(const Action& action, InFlight& record) {
+  const model::TensorSpan inputs = record.graph->inputs();
+  record.inputs = model::copies_of(inputs);
+  // The replica's own buffers include this micro-batch already.
+  model::Tensors buffers = model::copies_of(record.graph->buffers_before());
+  record.graph = nullptr;
+  record.tape.emplace(module(), segment_ends_);
+  record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
+                       forward_context(action));
+  record.inputs.clear();
+  for (auto& [from, parts] : record.received) record.gradients.receive(from, std::move(parts));
+  record.received.clear();
+}
+
 void StageRun::record_newest() {
   InFlight again(module());
   again.inputs = newest_->inputs;
-  model::Tensors buffers = newest_->buffers;
-  for (at::Tensor& buffer : buffers) buffer = buffer.clone();
+  model::Tensors buffers = model::copies_of(newest_->buffers);
   const Action forward{.op = schedule::Op::Forward,
                        .stage = stage(),
                        .micro_batch = newest_->micro_batch,
@@ -288,8 +390,7 @@ void StageRun::recompute(const Action& action) {
   PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage",
                  stage(), "micro-batch", action.micro_batch);
   // The replica's own buffers already include this micro-batch and later ones.
-  model::Tensors buffers = std::move(record.buffers);
-  for (at::Tensor& buffer : buffers) buffer = buffer.clone();
+  model::Tensors buffers = model::copies_of(record.buffers);
   record.buffers.clear();
   record_tape(action, record, buffers, {});
   record.outputs.clear();
@@ -297,6 +398,15 @@ void StageRun::recompute(const Action& action) {
 
 void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
+  if (record.graph != nullptr) {
+    PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch",
+                   action.micro_batch);
+    backward_by_graph(action, record);
+    if (!record.tape) {
+      record.done = true;
+      return drop_if_done(action.micro_batch);
+    }
+  }
   if (newest_ && !newest_->tape) record_newest();
   std::optional<StageTape>& tape = tape_of(record);
   PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),

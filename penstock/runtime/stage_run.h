@@ -6,13 +6,16 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/run_context.h"
+#include "penstock/runtime/stage_graphs.h"
 #include "penstock/runtime/stage_module.h"
 #include "penstock/runtime/stage_tape.h"
 #include "penstock/runtime/tied_weights.h"
@@ -34,6 +37,7 @@ struct Replica {
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
   /// The replicas of the stage share out the optimiser's state: `weights` has a share.
   bool shares_state = false;
+  std::unique_ptr<StageGraphs> graphs;  ///< null: none are wanted
 };
 
 /// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
@@ -112,7 +116,11 @@ class StageRun {
     model::Tensors outputs;  ///< plain tensors, until all readers have them
     std::optional<StageTape> tape;  ///< from F, or R, to B or W
     ValueGradients gradients;
-    size_t missing_inputs = 0;     ///< stages whose outputs have not arrived
+    StageGraph* graph = nullptr;  ///< instead of a tape; with it the next three
+    LossTape loss;                ///< of the graph's output
+    ByStage received;             ///< gradients from later stages, which the graph adds
+    ByStage messages;             ///< what the graph made for earlier stages
+    size_t missing_inputs = 0;    ///< stages whose outputs have not arrived
     size_t missing_gradients = 0;  ///< stages whose gradients have not arrived
     size_t outputs_to_give = 0;
     size_t gradients_to_give = 0;
@@ -159,6 +167,11 @@ class StageRun {
   }
   /// By how much the micro-batch's loss is scaled; not before its loss is computed.
   double loss_scale_of(MicroBatchId micro_batch) const;
+  /// F by a graph, if there is one for it: false otherwise.
+  bool forward_by_graph(const schedule::Action& action, InFlight& record, model::LossResult& loss);
+  void backward_by_graph(const schedule::Action& action, InFlight& record);
+  /// The micro-batch goes on with a tape: its B cannot be recorded.
+  void leave_graph(const schedule::Action& action, InFlight& record);
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
   /// ready_.
@@ -167,6 +180,8 @@ class StageRun {
   size_t first_weight(size_t bucket) const { return bucket == 0 ? 0 : bucket_ends_[bucket - 1]; }
   /// Whether the sums are only taken when a forward pass needs them.
   bool sums_late() const;
+  /// Why this run makes its passes without graphs; empty: it need not.
+  std::string graph_obstacle() const;
   /// Adds what a backward pass makes to the buffers; buckets leave when they are complete, if it is
   /// the mini-batch's last pass on this replica and the fabric adds in the background.
   template <class Run>
@@ -191,6 +206,7 @@ class StageRun {
   size_t num_targets_;  ///< stages that read our outputs
   Blocking block_;
   const LossScale* loss_scale_;            ///< null: none
+  StageGraphs* graphs_ = nullptr;          ///< the replica's; null: none
   SegmentEnds segment_ends_;               ///< of the tapes
   std::vector<size_t> bucket_ends_;        ///< of the fabric; empty for the only replica
   std::vector<size_t> bucket_of_;          ///< by weight

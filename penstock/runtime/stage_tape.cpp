@@ -101,23 +101,14 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
 model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
                                   const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
                                   double scale) {
-  const at::AutoGradMode with_graph(true);
-  const at::Tensor logits =
-      loss_tape_.enter(outputs[module_->model_outputs().front()], output_needs_gradient_);
-  model::LossResult result = loss(logits, targets, mini_batch);
-  loss_tape_.leave({&result.scaled_loss, 1});
-  loss_gradient_ = at::full_like(result.scaled_loss.detach(), scale);
-  result.scaled_loss.reset();
-  return result;
+  return loss_tape_.forward(loss, outputs[module_->model_outputs().front()],
+                            output_needs_gradient_, targets, mini_batch, scale);
 }
 
 template <class Run>
 void StageTape::for_each_segment(ValueGradients& values, Run&& run, const Made& made) {
   const at::NoGradGuard no_grad;
-  if (loss_gradient_.defined()) {
-    values.add(module_->loss_place(),
-               loss_tape_.backward({std::move(loss_gradient_)}).inputs.front());
-  }
+  if (loss_tape_.is_open()) values.add(module_->loss_place(), loss_tape_.backward());
   weights_.resize(module_->weight_offsets().back());
   for (size_t i = segments_.size(); i-- > 0;) {
     if (segment_of(i) != i) continue;

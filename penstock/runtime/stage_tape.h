@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include "penstock/model/loss.h"
 #include "penstock/runtime/layer_tape.h"
+#include "penstock/runtime/loss_tape.h"
 #include "penstock/runtime/value_gradients.h"
 
 namespace penstock::runtime {
@@ -39,6 +39,9 @@ class StageTape {
   /// The backward pass computes the gradients times `scale`.
   model::LossResult loss(const model::Loss& loss, TensorSpan outputs, const at::Tensor& targets,
                          const model::MiniBatchSize& mini_batch, double scale = 1);
+  /// After the forward pass, on the stage that makes the model's output: whether the loss needs a
+  /// gradient of it.
+  bool output_needs_gradient() const { return output_needs_gradient_; }
   /// Before the backward pass: by how much the loss was scaled, there or in a later stage. The
   /// weights' gradients are divided by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
@@ -71,8 +74,7 @@ class StageTape {
   const SegmentEnds* segment_ends_;
   /// Segments by the position of their last layer; entries of other layers are empty.
   std::vector<Segment> segments_;
-  LayerTape loss_tape_;
-  at::Tensor loss_gradient_;  ///< the loss's scale, if there is a loss
+  LossTape loss_tape_;
   double loss_scale_ = 1;
   bool output_needs_gradient_ = false;
   Tensors weights_;  ///< gradients that are made

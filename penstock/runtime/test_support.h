@@ -96,6 +96,7 @@ struct Trained {
   std::vector<LayerSnapshot> layers;
   RunResult run;
   LossScaleState loss_scale;
+  std::vector<std::string> graph_obstacles;
 };
 
 inline model::OptimizerSpec momentum_sgd() {
@@ -128,6 +129,7 @@ struct Case {
   model::Shape sample = {8};
   std::vector<at::Device> device_of_worker = {};  ///< PipelineOptions, here and below
   model::Devices* devices = nullptr;
+  bool device_graphs = false;
 };
 
 inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches) {
@@ -171,7 +173,8 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
                      .shard_optimizer = setup.shard_optimizer,
                      .world = world,
                      .device_of_worker = setup.device_of_worker,
-                     .devices = setup.devices});
+                     .devices = setup.devices,
+                     .device_graphs = setup.device_graphs});
   pipeline.set_loss_scale(setup.loss_scale);
   Trained trained;
   const schedule::Schedule schedule = make_schedule(setup, batches, pipeline);
@@ -182,7 +185,17 @@ inline Trained train(const model::Model& model, const Case& setup, World* world 
   for (const auto& stats : trained.run.mini_batches) trained.losses.push_back(stats.mean_loss());
   trained.layers = pipeline.snapshot();
   trained.loss_scale = pipeline.loss_scale();
+  trained.graph_obstacles = pipeline.graph_obstacles();
   return trained;
+}
+
+/// With buffers, which every F changes. Case::sample is {2, 2, 2}.
+inline model::Model model_with_norms() {
+  model::ModelBuilder net("norms");
+  model::Value x = net.input({2, 2, 2});
+  x = net.relu(net.batch_norm2d(net.conv2d(x, {.channels = 3, .kernel = 3, .padding = 1})));
+  x = net.relu(net.batch_norm2d(net.conv2d(x, {.channels = 4, .kernel = 3, .padding = 1})));
+  return net.build(net.linear(net.flatten(x), {.features = 4}));
 }
 
 /// Losses, norms and weights, bit for bit.

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "penstock/model/device/copies.h"
 #include "penstock/util/check.h"
 
 namespace penstock::runtime {
@@ -175,11 +176,15 @@ void WeightStore::step_together(size_t first, TensorSpan gradients) {
     groups[key].push_back(std::move(step));
   }
   for (auto& [key, steps] : groups) key.first->step_together(steps, step_.context);
+  Tensors versions;
+  Tensors masters;
   for (size_t k = 0; k < gradients.size(); ++k) {
     const at::Tensor& own = masters_[first + k];
-    if (gradients[k].defined() && own.defined())
-      rewrite(first + k, [&](at::Tensor& target) { target.copy_(own); });
+    if (!gradients[k].defined() || !own.defined()) continue;
+    masters.push_back(own);
+    rewrite(first + k, [&](at::Tensor& target) { versions.push_back(target); });
   }
+  model::copy_all(versions, masters);
 }
 
 Tensors WeightStore::places(size_t first, size_t count) const {

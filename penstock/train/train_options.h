@@ -40,7 +40,9 @@ struct TrainOptions {
   /// Per worker, as libtorch names devices ("cpu", "cuda:1"), where there is no `world`; empty: the
   /// CPU.
   std::vector<std::string> device_of_worker = {};
-  /// That make the inputs of the next micro-batches where that takes long (Dataset::is_slow());
+  bool cuda_graphs = false;  ///< PipelineOptions::device_graphs
+  /// That make the inputs of the next micro-batches where that takes long (Dataset::is_slow()), or
+  /// a worker is on a GPU;
   /// 0: the first stage makes them when it needs them.
   int data_threads = 1;
   /// The gradient of all weights together is scaled down to this norm where it is larger (Pascanu

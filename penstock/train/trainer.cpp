@@ -154,6 +154,7 @@ class Run {
                    .optimizers = &optimizers_,
                    .world = options.world,
                    .device_of_worker = parse_devices(options.device_of_worker),
+                   .device_graphs = options.cuda_graphs,
                    .planned_memory_bytes = planned_memory(options.plan)}),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
@@ -356,6 +357,10 @@ TrainResult Run::run() {
   count_steps();
   while (epoch_ < options_.epochs && !stopped()) run_epoch();
   finish_saving();
+  if (ranks().is_first()) {
+    for (const std::string& obstacle : pipeline_.graph_obstacles())
+      log_info(fmt::format("without CUDA graphs: {}", obstacle));
+  }
   // A finished run that is resumed has nothing to train, but still reports its results.
   if (result_.epochs.empty() && options_.evaluate && !result_.interrupted) {
     EpochSummary summary;
@@ -431,11 +436,17 @@ void Run::run_epoch() {
 
 std::unique_ptr<PrefetchedBatches> Run::prefetched(const Dataset& data, const EpochBatches& batches,
                                                    const Schedule& schedule) const {
-  if (!data.is_slow() || options_.data_threads == 0) return nullptr;
+  // A GPU's worker would be late with its launches while it gathers samples.
+  const runtime::Site& site = pipeline_.world().site();
+  const std::vector<at::Device>& devices = site.device_of_worker;
+  const bool has_gpu = std::any_of(devices.begin(), devices.end(),
+                                   [](const at::Device& device) { return device.is_cuda(); });
+  if ((!data.is_slow() && !has_gpu) || options_.data_threads == 0) return nullptr;
   PrefetchOptions ahead{.order = {},
                         .threads = options_.data_threads,
-                        .ahead = std::max(kLeastAhead, int64_t{2} * options_.data_threads)};
-  for (const WorkerId worker : pipeline_.world().site().own_workers()) {
+                        .ahead = std::max(kLeastAhead, int64_t{2} * options_.data_threads),
+                        .for_transfer = has_gpu};
+  for (const WorkerId worker : site.own_workers()) {
     for (const schedule::Action& action : schedule.workers[worker.index()]) {
       if (action.op == schedule::Op::Forward && action.stage == StageId{0})
         ahead.order.push_back(action.micro_batch);

@@ -68,6 +68,9 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
                  "What workers compute on: cpu, cuda (all GPUs), or a list such as cuda:0,cuda:1; "
                  "neighbouring workers share a device where there are more workers")
       ->capture_default_str();
+  app.add_flag("--cuda-graphs", options.train.cuda_graphs,
+               "On GPUs, give all kernels of a forward or backward pass in one call: faster where "
+               "launches take longer than kernels; flush only, docs/devices.md");
   app.add_option("--deadline", options.deadline_s,
                  "Longest time that a worker may wait, in seconds")
       ->capture_default_str();
@@ -138,6 +141,13 @@ void check(const TrainArguments& options) {
                                plan::parse_sync_precision(precision));
   }
   const auto devices = parse_option("--device", options.device, cluster::parse_device_names);
+  if (options.train.cuda_graphs &&
+      std::all_of(devices.begin(), devices.end(),
+                  [](const cluster::DeviceName& device) { return device.is_cpu(); })) {
+    throw ConfigError(fmt::format(
+        "--cuda-graphs: graphs are those of GPUs, and all workers are on the CPU (--device {})",
+        options.device));
+  }
   const bool by_nccl = parse_fabric(options.fabric) == FabricChoice::Nccl;
   if (by_nccl && std::any_of(devices.begin(), devices.end(),
                              [](const cluster::DeviceName& device) { return device.is_cpu(); })) {
@@ -197,6 +207,7 @@ std::string plan_request(const TrainArguments& options) {
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
   add("--device", options.device, options.device != "cpu");
+  if (options.train.cuda_graphs) text += " --cuda-graphs";
   return text;
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/AutogradState.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -13,10 +15,13 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <mutex>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "penstock/model/device/devices.h"
+#include "penstock/util/mutex.h"
 
 namespace penstock::model {
 
@@ -58,18 +63,152 @@ class CudaEvent final : public DeviceEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+/// Backward passes run on the thread that asks for them, as on the CPU: one thread of libtorch per
+/// GPU would serve all its workers in turn, and each call would wait until it has woken up.
 class CudaScope final : public StreamScope {
  public:
-  explicit CudaScope(const CUDAStream& stream) : guard_(stream.unwrap()) {}
+  explicit CudaScope(const CUDAStream& stream)
+      : guard_(stream.unwrap()), state_(c10::AutogradState::get_tls_state()) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+  ~CudaScope() override {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(
+        state_.get_multithreading_enabled());
+  }
+  CudaScope(const CudaScope&) = delete;
+  CudaScope& operator=(const CudaScope&) = delete;
 
  private:
   c10::cuda::CUDAStreamGuard guard_;
+  c10::AutogradState state_;
+};
+
+/// Streams that nobody else uses: libtorch's own pool gives the same 32 again and again, and work
+/// that waits for another rank must not hold up a stream that somebody else took for his own. They
+/// are never destroyed: libtorch's allocators wait for the streams that used some memory when that
+/// is freed, which may be long after the stream's owner has gone.
+class StreamPool {
+ public:
+  CUDAStream take(c10::DeviceIndex device) {
+    {
+      MutexLock lock(mutex_);
+      std::vector<CUDAStream>& free = free_[device];
+      if (!free.empty()) {
+        const CUDAStream stream = free.back();
+        free.pop_back();
+        return stream;
+      }
+    }
+    const c10::cuda::CUDAGuard guard(device);
+    cudaStream_t stream = nullptr;
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return c10::cuda::getStreamFromExternal(stream, device);
+  }
+
+  void give_back(const CUDAStream& stream) {
+    MutexLock lock(mutex_);
+    free_[stream.device_index()].push_back(stream);
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<CUDAStream>> free_ GUARDED_BY(mutex_);
+};
+
+/// Lives as long as the process.
+StreamPool& stream_pool() {
+  static auto* const pool = new StreamPool;
+  return *pool;
+}
+
+using PoolId = decltype(at::cuda::graph_pool_handle());
+
+/// One of the caching allocator's private pools.
+class CudaGraphMemory final : public GraphMemory {
+ public:
+  const PoolId id = at::cuda::graph_pool_handle();
+};
+
+/// From its making until end() the stream's work is recorded. In thread-local mode: other workers
+/// of this process go on meanwhile.
+class CudaCapture {
+ public:
+  CudaCapture(const CUDAStream& stream, std::shared_ptr<GraphMemory> memory)
+      : stream_(stream), memory_(std::move(memory)) {
+    c10::cuda::CUDACachingAllocator::beginAllocateToPool(
+        stream_.device_index(), pool(),
+        [own = stream_.stream()](cudaStream_t other) { return other == own; });
+    const cudaError_t error =
+        cudaStreamBeginCapture(stream_.stream(), cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) return;
+    leave_pool();
+    c10::cuda::CUDACachingAllocator::releasePool(stream_.device_index(), pool());
+    C10_CUDA_CHECK(error);
+  }
+  ~CudaCapture() {
+    if (ended_) return;
+    cudaGraph_t graph = nullptr;
+    (void)cudaStreamEndCapture(stream_.stream(), &graph);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    leave_pool();
+    c10::cuda::CUDACachingAllocator::releasePool(stream_.device_index(), pool());
+  }
+  CudaCapture(const CudaCapture&) = delete;
+  CudaCapture& operator=(const CudaCapture&) = delete;
+
+  /// The caller releases the pool when the graph has gone.
+  cudaGraphExec_t end() {
+    cudaGraph_t graph = nullptr;
+    C10_CUDA_CHECK(cudaStreamEndCapture(stream_.stream(), &graph));
+    cudaGraphExec_t made = nullptr;
+    const cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    C10_CUDA_CHECK(error);
+    leave_pool();
+    ended_ = true;
+    return made;
+  }
+
+ private:
+  const PoolId& pool() const {
+    return dynamic_cast<const CudaGraphMemory&>(*memory_).id;
+  }
+  void leave_pool() {
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool());
+  }
+
+  CUDAStream stream_;
+  std::shared_ptr<GraphMemory> memory_;
+  bool ended_ = false;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(const CUDAStream& stream, std::shared_ptr<GraphMemory> memory, cudaGraphExec_t graph)
+      : stream_(stream), memory_(std::move(memory)), graph_(graph) {}
+  ~CudaGraph() override {
+    // It may still be running.
+    C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream()));
+    C10_CUDA_IGNORE_ERROR(cudaGraphExecDestroy(graph_));
+    c10::cuda::CUDACachingAllocator::releasePool(
+        stream_.device_index(), dynamic_cast<const CudaGraphMemory&>(*memory_).id);
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void launch() override { C10_CUDA_CHECK(cudaGraphLaunch(graph_, stream_.stream())); }
+
+ private:
+  CUDAStream stream_;
+  std::shared_ptr<GraphMemory> memory_;
+  cudaGraphExec_t graph_;
 };
 
 class CudaStream final : public DeviceStream {
  public:
-  explicit CudaStream(c10::DeviceIndex device) : stream_(make(device)) {}
-  ~CudaStream() override { C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream_.stream())); }
+  explicit CudaStream(c10::DeviceIndex device) : stream_(stream_pool().take(device)) {}
+  ~CudaStream() override { stream_pool().give_back(stream_); }
 
   at::Device device() const override { return stream_.device(); }
   std::unique_ptr<StreamScope> enter() override { return std::make_unique<CudaScope>(stream_); }
@@ -105,16 +244,18 @@ class CudaStream final : public DeviceStream {
 
   void synchronize() override { stream_.synchronize(); }
 
- private:
-  /// One of its own: libtorch's pool gives the same 32 again and again, and work that waits for
-  /// another rank must not hold up a stream that somebody else took for his own.
-  static CUDAStream make(c10::DeviceIndex device) {
-    const c10::cuda::CUDAGuard guard(device);
-    cudaStream_t stream = nullptr;
-    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return c10::cuda::getStreamFromExternal(stream, device);
+  std::shared_ptr<GraphMemory> graph_memory() override {
+    return std::make_shared<CudaGraphMemory>();
+  }
+  std::unique_ptr<DeviceGraph> capture(const std::shared_ptr<GraphMemory>& memory,
+                                       const Recordable& call,
+                                       std::vector<at::Tensor>& made) override {
+    CudaCapture capture(stream_, memory);
+    made = call();
+    return std::make_unique<CudaGraph>(stream_, memory, capture.end());
   }
 
+ private:
   CUDAStream stream_;
 };
 
@@ -129,6 +270,7 @@ class PinningHostStream final : public DeviceStream {
   at::Tensor allocate_like(const at::Tensor& tensor, bool for_transfer) override {
     return at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(for_transfer));
   }
+  bool is_for_transfer(const at::Tensor& tensor) const override { return tensor.is_pinned(); }
   void copy(const at::Tensor& to, const at::Tensor& from) override {
     host_stream()->copy(to, from);
   }

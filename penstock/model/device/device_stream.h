@@ -12,7 +12,9 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 namespace penstock::model {
 
@@ -35,6 +37,22 @@ using EventPtr = std::shared_ptr<const DeviceEvent>;
 class StreamScope {
  public:
   virtual ~StreamScope() = default;
+};
+
+/// Memory of graphs that are launched in turn, always in the order in which they were recorded. It
+/// stays reserved while one of them lives.
+class GraphMemory {
+ public:
+  virtual ~GraphMemory() = default;
+};
+
+/// Work of a stream that was recorded (a CUDA graph): all of it is given to the stream in one call,
+/// again and again, on the same tensors.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Gives the work to the stream that has recorded it.
+  virtual void launch() = 0;
 };
 
 /// One thread gives it work at a time; events of other threads may be waited for.
@@ -61,11 +79,25 @@ class DeviceStream {
   /// Memory of this stream's device, with the sizes, strides and type of a tensor; for the host
   /// such that GPUs can copy it without blocking (pinned) where `for_transfer`.
   virtual at::Tensor allocate_like(const at::Tensor& tensor, bool for_transfer = false) = 0;
+  /// Of the host's stream: whether the tensor is in such memory already.
+  virtual bool is_for_transfer(const at::Tensor&) const { return false; }
   /// Queues to.copy_(from). One of both is on this device; either may be pinned host memory, and
   /// `from` may be on another device. Both are kept until it is done.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
   /// Blocks until all work given so far is done.
   virtual void synchronize() = 0;
+
+  /// Null: the device has no graphs.
+  virtual std::shared_ptr<GraphMemory> graph_memory() { return nullptr; }
+  using Recordable = std::function<std::vector<at::Tensor>()>;
+  /// Records the work of a call, of which only tensors that live outside it may be read or written
+  /// before launch(). `made`: what the call returns, which each launch writes anew. The thread has
+  /// entered the stream. Throws what the call throws, and c10::Error where its work cannot be
+  /// recorded, as when it waits for the device; then nothing is left of it. Only where there is
+  /// graph_memory().
+  virtual std::unique_ptr<DeviceGraph> capture(const std::shared_ptr<GraphMemory>& memory,
+                                               const Recordable& call,
+                                               std::vector<at::Tensor>& made);
 };
 
 /// The CPU: what a thread computes is done when it returns. Waiting for an event blocks.

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "penstock/model/device/device_stream.h"
+#include "penstock/util/check.h"
 
 namespace penstock::model {
 
@@ -27,6 +28,11 @@ class HostStream final : public DeviceStream {
 };
 
 }  // namespace
+
+std::unique_ptr<DeviceGraph> DeviceStream::capture(const std::shared_ptr<GraphMemory>&,
+                                                   const Recordable&, std::vector<at::Tensor>&) {
+  PENSTOCK_CHECK(false, "a device without graphs");
+}
 
 std::shared_ptr<DeviceStream> host_stream() {
   static const auto stream = std::make_shared<HostStream>();

@@ -20,6 +20,7 @@ class Dropout final : public Layer {
   explicit Dropout(double probability) : probability_(probability) {}
 
   std::string kind() const override { return "dropout"; }
+  bool is_random() const override { return probability_ > 0; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
     expect_inputs(inputs, 1);
     return inputs;

@@ -106,6 +106,62 @@ TEST_F(Gpu, TwoWorkersOfACardHaveTheBitsOfOne) {
   expect_same_bits(train_on({kFirst, kFirst}, two), train_on({kFirst}, one));
 }
 
+Trained train_by_graphs(std::vector<at::Device> device_of_worker, Case setup,
+                        const model::Model& model) {
+  setup.device_of_worker = std::move(device_of_worker);
+  setup.device_graphs = true;
+  return train(model, setup);
+}
+
+TEST_F(Gpu, GraphsHaveTheBitsOfTheirPasses) {
+  const Case one{.parts = 3, .samples = kSamples};
+  for (const Case& setup : {one, two_stages()}) {
+    const std::vector<at::Device> devices(setup.replicas.size(), kFirst);
+    const Trained trained = train_by_graphs(devices, setup, skip_model());
+    EXPECT_THAT(trained.graph_obstacles, ::testing::IsEmpty());
+    expect_same_bits(train_on(devices, setup), trained);
+  }
+}
+
+TEST_F(Gpu, GraphsChangeTheReplicasBuffers) {
+  Case setup{.parts = 2, .samples = kSamples, .sample = {2, 2, 2}};
+  const Trained by_graphs = train_by_graphs({kFirst}, setup, model_with_norms());
+  EXPECT_THAT(by_graphs.graph_obstacles, ::testing::IsEmpty());
+  setup.device_of_worker = {kFirst};
+  const Trained without = train(model_with_norms(), setup);
+  // cuDNN may add in another order each time.
+  expect_near(by_graphs, without);
+  for (size_t l = 0; l < without.layers.size(); ++l) {
+    for (size_t b = 0; b < without.layers[l].buffers.size(); ++b) {
+      const at::Tensor difference = by_graphs.layers[l].buffers[b] - without.layers[l].buffers[b];
+      EXPECT_LT(difference.abs().max().item<double>(), kTolerance);
+    }
+  }
+}
+
+TEST_F(Gpu, WhatNeedsRandomNumbersGoesWithoutGraphs) {
+  const Trained trained = train_by_graphs({kFirst}, {.samples = kSamples}, skip_model(0.1));
+  EXPECT_THAT(trained.graph_obstacles, ::testing::ElementsAre(::testing::HasSubstr("random")));
+}
+
+TEST_F(Gpu, TensorsOutliveTheStreamsThatUsedThem) {
+  at::Tensor there;
+  at::Tensor here;
+  {
+    WorkerDevice device(model::installed_devices(), kFirst);
+    const auto scope = device.compute().enter();
+    there = device.to_device(at::ones({1 << 20}));
+    here = device.to_host({there}).front();
+  }
+  there.reset();
+  here.reset();
+  // Their memory is given to others, once what used it is done.
+  WorkerDevice device(model::installed_devices(), kFirst);
+  const auto scope = device.compute().enter();
+  const at::Tensor again = device.to_device(at::full({1 << 20}, 2.0));
+  EXPECT_TRUE(device.to_host({again}).front().eq(2).all().item<bool>());
+}
+
 TEST_F(Gpu, TheTimelineIsThatOfTheDevice) {
   const Trained trained = train_on({kFirst, kFirst}, two_stages());
   for (const auto& events : trained.run.timeline.workers) {

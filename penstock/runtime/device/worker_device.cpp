@@ -89,7 +89,7 @@ void WorkerDevice::keep_until(model::EventPtr event, Tensors tensors) {
 }
 
 at::Tensor WorkerDevice::staged(const at::Tensor& tensor) {
-  if (is_host() || !tensor.defined()) return tensor;
+  if (is_host() || !tensor.defined() || host_->is_for_transfer(tensor)) return tensor;
   at::Tensor copy = host_->allocate_like(tensor, /*for_transfer=*/true);
   host_->copy(copy, tensor);
   return copy;

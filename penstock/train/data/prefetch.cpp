@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "penstock/model/device/devices.h"
 #include "penstock/util/check.h"
 
 namespace penstock::train {
@@ -12,6 +13,17 @@ namespace {
 
 /// For one wait; waits are repeated.
 CondVar::Deadline in_a_while() { return std::chrono::steady_clock::now() + std::chrono::hours(1); }
+
+model::Tensors staged(model::Tensors tensors) {
+  const std::shared_ptr<model::DeviceStream> host = model::installed_devices().stream(at::kCPU);
+  for (at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    at::Tensor copy = host->allocate_like(tensor, /*for_transfer=*/true);
+    host->copy(copy, tensor);
+    tensor = std::move(copy);
+  }
+  return tensors;
+}
 
 }  // namespace
 
@@ -50,6 +62,7 @@ void PrefetchedBatches::work() {
     Slot made{.state = State::Ready};
     try {
       made.inputs = source_.inputs(options_.order[static_cast<size_t>(i)]);
+      if (options_.for_transfer) made.inputs = staged(std::move(made.inputs));
     } catch (...) {
       made.failure = std::current_exception();
     }

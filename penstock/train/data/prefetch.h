@@ -20,6 +20,8 @@ struct PrefetchOptions {
   int threads = 1;
   /// Micro-batches that are made or being made and were not asked for yet.
   int64_t ahead = 4;
+  /// For a GPU: in memory from which copies to it do not block.
+  bool for_transfer = false;
 };
 
 /// The same batches as `source`, to which it keeps a reference. Inputs that are asked for out of

@@ -1,0 +1,137 @@
+// Whole runs whose F and B are graphs, on emulated GPUs: the bits are those of the CPU.
+#include <gmock/gmock.h>
+
+#include <utility>
+#include <vector>
+
+#include "penstock/model/device/testing_replays.h"
+#include "penstock/runtime/test_support.h"
+
+namespace penstock::runtime::testing {
+namespace {
+
+using plan::Strategy;
+
+const at::Device kFirst(at::kCUDA, 0);
+const at::Device kSecond(at::kCUDA, 1);
+constexpr int64_t kSteps = 8;
+constexpr int64_t kSamples = 12 * kSteps;
+
+/// The run by graphs against the same run without, on the CPU; how many were launched.
+int64_t expect_same(std::vector<at::Device> device_of_worker, Case setup, int first_refused,
+                    const model::Model& model) {
+  const Trained expected = train(model, setup);
+  model::ReplayingDevices devices(2, first_refused);
+  setup.device_of_worker = std::move(device_of_worker);
+  setup.devices = &devices;
+  setup.device_graphs = true;
+  const Trained trained = train(model, setup);
+  expect_same_bits(expected, trained);
+  for (size_t l = 0; l < expected.layers.size(); ++l) {
+    for (size_t b = 0; b < expected.layers[l].buffers.size(); ++b)
+      EXPECT_TRUE(trained.layers[l].buffers[b].equal(expected.layers[l].buffers[b])) << l;
+  }
+  return devices.launches();
+}
+
+int64_t launches(std::vector<at::Device> device_of_worker, const Case& setup,
+                 const model::Model& model = skip_model()) {
+  return expect_same(std::move(device_of_worker), setup, 1'000'000, model);
+}
+
+TEST(StageGraphs, OneWorkerMakesAllButTheFirstPassesByThem) {
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples}), 2 * (kSteps - 2));
+  EXPECT_EQ(launches({kFirst}, {.parts = 3, .samples = kSamples}), 2 * (3 * kSteps - 2));
+}
+
+TEST(StageGraphs, MicroBatchesInFlightHaveOneEach) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush}) {
+    EXPECT_EQ(launches({kFirst, kSecond},
+                       {.kind = kind, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
+              2 * 2 * (4 * kSteps - 2));
+  }
+}
+
+TEST(StageGraphs, SeveralStagesOfAWorkerHandOver) {
+  EXPECT_GT(launches({kFirst, kFirst}, {.kind = Strategy::Interleaved,
+                                        .replicas = {1, 1, 1, 1},
+                                        .parts = 4,
+                                        .samples = kSamples,
+                                        .chunks = 2}),
+            0);
+}
+
+TEST(StageGraphs, TheCpuTakesPartWithoutThem) {
+  EXPECT_EQ(
+      launches({at::kCPU, kFirst},
+               {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
+      2 * (4 * kSteps - 2));
+}
+
+TEST(StageGraphs, ReplicasAddTheirGradients) {
+  EXPECT_GT(launches({kFirst, kSecond}, {.kind = Strategy::DataParallel,
+                                         .replicas = {2},
+                                         .parts = 2,
+                                         .samples = kSamples}),
+            0);
+}
+
+TEST(StageGraphs, GradientsAreClippedAndAdamSteps) {
+  EXPECT_GT(launches({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
+                                         .replicas = {1, 1},
+                                         .parts = 2,
+                                         .samples = kSamples,
+                                         .optimizer = gentle_adam(),
+                                         .learning_rate = 0.01,
+                                         .norm = true,
+                                         .max_grad_norm = 0.05}),
+            0);
+}
+
+TEST(StageGraphs, SixteenBitsHaveVersionsThatStayWhereTheyAre) {
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .compute = Precision::BFloat16}),
+            2 * (kSteps - 2));
+}
+
+TEST(StageGraphs, BuffersAreThoseOfTheLastPass) {
+  const Case setup{.parts = 2, .samples = kSamples, .sample = {2, 2, 2}};
+  EXPECT_EQ(launches({kFirst}, setup, model_with_norms()), 2 * (2 * kSteps - 2));
+  Case piped = setup;
+  piped.kind = Strategy::GPipe;
+  piped.replicas = {1, 1};
+  EXPECT_EQ(launches({kFirst, kSecond}, piped, model_with_norms()), 2 * 2 * (2 * kSteps - 2));
+}
+
+TEST(StageGraphs, AMicroBatchOfAnotherSizeGoesWithout) {
+  // The last mini-batch has 4 samples.
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples + 4, .sample = {2, 2, 2}}, model_with_norms()),
+            2 * (kSteps - 2));
+}
+
+TEST(StageGraphs, WhatCannotBeRecordedIsDoneWithout) {
+  const Case setup{.parts = 4, .samples = kSamples, .sample = {2, 2, 2}};
+  // F of the only graph, its B, F of the second one.
+  for (const int refused : {0, 1, 2}) {
+    Case piped = setup;
+    piped.kind = Strategy::GPipe;
+    piped.replicas = {1, 1};
+    expect_same({kFirst, kSecond}, piped, refused, model_with_norms());
+    expect_same({kFirst}, setup, refused, model_with_norms());
+  }
+}
+
+TEST(StageGraphs, RandomNumbersSplitPassesAndOldVersionsGoWithout) {
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples}, skip_model(0.1)), 0);
+  EXPECT_EQ(launches({kFirst, kSecond},
+                     {.kind = Strategy::ZbH1, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
+            0);
+  EXPECT_EQ(launches({kFirst, kSecond}, {.kind = Strategy::OneFOneB,
+                                         .replicas = {1, 1},
+                                         .policy = schedule::WeightPolicy::Stash,
+                                         .samples = kSamples}),
+            0);
+  EXPECT_EQ(launches({kFirst}, {.samples = kSamples, .recompute = {true}}), 0);
+}
+
+}  // namespace
+}  // namespace penstock::runtime::testing

@@ -1,0 +1,26 @@
+#include "penstock/runtime/loss_tape.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+namespace penstock::runtime {
+
+model::LossResult LossTape::forward(const model::Loss& loss, const at::Tensor& output,
+                                    bool needs_gradient, const at::Tensor& targets,
+                                    const model::MiniBatchSize& mini_batch, double scale) {
+  const at::AutoGradMode with_graph(true);
+  model::LossResult result = loss(tape_.enter(output, needs_gradient), targets, mini_batch);
+  tape_.leave({&result.scaled_loss, 1});
+  gradient_ = at::full_like(result.scaled_loss.detach(), scale);
+  result.scaled_loss.reset();
+  return result;
+}
+
+at::Tensor LossTape::backward() {
+  const at::NoGradGuard no_grad;
+  return std::move(tape_.backward({std::exchange(gradient_, {})}).inputs.front());
+}
+
+}  // namespace penstock::runtime
