@@ -33,6 +33,7 @@
 #include "tools/penstock/auto_plan.h"
 #include "tools/penstock/job.h"
 #include "tools/penstock/job_auto_plan.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace py = pybind11;
 
@@ -78,6 +79,17 @@ model::LossSpec take_loss(py::dict& options) {
   take(options, "label_smoothing", spec.label_smoothing);
   take(options, "ignore_index", spec.ignore_index);
   return spec;
+}
+
+/// Those that the user names, each there.
+std::vector<cluster::DeviceName> take_devices(py::dict& options) {
+  std::string device = "cpu";
+  take(options, "device", device);
+  try {
+    return tool::own_devices(device, /*local_rank=*/0, /*local_ranks=*/1);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("device: {}", error.what()));
+  }
 }
 
 /// The job that a launcher (torchrun) has made this process a rank of.
@@ -182,6 +194,7 @@ class ProgramModel {
     take(options, "chunks", request.chunks);
     take(options, "seed", request.seed);
     take(options, "quiet", request.is_quiet);
+    request.device = tool::device_to_profile(take_devices(options));
     double clip = 0;
     take(options, "clip_norm", clip);
     request.global_norm = clip > 0 || scales_loss(request.precision);
@@ -250,6 +263,12 @@ class PythonSession {
     take(options, "clip_norm", train.max_grad_norm);
     take(options, "gradient_groups", train.gradient_groups);
     take(options, "batch_size", train.mini_batch_size);
+    take(options, "cuda_graphs", train.cuda_graphs);
+    const std::vector<cluster::DeviceName> devices = take_devices(options);
+    for (const at::Device device : tool::dealt(devices, train.plan.num_workers()))
+      train.device_of_worker.push_back(device.str());
+    if (train.cuda_graphs && train.device_of_worker.empty())
+      throw ConfigError("cuda_graphs: graphs are those of GPUs, and all workers are on the CPU");
     refuse_rest(options);
     train.stop = &stop_;
     ignore_index_ = train.loss.ignore_index;

@@ -59,7 +59,8 @@ def parse():
     parser.add_argument("--against", type=names(HOWS), default=list(HOWS), metavar="HOW,...",
                         help="of PyTorch, some of eager, compile, graphs (torch.compile with "
                              "mode='reduce-overhead'); empty: nothing")
-    parser.add_argument("--no-pairs", action="store_true", help="without two workers on a card")
+    parser.add_argument("--pairs", type=names(MODELS), default=list(MODELS), metavar="NAME,...",
+                        help="models of which two workers on one card are compared with one")
     parser.add_argument("--penstock", type=pathlib.Path,
                         default=REPOSITORY / "build/release-torch/penstock")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch for CUDA")
@@ -83,6 +84,7 @@ class Runs:
         self.args, self.folder = args, folder
         self.results = []
         self.failed = False
+        self.machine, self.gpu = describe_machine(), describe_gpu()
 
     def call(self, *words):
         words = [str(word) for word in words]
@@ -105,8 +107,19 @@ class Runs:
         row = {"model": name, "precision": precision, "who": who,
                **{key: found[key] for key in keys if key in found}}
         self.results.append(row)
+        self.save()
         text = f"{row['samples_per_s']:.1f} samples/s" if "samples_per_s" in row else row["error"]
         print(f"  {name} {precision} {who}: {text}", file=sys.stderr, flush=True)
+
+    def save(self):
+        """After every run: what was measured stays when the rest is interrupted."""
+        if not self.args.output:
+            return
+        self.args.output.parent.mkdir(parents=True, exist_ok=True)
+        self.args.output.write_text(json.dumps(
+            {"machine": self.machine, "gpu": self.gpu,
+             "arguments": {k: str(v) for k, v in vars(self.args).items()},
+             "runs": self.results}, indent=1) + "\n")
 
     def peers(self, name):
         cases = [f"{name}:{precision}:{how}" for precision in self.args.precisions
@@ -152,14 +165,18 @@ class Runs:
             "peak_memory_bytes": max(one["peak_memory_bytes"] for one in run["devices"])
             if run["devices"] else 0})
 
+    def both(self, name, precision):
+        profile = self.profile(name, precision)
+        self.penstock(name, precision, "penstock", "--strategy", "serial", *profile)
+        self.penstock(name, precision, "graphs on", "--strategy", "serial", "--cuda-graphs",
+                      *profile)
+
     def round(self, number):
         for name in self.args.models:
             parts = [lambda: self.peers(name)]
             for precision in self.args.precisions:
-                parts.append(lambda precision=precision: self.penstock(
-                    name, precision, "penstock", "--strategy", "serial",
-                    *self.profile(name, precision)))
-            if not self.args.no_pairs:
+                parts.append(lambda precision=precision: self.both(name, precision))
+            if name in self.args.pairs:
                 precision = self.args.precisions[0]
                 both = ["--micro-batches", 4]
                 parts.append(lambda: self.penstock(name, precision, "one worker, 4 micro-batches",
@@ -182,25 +199,28 @@ class Runs:
         ratios = sorted(a / b for a, b in pairs)
         return f"{statistics.median(ratios):8.3f} ({ratios[0]:.3f}-{ratios[-1]:.3f})"
 
+    def line(self, name, precision, who):
+        rates = self.rates(name, precision, who)
+        if not rates:
+            return
+        predicted = [row["samples_per_s"] / row["predicted"] for row in self.results
+                     if (row["model"], row["precision"], row["who"]) == (name, precision, who)
+                     and row.get("predicted")]
+        label = "graphs" if who == "graphs on" else ""
+        print(f"{name:10} {precision:9} {label:9} {statistics.median(rates):10.1f} "
+              f"{statistics.median(predicted) if predicted else 0:11.3f} "
+              + " ".join(self.ratio(name, precision, who, how) for how in self.args.against))
+
     def table(self):
-        print(f"{'model':10} {'precision':9} {'samples/s':>10} {'/ predicted':>11} "
+        print(f"{'model':10} {'precision':9} {'':9} {'samples/s':>10} {'/ predicted':>11} "
               + " ".join(f"{'/ ' + how:>22}" for how in self.args.against))
         for name in self.args.models:
             for precision in self.args.precisions:
-                rates = self.rates(name, precision, "penstock")
-                if not rates:
-                    continue
-                predicted = [row["samples_per_s"] / row["predicted"] for row in self.results
-                             if (row["model"], row["precision"], row["who"])
-                             == (name, precision, "penstock") and row.get("predicted")]
-                print(f"{name:10} {precision:9} {statistics.median(rates):10.1f} "
-                      f"{statistics.median(predicted) if predicted else 0:11.3f} "
-                      + " ".join(self.ratio(name, precision, "penstock", how)
-                                 for how in self.args.against))
-        if self.args.no_pairs:
-            return
-        print("\ntwo workers on one card / one worker, both with 4 micro-batches per step")
-        for name in self.args.models:
+                for who in ("penstock", "graphs on"):
+                    self.line(name, precision, who)
+        if self.args.pairs:
+            print("\ntwo workers on one card / one worker, both with 4 micro-batches per step")
+        for name in self.args.pairs:
             precision = self.args.precisions[0]
             print(f"{name:10} {precision:9} " + self.ratio(
                 name, precision, "two workers, 4 micro-batches", "one worker, 4 micro-batches"))
@@ -211,16 +231,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         runs = Runs(args, (args.data or pathlib.Path(temporary)).resolve())
         runs.write()
-        try:
-            for number in range(args.rounds):
-                runs.round(number)
-        finally:
-            if args.output:
-                args.output.parent.mkdir(parents=True, exist_ok=True)
-                args.output.write_text(json.dumps(
-                    {"machine": describe_machine(), "gpu": describe_gpu(),
-                     "arguments": {k: str(v) for k, v in vars(args).items()},
-                     "runs": runs.results}, indent=1) + "\n")
+        for number in range(args.rounds):
+            runs.round(number)
         runs.table()
     return 3 if runs.failed else 0
 

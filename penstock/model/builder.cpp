@@ -117,10 +117,16 @@ Value ModelBuilder::concat(const std::vector<Value>& parts, const std::string& n
 }
 
 std::vector<Value> ModelBuilder::split(const Value& x, int64_t parts, const std::string& name) {
-  return apply(make("split", name, [&] { return detail::make_split(parts); }), {x}, name);
+  return place(make("split", name, [&] { return detail::make_split(parts); }), {x}, name);
 }
 
 std::vector<Value> ModelBuilder::apply(std::shared_ptr<const Layer> layer,
+                                       const std::vector<Value>& inputs, const std::string& name) {
+  has_own_layer_ = true;
+  return place(std::move(layer), inputs, name);
+}
+
+std::vector<Value> ModelBuilder::place(std::shared_ptr<const Layer> layer,
                                        const std::vector<Value>& inputs, const std::string& name) {
   if (layer == nullptr)
     throw ConfigError(fmt::format("model '{}': layer '{}' is a null pointer", name_, name));
@@ -211,15 +217,17 @@ Model ModelBuilder::build(const std::vector<Value>& outputs) {
   }
   // The layers were added in topological order, which build() keeps, so code and nodes keep the
   // same order.
-  return Model(
+  Model model(
       name_,
       graph::ModelGraph::build(static_cast<int>(input_shapes_.size()), nodes_, std::move(refs)),
       layers_, input_shapes_);
+  if (!has_own_layer_) model.set_takes_channels_last();
+  return model;
 }
 
 Value ModelBuilder::apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
                               const std::string& name) {
-  return std::move(apply(std::move(layer), inputs, name).front());
+  return std::move(place(std::move(layer), inputs, name).front());
 }
 
 std::string ModelBuilder::unused_name(const std::string& kind) {

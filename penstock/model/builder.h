@@ -103,6 +103,8 @@ class ModelBuilder {
   Model build(const Value& output) { return build(std::vector<Value>{output}); }
 
  private:
+  std::vector<Value> place(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
+                           const std::string& name);
   Value apply_one(std::shared_ptr<const Layer> layer, const std::vector<Value>& inputs,
                   const std::string& name);
   std::string unused_name(const std::string& kind);
@@ -117,6 +119,7 @@ class ModelBuilder {
   std::map<std::string, LayerId> names_;
   std::set<graph::ParameterRef> lent_;  ///< parameters that others are tied to
   std::map<std::string, int> count_of_kind_;
+  bool has_own_layer_ = false;  ///< a user's
 };
 
 }  // namespace penstock::model

@@ -88,9 +88,9 @@ class Layer {
   /// once: then I makes both. The runtime inspects the operations (runtime/layer_tape.h); profiles
   /// rely on this function. Default: true, which is right for matrix products and convolutions.
   virtual bool weight_gradients_can_wait() const { return true; }
-  /// Whether training takes random numbers (context.seed), so that two passes of the same inputs
-  /// differ.
-  virtual bool is_random() const { return false; }
+  /// Whether training depends on context.seed, so that two passes of the same inputs differ.
+  /// Default: true, as nobody knows; CUDA graphs (docs/devices.md) are for layers that say no.
+  virtual bool is_random() const { return true; }
   /// Shapes of the outputs for one sample. The default runs forward() on two zero samples. Throws
   /// ConfigError saying what is expected when the inputs do not fit.
   virtual std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const;

@@ -39,6 +39,10 @@ class Model {
   void set_inputs(std::vector<InputSpec> inputs);
   const std::vector<InputSpec>& inputs() const { return inputs_; }
 
+  /// Every layer computes images in whatever order their numbers lie (device/layout.h).
+  void set_takes_channels_last() { takes_channels_last_ = true; }
+  bool takes_channels_last() const { return takes_channels_last_; }
+
   /// The first output is the loss of a sample, which the model computes of its inputs.
   void set_returns_loss() { returns_loss_ = true; }
   bool returns_loss() const { return returns_loss_; }
@@ -80,6 +84,7 @@ class Model {
   std::vector<ExtraTensor> extra_state_;
   std::vector<InputSpec> inputs_;
   bool returns_loss_ = false;
+  bool takes_channels_last_ = false;
 };
 
 }  // namespace penstock::model

@@ -6,6 +6,7 @@
 #include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "penstock/model/optimizer_kernels.h"
+#include "penstock/model/torch_compat.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 
@@ -54,15 +56,28 @@ at::Tensor plain_gradient(const at::Tensor& gradient) {
 // tensor.data() shares memory but not the version counter, so writes through it stay invisible to
 // autograd, as raw writes do.
 
+/// The gradient in the weight's type and order: operations on lists need that.
+at::Tensor laid_as(const at::Tensor& weight, const at::Tensor& gradient) {
+  const at::Tensor plain = gradient.data().to(weight.scalar_type());
+  if (plain.strides() == weight.strides()) return plain;
+  return at::empty_like(weight.data()).copy_(plain);
+}
+
 /// The tensors of several weights as lists, which share memory with them.
 struct WeightLists {
   explicit WeightLists(std::span<WeightStep> steps) : state(steps.front().state.size()) {
     for (WeightStep& step : steps) {
       weights.push_back(step.weight.data());
-      gradients.push_back(step.gradient.data().to(step.weight.scalar_type()));
+      gradients.push_back(laid_as(step.weight, step.gradient));
       for (size_t s = 0; s < state.size(); ++s) state[s].push_back(step.state[s].data());
       targets.push_back(step.new_weight.data());
     }
+  }
+  bool in_place() const {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!targets[i].is_alias_of(weights[i])) return false;
+    }
+    return true;
   }
   /// The old weights in the memory of the new ones.
   void copy_to_targets() const {
@@ -112,6 +127,11 @@ class Sgd final : public Optimizer {
     if (steps.empty()) return;
     const c10::AutoGradMode no_grad(false);
     const WeightLists lists(steps);
+    if (momentum_ != 0 && lists.in_place() &&
+        step_sgd_together(lists.targets, lists.gradients, lists.state[0],
+                          context.learning_rate * rate_factor_, momentum_, weight_decay_,
+                          nesterov_))
+      return;
     std::vector<at::Tensor> directions = lists.gradients;
     if (weight_decay_ != 0) directions = at::_foreach_add(directions, lists.weights, weight_decay_);
     if (momentum_ != 0) {

@@ -31,11 +31,13 @@ bool keeps_float32_weights(const Layer& layer) {
 }
 
 /// Layers of which one is tried for all.
-using Family = std::tuple<std::string, size_t, bool>;
+using Family = std::tuple<std::string, size_t, bool, int>;
 
 Family family_of(const Model& model, LayerId id) {
   const Layer& layer = model.layer(id);
-  return {layer.kind(), model.graph().layer(id).inputs.size(), keeps_float32_weights(layer)};
+  // Those out of a program may hold other operations besides the one that they are named after.
+  return {layer.kind(), model.graph().layer(id).inputs.size(), keeps_float32_weights(layer),
+          insists_on_float32(layer) ? id.value : -1};
 }
 
 InputSpec spec_of(const Model& model, const graph::ValueRef& value) {
@@ -100,7 +102,9 @@ bool runs(const Model& model, LayerId id, const LayerPrecision& precision, at::D
   try {
     run_both_passes(model, id, precision, device);
     return true;
-  } catch (const c10::Error&) {
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception&) {  // layers may say it in their own words
     return false;
   }
 }

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/function.h>
 #if TORCH_VERSION_MAJOR >= 2
 #include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_fused_sgd.h>
 #endif
 
 #include <cstddef>
@@ -47,6 +48,25 @@ inline void copy_together(const std::vector<at::Tensor>& to, const std::vector<a
   for (size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
 #endif
 }
+
+/// One operation for SGD's step of all weights, in place; false where libtorch has none, or not for
+/// these tensors (it has for GPUs).
+#if TORCH_VERSION_MAJOR >= 2
+inline bool step_sgd_together(const std::vector<at::Tensor>& weights,
+                              const std::vector<at::Tensor>& gradients,
+                              const std::vector<at::Tensor>& momentum, double learning_rate,
+                              double factor, double decay, bool nesterov) {
+  if (!weights.front().is_cuda()) return false;
+  at::_fused_sgd_(weights, gradients, momentum, decay, factor, learning_rate, /*dampening=*/0,
+                  nesterov, /*maximize=*/false, /*is_first_step=*/false);
+  return true;
+}
+#else
+template <typename... Arguments>
+bool step_sgd_together(const Arguments&...) {
+  return false;
+}
+#endif
 
 /// While it lives, this thread's operations on GPUs have the types that torch.autocast gives them:
 /// products in `type`, norms and the like in float32. Casts are not kept between operations, as

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "penstock/model/device/staging.h"
 #include "penstock/model/layer.h"
 #include "penstock/model/loss.h"
 #include "penstock/util/ids.h"
@@ -16,6 +17,11 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// One tensor per model input, each [samples, ...] of the input's type.
   virtual model::Tensors inputs(MicroBatchId micro_batch) const = 0;
+  /// The same in memory from which GPUs copy without blocking (model/device/staging.h). Default: a
+  /// copy there.
+  virtual model::Tensors inputs_for_transfer(MicroBatchId micro_batch) const {
+    return model::staged_for_transfer(inputs(micro_batch));
+  }
   /// As the loss takes them; undefined where it reads none.
   virtual at::Tensor targets(MicroBatchId micro_batch) const = 0;
   virtual int64_t samples(MicroBatchId micro_batch) const = 0;

@@ -288,8 +288,8 @@ std::vector<std::string> Pipeline::graph_obstacles() const {
   for (const auto& own : stages_->replicas) {
     for (const auto& replica : own) {
       if (replica->graphs == nullptr || replica->graphs->obstacle().empty()) continue;
-      obstacles.push_back(fmt::format("stage {}: {}", replica->module->stage().value,
-                                      replica->graphs->obstacle()));
+      obstacles.push_back(
+          fmt::format("stage {}: {}", replica->module->stage().value, replica->graphs->obstacle()));
       break;
     }
   }

@@ -119,7 +119,7 @@ class Pipeline {
   /// In 16 bits: the kinds of this rank's layers that libtorch cannot compute so on their devices,
   /// and that compute in float32 instead; ascending.
   std::vector<std::string> kinds_in_float32() const;
-  /// Why stages of this rank's GPUs made passes without the graphs that were wanted: "stage 1: ...".
+  /// Why stages of this rank make passes without the graphs that were wanted: "stage 1: ...".
   std::vector<std::string> graph_obstacles() const;
   /// In float16: by how much the loss is scaled and how many steps were left out so far. Travels
   /// with checkpoints.

@@ -51,6 +51,8 @@ struct RunContext {
                ? at::Device(at::kCPU)
                : site->device_of_worker[worker.index()];
   }
+  /// Whether all workers of the run are here, on one GPU.
+  bool is_on_one_gpu() const;
   std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
   const Site* site = nullptr;         ///< of the rank; null: all workers are here, on the CPU
   ReadyBoard* ready = nullptr;        ///< of the rank; null: no worker has a GPU

@@ -44,10 +44,13 @@ bool StageGraph::fits(TensorSpan weights, TensorSpan inputs) const {
          std::equal(inputs.begin(), inputs.end(), inputs_.begin(), inputs_.end(), same_layout);
 }
 
-const Tensors& StageGraph::forward(TensorSpan weights, TensorSpan inputs,
-                                   const model::ForwardContext& context) {
+void StageGraph::prepare_forward(TensorSpan weights, TensorSpan inputs,
+                                 const model::ForwardContext& context) {
   place(inputs_, inputs);
   if (!forward_) record_forward(weights, context);
+}
+
+const Tensors& StageGraph::forward() {
   forward_->launch();
   return outputs_;
 }
@@ -70,14 +73,16 @@ void StageGraph::record_forward(TensorSpan weights, const model::ForwardContext&
   output_needs_gradient_ = tape_->output_needs_gradient();
 }
 
-const StageGraph::Made& StageGraph::backward(const ByStage& received,
-                                             const at::Tensor& loss_gradient) {
+void StageGraph::prepare_backward(const ByStage& received, const at::Tensor& loss_gradient) {
   for (const auto& [from, parts] : received) place(received_[from], parts);
   if (loss_gradient.defined()) {
     if (!loss_gradient_.defined()) loss_gradient_ = at::empty_like(loss_gradient);
     copy_all({&loss_gradient_, 1}, {&loss_gradient, 1});
   }
   if (!backward_) record_backward();
+}
+
+const StageGraph::Made& StageGraph::backward() {
   backward_->launch();
   return made_;
 }
@@ -137,6 +142,23 @@ StageGraph* StageGraphs::take(TensorSpan weights, TensorSpan inputs, const Segme
   return graph;
 }
 
-void StageGraphs::give_back(StageGraph& graph) { free_.push_back(&graph); }
+void StageGraphs::give_back(StageGraph& graph) {
+  if (obstacle_.empty())
+    free_.push_back(&graph);
+  else
+    std::erase_if(graphs_, [&](const auto& one) { return one.get() == &graph; });
+}
+
+void StageGraphs::refuse(std::string why) {
+  obstacle_ = std::move(why);
+  for (const StageGraph* const graph : std::exchange(free_, {}))
+    std::erase_if(graphs_, [&](const auto& one) { return one.get() == graph; });
+}
+
+void StageGraphs::begin_run() {
+  std::erase_if(graphs_, [](const auto& graph) { return !graph->is_complete(); });
+  free_.clear();
+  for (const auto& graph : graphs_) free_.push_back(graph.get());
+}
 
 }  // namespace penstock::runtime

@@ -33,10 +33,16 @@ class StageGraph {
   /// Whether it was recorded with these weights, and inputs of these sizes.
   bool fits(TensorSpan weights, TensorSpan inputs) const;
 
-  /// F: the stage's outputs, which its next F overwrites. The first call records it: throws
-  /// c10::Error where that is impossible; nothing has happened then.
-  const Tensors& forward(TensorSpan weights, TensorSpan inputs,
-                         const model::ForwardContext& context);
+  /// Before each F and B: places what they read, and the first time records them. Throws what
+  /// recording throws; then nothing has happened.
+  void prepare_forward(TensorSpan weights, TensorSpan inputs, const model::ForwardContext& context);
+  /// `received`: gradients as later stages have sent them; that of the loss may be undefined.
+  void prepare_backward(const ByStage& received, const at::Tensor& loss_gradient);
+  /// Whether both have been recorded.
+  bool is_complete() const { return backward_ != nullptr; }
+
+  /// F: the stage's outputs, which its next F overwrites.
+  const Tensors& forward();
   /// Whether the loss needs a gradient of the model's output.
   bool output_needs_gradient() const { return output_needs_gradient_; }
 
@@ -44,9 +50,8 @@ class StageGraph {
     Tensors weights;   ///< gradients of the stage's weights
     ByStage messages;  ///< gradients for the stages that made the inputs
   };
-  /// B, of gradients as later stages have sent them and that of the loss (undefined: none): what it
-  /// makes is overwritten by its next B. Throws like forward().
-  const Made& backward(const ByStage& received, const at::Tensor& loss_gradient);
+  /// B: what it makes is overwritten by its next B.
+  const Made& backward();
 
   /// F's inputs, and the buffers as they were before it; the latter until B is recorded.
   TensorSpan inputs() const { return inputs_; }
@@ -84,10 +89,12 @@ class StageGraphs {
   /// The first passes are: they set up what libtorch's libraries keep.
   StageGraph* take(TensorSpan weights, TensorSpan inputs, const SegmentEnds& ends,
                    Tensors& buffers);
-  /// After its B.
+  /// After its B, or when its micro-batch goes on without it.
   void give_back(StageGraph& graph);
-  /// From now on take() has none.
-  void refuse(std::string why) { obstacle_ = std::move(why); }
+  /// From now on take() has none; the memory of those that are given back is free.
+  void refuse(std::string why);
+  /// No micro-batch is in flight: those that a run has left half recorded go.
+  void begin_run();
   /// Why passes are made without; empty: they are not.
   const std::string& obstacle() const { return obstacle_; }
 

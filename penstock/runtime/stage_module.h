@@ -89,6 +89,8 @@ class StageModule {
   const std::vector<at::ScalarType>& weight_types() const { return weight_types_; }
   at::ScalarType activations() const { return precisions_.front().activations; }
 
+  const model::Model& model() const { return *model_; }
+
   const std::vector<LayerPlace>& places() const { return places_; }
   size_t num_slots() const { return num_slots_; }
   /// The layer (position in layers()) that makes the value of the table; only values made here.

@@ -50,10 +50,9 @@ std::string why_not_recorded() {
   } catch (const InternalError&) {
     throw;
   } catch (const c10::Error& error) {
-    if (model::is_out_of_memory(error)) throw;
+    if (model::is_out_of_memory(error)) return "the memory is too small for graphs beside the rest";
     return error.what_without_backtrace();
   } catch (const std::exception& error) {
-    if (model::is_out_of_memory(error)) throw;
     return error.what();
   }
 }
@@ -65,6 +64,9 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
     : replica_(replica),
       run_(run),
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
+      channels_last_(model::lays_channels_last(replica.module->model(), run.compute,
+                                               replica.device->compute().memory())),
+      on_one_gpu_(run.is_on_one_gpu() && replica.device->compute().memory().is_cuda()),
       num_sources_(replica.module->source_stages().size()),
       num_targets_(replica.module->target_stages().size()),
       block_(std::move(block)),
@@ -91,6 +93,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
     segment_ends_ = cut_between_chains(module());
   if (run_.training && replica.graphs != nullptr) {
     graphs_ = replica.graphs.get();
+    graphs_->begin_run();
     std::string obstacle = graph_obstacle();
     if (!obstacle.empty()) graphs_->refuse(std::move(obstacle));
   }
@@ -98,8 +101,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
 
 std::string StageRun::graph_obstacle() const {
   const schedule::ScheduleShape& shape = run_.schedule.shape;
-  if (shape.policy != schedule::WeightPolicy::Flush)
-    return "weights have several versions";
+  if (shape.policy != schedule::WeightPolicy::Flush) return "weights have several versions";
   if (run_.splits_backward[stage().index()]) return "backward passes are split";
   if (recomputes_) return "the stage recomputes";
   if (loss_scale_ != nullptr) return "the loss is scaled";
@@ -144,7 +146,8 @@ void StageRun::take_inputs(MicroBatchId micro_batch, StageId from, model::Tensor
   const std::vector<size_t>& positions = module().inputs_from(from);
   PENSTOCK_CHECK(values.size() == positions.size() && record.missing_inputs > 0, values.size(),
                  positions.size());
-  for (size_t k = 0; k < positions.size(); ++k) record.inputs[positions[k]] = std::move(values[k]);
+  for (size_t k = 0; k < positions.size(); ++k)
+    record.inputs[positions[k]] = laid_out(std::move(values[k]));
   --record.missing_inputs;
 }
 
@@ -163,6 +166,7 @@ void StageRun::take_gradients(MicroBatchId micro_batch, StageId from, model::Ten
   InFlight& record = in_flight(micro_batch);
   PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch,
                  "arrive twice");
+  for (at::Tensor& part : parts) part = laid_out(std::move(part));
   if (record.graph != nullptr)
     record.received[from] = std::move(parts);
   else
@@ -196,8 +200,8 @@ void StageRun::load_batch(MicroBatchId micro_batch, InFlight& record) {
   const model::Tensors batch = ahead.empty() ? device().to_device(run_.source.inputs(micro_batch))
                                              : std::move(ahead.mapped());
   for (size_t i = 0; i < wanted.size() && wanted[i].is_model_input(); ++i)
-    record.inputs[i] =
-        model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.compute);
+    record.inputs[i] = laid_out(
+        model::as_activation(batch.at(static_cast<size_t>(wanted[i].output)), run_.compute));
 }
 
 model::ForwardContext StageRun::forward_context(const Action& action) const {
@@ -312,16 +316,16 @@ bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::L
   if (!graphs_->obstacle().empty()) return false;
   complete();  // the graph has no place to wait for weights
   const model::Tensors& weights = replica_.weights.at(action.version);
-  StageGraph* const graph =
-      graphs_->take(weights, record.inputs, segment_ends_, replica_.buffers);
+  StageGraph* const graph = graphs_->take(weights, record.inputs, segment_ends_, replica_.buffers);
   if (graph == nullptr) return false;
-  model::Tensors outputs;
   try {
-    outputs = graph->forward(weights, record.inputs, forward_context(action));
+    graph->prepare_forward(weights, record.inputs, forward_context(action));
   } catch (const std::exception&) {
     graphs_->refuse(why_not_recorded());
+    graphs_->give_back(*graph);
     return false;
   }
+  const model::Tensors& outputs = graph->forward();
   replica_.has_trained = true;
   record.graph = graph;
   record.inputs.clear();
@@ -336,21 +340,21 @@ bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::L
 
 void StageRun::backward_by_graph(const Action& action, InFlight& record) {
   const at::Tensor loss_gradient = record.loss.is_open() ? record.loss.backward() : at::Tensor();
-  const StageGraph::Made* made = nullptr;
   try {
-    made = &record.graph->backward(record.received, loss_gradient);
+    record.graph->prepare_backward(record.received, loss_gradient);
   } catch (const std::exception&) {
     graphs_->refuse(why_not_recorded());
     leave_graph(action, record);
     if (loss_gradient.defined()) record.gradients.add(module().loss_place(), loss_gradient);
     return;
   }
+  const StageGraph::Made& made = record.graph->backward();
   // The next B writes over them, before which the only micro-batch of a step has made its step.
   const bool stays = run_.schedule.shape.accumulate == 1 && !is_replicated();
   collect(action, [&](const StageTape::Made&) {
-    return stays ? made->weights : model::copies_of(made->weights);
+    return stays ? made.weights : model::copies_of(made.weights);
   });
-  for (const auto& [to, parts] : made->messages) record.messages[to] = model::copies_of(parts);
+  for (const auto& [to, parts] : made.messages) record.messages[to] = model::copies_of(parts);
   graphs_->give_back(*record.graph);
   record.graph = nullptr;
   record.received.clear();
@@ -361,6 +365,7 @@ void StageRun::leave_graph(const Action& action, InFlight& record) {
   record.inputs = model::copies_of(inputs);
   // The replica's own buffers include this micro-batch already.
   model::Tensors buffers = model::copies_of(record.graph->buffers_before());
+  graphs_->give_back(*record.graph);
   record.graph = nullptr;
   record.tape.emplace(module(), segment_ends_);
   record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
@@ -594,11 +599,14 @@ void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
   for (const StageTies::Copy& copy : replica_.ties->across) {
     if (replica_.replica == 0) {
       at::Tensor gradient = (*ready_)[copy.weight];
-      if (!device().is_host()) gradient = std::move(device().to_host({gradient}).front());
+      if (!device().is_host() && !on_one_gpu_)
+        gradient = std::move(device().to_host({gradient}).front());
       share.tied.push_back({copy.group, copy.copy, std::move(gradient)});
     }
     share.wanted.push_back(copy.group);
   }
+  // Others add to it on streams of their own.
+  if (!share.tied.empty() && on_one_gpu_) device().compute().synchronize();
   Tensors norms;
   std::vector<size_t> places;  // of their squares in the share
   const auto replicas = static_cast<size_t>(run_.table.replicas(stage()));
@@ -629,8 +637,10 @@ void StageRun::contribute(MiniBatchId mini_batch, NormShare& share) {
 }
 
 void StageRun::take_tied_sums(const NormTotals& totals) {
-  for (const StageTies::Copy& copy : replica_.ties->across)
-    (*ready_)[copy.weight] = device().to_device(totals.tied_sums.at(copy.group));
+  for (const StageTies::Copy& copy : replica_.ties->across) {
+    const at::Tensor& sum = totals.tied_sums.at(copy.group);
+    (*ready_)[copy.weight] = on_one_gpu_ ? sum : device().to_device(sum);
+  }
 }
 
 void StageRun::scale_gradients(double factor) {

@@ -10,8 +10,10 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "penstock/model/device/layout.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/run_context.h"
@@ -37,7 +39,7 @@ struct Replica {
   bool has_trained = false;  ///< since the replicas' buffers were last made equal
   /// The replicas of the stage share out the optimiser's state: `weights` has a share.
   bool shares_state = false;
-  std::unique_ptr<StageGraphs> graphs;  ///< null: none are wanted
+  std::unique_ptr<StageGraphs> graphs = {};  ///< null: none are wanted
 };
 
 /// Runs a call that may block, for the worker: until it is Ready; throws otherwise.
@@ -116,11 +118,11 @@ class StageRun {
     model::Tensors outputs;  ///< plain tensors, until all readers have them
     std::optional<StageTape> tape;  ///< from F, or R, to B or W
     ValueGradients gradients;
-    StageGraph* graph = nullptr;  ///< instead of a tape; with it the next three
-    LossTape loss;                ///< of the graph's output
-    ByStage received;             ///< gradients from later stages, which the graph adds
-    ByStage messages;             ///< what the graph made for earlier stages
-    size_t missing_inputs = 0;    ///< stages whose outputs have not arrived
+    StageGraph* graph = nullptr;   ///< instead of a tape; with it the next three
+    LossTape loss;                 ///< of the graph's output
+    ByStage received;              ///< gradients from later stages, which the graph adds
+    ByStage messages;              ///< what the graph made for earlier stages
+    size_t missing_inputs = 0;     ///< stages whose outputs have not arrived
     size_t missing_gradients = 0;  ///< stages whose gradients have not arrived
     size_t outputs_to_give = 0;
     size_t gradients_to_give = 0;
@@ -150,6 +152,10 @@ class StageRun {
   Partials partials_on_host(Partials partials);
   InFlight& in_flight(MicroBatchId micro_batch);
   void drop_if_done(MicroBatchId micro_batch);
+  /// Values as the stage's device computes them.
+  at::Tensor laid_out(at::Tensor value) const {
+    return channels_last_ ? model::channels_last(std::move(value)) : value;
+  }
   void load_batch(MicroBatchId micro_batch, InFlight& record);
   /// The stage's outputs (and loss) of a micro-batch on a tape.
   model::ForwardContext forward_context(const schedule::Action& action) const;
@@ -202,6 +208,8 @@ class StageRun {
   Replica& replica_;
   const RunContext& run_;
   bool recomputes_;
+  bool channels_last_;
+  bool on_one_gpu_;     ///< with all other workers of the run
   size_t num_sources_;  ///< stages whose outputs we read
   size_t num_targets_;  ///< stages that read our outputs
   Blocking block_;

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include "penstock/model/device/layout.h"
 #include "penstock/model/precision.h"
 #include "penstock/util/check.h"
 
@@ -101,8 +102,8 @@ Tensors StageTape::forward(TensorSpan weights, MutableTensorSpan buffers, Tensor
 model::LossResult StageTape::loss(const model::Loss& loss, TensorSpan outputs,
                                   const at::Tensor& targets, const model::MiniBatchSize& mini_batch,
                                   double scale) {
-  return loss_tape_.forward(loss, outputs[module_->model_outputs().front()],
-                            output_needs_gradient_, targets, mini_batch, scale);
+  return loss_tape_.forward(loss, outputs[module_->model_outputs().front()], output_needs_gradient_,
+                            targets, mini_batch, scale);
 }
 
 template <class Run>
@@ -129,7 +130,7 @@ void StageTape::keep(const Segment& segment, Tensors gradients) {
   for (size_t w = 0; w < gradients.size(); ++w) {
     if (!gradients[w].defined()) continue;
     at::Tensor& gradient = weights_[segment.weights[w]];
-    gradient = model::as_float32(std::move(gradients[w]));
+    gradient = model::in_order(model::as_float32(std::move(gradients[w])));
     if (loss_scale_ != 1) gradient = gradient * (1 / loss_scale_);
   }
 }

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#include "penstock/model/device/same_results.h"
 #include "penstock/plan/sync_precision.h"
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/ranks.h"
@@ -183,6 +185,12 @@ SerialCheck check_against_serial(const model::Model& model, const DataSplit& dat
   run_options.warmup_steps = 0;
   run_options.keep_weights = true;
   run_options.max_steps = options.max_steps > 0 ? std::min(options.max_steps, steps) : steps;
+
+  const std::vector<std::string> devices = devices_of(options);
+  std::optional<model::SameResults> same_results;
+  if (std::any_of(devices.begin(), devices.end(),
+                  [](const std::string& device) { return at::Device(device).is_cuda(); }))
+    same_results.emplace();
 
   const bool is_first = runtime::Ranks{.world = options.world}.is_first();
   SerialCheck check;

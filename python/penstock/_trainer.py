@@ -84,6 +84,10 @@ class Trainer:
     :param precision: in which the stages compute: "float32", "bfloat16" or "float16" (with a scale
         for the loss that follows the gradients). Weights, their updates and `state_dict` stay
         float32; None: float32, or the plan's
+    :param device: what the workers compute on: "cpu", "cuda" (all GPUs), "cuda:0", a list such as
+        "cuda:0,cuda:1" (neighbouring workers share one where there are more workers), or a
+        torch.device. Batches and `state_dict` stay in the memory of the host. Not in a job
+    :param cuda_graphs: on GPUs, give all kernels of a forward or backward pass in one call
     :param threads: of each worker
     :param seed: of dropout and of the order of samples
     :param progress: show a bar on standard error; None: where that is a terminal
@@ -122,6 +126,8 @@ class Trainer:
         micro_batches: int | None = None,
         weights: str | None = None,
         precision: str | None = None,
+        device: str | torch.device = "cpu",
+        cuda_graphs: bool = False,
         threads: int = 1,
         seed: int = 1,
         label_smoothing: float | None = None,
@@ -141,11 +147,17 @@ class Trainer:
         precision = "float32" if precision is None else _word("precision", precision)
         if strategy == "auto" and weights is None:
             weights = "flush"
+        device = _word("device", str(device) if isinstance(device, torch.device) else device)
         batch_size = _whole("batch_size", batch_size)
         threads, seed = _whole("threads", threads), _whole("seed", seed)
         micro_batches = None if micro_batches is None else _whole("micro_batches", micro_batches)
         workers = None if workers is None else _whole("workers", workers)
         self._job = _join()
+        if self._job is not None and device != "cpu":
+            raise ValueError(
+                f"device: in a job the workers of a Trainer are on CPUs, found '{device}'; "
+                "penstock train has --device for jobs"
+            )
         module = unwrapped(model) if isinstance(model, torch.nn.Module) else None
         self._optimizer = Optimizer(
             optimizer, module, lr=lr, momentum=momentum, nesterov=nesterov or None,
@@ -195,6 +207,7 @@ class Trainer:
             "clip_norm": float(clip_norm),
             "seed": seed,
             "threads": threads,
+            "device": device,
         }
         rates: dict[str, Any] = {
             "lr": self._optimizer.first_rate,
@@ -221,7 +234,8 @@ class Trainer:
             text = Path(plan).read_text()
         may_idle = plan is None and (self._job is None or workers >= self._job.training_ranks)
         self._session = _core.Session(
-            self._model, text, dict(shared, **rates), self._job, may_idle
+            self._model, text, dict(shared, **rates, cuda_graphs=bool(cuda_graphs)), self._job,
+            may_idle,
         )
         self._plan: dict[str, Any] = json.loads(self._session.plan)
         used = self._plan_workers()

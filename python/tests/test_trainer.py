@@ -243,6 +243,19 @@ class TrainerTest(unittest.TestCase):
                 found = trainer.evaluate(x, y)
                 self.assertGreater(found["accuracy"], history[0]["accuracy"])
 
+    @unittest.skipIf(torch.cuda.is_available(), "there is a GPU")
+    def test_a_gpu_that_is_not_there_is_refused(self):
+        net, (x, _) = torch.nn.Linear(4, 2), (torch.randn(8, 4), None)
+        for device in ("cuda", torch.device("cuda:0"), "cuda:0,cpu"):
+            with self.assertRaisesRegex(penstock.PenstockError, "^device: cuda"):
+                penstock.Trainer(net, x, device=device)
+        with self.assertRaisesRegex(penstock.PenstockError, "device: .*tpu"):
+            penstock.Trainer(net, x, device="tpu")
+        with self.assertRaisesRegex(ValueError, "device: expected a name, found 3"):
+            penstock.Trainer(net, x, device=3)
+        with self.assertRaisesRegex(penstock.PenstockError, "cuda_graphs: .* on the CPU"):
+            penstock.Trainer(net, x, device=torch.device("cpu"), cuda_graphs=True)
+
     def test_stages_compute_in_the_precision_asked_for(self):
         torch.manual_seed(5)
         net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(),

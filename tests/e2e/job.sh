@@ -171,6 +171,28 @@ rank 0 --workers 2 --fabric tcp
 wait
 grep -q 'the same --fabric: rank 0 has tcp, rank 1 has auto' err.0 ||
   fail "ranks of different fabrics: $(cat err.0)"
+# Plans of one name in different folders; a rank without the file has rank 0's.
+run 0 plan --profile profile.json --strategy gpipe --workers 2 --all-workers --bandwidth 10Gbps \
+  --micro-batches 4 -o plan.json
+mkdir -p elsewhere without
+sed 's/"recompute": false/"recompute": true/' plan.json >elsewhere/plan.json
+cmp -s plan.json elsewhere/plan.json && fail "the plans do not differ"
+planned_rank() {
+  (cd "$2" && RANK=$1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port penstock train $planned \
+    --plan plan.json --steps 2 --no-eval) >"out.$1" 2>"err.$1"
+}
+planned_rank 1 elsewhere &
+planned_rank 0 .
+[ $? -eq 2 ] || fail "ranks of different plans: $(cat err.0)"
+wait
+for r in 0 1; do
+  grep -q 'plan.json: the ranks of a job must have the same plan: the file of rank 0 is gpipe on' \
+    "err.$r" || fail "rank $r: $(cat "err.$r")"
+done
+planned_rank 1 without &
+planned_rank 0 .
+[ $? -eq 0 ] || fail "a rank without the plan: $(cat err.0)"
+wait
 # rank_process LAUNCHER RANK: the process of a rank.
 rank_process() {
   local process

@@ -207,7 +207,6 @@ std::string plan_request(const TrainArguments& options) {
   add("--gradient-groups", options.train.gradient_groups, options.train.gradient_groups > 0);
   add("--clip-norm", options.train.max_grad_norm, options.train.max_grad_norm > 0);
   add("--device", options.device, options.device != "cpu");
-  if (options.train.cuda_graphs) text += " --cuda-graphs";
   return text;
 }
 
@@ -232,9 +231,10 @@ CLI::App* add_train(CLI::App& parent, TrainArguments& options) {
                   "What to do with samples of a file that hold nan, or a token or class that does "
                   "not exist, and with images that cannot be decoded: fatal or skip")
       ->capture_default_str();
-  app->add_option("--data-threads", options.train.data_threads,
-                  "Threads that decode the next images while the model computes (0: none)")
-      ->capture_default_str();
+  options.data_threads =
+      app->add_option("--data-threads", options.train.data_threads,
+                      "Threads that decode the next images, or gather the next samples for a GPU, "
+                      "while the model computes; 0: none (default: 1, with a GPU up to 4)");
   add_loss_options(*app, options.train.loss);
   app->add_option("--data-folder", options.data_folder,
                   "Where the files are of idx, cifar10 and cifar100 (of fashion-mnist: Debian's "

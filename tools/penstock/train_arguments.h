@@ -53,6 +53,7 @@ struct TrainArguments : CommonOptions {
   bool no_evaluation = false;
   bool no_shuffle = false;
   CLI::Option* batch_size = nullptr;
+  CLI::Option* data_threads = nullptr;
 };
 
 /// Adds the command.

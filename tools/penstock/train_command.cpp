@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -230,6 +231,24 @@ std::string plan_of_checkpoint(const TrainArguments& options, const model::Model
   return {};
 }
 
+/// Ranks may lack the file, and have rank 0's plan all the same; one that says something else is
+/// refused.
+void check_same_plans(Job& job, const std::string& path) {
+  const std::vector<std::string> plans = job.together([&]() -> std::string {
+    if (!job.is_first() && !std::filesystem::exists(path)) return {};
+    const plan::Plan plan = plan::load_plan(path);
+    return fmt::format("{} on {}, CRC {:08x}", plan::to_string(plan.strategy),
+                       report::plural(plan.num_workers(), "worker"), crc32_of(plan::to_json(plan)));
+  });
+  for (size_t r = 1; r < plans.size(); ++r) {
+    if (plans[r].empty() || plans[r] == plans.front()) continue;
+    throw ConfigError(
+        fmt::format("--plan {}: the ranks of a job must have the same plan: the file of rank 0 is "
+                    "{}, that of rank {} is {}",
+                    path, plans.front(), r, plans[r]));
+  }
+}
+
 /// The checkpoint's, the user's, or one made now; that of rank 0 on all ranks.
 plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& model) {
   const bool is_first = job == nullptr || job->is_first();
@@ -240,6 +259,7 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }
+  if (job != nullptr) check_same_plans(*job, options.plan_path);
   const std::string text =
       from_first(job, [&] { return plan::to_json(plan_of_file(options, model)); });
   const plan::Plan plan = plan::parse_plan(text, "the plan of rank 0");
@@ -549,6 +569,14 @@ int run(TrainArguments& options, const CLI::App& app) {
     if (is_later_rank()) return kExitYes;
   }
   options.devices = devices;
+  // A GPU waits for its inputs sooner than it is kept waiting by the threads that gather them.
+  if (options.data_threads->empty() &&
+      std::any_of(devices.begin(), devices.end(),
+                  [](const auto& device) { return !device.is_cpu(); })) {
+    constexpr int kMostDataThreads = 4;
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    options.train.data_threads = std::clamp(cores / 2, 1, kMostDataThreads);
+  }
   options.plan.device = device_to_profile(devices);
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {

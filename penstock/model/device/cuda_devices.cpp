@@ -15,7 +15,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,8 +120,8 @@ class StreamPool {
 
 /// Lives as long as the process.
 StreamPool& stream_pool() {
-  static auto* const pool = new StreamPool;
-  return *pool;
+  static StreamPool& pool = *std::make_unique<StreamPool>().release();
+  return pool;
 }
 
 using PoolId = decltype(at::cuda::graph_pool_handle());
@@ -129,18 +132,58 @@ class CudaGraphMemory final : public GraphMemory {
   const PoolId id = at::cuda::graph_pool_handle();
 };
 
+/// By device, held alone while something is recorded there, and shared by whoever tells the
+/// allocator that a stream uses a tensor: meanwhile it takes all such streams for the recording's
+/// own, which do nothing yet, and would give the memory to others too soon.
+std::shared_mutex& recording_on(c10::DeviceIndex device) {
+  static std::array<std::shared_mutex, C10_COMPILE_TIME_MAX_GPUS> mutexes;
+  return mutexes.at(static_cast<size_t>(device));
+}
+
+void record_use(const at::Tensor& tensor, const CUDAStream& stream) {
+  const std::shared_lock lock(recording_on(tensor.device().index()));
+  tensor.record_stream(stream.unwrap());
+}
+
+/// What libtorch's allocator is told of a recording since 2.13; before, beginAllocateToPool() says
+/// it.
+namespace before_marks {
+template <class Device>
+void markCaptureBegin(Device) {}
+template <class Device>
+void markCaptureEnd(Device) {}
+}  // namespace before_marks
+
+void mark_begin(c10::DeviceIndex device) {
+  using namespace before_marks;
+  using namespace c10::cuda::CUDACachingAllocator;
+  markCaptureBegin(device);
+}
+
+void mark_end(c10::DeviceIndex device) {
+  using namespace before_marks;
+  using namespace c10::cuda::CUDACachingAllocator;
+  markCaptureEnd(device);
+}
+
 /// From its making until end() the stream's work is recorded. In thread-local mode: other workers
 /// of this process go on meanwhile.
 class CudaCapture {
  public:
   CudaCapture(const CUDAStream& stream, std::shared_ptr<GraphMemory> memory)
-      : stream_(stream), memory_(std::move(memory)) {
+      : stream_(stream), memory_(std::move(memory)), lock_(recording_on(stream.device_index())) {
+    // Meanwhile the allocator cannot give back what it keeps for reuse, and a recording needs
+    // memory of its own.
+    c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::beginAllocateToPool(
         stream_.device_index(), pool(),
         [own = stream_.stream()](cudaStream_t other) { return other == own; });
     const cudaError_t error =
         cudaStreamBeginCapture(stream_.stream(), cudaStreamCaptureModeThreadLocal);
-    if (error == cudaSuccess) return;
+    if (error == cudaSuccess) {
+      mark_begin(stream_.device_index());
+      return;
+    }
     leave_pool();
     c10::cuda::CUDACachingAllocator::releasePool(stream_.device_index(), pool());
     C10_CUDA_CHECK(error);
@@ -148,7 +191,10 @@ class CudaCapture {
   ~CudaCapture() {
     if (ended_) return;
     cudaGraph_t graph = nullptr;
-    (void)cudaStreamEndCapture(stream_.stream(), &graph);
+    if (is_recording_) {
+      (void)cudaStreamEndCapture(stream_.stream(), &graph);
+      mark_end(stream_.device_index());
+    }
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     (void)cudaGetLastError();
     leave_pool();
@@ -160,7 +206,10 @@ class CudaCapture {
   /// The caller releases the pool when the graph has gone.
   cudaGraphExec_t end() {
     cudaGraph_t graph = nullptr;
-    C10_CUDA_CHECK(cudaStreamEndCapture(stream_.stream(), &graph));
+    is_recording_ = false;
+    const cudaError_t ended = cudaStreamEndCapture(stream_.stream(), &graph);
+    mark_end(stream_.device_index());
+    C10_CUDA_CHECK(ended);
     cudaGraphExec_t made = nullptr;
     const cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, 0);
     (void)cudaGraphDestroy(graph);
@@ -171,15 +220,15 @@ class CudaCapture {
   }
 
  private:
-  const PoolId& pool() const {
-    return dynamic_cast<const CudaGraphMemory&>(*memory_).id;
-  }
+  const PoolId& pool() const { return dynamic_cast<const CudaGraphMemory&>(*memory_).id; }
   void leave_pool() {
     c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool());
   }
 
   CUDAStream stream_;
   std::shared_ptr<GraphMemory> memory_;
+  std::unique_lock<std::shared_mutex> lock_;
+  bool is_recording_ = true;
   bool ended_ = false;
 };
 
@@ -191,8 +240,8 @@ class CudaGraph final : public DeviceGraph {
     // It may still be running.
     C10_CUDA_IGNORE_ERROR(cudaStreamSynchronize(stream_.stream()));
     C10_CUDA_IGNORE_ERROR(cudaGraphExecDestroy(graph_));
-    c10::cuda::CUDACachingAllocator::releasePool(
-        stream_.device_index(), dynamic_cast<const CudaGraphMemory&>(*memory_).id);
+    c10::cuda::CUDACachingAllocator::releasePool(stream_.device_index(),
+                                                 dynamic_cast<const CudaGraphMemory&>(*memory_).id);
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
@@ -222,7 +271,7 @@ class CudaStream final : public DeviceStream {
   }
 
   void uses(const at::Tensor& tensor) override {
-    if (tensor.defined() && tensor.is_cuda()) tensor.record_stream(stream_.unwrap());
+    if (tensor.defined() && tensor.is_cuda()) record_use(tensor, stream_);
   }
 
   at::Tensor allocate_like(const at::Tensor& tensor, bool) override {
@@ -237,7 +286,7 @@ class CudaStream final : public DeviceStream {
     // Between two GPUs libtorch queues the copy on the source's current stream, here its default
     // one, and lets this stream wait for it.
     if (from.is_cuda() && from.device() != stream_.device())
-      from.record_stream(c10::cuda::getCurrentCUDAStream(from.device().index()).unwrap());
+      record_use(from, c10::cuda::getCurrentCUDAStream(from.device().index()));
     uses(from);
     uses(to);
   }

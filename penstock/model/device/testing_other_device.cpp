@@ -64,8 +64,8 @@ void register_hooks() {}
 c10::Storage memory_on(c10::Device device, const c10::Storage& storage) {
   auto* kept = new c10::Storage(storage);
   c10::DataPtr memory(
-      storage.data_ptr().get(), kept,
-      [](void* owner) { delete static_cast<c10::Storage*>(owner); }, device);
+      storage.data_ptr().get(), kept, [](void* owner) { delete static_cast<c10::Storage*>(owner); },
+      device);
   return {c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(memory),
           c10::GetAllocator(c10::kCPU), /*resizable=*/true};
 }
@@ -91,8 +91,8 @@ at::Tensor on_other(const at::Tensor& tensor) {
 
 /// Numbers that the host knows may go with tensors of any device.
 void refuse_mixing(const c10::OperatorHandle& op, const at::Tensor& tensor) {
-  TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0,
-              "an argument of ", op.schema().name(), " is on the CPU");
+  TORCH_CHECK(!tensor.defined() || !tensor.is_cpu() || tensor.dim() == 0, "an argument of ",
+              op.schema().name(), " is on the CPU");
 }
 
 /// Arguments that the operator wrote to may have another size now.
@@ -180,9 +180,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
   return to;
 }
 
-at::Tensor empty(c10::IntArrayRef sizes, Optional<c10::ScalarType> type,
-                 Optional<c10::Layout>, Optional<c10::Device>, Optional<bool>,
-                 Optional<c10::MemoryFormat> format) {
+at::Tensor empty(c10::IntArrayRef sizes, Optional<c10::ScalarType> type, Optional<c10::Layout>,
+                 Optional<c10::Device>, Optional<bool>, Optional<c10::MemoryFormat> format) {
   at::TensorOptions options;
   if (type) options = options.dtype(*type);
   return on_other(format ? at::empty(sizes, options, *format) : at::empty(sizes, options));
@@ -208,8 +207,7 @@ bool register_device() {
   aten.impl("empty.memory_format", &empty);
   aten.impl("empty_strided", &empty_strided);
   aten.impl("_copy_from", &copy_from);
-  aten.impl("convolution_overrideable",
-            torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  aten.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   aten.impl("convolution_backward_overrideable",
             torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
   return true;

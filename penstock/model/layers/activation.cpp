@@ -9,7 +9,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// Element by element, never in place: another stage may be reading the input.
-class Activation final : public Layer {
+class Activation final : public BuiltinLayer {
  public:
   using Function = at::Tensor (*)(const at::Tensor&);
   Activation(std::string kind, Function function) : kind_(std::move(kind)), function_(function) {}

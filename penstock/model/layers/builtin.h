@@ -11,6 +11,11 @@ namespace penstock::model::detail {
 
 using LayerPtr = std::shared_ptr<const Layer>;
 
+class BuiltinLayer : public Layer {
+ public:
+  bool is_random() const override { return false; }
+};
+
 LayerPtr make_conv2d(int64_t in_channels, const Conv2dOptions& options);
 LayerPtr make_linear(int64_t in_features, const LinearOptions& options);
 LayerPtr make_batch_norm2d(int64_t channels, const BatchNormOptions& options);

@@ -14,7 +14,7 @@
 namespace penstock::model::detail {
 namespace {
 
-class Add final : public Layer {
+class Add final : public BuiltinLayer {
  public:
   std::string kind() const override { return "add"; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
@@ -40,7 +40,7 @@ class Add final : public Layer {
   }
 };
 
-class Concat final : public Layer {
+class Concat final : public BuiltinLayer {
  public:
   explicit Concat(int64_t parts) : parts_(parts) {}
 
@@ -77,7 +77,7 @@ class Concat final : public Layer {
   int64_t parts_;
 };
 
-class Split final : public Layer {
+class Split final : public BuiltinLayer {
  public:
   explicit Split(int64_t parts) : parts_(parts) {}
 
@@ -114,7 +114,7 @@ class Split final : public Layer {
   int64_t parts_;
 };
 
-class Flatten final : public Layer {
+class Flatten final : public BuiltinLayer {
  public:
   std::string kind() const override { return "flatten"; }
   std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {

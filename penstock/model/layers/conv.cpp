@@ -13,7 +13,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// weight [channels, in_channels / groups, kernel, kernel], bias [channels]
-class Conv2d final : public Layer {
+class Conv2d final : public BuiltinLayer {
  public:
   Conv2d(int64_t in_channels, Conv2dOptions options)
       : in_channels_(in_channels), options_(std::move(options)) {}

@@ -15,7 +15,7 @@ namespace {
 /// Zeroes each number with the given probability and scales the others by 1 / (1 - probability);
 /// the identity outside training. The mask depends only on context.seed and on whether the layer
 /// runs on the CPU or on a GPU, which draws its own numbers.
-class Dropout final : public Layer {
+class Dropout final : public BuiltinLayer {
  public:
   explicit Dropout(double probability) : probability_(probability) {}
 

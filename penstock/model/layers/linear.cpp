@@ -14,7 +14,7 @@ namespace {
 
 /// weight [features, in_features] or, transposed, [in_features, features]; bias [features]; applied
 /// to the last dimension.
-class Linear final : public Layer {
+class Linear final : public BuiltinLayer {
  public:
   Linear(int64_t in_features, LinearOptions options)
       : in_features_(in_features), options_(std::move(options)) {}

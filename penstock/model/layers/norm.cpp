@@ -12,7 +12,7 @@ namespace penstock::model::detail {
 namespace {
 
 /// weight, bias [channels]; buffers running_mean, running_var [channels], updated in training.
-class BatchNorm2d final : public Layer, public KeepsFloat32 {
+class BatchNorm2d final : public BuiltinLayer, public KeepsFloat32 {
  public:
   BatchNorm2d(int64_t channels, BatchNormOptions options)
       : channels_(channels), options_(std::move(options)) {}

@@ -12,7 +12,7 @@
 namespace penstock::model::detail {
 namespace {
 
-class Pool2d final : public Layer {
+class Pool2d final : public BuiltinLayer {
  public:
   enum class Mode : uint8_t { Max, Average };
   Pool2d(Mode mode, const Pool2dOptions& options)
@@ -55,7 +55,7 @@ class Pool2d final : public Layer {
   int64_t padding_;
 };
 
-class AdaptiveAvgPool2d final : public Layer {
+class AdaptiveAvgPool2d final : public BuiltinLayer {
  public:
   explicit AdaptiveAvgPool2d(int64_t size) : size_(size) {}
 

@@ -12,7 +12,9 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/model/device/copies.h"
 #include "penstock/model/device/devices.h"
+#include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
 #include "penstock/model/random_input.h"
@@ -99,9 +101,12 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
     const c10::AutoGradMode no_grad(false);
     auto generator =
         at::make_generator<at::CPUGeneratorImpl>(derive_seed(options.seed, hash_name("profiler")));
-    for (const InputSpec& input : model.inputs())
-      samples_.push_back(
-          here(as_activation(random_input(input, batch_size_, generator), options.precision)));
+    const bool lays = lays_channels_last(model, options.precision, stream_->memory());
+    for (const InputSpec& input : model.inputs()) {
+      at::Tensor sample =
+          here(as_activation(random_input(input, batch_size_, generator), options.precision));
+      samples_.push_back(lays ? channels_last(std::move(sample)) : sample);
+    }
     if (!loss_ && model.graph().outputs().size() == 1 &&
         !model.graph().outputs().front().is_model_input())
       loss_ = random_loss(model, options, generator);
@@ -125,7 +130,7 @@ void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
     const at::Tensor master = weight;
     state.masters.push_back(type == at::kFloat ? at::Tensor() : master);
     weight = weight.to(type);
-    state.spare.push_back(at::zeros_like(weight).requires_grad_());
+    if (stream_->is_host()) state.spare.push_back(at::zeros_like(weight).requires_grad_());
     Tensors zeros;
     for (size_t k = optimizer_->state_names().size(); k > 0; --k)
       zeros.push_back(at::zeros_like(master));
@@ -160,10 +165,13 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
     as_layer(model_, LayerId{i}, "optimiser step", [&] {
       LayerTimes& layer_times = times[static_cast<size_t>(i)];
       if (how == Backward::Split) accumulate(layers_[static_cast<size_t>(i)], layer_times);
-      step(LayerId{i}, layer_times);
+      if (stream_->is_host()) step(LayerId{i}, layer_times);
     });
   }
+  int64_t step_ns = 0;
+  if (!stream_->is_host()) step_together(step_ns);
   laps_.read();
+  share_out(step_ns, times);
   return times;
 }
 
@@ -280,7 +288,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
     make(0, wanted.size());
   }
   for (size_t k = inputs; k < gradients.size(); ++k) {
-    if (gradients[k].defined()) gradients[k] = as_float32(gradients[k]);
+    if (gradients[k].defined()) gradients[k] = in_order(as_float32(gradients[k]));
   }
   if (!outputs.empty() && !wanted.empty()) laps_.add(start, {&times.backward_ns});
 
@@ -321,15 +329,10 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
   if (state.weights.empty()) return;
   const StepContext context{.learning_rate = kLearningRate, .step = passes_};
   const Laps::Start start = laps_.start();
-  std::vector<WeightStep> together;
   for (size_t i = 0; i < state.weights.size(); ++i) {
     if (!state.weight_gradients[i].defined()) continue;
     at::Tensor& master = state.masters[i];
-    if (!stream_->is_host()) {
-      at::Tensor before = master.defined() ? master : state.weights[i].detach();
-      at::Tensor after = master.defined() ? master : state.spare[i].detach();
-      together.push_back({before, state.weight_gradients[i], after, state.optimizer_state[i]});
-    } else if (master.defined()) {
+    if (master.defined()) {
       optimizer_->step(master, state.weight_gradients[i], master, state.optimizer_state[i],
                        context);
       state.spare[i].detach().copy_(master);
@@ -339,12 +342,43 @@ void ModelPass::step(LayerId id, LayerTimes& times) {
     }
     std::swap(state.weights[i], state.spare[i]);
   }
-  optimizer_->step_together(together, context);
-  for (size_t i = 0; !together.empty() && i < state.weights.size(); ++i) {
-    if (state.masters[i].defined()) state.weights[i].detach().copy_(state.masters[i]);
-  }
   laps_.add(start, {&times.step_ns});
   state.weight_gradients.clear();
+}
+
+/// As a GPU makes it: of all weights in a few operations, in place.
+void ModelPass::step_together(int64_t& step_ns) {
+  const StepContext context{.learning_rate = kLearningRate, .step = passes_};
+  const Laps::Start start = laps_.start();
+  std::vector<WeightStep> steps;
+  Tensors versions;
+  Tensors masters;
+  for (LayerState& state : layers_) {
+    for (size_t i = 0; i < state.weights.size(); ++i) {
+      if (!state.weight_gradients[i].defined()) continue;
+      const at::Tensor& master = state.masters[i];
+      const at::Tensor weight = master.defined() ? master : state.weights[i].detach();
+      steps.push_back({weight, state.weight_gradients[i], weight, state.optimizer_state[i]});
+      if (!master.defined()) continue;
+      versions.push_back(state.weights[i]);
+      masters.push_back(master);
+    }
+    state.weight_gradients.clear();
+  }
+  optimizer_->step_together(steps, context);
+  copy_all(versions, masters);
+  laps_.add(start, {&step_ns});
+}
+
+/// The step of all weights belongs to the layers by their bytes.
+void ModelPass::share_out(int64_t step_ns, std::vector<LayerTimes>& times) const {
+  if (step_ns == 0) return;
+  double total = 0;
+  for (const LayerBytes& bytes : bytes_) total += static_cast<double>(bytes.weights);
+  for (size_t i = 0; i < times.size() && total > 0; ++i) {
+    times[i].step_ns = static_cast<int64_t>(static_cast<double>(step_ns) *
+                                            static_cast<double>(bytes_[i].weights) / total);
+  }
 }
 
 }  // namespace penstock::model::detail

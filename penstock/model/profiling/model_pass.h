@@ -88,6 +88,8 @@ class ModelPass {
   /// The tensor in the memory of the device.
   at::Tensor here(at::Tensor tensor) const;
   void step(LayerId id, LayerTimes& times);
+  void step_together(int64_t& step_ns);
+  void share_out(int64_t step_ns, std::vector<LayerTimes>& times) const;
 
   void check_stop() const;
 

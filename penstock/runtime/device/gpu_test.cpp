@@ -162,6 +162,31 @@ TEST_F(Gpu, TensorsOutliveTheStreamsThatUsedThem) {
   EXPECT_TRUE(device.to_host({again}).front().eq(2).all().item<bool>());
 }
 
+/// The first layer's weight is that of the last one but one.
+model::Model tied_model() {
+  model::ModelBuilder net("tied");
+  model::Value x = net.input({8});
+  x = net.tanh(net.linear(x, {.features = 16, .name = "encode"}));
+  x = net.tanh(net.linear(x, {.features = 16, .name = "middle"}));
+  x = net.tanh(net.linear(x, {.features = 8, .name = "decode", .transposed = true}));
+  net.tie("decode", "weight", "encode", "weight");
+  return net.build(net.linear(x, {.features = 4, .name = "head"}));
+}
+
+TEST_F(Gpu, StagesOfACardAddTiedGradientsThere) {
+  Case two = two_stages();
+  two.norm = true;
+  Case one = two;
+  one.kind = Strategy::Serial;
+  one.replicas = {1};
+  two.device_of_worker = {kFirst, kFirst};
+  one.device_of_worker = {kFirst};
+  const Trained piped = train(tied_model(), two);
+  expect_near(piped, train(tied_model(), one));
+  two.device_of_worker = {};
+  expect_near(piped, train(tied_model(), two));
+}
+
 TEST_F(Gpu, TheTimelineIsThatOfTheDevice) {
   const Trained trained = train_on({kFirst, kFirst}, two_stages());
   for (const auto& events : trained.run.timeline.workers) {

@@ -63,17 +63,17 @@ TEST(StageGraphs, SeveralStagesOfAWorkerHandOver) {
 
 TEST(StageGraphs, TheCpuTakesPartWithoutThem) {
   EXPECT_EQ(
-      launches({at::kCPU, kFirst},
-               {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
+      launches(
+          {at::kCPU, kFirst},
+          {.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 4, .samples = kSamples}),
       2 * (4 * kSteps - 2));
 }
 
 TEST(StageGraphs, ReplicasAddTheirGradients) {
-  EXPECT_GT(launches({kFirst, kSecond}, {.kind = Strategy::DataParallel,
-                                         .replicas = {2},
-                                         .parts = 2,
-                                         .samples = kSamples}),
-            0);
+  EXPECT_GT(
+      launches({kFirst, kSecond},
+               {.kind = Strategy::DataParallel, .replicas = {2}, .parts = 2, .samples = kSamples}),
+      0);
 }
 
 TEST(StageGraphs, GradientsAreClippedAndAdamSteps) {

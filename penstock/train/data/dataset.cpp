@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "penstock/model/device/staging.h"
 #include "penstock/train/data/file_data.h"
 #include "penstock/train/data/idx.h"
 #include "penstock/train/data/image_dataset.h"
@@ -158,6 +159,10 @@ DataSplit make_synthetic(const DataSpec& spec) {
 }
 
 }  // namespace
+
+model::Tensors Dataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {
+  return model::staged_for_transfer(inputs(indices));
+}
 
 int64_t Dataset::count_targets(const std::vector<int64_t>& indices) const {
   const auto count = static_cast<int64_t>(indices.size());

@@ -27,6 +27,8 @@ class Dataset {
   /// out of range.
   virtual model::Tensors inputs(const std::vector<int64_t>& indices) const = 0;
   virtual at::Tensor targets(const std::vector<int64_t>& indices) const = 0;
+  /// inputs() in memory from which GPUs copy without blocking. Default: a copy there.
+  virtual model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const;
   /// Whether making inputs takes long (files are decoded), so that it pays to make them before they
   /// are needed.
   virtual bool is_slow() const { return false; }

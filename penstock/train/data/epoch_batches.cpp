@@ -53,6 +53,10 @@ model::Tensors EpochBatches::inputs(MicroBatchId b) const {
   return data_.inputs(indices(cut_.range(b)));
 }
 
+model::Tensors EpochBatches::inputs_for_transfer(MicroBatchId b) const {
+  return data_.inputs_for_transfer(indices(cut_.range(b)));
+}
+
 at::Tensor EpochBatches::targets(MicroBatchId b) const {
   return data_.targets(indices(cut_.range(b)));
 }

@@ -39,6 +39,7 @@ class EpochBatches : public runtime::BatchSource {
       : data_(data), order_(order), first_(first), cut_(cut), seed_(seed) {}
 
   model::Tensors inputs(MicroBatchId b) const override;
+  model::Tensors inputs_for_transfer(MicroBatchId b) const override;
   at::Tensor targets(MicroBatchId b) const override;
   int64_t samples(MicroBatchId b) const override;
   int64_t mini_batch_samples(MiniBatchId t) const override { return cut_.mini_batch_samples(t); }

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "penstock/model/device/devices.h"
 #include "penstock/util/check.h"
 
 namespace penstock::train {
@@ -13,17 +12,6 @@ namespace {
 
 /// For one wait; waits are repeated.
 CondVar::Deadline in_a_while() { return std::chrono::steady_clock::now() + std::chrono::hours(1); }
-
-model::Tensors staged(model::Tensors tensors) {
-  const std::shared_ptr<model::DeviceStream> host = model::installed_devices().stream(at::kCPU);
-  for (at::Tensor& tensor : tensors) {
-    if (!tensor.defined()) continue;
-    at::Tensor copy = host->allocate_like(tensor, /*for_transfer=*/true);
-    host->copy(copy, tensor);
-    tensor = std::move(copy);
-  }
-  return tensors;
-}
 
 }  // namespace
 
@@ -61,8 +49,8 @@ void PrefetchedBatches::work() {
   for (int64_t i = next_slot(); i >= 0; i = next_slot()) {
     Slot made{.state = State::Ready};
     try {
-      made.inputs = source_.inputs(options_.order[static_cast<size_t>(i)]);
-      if (options_.for_transfer) made.inputs = staged(std::move(made.inputs));
+      const MicroBatchId b = options_.order[static_cast<size_t>(i)];
+      made.inputs = options_.for_transfer ? source_.inputs_for_transfer(b) : source_.inputs(b);
     } catch (...) {
       made.failure = std::current_exception();
     }

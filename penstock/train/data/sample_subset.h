@@ -21,6 +21,9 @@ class SampleSubset final : public Dataset {
   model::Tensors inputs(const std::vector<int64_t>& indices) const override {
     return base_->inputs(of_base(indices));
   }
+  model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const override {
+    return base_->inputs_for_transfer(of_base(indices));
+  }
   at::Tensor targets(const std::vector<int64_t>& indices) const override {
     return base_->targets(of_base(indices));
   }

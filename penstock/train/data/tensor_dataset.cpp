@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "penstock/model/device/staging.h"
 #include "penstock/util/check.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
@@ -164,6 +165,22 @@ model::Tensors TensorDataset::inputs(const std::vector<int64_t>& indices) const 
   model::Tensors batch;
   for (size_t i = 0; i < inputs_.size(); ++i)
     batch.push_back(inputs_[i].index_select(0, places).to(sample_.inputs[i].type));
+  return batch;
+}
+
+model::Tensors TensorDataset::inputs_for_transfer(const std::vector<int64_t>& indices) const {
+  const at::Tensor places = index_tensor(indices, size());
+  model::Tensors batch;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    model::Shape sizes = inputs_[i].sizes().vec();
+    sizes[0] = places.numel();
+    at::Tensor there = model::empty_for_transfer(sizes, sample_.inputs[i].type);
+    if (inputs_[i].scalar_type() == sample_.inputs[i].type)
+      at::index_select_out(there, inputs_[i], 0, places);
+    else
+      there.copy_(inputs_[i].index_select(0, places));
+    batch.push_back(std::move(there));
+  }
   return batch;
 }
 

@@ -27,6 +27,7 @@ class TensorDataset final : public Dataset {
   int64_t size() const override { return inputs_.front().size(0); }
   const SampleSpec& sample() const override { return sample_; }
   model::Tensors inputs(const std::vector<int64_t>& indices) const override;
+  model::Tensors inputs_for_transfer(const std::vector<int64_t>& indices) const override;
   at::Tensor targets(const std::vector<int64_t>& indices) const override;
   int64_t count_targets(const std::vector<int64_t>& indices) const override;
 

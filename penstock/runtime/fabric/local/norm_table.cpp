@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "penstock/runtime/fabric/gradient_norm.h"
@@ -21,10 +22,14 @@ NormTable::NormTable(int workers, std::vector<TieGroup> groups, size_t num_model
 at::Tensor NormTable::tied_sum(size_t group) const {
   const at::NoGradGuard no_grad;
   at::Tensor sum;
+  int parts = 0;
   for (const at::Tensor& part : ties_[group]) {
-    if (part.defined()) sum = sum.defined() ? sum + part : part;
+    if (!part.defined()) continue;
+    sum = sum.defined() ? sum + part : part;
+    ++parts;
   }
-  return sum;
+  // Memory of a GPU belongs to the stream of the worker that gave the part.
+  return parts == 1 && !sum.device().is_cpu() ? sum.clone() : sum;
 }
 
 WaitResult NormTable::combine(NormShare share, NormTotals& totals, Wait& wait) {
@@ -38,10 +43,16 @@ WaitResult NormTable::combine(NormShare share, NormTotals& totals, Wait& wait) {
     for (const size_t group : share.wanted) {
       if (!totals.tied_sums.contains(group)) totals.tied_sums[group] = tied_sum(group);
     }
-    for (const NormShare::Tied& tied : share.tied) {
+    for (const auto& [group, sum] : totals.tied_sums) {
       // Counted once, by the worker of the first copy.
-      if (tied.copy == 0)
-        squares[groups_[tied.group].weight] = sum_of_squares(totals.tied_sums[tied.group]);
+      const bool counts = std::any_of(
+          share.tied.begin(), share.tied.end(),
+          [&](const NormShare::Tied& tied) { return tied.copy == 0 && tied.group == group; });
+      // On a GPU everybody reads it, which waits until the sum is made: its parts are dropped
+      // below.
+      if (!counts && (!sum.defined() || sum.device().is_cpu())) continue;
+      const double square = sum_of_squares(sum);
+      if (counts) squares[groups_[group].weight] = square;
     }
   }
   if (const WaitResult result = barrier_.wait(wait); result != WaitResult::Ready) return result;
