@@ -15,7 +15,7 @@ import formulas
 import methods as catalogue
 import papers
 import quantities
-from experiments import (Failed, cluster_file, measure_link, server_variables, workers_of)
+from experiments import (Failed, cluster_file, job_link, server_variables, workers_of)
 from netlab import Lab, LabError, Link
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -137,8 +137,7 @@ def throughput(bench):
 def round_of(bench, model, profile, rate, hosts, chosen, number):
     found = []
     with Lab([Link(rate)] * hosts) as lab:
-        _, latency = measure_link(bench, lab, seconds=0.01)
-        cluster = cluster_file(bench, hosts, rate, latency)
+        cluster = cluster_file(bench, hosts, job_link(bench, lab))
         start = number % len(chosen)
         for method in chosen[start:] + chosen[:start]:
             where = {"model": model.name, "rate": rate, "hosts": hosts, "method": method.name,
@@ -229,8 +228,7 @@ def accuracy(bench):
                                     str(wanted["depth"])), wanted["batch"], "")
     found = []
     with Lab([Link(rate)] * 2) as lab:
-        _, latency = measure_link(bench, lab, seconds=0.01)
-        cluster = cluster_file(bench, 2, rate, latency)
+        cluster = cluster_file(bench, 2, job_link(bench, lab))
         for name in ACCURACY_METHODS:
             method = catalogue.METHODS[name]
             # The same samples per optimiser step for both: dp has half of them on each worker.
