@@ -11,13 +11,13 @@
 #include <optional>
 #include <utility>
 
-#include "penstock/plan/gradient_sync.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/layer_states.h"
 #include "penstock/train/data/data_digest.h"
 #include "penstock/train/data/epoch_batches.h"
 #include "penstock/train/data/tensor_dataset.h"
 #include "penstock/train/loss_mean.h"
+#include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_layers.h"
 #include "penstock/train/trainer.h"
 #include "penstock/train/training_schedule.h"
@@ -63,25 +63,8 @@ Session::Session(const model::Model& model, const TrainOptions& options)
       sample_(samples_for(model, options.loss)),
       counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
       optimizers_(model, options.optimizer),
-      pipeline_(
-          model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-          optimizers_.general(),
-          {.seed = options.seed,
-           .threads_per_worker = options.threads_per_worker,
-           .deadline = options.deadline,
-           .worker_of_replica = options.plan.worker_of_replica,
-           .gradient_groups = options.gradient_groups,
-           .sync = plan::parse_gradient_sync(options.plan.sync),
-           .precision = plan::parse_sync_precision(options.plan.sync_precision),
-           .compute = options.plan.precision,
-           .rounded_layers = options.rounded_layers,
-           .shard_optimizer = plan::sharded_stages(options.plan),
-           .staleness = options.staleness,
-           .loss = model::make_loss(model::loss_for(model, options.loss)),
-           .optimizers = &optimizers_,
-           .world = options.world,
-           .device_of_worker = {options.device_of_worker.begin(), options.device_of_worker.end()},
-           .device_graphs = options.cuda_graphs}) {}
+      pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
+                optimizers_.general(), pipeline_options(model, options, optimizers_)) {}
 
 runtime::Ranks Session::ranks() const { return {.world = options_.world, .deadline = kCalls}; }
 

@@ -10,7 +10,6 @@
 
 #include "penstock/runtime/pipeline.h"
 #include "penstock/runtime/ranks.h"
-#include "penstock/schedule/worker_table.h"
 #include "penstock/train/checkpoint/checkpoint.h"
 #include "penstock/train/checkpoint/checkpoint_folders.h"
 #include "penstock/train/checkpoint/checkpoint_writer.h"
@@ -19,6 +18,7 @@
 #include "penstock/train/data/prefetch.h"
 #include "penstock/train/loss_mean.h"
 #include "penstock/train/peak_memory.h"
+#include "penstock/train/pipeline_options.h"
 #include "penstock/train/rank_results.h"
 #include "penstock/train/training_schedule.h"
 #include "penstock/util/arithmetic.h"
@@ -83,25 +83,6 @@ const runtime::BatchSource& source_of(const std::unique_ptr<PrefetchedBatches>& 
   return batches;
 }
 
-std::vector<at::Device> parse_devices(const std::vector<std::string>& names) {
-  return {names.begin(), names.end()};
-}
-
-/// Of the workers; what the plan predicts for each.
-std::vector<int64_t> planned_memory(const plan::Plan& plan) {
-  const std::vector<int> replicas = plan.replicas();
-  const schedule::WorkerTable table(
-      {.replicas = replicas, .micro_batches = 0, .worker_of_replica = plan.worker_of_replica});
-  std::vector<int64_t> bytes(static_cast<size_t>(plan.num_workers()), 0);
-  for (size_t s = 0; s < replicas.size(); ++s) {
-    for (int r = 0; r < replicas[s]; ++r) {
-      const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
-      bytes[worker.index()] = saturating_add(bytes[worker.index()], plan.stages[s].memory_bytes);
-    }
-  }
-  return bytes;
-}
-
 /// Of the steps that were made; empty: none was.
 std::optional<double> mean_of_finite(const std::vector<double>& norms) {
   double sum = 0;
@@ -138,24 +119,7 @@ class Run {
         seed_(options.seed),
         optimizers_(model, options.optimizer),
         pipeline_(model, plan::stage_of_layer(options.plan, model.graph()), options.plan.replicas(),
-                  optimizers_.general(),
-                  {.seed = options.seed,
-                   .threads_per_worker = options.threads_per_worker,
-                   .deadline = options.deadline,
-                   .worker_of_replica = options.plan.worker_of_replica,
-                   .gradient_groups = options.gradient_groups,
-                   .sync = plan::parse_gradient_sync(options.plan.sync),
-                   .precision = plan::parse_sync_precision(options.plan.sync_precision),
-                   .compute = options.plan.precision,
-                   .rounded_layers = options.rounded_layers,
-                   .shard_optimizer = plan::sharded_stages(options.plan),
-                   .staleness = options.staleness,
-                   .loss = model::make_loss(model::loss_for(model, options.loss)),
-                   .optimizers = &optimizers_,
-                   .world = options.world,
-                   .device_of_worker = parse_devices(options.device_of_worker),
-                   .device_graphs = options.cuda_graphs,
-                   .planned_memory_bytes = planned_memory(options.plan)}),
+                  optimizers_.general(), pipeline_options(model, options, optimizers_)),
         counts_correct_(model::counts_correct(model, model::loss_for(model, options.loss))),
         saves_to_(options.resume ? folder_of_checkpoints(options.checkpoint) : options.checkpoint),
         mini_batches_per_epoch_(ceil_div(data.train->size(), options.mini_batch_size)) {}

@@ -1,0 +1,55 @@
+#include "penstock/train/pipeline_options.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/model/loss.h"
+#include "penstock/plan/gradient_sync.h"
+#include "penstock/plan/sync_precision.h"
+#include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/worker_table.h"
+#include "penstock/util/arithmetic.h"
+
+namespace penstock::train {
+
+namespace {
+
+/// Of the workers; what the plan predicts for each.
+std::vector<int64_t> planned_memory(const plan::Plan& plan) {
+  const std::vector<int> replicas = plan.replicas();
+  const schedule::WorkerTable table(
+      {.replicas = replicas, .micro_batches = 0, .worker_of_replica = plan.worker_of_replica});
+  std::vector<int64_t> bytes(static_cast<size_t>(plan.num_workers()), 0);
+  for (size_t s = 0; s < replicas.size(); ++s) {
+    for (int r = 0; r < replicas[s]; ++r) {
+      const WorkerId worker = table.worker_of_replica(StageId{static_cast<int32_t>(s)}, r);
+      bytes[worker.index()] = saturating_add(bytes[worker.index()], plan.stages[s].memory_bytes);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+runtime::PipelineOptions pipeline_options(const model::Model& model, const TrainOptions& options,
+                                          const model::ParameterOptimizers& optimizers) {
+  return {.seed = options.seed,
+          .threads_per_worker = options.threads_per_worker,
+          .deadline = options.deadline,
+          .worker_of_replica = options.plan.worker_of_replica,
+          .gradient_groups = options.gradient_groups,
+          .sync = plan::parse_gradient_sync(options.plan.sync),
+          .precision = plan::parse_sync_precision(options.plan.sync_precision),
+          .compute = options.plan.precision,
+          .rounded_layers = options.rounded_layers,
+          .shard_optimizer = plan::sharded_stages(options.plan),
+          .staleness = options.staleness,
+          .loss = model::make_loss(model::loss_for(model, options.loss)),
+          .optimizers = &optimizers,
+          .world = options.world,
+          .device_of_worker = {options.device_of_worker.begin(), options.device_of_worker.end()},
+          .device_graphs = options.cuda_graphs,
+          .planned_memory_bytes = planned_memory(options.plan)};
+}
+
+}  // namespace penstock::train
