@@ -112,6 +112,23 @@ def show_rate(bits_per_s):
     return f"{bits_per_s:g}bps"
 
 
+# How long a link takes for the largest packet, at most: what an idle link lets pass at once.
+AT_ONCE_S = 0.5e-3
+LARGEST_PACKET = 65_536  # of the kernel
+HEADERS = 500  # bytes: more than the kernel puts aside for headers, and than a packet's segments have
+
+
+def segments_at_once(bits_per_s, mtu):
+    """How many full segments TCP may give to a link in one packet."""
+    most = (LARGEST_PACKET - HEADERS) // mtu
+    return int(max(1, min(most, bits_per_s / 8 * AT_ONCE_S // mtu)))
+
+
+def bytes_at_once(segments, mtu):
+    """The largest size of such a packet, with all headers."""
+    return segments * mtu + HEADERS
+
+
 def summary(values):
     """Median, lowest and highest."""
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

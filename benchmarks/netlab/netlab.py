@@ -14,6 +14,7 @@ Standard library only.
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -28,9 +29,6 @@ import formulas
 
 PREFIX = "penstocklab"
 MTU = 9000  # fewer headers and fewer packets: 0.7 % of the bytes are headers
-# Bytes: the largest packet that the kernel makes, 64 KiB, passes whole, as it reaches a real NIC,
-# which cuts it. With less tbf cuts it itself, and a timer per packet takes from those who compute.
-BURST = 70_000
 QUEUE_MS = 50  # what waits in a link's queue before packets are dropped
 CONGESTION = "cubic"  # how TCP finds a link's rate: Linux's own choice, whatever this machine uses
 CONGESTIONS_ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -206,19 +204,29 @@ class Lab:
             tool("ip", "-n", space, "link", "set", "eth0", "up")
             tool("ip", "netns", "exec", space, "sh", "-c",
                  f"echo {self.congestion} > /proc/sys/net/ipv4/tcp_congestion_control")
-        for host, link in enumerate(self.links):
-            self.limit(host, link)
+        self.shape()
 
     def limit(self, host, link):
-        """Sets the rates of a host's link. A link that was idle lets BURST bytes pass at once."""
-        for space, device, rate in ((self.namespace(self.names[host]), "eth0", link.up_bits_per_s),
-                                    (self.namespace("bridge"), self.names[host], link.down)):
-            if rate is None:
-                tool("tc", "-n", space, "qdisc", "del", "dev", device, "root", check=False)
-                continue
-            tool("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf",
-                 "rate", f"{int(rate)}bit", "burst", BURST, "latency", f"{QUEUE_MS}ms")
+        """Sets the rates of a host's link."""
         self.links[host] = link
+        self.shape()
+
+    def shape(self):
+        """Gives links their rates. TCP's packets are of a size that the slowest link carries in
+        half a millisecond; an idle link lets one of them pass at once."""
+        rates = [rate for link in self.links for rate in (link.up_bits_per_s, link.down) if rate]
+        segments = formulas.segments_at_once(min(rates, default=math.inf), MTU)
+        burst = formulas.bytes_at_once(segments, MTU)
+        for name in self.names + ["head"]:
+            tool("ip", "-n", self.namespace(name), "link", "set", "eth0", "gso_max_size", burst)
+        for name, link in zip(self.names, self.links):
+            for space, device, rate in ((self.namespace(name), "eth0", link.up_bits_per_s),
+                                        (self.namespace("bridge"), name, link.down)):
+                if rate is None:
+                    tool("tc", "-n", space, "qdisc", "del", "dev", device, "root", check=False)
+                else:
+                    tool("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf",
+                         "rate", f"{int(rate)}bit", "burst", burst, "latency", f"{QUEUE_MS}ms")
 
     def set_link(self, host, up):
         """Pulls a host's cable, or plugs it in again."""

@@ -25,6 +25,13 @@ class Formulas(unittest.TestCase):
             for method in ("ring", "ordered", "parameter-server", "summation"):
                 self.assertAlmostEqual(seconds(method, n, 0), 2 * (n - 1) / n)
 
+    def test_an_idle_link_lets_half_a_millisecond_pass_but_whole_packets(self):
+        for rate, segments in ((1e6, 1), (100e6, 1), (200e6, 1), (300e6, 2), (1e9, 6), (1e12, 7),
+                               (float("inf"), 7)):
+            self.assertEqual(formulas.segments_at_once(rate, 9000), segments)
+            self.assertLessEqual(formulas.bytes_at_once(segments, 9000), 65_536)
+        self.assertEqual(formulas.segments_at_once(1e9, 1500), 41)
+
     def test_groups_of_gradients_are_sent_one_by_one(self):
         self.assertAlmostEqual(seconds("ordered", 4, 0, groups=3), 3.0)
 
