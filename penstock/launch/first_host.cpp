@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{5};
 constexpr size_t kMostVisitors = 64;
+/// Longer than it takes to notice that a machine is gone (LineSocket).
+constexpr std::chrono::seconds kUntilGone{25};
 /// Where a launch is gone, nobody knows how its ranks ended.
 constexpr int kLost = 3;
 
@@ -69,7 +71,7 @@ std::optional<JobStart> FirstHost::next_start(int restart) {
   const bool enough = options_.min_ranks > 0 ? training >= options_.min_ranks : left_out.empty();
   if (!enough) {
     const std::string why = fmt::format(
-        "{} did not come within {:g} s; without, {}, expected {} (--min-ranks)",
+        "{} did not come within {:g} s; without it {}, expected {} (--min-ranks)",
         hosts_in_words(left_out), std::chrono::duration<double>(options_.rejoin).count(),
         ranks_train(training),
         options_.min_ranks > 0 ? fmt::format("at least {}", options_.min_ranks) : "all");
@@ -174,9 +176,7 @@ void FirstHost::hear() {
     if (visitors_.size() < kMostVisitors)
       visitors_.push_back({LineSocket(std::move(next)), Clock::now() + kPatience});
   }
-  for (Visitor& visitor : visitors_) {
-    if (const auto line = visitor.socket.next_line()) let_in(visitor, *line);
-  }
+  for (Visitor& visitor : visitors_) hear_visitor(visitor);
   std::erase_if(visitors_, [](const Visitor& visitor) {
     return !visitor.socket.is_open() || Clock::now() > visitor.deadline;
   });
@@ -198,24 +198,49 @@ std::string FirstHost::why_refused(const std::string& line, std::vector<int64_t>
   if (numbers[2] < 1 || numbers[2] > kMostLaunchedRanks || numbers[3] < 0 ||
       numbers[3] >= numbers[2])
     return fmt::format("it has {} ranks, {} of them servers", numbers[2], numbers[3]);
-  // Later another launch takes the place of one that is not known to be gone yet.
   const Host& known = hosts_[static_cast<size_t>(host)];
   if (known.state == State::kReady && known.socket.is_open())
     return fmt::format("a launch of host {} is there already", host);
   return {};
 }
 
-void FirstHost::let_in(Visitor& visitor, const std::string& line) {
-  std::vector<int64_t> numbers;
-  const std::string why = why_refused(line, numbers);
-  if (!why.empty()) {
-    visitor.socket.send("refused " + why);
-    visitor.socket.close();
-    if (const auto said = refusals_.add("refused a launch: " + why, Clock::now()))
-      streams_.say(*said);
+void FirstHost::hear_visitor(Visitor& visitor) {
+  if (visitor.line.empty()) {
+    if (const auto line = visitor.socket.next_line()) let_in(visitor, *line);
     return;
   }
+  // It waits until the launch in its place is gone.
+  if (visitor.socket.next_line()) visitor.socket.close();
+  if (!visitor.socket.is_open()) return;
+  std::vector<int64_t> numbers;
+  if (const std::string why = why_refused(visitor.line, numbers); !why.empty())
+    return refuse(visitor, why);
+  const Host& host = hosts_[static_cast<size_t>(numbers[1])];
+  if (host.state != State::kRunning || !host.socket.is_open()) {
+    let_in(visitor, std::exchange(visitor.line, {}));
+  } else if (Clock::now() > visitor.deadline) {
+    refuse(visitor,
+           fmt::format("a launch of host {} is there already, and its ranks run", numbers[1]));
+  }
+}
+
+void FirstHost::refuse(Visitor& visitor, const std::string& why) {
+  visitor.socket.send("refused " + why);
+  visitor.socket.close();
+  if (const auto said = refusals_.add("refused a launch: " + why, Clock::now()))
+    streams_.say(*said);
+}
+
+void FirstHost::let_in(Visitor& visitor, const std::string& line) {
+  std::vector<int64_t> numbers;
+  if (const std::string why = why_refused(line, numbers); !why.empty()) return refuse(visitor, why);
+  visitor.socket.send("welcome");
   const auto place = static_cast<size_t>(numbers[1]);
+  if (hosts_[place].state == State::kRunning && hosts_[place].socket.is_open()) {
+    visitor.line = line;
+    visitor.deadline = Clock::now() + kUntilGone;
+    return;
+  }
   if (hosts_[place].state == State::kRunning) lose(place);
   Host& host = hosts_[place];
   host.socket = std::exchange(visitor.socket, {});

@@ -52,6 +52,7 @@ class FirstHost : public OtherLaunches {
   /// The last one that ended a wait; 0: none.
   int signal() const { return signal_; }
 
+  bool has_deadlines() const override { return !visitors_.empty(); }
   void add_files(std::vector<pollfd>& files) const override;
   void hear() override;
   bool has_failed() const override { return failure_ != 0; }
@@ -70,9 +71,12 @@ class FirstHost : public OtherLaunches {
   struct Visitor {
     LineSocket socket;
     Clock::time_point deadline;
+    std::string line = {};  ///< that it has said; it waits for another launch to be gone
   };
 
+  void hear_visitor(Visitor& visitor);
   void let_in(Visitor& visitor, const std::string& line);
+  void refuse(Visitor& visitor, const std::string& why);
   std::string why_refused(const std::string& line, std::vector<int64_t>& numbers) const;
   void hear_host(size_t host);
   void lose(size_t host);

@@ -142,7 +142,7 @@ TEST_F(Hosts, TooFewRanksAreSaid) {
   EXPECT_EQ(ended.exit_code, 99);
   EXPECT_EQ(ended.output, "");
   const std::string why =
-      "did not come within 0.5 s; without, 2 ranks train, expected at least 3 (--min-ranks)\n";
+      "did not come within 0.5 s; without it 2 ranks train, expected at least 3 (--min-ranks)\n";
   EXPECT_THAT(ended.error, HasSubstr("thrown: host 2 " + why));
   const Launched other = one.end();
   EXPECT_EQ(other.exit_code, 3);

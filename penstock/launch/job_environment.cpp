@@ -149,18 +149,20 @@ JobEnvironment from_torchrun(const Variables& variables) {
   read_ranks(variables, job, "RANK", "WORLD_SIZE");
   if (variables.has("LOCAL_RANK") || variables.has("LOCAL_WORLD_SIZE"))
     read_local_ranks(variables, job, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  job.doubt = doubt_about(variables, job);
+  const std::string left_over = job.doubt.empty() ? "" : "; " + job.doubt;
   if (variables.has("MASTER_ADDR") || job.ranks > 1) {
     if (!variables.has("MASTER_ADDR"))
-      variables.missing("MASTER_ADDR", "expected the name or address of rank 0's machine");
+      variables.missing("MASTER_ADDR",
+                        "expected the name or address of rank 0's machine" + left_over);
     job.address = address(variables);
   } else {
     job.address = kLoopback;
   }
   if (job.ranks > 1 && !variables.has("MASTER_PORT") && !variables.has("PENSTOCK_PORT"))
-    variables.missing("MASTER_PORT", "expected the port on which rank 0 is to listen");
+    variables.missing("MASTER_PORT", "expected the port on which rank 0 is to listen" + left_over);
   job.port = port_beside_agent(variables);
   read_restart(variables, job, "TORCHELASTIC_RESTART_COUNT");
-  job.doubt = doubt_about(variables, job);
   return job;
 }
 

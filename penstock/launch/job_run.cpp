@@ -97,7 +97,7 @@ JobOutcome JobRun::watch() {
   return outcome_;
 }
 
-/// Blocks until a signal, output, room for output, or the deadline.
+/// Blocks until a signal, output, room for output, the deadline, or an hour has passed.
 void JobRun::wait_for_something() {
   std::vector<pollfd> files{{streams_.signals.fd(), POLLIN, 0}};
   for (const OutputQueue* queue : {&streams_.output, &streams_.error}) {
@@ -110,11 +110,13 @@ void JobRun::wait_for_something() {
     }
   }
   if (others_ != nullptr) others_->add_files(files);
-  int timeout_ms = -1;
+  constexpr int kLookAgainMs = 1000;
+  const int longest_ms = others_ != nullptr && others_->has_deadlines() ? kLookAgainMs : 3'600'000;
+  int timeout_ms = longest_ms;
   if (deadline_) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, longest_ms));
   }
   poll(files.data(), files.size(), timeout_ms);
 }
@@ -165,6 +167,8 @@ void JobRun::find_ended_ranks() {
     running->output.finish();
     running.reset();
     --count_;
+    // Those that still wait for the others to come need not wait for this one.
+    failure_told_.reset();
     if (ending->exit_code() != 0) note_failure(start_.local[place], *ending);
   }
 }

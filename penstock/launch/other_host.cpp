@@ -37,6 +37,7 @@ bool OtherHost::connect() {
       return false;
     }
   }
+  welcome_ = false;
   socket_.send(fmt::format("{} {} {} {} {} {}", kHello, secret_word(options_.secret),
                            options_.hosts, options_.host, options_.ranks, options_.servers));
   return true;
@@ -46,9 +47,14 @@ bool OtherHost::wait_for_line() {
   for (;;) {
     hear();
     if (!lines_.empty() || !socket_.is_open()) return true;
+    if (!welcome_ && Clock::now() > *alone_since_ + options_.rejoin)
+      throw RuntimeError(fmt::format(
+          "what listens at {}, port {}, has not answered within {:g} s: expected the launch of "
+          "host 0",
+          options_.address, options_.port, std::chrono::duration<double>(options_.rejoin).count()));
     std::vector<pollfd> files{{streams_.signals.fd(), POLLIN, 0}};
     add_files(files);
-    poll(files.data(), files.size(), -1);
+    poll(files.data(), files.size(), welcome_ ? -1 : static_cast<int>(kPause.count()));
     streams_.error.write_some();
     while (const int signal = streams_.signals.next()) {
       if (signal == SIGCHLD || signal == SIGPIPE) continue;
@@ -64,7 +70,7 @@ OtherHost::Order OtherHost::next() {
     while (!lines_.empty()) {
       const std::string line = lines_.front();
       lines_.erase(lines_.begin());
-      if (line == "stop") continue;
+      if (line == "stop" || line == "welcome") continue;
       const Order order = obey(line);
       const bool is_over = !socket_.is_open() || (!lines_.empty() && lines_.front() == "stop");
       if (!order.start || !is_over) return order;
@@ -122,6 +128,7 @@ void OtherHost::add_files(std::vector<pollfd>& files) const {
 void OtherHost::hear() {
   while (auto line = socket_.next_line()) {
     alone_since_.reset();
+    welcome_ = true;
     if (*line == "stop") has_failed_ = true;
     lines_.push_back(*std::move(line));
   }

@@ -58,6 +58,7 @@ class OtherHost : public OtherLaunches {
   JobStreams& streams_;
   LineSocket socket_;
   /// Since when host 0 has not answered; nothing: it does.
+  bool welcome_ = false;  // host 0 has answered on this connection
   std::optional<Clock::time_point> alone_since_;
   std::vector<std::string> lines_;  // that came while a start ran
   int signal_ = 0;

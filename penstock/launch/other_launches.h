@@ -15,6 +15,8 @@ class OtherLaunches {
   OtherLaunches(const OtherLaunches&) = delete;
   OtherLaunches& operator=(const OtherLaunches&) = delete;
 
+  /// Whether hear() has something to do after some time, too.
+  virtual bool has_deadlines() const { return false; }
   /// What to wait for before hear() has something to do.
   virtual void add_files(std::vector<pollfd>& files) const = 0;
   virtual void hear() = 0;

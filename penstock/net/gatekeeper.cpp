@@ -10,6 +10,12 @@ namespace penstock::net {
 using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+constexpr std::chrono::milliseconds kPauseAfterFailure{200};
+
+}  // namespace
+
 std::vector<int> Gatekeeper::missing() const {
   std::vector<int> ranks;
   for (size_t i = 0; i < visitors_.size(); ++i) {
@@ -43,6 +49,7 @@ void Gatekeeper::tell_refusals() {
 void Gatekeeper::stop() {
   asio::error_code ignored;
   acceptor_.close(ignored);
+  pause_.cancel();
   for (const auto& pending : pending_) {
     if (const auto visitor = pending.lock()) visitor->abandon();
   }
@@ -60,7 +67,15 @@ void Gatekeeper::accept_next() {
       pending_.push_back(visitor);
       visitor->start();
     }
-    accept_next();
+    if (!error) return accept_next();
+    // Most likely all file descriptors are in use: what frees some takes time.
+    if (const auto line = refusals_.add(
+            fmt::format("cannot accept a connection: {}", error.message()), Clock::now()))
+      log_warning(*line);
+    pause_.expires_after(kPauseAfterFailure);
+    pause_.async_wait([this](const asio::error_code& ended) {
+      if (!ended && acceptor_.is_open()) accept_next();
+    });
   });
 }
 

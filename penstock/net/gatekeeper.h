@@ -7,6 +7,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,7 @@ class Gatekeeper {
   void on_visitor(const std::shared_ptr<Visitor>& visitor, std::string problem);
 
   asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer pause_{acceptor_.get_executor()};
   Hello own_;
   int first_;
   std::vector<std::shared_ptr<Visitor>> visitors_;

@@ -1,5 +1,7 @@
 #include "penstock/net/measured_messages.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 
 #include "penstock/util/error.h"
@@ -24,14 +26,22 @@ MeasuredMessages::Incoming MeasuredMessages::receive(Number number,
   return incoming;
 }
 
-void MeasuredMessages::wait(Transfer& transfer) {
+std::string MeasuredMessages::partners() const {
+  if (sends() && receives() && *peers_.to != *peers_.from)
+    return fmt::format("ranks {} and {}", *peers_.from, *peers_.to);
+  return fmt::format("rank {}", sends() ? *peers_.to : *peers_.from);
+}
+
+void MeasuredMessages::wait(Transfer& transfer) const {
   switch (transfer.wait(std::chrono::steady_clock::now() + std::chrono::minutes(1))) {
     case Transfer::Result::Done:
       return;
     case Transfer::Result::TimedOut:
-      throw TimeoutError("measuring the links between ranks: no message has come for a minute");
+      throw TimeoutError(fmt::format(
+          "measuring the links between ranks: no message has passed {} for a minute", partners()));
     case Transfer::Result::Closed:
-      throw TransportError("measuring the links between ranks: a rank is lost");
+      throw TransportError(fmt::format(
+          "measuring the links between ranks: the connection of {} is lost", partners()));
   }
 }
 

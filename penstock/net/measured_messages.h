@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/net/link_rate.h"
@@ -46,9 +47,12 @@ class MeasuredMessages {
   Incoming receive(Number number, const std::shared_ptr<Block>& block);
 
   /// Blocks. Throws TransportError when a peer is lost, TimeoutError after a minute.
-  static void wait(Transfer& transfer);
+  void wait(Transfer& transfer) const;
 
  private:
+  /// "rank 1", or "ranks 0 and 2": with whom it exchanges them.
+  std::string partners() const;
+
   Tag tag(Number number) const {
     return {.run = run_, .channel = number.channel, .sequence = number.sequence};
   }

@@ -65,7 +65,7 @@ TEST(Mesh, GivesUpWhenAnotherRankHasFailedBefore) {
       Mesh::connect(options);
       ADD_FAILURE() << "connected";
     } catch (const TransportError& error) {
-      EXPECT_STREQ(error.what(), "another rank of the job has failed before all were connected");
+      EXPECT_STREQ(error.what(), "another rank of the job has ended before all were connected");
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     other.join();

@@ -96,18 +96,19 @@ void Peer::leave() {
 }
 
 void Peer::beat(std::chrono::milliseconds silence) {
-  if (lost_ || bye_) return;
+  if (lost_) return;
   // On a slow connection a read may wait for longer than that, while bytes come.
   asio::error_code ignored;
   const size_t unread = socket_.available(ignored);
   if (unread != unread_) forgive();
   unread_ = unread;
   if (std::chrono::steady_clock::now() - last_heard_ > silence) {
-    lose(fmt::format("has not answered for {:.1f} s",
-                     std::chrono::duration<double>(silence).count()));
+    const double seconds = std::chrono::duration<double>(silence).count();
+    lose(bye_ ? fmt::format("has ended, but not closed its connection for {:.1f} s", seconds)
+              : fmt::format("has not answered for {:.1f} s", seconds));
     return;
   }
-  put({.kind = FrameKind::Ping, .clock = steady_ns()});
+  if (!bye_) put({.kind = FrameKind::Ping, .clock = steady_ns()});
 }
 
 // ---- writing

@@ -254,7 +254,11 @@ std::vector<tcp::socket> go_to_all(const Waiting& waiting, const MeshOptions& op
   WireReader reader(table);
   for (int r = 1; r < options.rank; ++r) {
     const std::string text(reader.text());
-    const auto address = text.empty() ? first.address() : asio::ip::make_address(text);
+    asio::error_code unreadable;
+    const auto address = text.empty() ? first.address() : asio::ip::make_address(text, unreadable);
+    if (unreadable)
+      throw TransportError(fmt::format("{} sent a list of ranks with an address that is none: '{}'",
+                                       whom, printable(text.substr(0, 60))));
     const tcp::endpoint endpoint(address, reader.get<uint16_t>());
     const std::string name = fmt::format("rank {} (at {})", r, text_of(endpoint));
     sockets[static_cast<size_t>(r)] = connect_to(waiting, endpoint, name, /*has_listened=*/true);
@@ -297,7 +301,7 @@ class FailureWatch {
           "file descriptor {} is no open pipe (PENSTOCK_FAILURE_PIPE): {}", pipe, error.message()));
     pipe_.async_wait(asio::posix::stream_descriptor::wait_read, [](const asio::error_code& ended) {
       if (!ended)
-        throw TransportError("another rank of the job has failed before all were connected");
+        throw TransportError("another rank of the job has ended before all were connected");
     });
   }
   ~FailureWatch() {

@@ -13,6 +13,7 @@
 #include "penstock/runtime/fabric/world.h"
 #include "penstock/runtime/ranks.h"
 #include "penstock/schedule/plan_shape.h"
+#include "penstock/schedule/worker_table.h"
 #include "penstock/train/serial_replay.h"
 #include "penstock/util/common_multiple.h"
 #include "penstock/util/error.h"
@@ -122,11 +123,25 @@ void refuse_unreplayable(const plan::Plan& plan, schedule::WeightPolicy policy) 
   }
 }
 
-/// Whether the ranks add gradients in another order than one worker does.
+/// Whether the ranks add gradients in another order than one worker does: those of a stage whose
+/// replicas are on several of them.
 bool adds_in_another_order(const TrainOptions& options) {
   const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
-  return options.world != nullptr &&
-         (sync == plan::GradientSync::Ring || sync == plan::GradientSync::Hierarchical);
+  if (options.world == nullptr ||
+      (sync != plan::GradientSync::Ring && sync != plan::GradientSync::Hierarchical))
+    return false;
+  const std::vector<int>& ranks = options.world->site().rank_of_worker;
+  const schedule::WorkerTable table(schedule::shape_of(options.plan, 1));
+  for (int32_t s = 0; s < static_cast<int32_t>(options.plan.stages.size()); ++s) {
+    const StageId stage{s};
+    const auto rank_of = [&](int replica) {
+      return ranks[table.worker_of_replica(stage, replica).index()];
+    };
+    for (int k = 1; k < table.replicas(stage); ++k) {
+      if (rank_of(k) != rank_of(0)) return true;
+    }
+  }
+  return false;
 }
 
 /// Those of this rank's workers; empty: the CPU.

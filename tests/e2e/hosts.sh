@@ -43,6 +43,28 @@ grep -q 'host 2 is left out: 3 ranks train' err.0 || fail "not left out: $(tail 
 grep -q 'plan: made anew for --strategy dp --workers 3 .*--workers 4 ' err.0 ||
   fail "no new plan: $(tail -n 20 err.0)"
 
+# Another launch of a host whose ranks run is refused after a while, and changes nothing.
+run 2 launch -n 1 --hosts 3 --host 1 --port $port --rejoin 2 -- $train --epochs $epochs
+grep -q 'has refused this one: a launch of host 1 is there already, and its ranks run' err ||
+  fail "a second launch of host 1: $(cat err)"
+kill -0 $second || fail "the first launch of host 1 is gone: $(tail -n 5 err.1)"
+grep -q 'the launch of host 1 is gone' err.0 && fail "taken for gone: $(tail -n 5 err.0)"
+
+# What answers as no launch does is given up.
+if command -v python3 >/dev/null; then
+  silent=$((port + 1))
+  python3 -c "
+import socket, time
+listener = socket.create_server(('127.0.0.1', $silent))
+time.sleep(60)" &
+  silence=$!
+  sleep 1
+  run 3 launch -n 1 --hosts 2 --host 1 --port $silent --rejoin 2 -- $train
+  grep -q "what listens at 127.0.0.1, port $silent, has not answered within 2 s" err ||
+    fail "a silent port: $(cat err)"
+  kill $silence
+fi
+
 # A signal to one launch ends all ranks after the same step.
 kill -INT $second
 wait_within 60 $first

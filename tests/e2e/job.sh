@@ -292,7 +292,7 @@ refused "'profile' has no use for them" launch -n 1 --servers 1 -- profile --mod
 run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --html page.html
 [ "$(grep -c 'a server: it only adds gradients' out)" -eq 1 ] || fail "text: $(cat out)"
 grep -q '^  rank 2 .*a server' out || fail "another rank is the server: $(cat out)"
-grep -q 'The job had 3 ranks, the last 1 of them servers' page.html ||
+grep -q 'The job had 3 ranks; the last one, a server, only added gradients' page.html ||
   fail "the page has no servers"
 run 0 launch -n 2 --servers 1 -- train $common --strategy dp --sync summation --json
 [ "$(numbers servers)" = 1 ] || fail "servers: $(head -c 300 out)"
@@ -360,8 +360,28 @@ begin=$SECONDS
 wait_within 60 $launcher
 [ "$code" -eq 137 ] || fail "a rank that died early: exit code $code: $(cat launch.err)"
 [ $((SECONDS - begin)) -lt 15 ] || fail "that took $((SECONDS - begin)) s: $(cat launch.err)"
-grep -q 'another rank of the job has failed before all were connected' launch.err ||
+grep -q 'another rank of the job has ended before all were connected' launch.err ||
   fail "a rank that died early: $(cat launch.err)"
+
+# So does one that is interrupted alone.
+"$PENSTOCK" launch -n 3 -- train $common --strategy gpipe --workers 3 >launch.out 2>launch.err &
+launcher=$!
+victim=
+for _ in $(seq 1000); do
+  victim=$(rank_process $launcher 1)
+  [ -n "$victim" ] && break
+done
+kill -INT "$victim"
+begin=$SECONDS
+wait_within 60 $launcher
+[ $((SECONDS - begin)) -lt 15 ] || fail "interrupted alone: slow: $(cat launch.err)"
+
+# A plan for threads is none for ranks; servers without replicas have nothing to add.
+penstock plan --profile profile.json --workers 3 --strategy gpipe -o threads.json >/dev/null 2>&1 ||
+  fail "no plan for threads"
+run 0 launch -n 3 -- train $planned --plan threads.json --steps 2
+grep -q 'warning: the plan was made for workers that are threads of one process' err ||
+  fail "a plan for threads: $(cat err)"
 
 # A job that is resumed goes on with the plan of its checkpoint, with fewer ranks with another one.
 rm -rf saved

@@ -9,11 +9,11 @@ numbers losses >whole.txt
 run 0 train $steps --strategy 1f1b-flush --workers 2 --micro-batches 2 --epochs 1 --checkpoint saved
 numbers losses >parts.txt
 run 0 train $steps --strategy gpipe --workers 2 --micro-batches 2 --epochs 2 --checkpoint saved \
-  --resume
+  --resume --history h.json
 numbers losses >>parts.txt
 span="$(numbers final_loss_first_step) to $(numbers final_loss_last_step)"
 [ "$span" = "6 to 10" ] || fail "final loss of a resumed run: steps $span, expected 6 to 10"
-run 0 train $steps --strategy serial --epochs 3 --checkpoint saved --resume
+run 0 train $steps --strategy serial --epochs 3 --checkpoint saved --resume --history h.json
 numbers losses >>parts.txt
 same_numbers 1e-4 whole.txt parts.txt ||
   fail "resumed losses $(paste -sd' ' parts.txt), in one go $(paste -sd' ' whole.txt)"
@@ -23,6 +23,16 @@ run 0 train ${steps/--profile p.json/} --epochs 3 --checkpoint saved --resume
 grep -q 'nothing left to train: 3 of 3 epochs done; raise --epochs' err ||
   fail "a finished run: $(cat err)"
 grep -q profiling err && fail "a finished run is profiled: $(cat err)"
+# A history is continued by a run that trains, and stays as it is after one that does not.
+told=$(grep -o '"step":[0-9]*' h.json | tr -d 'a-z":' | paste -sd' ')
+[ "$told" = "6 7 8 9 10 11 12 13 14 15" ] || fail "the history has the steps $told"
+[ "$(grep -o '"epoch":[0-9]*' h.json | paste -sd' ')" = '"epoch":2 "epoch":3' ] ||
+  fail "the history has other epochs: $(head -c 300 h.json)"
+cp h.json before.json
+run 0 train $steps --strategy serial --epochs 3 --checkpoint saved --resume --history h.json \
+  --html h.html
+cmp -s h.json before.json || fail "a run without steps has changed the history"
+[ ! -e h.html ] || fail "a run without steps has written a page"
 [ "$(numbers steps)" = 15 ] || fail "a finished run of 15 steps has $(numbers steps)"
 run 0 train ${steps/--json/} --epochs 3 --checkpoint saved --resume
 grep -q 'nothing trained; 15 steps so far' out || fail "a finished run: $(cat out)"
