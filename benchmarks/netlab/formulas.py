@@ -115,7 +115,8 @@ def show_rate(bits_per_s):
 # How long a link takes for the largest packet, at most: what an idle link lets pass at once.
 AT_ONCE_S = 0.5e-3
 LARGEST_PACKET = 65_536  # of the kernel
-HEADERS = 500  # bytes: more than the kernel puts aside for headers, and than a packet's segments have
+# Bytes: more than the kernel puts aside for headers, and than a packet's segments have.
+HEADERS = 500
 
 
 def segments_at_once(bits_per_s, mtu):

@@ -32,7 +32,8 @@ bool Cluster::uniform() const {
   // The common device counts only if some worker has it.
   const Device& first = groups.empty() || named < num_workers() ? device : groups.front().device;
   return std::all_of(groups.begin(), groups.end(), [&](const DeviceGroup& group) {
-    return group.device.speed == first.speed && group.device.memory_bytes == first.memory_bytes;
+    return group.device.speed == first.speed && group.device.memory_bytes == first.memory_bytes &&
+           group.device.host_bytes_per_s == first.host_bytes_per_s;
   });
 }
 

@@ -39,6 +39,8 @@ struct Device {
   std::string name = "device";
   int64_t memory_bytes = 0;  ///< 0: not limited
   double speed = 1.0;        ///< relative to the device the profile was measured on
+  /// Between its memory and that of its host, per direction; 0: not known, or they are the same.
+  int64_t host_bytes_per_s = 0;
 
   bool operator==(const Device&) const = default;
 };
@@ -85,7 +87,8 @@ struct Cluster {
   int num_workers() const;
   /// `worker` from 0. O(log groups).
   const Device& device_of(int worker) const;
-  /// Whether all workers have the same speed and memory, whatever the names of their devices.
+  /// Whether all workers have the same speed, memory and way to their host, whatever the names of
+  /// their devices.
   bool uniform() const;
   /// The level a unit of which is one machine, from 1: the one that says so; if none does, the
   /// innermost of several, and 0, each worker alone, where there is only one.

@@ -49,6 +49,7 @@ void read_device(const TomlTable& reader, Device& device) {
   reader.read("name", device.name);
   reader.read_quantity("memory", device.memory_bytes, parse_bytes);
   reader.read("speed", device.speed);
+  reader.read_quantity("host_bandwidth", device.host_bytes_per_s, parse_bandwidth);
   reader.check("speed",
                [&] { detail::validate_device(device, fmt::format("device '{}'", device.name)); });
 }
@@ -74,7 +75,7 @@ std::optional<std::pair<int, int>> parse_range(std::string_view text) {
 DeviceGroup read_group(const toml::table& table, std::string_view place, size_t position,
                        const Cluster& cluster) {
   const TomlTable reader(table, place, fmt::format("devices[{}]", position));
-  reader.allow_only({"workers", "name", "memory", "speed"});
+  reader.allow_only({"workers", "name", "memory", "speed", "host_bandwidth"});
   reader.require("workers");
   DeviceGroup group;
   std::string range;
@@ -157,7 +158,7 @@ Cluster read_cluster(const toml::table& root, std::string_view place) {
   if (cluster.levels.empty()) throw ParseError(place, 0, "expected at least one [[level]] table");
   if (const toml::table* table = toml_table_of(root, "device", place)) {
     const TomlTable reader(*table, place, "device");
-    reader.allow_only({"name", "memory", "speed"});
+    reader.allow_only({"name", "memory", "speed", "host_bandwidth"});
     read_device(reader, cluster.device);
   }
   cluster.groups = read_groups(root, place, cluster);

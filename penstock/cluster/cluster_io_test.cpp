@@ -48,6 +48,22 @@ TEST(ParseCluster, ReadsLevelsAndDevice) {
   EXPECT_EQ(parse_cluster(kTwoServers, "c.toml"), expected);
 }
 
+TEST(ParseCluster, ReadsTheWayToTheHost) {
+  const std::string level = "[[level]]\ncount = 2\nbandwidth = 1000\n";
+  const Cluster cluster = parse_cluster(
+      level +
+          "[device]\nhost_bandwidth = \"12GB/s\"\n[[devices]]\nworkers = 1\nspeed = 2\n"
+          "host_bandwidth = \"6GB/s\"\n",
+      "c.toml");
+  EXPECT_EQ(cluster.device.host_bytes_per_s, 12'000'000'000);
+  EXPECT_EQ(cluster.device_of(1).host_bytes_per_s, 6'000'000'000);
+  EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+  EXPECT_FALSE(cluster.uniform());
+  EXPECT_EQ(parse_cluster(level, "c.toml").device.host_bytes_per_s, 0);
+  EXPECT_THAT(refusal(level + "[device]\nhost_bandwidth = \"-1GB/s\"\n"),
+              AllOf(StartsWith("c.toml:5: "), HasSubstr("host_bandwidth")));
+}
+
 TEST(ParseCluster, ReadsTheProcessorTimeOfSums) {
   const auto with = [](const std::string& line) {
     return "[[level]]\ncount = 2\nbandwidth = 1000\n" + line + "\n";

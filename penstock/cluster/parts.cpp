@@ -45,6 +45,11 @@ void validate_device(const Device& device, const std::string& what) {
     throw ConfigError(
         fmt::format("{}: expected a memory of at least 0, found {}", what, device.memory_bytes));
   }
+  if (device.host_bytes_per_s < 0) {
+    throw ConfigError(
+        fmt::format("{}: expected at least 0 bytes per second between it and its host, found {}",
+                    what, device.host_bytes_per_s));
+  }
   if (!std::isfinite(device.speed) || device.speed <= 0) {
     throw ConfigError(fmt::format("{}: expected a speed above zero, found {}", what, device.speed));
   }

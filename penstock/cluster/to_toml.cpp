@@ -20,13 +20,18 @@ std::string memory_text(int64_t bytes) {
   return toml_quantity(bytes, {"B", "kB", "MB", "GB", "TB", "PB"});
 }
 
+std::string host_bandwidth_text(const Device& device) {
+  if (device.host_bytes_per_s == 0) return {};
+  return fmt::format("host_bandwidth = {}\n", bandwidth_text(device.host_bytes_per_s));
+}
+
 std::string group_text(const DeviceGroup& group) {
   std::string text = fmt::format("\n[[devices]]\nworkers = \"{}", group.first);
   if (group.count > 1) text += fmt::format("-{}", group.first + group.count - 1);
   // Unlike that of [device], a missing memory would not mean "no limit".
-  return text + fmt::format("\"\nname = {}\nmemory = {}\nspeed = {}\n",
-                            toml_string(group.device.name), memory_text(group.device.memory_bytes),
-                            group.device.speed);
+  text += fmt::format("\"\nname = {}\nmemory = {}\nspeed = {}\n", toml_string(group.device.name),
+                      memory_text(group.device.memory_bytes), group.device.speed);
+  return text + host_bandwidth_text(group.device);
 }
 
 std::string machine_text(const Machine& machine) {
@@ -63,6 +68,7 @@ std::string to_toml(const Cluster& cluster) {
   if (cluster.device.memory_bytes > 0)
     text += fmt::format("memory = {}\n", memory_text(cluster.device.memory_bytes));
   text += fmt::format("speed = {}\n", cluster.device.speed);
+  text += host_bandwidth_text(cluster.device);
   for (const DeviceGroup& group : cluster.groups) text += group_text(group);
   const CpuMachines& machines = cluster.cpu_machines;
   if (machines != CpuMachines{}) {

@@ -43,6 +43,10 @@ struct Stage {
   /// Activations are not kept: the forward pass is run again (action R, forward_ns; not part of
   /// backward_ns).
   bool recompute = false;
+  /// Activations are moved to the memory of the host between F and B (actions OFFLOAD and LOAD),
+  /// each way in move_ns.
+  bool offload = false;
+  int64_t move_ns = 0;
   /// Where computation can hide a part of sync_ns: the sums of these, in the order of the layers,
   /// take sync_ns together, `sync_latency_ns` included, which each of them needs to arrive. Empty:
   /// SYNC waits for all of it, as between threads of one process.

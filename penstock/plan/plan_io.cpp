@@ -52,6 +52,10 @@ Json write_stage(const Stage& stage) {
                {"backward_weight_ns", stage.backward_weight_ns},
                {"accumulate_ns", stage.accumulate_ns}};
   if (stage.shard_optimizer) json["shard_optimizer"] = true;
+  if (stage.offload) {
+    json["offload"] = true;
+    json["move_ns"] = stage.move_ns;
+  }
   if (stage.keep > 0) json["keep"] = stage.keep;
   if (stage.short_weight_bytes > 0) json["short_weight_bytes"] = stage.short_weight_bytes;
   if (stage.buckets.empty()) return json;
@@ -171,6 +175,8 @@ Stage read_stage(const JsonReader& reader, int64_t keep) {
   stage.sync_latency_ns = reader.integer_or("sync_latency_ns", 0, 0);
   stage.waits_for_sums = boolean_or(reader, "waits_for_sums", false);
   stage.shard_optimizer = boolean_or(reader, "shard_optimizer", false);
+  stage.offload = boolean_or(reader, "offload", false);
+  stage.move_ns = reader.integer_or("move_ns", 0, 0);
   stage.keep = reader.integer_or("keep", keep, 0);
   return stage;
 }

@@ -32,6 +32,10 @@ struct PlanOptions {
   std::string sync_precision = "float32";  ///< in which gradients travel (plan/sync_precision.h)
   /// "never", "always", "auto": only where the memory limit requires it.
   std::string recompute = "auto";
+  /// Whether stages move activations to the memory of their hosts and back, on devices whose
+  /// `host_bandwidth` is known: "never", "always" (of all devices; then none recomputes), "auto":
+  /// instead of recomputing, where that is faster.
+  std::string offload = "never";
   /// Whether replicas share out the optimiser's state: "never", "always", "auto": only where the
   /// memory limit requires it. Not under `asynchronous`, whose replicas step by themselves.
   std::string shard_optimizer = "never";

@@ -243,6 +243,7 @@ Split split_by_hand(const Context& context, const std::vector<plan::Stage>& stag
          stage.replicas});
     split.recompute.push_back(stage.recompute);
     split.shard_optimizer.push_back(stage.shard_optimizer);
+    split.offload.push_back(stage.offload);
     split.keep.push_back(stage.keep);
     next_worker += stage.replicas;
   }

@@ -45,6 +45,14 @@ cluster::Cluster random_cluster(Rng& rng, int most_workers) {
   return cluster;
 }
 
+void may_move_to_host(Rng& rng, cluster::Cluster& cluster, PlanOptions& options) {
+  if (options.recompute == "always" || rng.below(2) == 0) return;
+  cluster.device.host_bytes_per_s = between(rng, 1, 1000) * 1'000'000;
+  for (cluster::DeviceGroup& group : cluster.groups)
+    group.device.host_bytes_per_s = between(rng, 1, 1000) * 1'000'000;
+  options.offload = rng.below(2) == 0 ? "auto" : "always";
+}
+
 PlanOptions random_options(Rng& rng) {
   const std::vector<std::string> strategies{"auto",  "serial", "dp",         "mp",
                                             "gpipe", "1f1b",   "1f1b-flush", "2bw"};
@@ -231,8 +239,9 @@ TEST(PlannerProperty, MemoryLimitsHoldAndReasonsAreRight) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     Rng rng(seed);
     const profile::Profile profile = random_profile(rng, static_cast<int>(between(rng, 1, 6)), 0.2);
-    const cluster::Cluster cluster = random_cluster(rng, 5);
+    cluster::Cluster cluster = random_cluster(rng, 5);
     PlanOptions options = random_options(rng);
+    may_move_to_host(rng, cluster, options);
     options.memory_limit_bytes = between(rng, 50, 700);
     PlanResult result = make_plan(profile, cluster, options);
     if (!result.plan) {

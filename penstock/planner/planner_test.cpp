@@ -483,6 +483,67 @@ TEST(Planner, RecomputesWhereTheMemoryAsksForIt) {
   EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
 }
 
+TEST(Planner, MovesActivationsToTheHostWhereThatIsFasterThanRecomputing) {
+  // Stages of two layers: what is between two stages is small.
+  std::vector<int64_t> activations;
+  for (int s = 0; s < 8; ++s) activations.insert(activations.end(), {499, 1});
+  const profile::Profile profile =
+      chain(std::vector<int64_t>(16, 500), std::vector<int64_t>(16, 1), activations);
+  PlanOptions options = strategy("1f1b-flush");
+  options.straight = true;
+  options.micro_batches = 32;
+  auto cluster = flat_cluster(8, 1'000'000'000'000);
+  const plan::Plan free = made(profile, cluster, options);
+  // Stage 0 keeps 8 stashes; 4 of them fit.
+  options.memory_limit_bytes = free.stages[0].memory_bytes - 4 * free.stages[0].stash_bytes;
+  const plan::Plan recomputing = made(profile, cluster, options);
+  const auto recomputes = [](const plan::Stage& stage) { return stage.recompute; };
+  const auto offloads = [](const plan::Stage& stage) { return stage.offload; };
+  const auto any = [](const plan::Plan& plan, const auto& is) {
+    return std::any_of(plan.stages.begin(), plan.stages.end(), is);
+  };
+  EXPECT_TRUE(any(recomputing, recomputes));
+  options.offload = "auto";
+  EXPECT_EQ(made(profile, cluster, options), recomputing);  // nobody knows how fast
+
+  cluster.device.host_bytes_per_s = 1'000'000'000;  // a stash in 500 ns, F and B in 3000
+  const plan::Plan moving = made(profile, cluster, options);
+  EXPECT_TRUE(any(moving, offloads));
+  EXPECT_FALSE(any(moving, recomputes));
+  EXPECT_EQ(moving.stages[0].move_ns, 500);
+  EXPECT_GT(moving.throughput_samples_per_s, recomputing.throughput_samples_per_s);
+  EXPECT_NEAR(moving.throughput_samples_per_s, free.throughput_samples_per_s,
+              0.001 * free.throughput_samples_per_s);
+  for (const plan::Stage& stage : moving.stages)
+    EXPECT_LE(stage.memory_bytes, options.memory_limit_bytes);
+
+  cluster.device.host_bytes_per_s = 10'000'000;  // 50,000 ns
+  EXPECT_EQ(made(profile, cluster, options).stages, recomputing.stages);
+
+  options.offload = "always";
+  options.memory_limit_bytes = 0;
+  const plan::Plan slow = made(profile, cluster, options);
+  for (const plan::Stage& stage : slow.stages) EXPECT_TRUE(stage.offload);
+  EXPECT_GE(slow.bottleneck_ns, 50'000);
+  EXPECT_EQ(plan::parse_plan(plan::to_json(slow), "plan").stages, slow.stages);
+}
+
+TEST(Planner, SaysWhyActivationsCannotMove) {
+  const profile::Profile profile = chain({1000, 1000}, {1, 1}, {1, 1});
+  PlanOptions options = strategy("1f1b");
+  auto cluster = flat_cluster(2, 1'000'000'000);
+  options.offload = "perhaps";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("never, always or auto"));
+  options.offload = "always";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("'host_bandwidth' of [device]"));
+  cluster.device.host_bytes_per_s = 1'000'000;
+  cluster.groups = {{.first = 1, .count = 1, .device = {.name = "other"}}};
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("all [[devices]]"));
+  cluster.groups.clear();
+  options.recompute = "always";
+  EXPECT_THAT(failure(profile, cluster, options), HasSubstr("one of the two choices"));
+}
+
 TEST(Planner, SharesOutTheStateWhereTheMemoryAsksForIt) {
   const profile::Profile profile = chain({1000, 1000}, {9'000, 9'000}, {1, 1});
   PlanOptions options = strategy("dp");

@@ -43,6 +43,18 @@ Grouping grouping_of(const Replica& replica, const RunContext& run) {
           .rounded = rounded_weights(*replica.module, replicas, run)};
 }
 
+/// Whether what arrives for the worker's stage is in memory that no other stage uses: between
+/// stages on one device of a process tensors go by reference.
+bool is_alone_on_device(const RunContext& run, WorkerId worker) {
+  if (run.table.held_by(worker).size() > 1) return false;
+  for (int32_t w = 0; w < run.table.num_workers(); ++w) {
+    const WorkerId other{w};
+    const bool is_here = run.site == nullptr || run.site->holds(other);
+    if (other != worker && is_here && run.device_of(other) == run.device_of(worker)) return false;
+  }
+  return true;
+}
+
 /// What the exception that is being handled says. Rethrows it where recording is not to blame.
 std::string why_not_recorded() {
   try {
@@ -64,6 +76,9 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
     : replica_(replica),
       run_(run),
       recomputes_(run.training && run.schedule.shape.recomputes(replica.module->stage())),
+      offloads_(run.training && run.schedule.shape.offloads(replica.module->stage()) &&
+                !replica.device->is_host()),
+      owns_inputs_(is_alone_on_device(run, replica.worker)),
       channels_last_(model::lays_channels_last(replica.module->model(), run.compute,
                                                replica.device->compute().memory())),
       on_one_gpu_(run.is_on_one_gpu() && replica.device->compute().memory().is_cuda()),
@@ -104,6 +119,7 @@ std::string StageRun::graph_obstacle() const {
   if (shape.policy != schedule::WeightPolicy::Flush) return "weights have several versions";
   if (run_.splits_backward[stage().index()]) return "backward passes are split";
   if (recomputes_) return "the stage recomputes";
+  if (run_.schedule.shape.offloads(stage())) return "activations move to the host";
   if (loss_scale_ != nullptr) return "the loss is scaled";
   return module().random_layer();
 }
@@ -293,7 +309,19 @@ void StageRun::forward(const Action& action) {
   const bool steps =
       next_bucket_ < bucket_ends_.size() && action.version == replica_.weights.latest();
   if (run_.training && !recomputes_) {
+    std::optional<StashWatch> watch;
+    std::vector<WeakStorage> inputs;
+    if (offloads_) {
+      if (owns_inputs_) inputs = storages_of(record.inputs);
+      watch.emplace();
+    }
     loss = record_tape(action, record, replica_.buffers, steps ? step_layer : BeforeLayer());
+    if (watch) {
+      record.made = watch->made();
+      record.made.insert(record.made.end(), inputs.begin(), inputs.end());
+      // Others may still have to read them.
+      add_storages(record.stays, record.outputs);
+    }
     if (newest_) newest_->tape = std::exchange(record.tape, std::nullopt);
   } else {
     const at::NoGradGuard no_grad;
@@ -310,6 +338,32 @@ void StageRun::forward(const Action& action) {
     record.done = true;
     drop_if_done(action.micro_batch);
   }
+}
+
+std::shared_ptr<HostStash> StageRun::offload(const Action& action) {
+  if (!offloads_) return nullptr;
+  InFlight& record = in_flight(action.micro_batch);
+  PENSTOCK_CHECK(record.tape && !record.moved, "stage", stage(), "cannot move micro-batch",
+                 action.micro_batch);
+  add_storages(record.stays, replica_.buffers);
+  record.moved = std::make_shared<HostStash>(device(), record.made, record.stays);
+  record.made.clear();
+  record.stays.clear();
+  return record.moved;
+}
+
+void StageRun::load(const Action& action) {
+  if (!offloads_) return;
+  InFlight& record = in_flight(action.micro_batch);
+  PENSTOCK_CHECK(record.moved != nullptr, "stage", stage(), "has not moved micro-batch",
+                 action.micro_batch);
+  record.moved->load();
+}
+
+void StageRun::take_back(InFlight& record) {
+  if (record.moved == nullptr) return;
+  record.moved->wait();
+  record.moved = nullptr;
 }
 
 bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::LossResult& loss) {
@@ -416,6 +470,7 @@ void StageRun::backward(const Action& action) {
   std::optional<StageTape>& tape = tape_of(record);
   PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run B of micro-batch", action.micro_batch);
+  take_back(record);
   tape->set_loss_scale(loss_scale_of(action.micro_batch));
   collect(action,
           [&](const StageTape::Made& made) { return tape->backward(record.gradients, made); });
@@ -428,6 +483,7 @@ void StageRun::backward_inputs(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(record.tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run I of micro-batch", action.micro_batch);
+  take_back(record);
   record.tape->set_loss_scale(loss_scale_of(action.micro_batch));
   record.tape->backward_inputs(record.gradients);
 }

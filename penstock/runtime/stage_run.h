@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "penstock/model/device/layout.h"
+#include "penstock/runtime/device/host_stash.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/gradient_buffer.h"
 #include "penstock/runtime/run_context.h"
@@ -86,6 +87,9 @@ class StageRun {
   void backward(const schedule::Action& action);
   void backward_inputs(const schedule::Action& action);
   void backward_weights(const schedule::Action& action);
+  /// OFFLOAD. Its memory is there until drop(); nothing on the host.
+  std::shared_ptr<HostStash> offload(const schedule::Action& action);
+  void load(const schedule::Action& action);
   void sync(const schedule::Action& action);
   void step(const schedule::Action& action);
   /// Takes the step that is due; after the last action.
@@ -116,7 +120,10 @@ class StageRun {
     model::Tensors inputs;   ///< until F; where the stage recomputes until R
     model::Tensors buffers;  ///< as they were before F, until R; only where the stage recomputes
     model::Tensors outputs;  ///< plain tensors, until all readers have them
-    std::optional<StageTape> tape;  ///< from F, or R, to B or W
+    std::optional<StageTape> tape;          ///< from F, or R, to B or W
+    std::vector<WeakStorage> made = {};     ///< by F, until OFFLOAD
+    std::shared_ptr<HostStash> moved = {};  ///< from OFFLOAD to B or I
+    StorageSet stays = {};                  ///< memory that OFFLOAD leaves where it is
     ValueGradients gradients;
     StageGraph* graph = nullptr;   ///< instead of a tape; with it the next three
     LossTape loss;                 ///< of the graph's output
@@ -161,6 +168,8 @@ class StageRun {
   model::ForwardContext forward_context(const schedule::Action& action) const;
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
                                 model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
+  /// Waits for what LOAD brings.
+  void take_back(InFlight& record);
   /// Runs F of the newest micro-batch again, on the newest weights.
   void record_newest();
   /// The tape that B of the micro-batch goes through.
@@ -208,6 +217,8 @@ class StageRun {
   Replica& replica_;
   const RunContext& run_;
   bool recomputes_;
+  bool offloads_;
+  bool owns_inputs_;
   bool channels_last_;
   bool on_one_gpu_;     ///< with all other workers of the run
   size_t num_sources_;  ///< stages whose outputs we read

@@ -291,6 +291,12 @@ void StageWorker::execute(const Action& action) {
       return held.backward_weights(action);
     case Op::Recompute:
       return held.recompute(action);
+    case Op::Offload:
+      if (leaving_ != nullptr) leaving_->drop();
+      leaving_ = held.offload(action);
+      return;
+    case Op::Load:
+      return held.load(action);
     case Op::SendForward:
     case Op::SendBackward:
       return send(action);

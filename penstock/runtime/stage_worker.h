@@ -88,6 +88,7 @@ class StageWorker {
   std::optional<LossScale> loss_scale_;            ///< the stages refer to it
   std::vector<std::unique_ptr<StageRun>> stages_;  ///< ascending
   WorkerDevice* device_;                           ///< of its stages
+  std::shared_ptr<HostStash> leaving_;             ///< by the last OFFLOAD
   std::optional<DeviceTimeline> device_timeline_;  ///< where the device is a GPU
   std::deque<model::EventPtr> forwards_;           ///< the ends of those that the host is ahead of
   int64_t last_entered_ = -1;

@@ -114,6 +114,7 @@ struct Case {
   model::OptimizerSpec optimizer = momentum_sgd();
   double learning_rate = 0.05;
   std::vector<bool> recompute = {};
+  std::vector<bool> offload = {};
   int chunks = 0;  ///< stages per worker where the kind puts several on one; 0: the kind's default
   int64_t slack = 0;   ///< eager-1f1b
   int64_t groups = 0;  ///< PipelineOptions::gradient_groups
@@ -139,6 +140,7 @@ inline schedule::ScheduleShape shape_of(const Case& setup, int64_t micro_batches
                                 .policy = setup.policy,
                                 .slack = setup.slack,
                                 .recompute = setup.recompute,
+                                .offload = setup.offload,
                                 .global_norm = setup.norm};
   return schedule::with_placement(setup.kind, shape,
                                   setup.chunks == 0 ? traits(setup.kind).chunks : setup.chunks);

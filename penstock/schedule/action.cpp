@@ -14,6 +14,10 @@ std::string_view to_string(Op op) {
       return "W";
     case Op::Recompute:
       return "R";
+    case Op::Offload:
+      return "OFFLOAD";
+    case Op::Load:
+      return "LOAD";
     case Op::SendForward:
       return "SEND_F";
     case Op::RecvForward:

@@ -24,6 +24,11 @@ enum class Op : uint8_t {
   BackwardWeight,  ///< W     only dw; gradient[s] += dw; frees the rest of what F kept
   /// R     runs F(s,b) again from the inputs that it kept, so that B or I finds what it needs.
   Recompute,
+  /// OFFLOAD  starts to move what F(s,b) kept to the memory of the host; first waits until the
+  /// worker's last OFFLOAD has arrived there, and drops that from the worker's own memory.
+  Offload,
+  /// LOAD  starts to bring it back; B or I(s,b) waits for it.
+  Load,
   /// SEND_F  put the outputs of F(s,b) that stage `peer` reads into the channel to its worker;
   /// waits for a free credit.
   SendForward,
@@ -48,7 +53,7 @@ enum class Op : uint8_t {
 struct Action {
   Op op = Op::Forward;
   StageId stage{};
-  /// Compute and messages: the micro-batch. SYNC, NORM, STEP, FREE: unused (0).
+  /// Compute, moves and messages: the micro-batch. SYNC, NORM, STEP, FREE: unused (0).
   MicroBatchId micro_batch{};
   /// The mini-batch of the action. When a run stops early, every worker leaves out all actions of
   /// later mini-batches.
@@ -83,6 +88,10 @@ constexpr bool makes_weight_gradients(Op op) {
 constexpr bool is_send(Op op) { return op == Op::SendForward || op == Op::SendBackward; }
 constexpr bool is_receive(Op op) { return op == Op::RecvForward || op == Op::RecvBackward; }
 constexpr bool is_message(Op op) { return is_send(op) || is_receive(op); }
+/// To the memory of the worker's host, or from there.
+constexpr bool is_move(Op op) { return op == Op::Offload || op == Op::Load; }
+/// Of one micro-batch, not of a mini-batch.
+constexpr bool has_micro_batch(Op op) { return is_compute(op) || is_message(op) || is_move(op); }
 
 /// Whether `action` can run together with `next`.
 constexpr bool can_overlap(const Action& action, const Action& next) {
@@ -90,7 +99,8 @@ constexpr bool can_overlap(const Action& action, const Action& next) {
          action.micro_batch != next.micro_batch;
 }
 
-/// "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "SYNC", "NORM", "STEP", "FREE".
+/// "F", "B", "I", "W", "R", "OFFLOAD", "LOAD", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "SYNC",
+/// "NORM", "STEP", "FREE".
 std::string_view to_string(Op op);
 
 }  // namespace penstock::schedule

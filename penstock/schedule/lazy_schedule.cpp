@@ -30,14 +30,17 @@ void check_makes(Strategy strategy, const ScheduleShape& shape) {
       "schedule {} {} cannot be made action by action while it runs: generate it and simulate it "
       "in memory",
       to_string(strategy),
-      traits(strategy).in_flight != InFlight::NoRule ? "with several stages on one worker"
-                                                     : "has no simple pattern and"));
+      traits(strategy).in_flight == InFlight::NoRule ? "has no simple pattern and"
+      : !shape.offload.empty() ? "with activations that move to the memory of the host"
+                               : "with several stages on one worker"));
 }
 
 }  // namespace
 
 bool LazySchedule::can_make(Strategy strategy, const ScheduleShape& shape) {
-  return traits(strategy).in_flight != InFlight::NoRule &&
+  const bool moves =
+      std::find(shape.offload.begin(), shape.offload.end(), true) != shape.offload.end();
+  return traits(strategy).in_flight != InFlight::NoRule && !moves &&
          (shape.worker_of_replica.empty() ||
           static_cast<size_t>(shape.num_workers()) == shape.worker_of_replica.size());
 }

@@ -31,7 +31,8 @@ namespace penstock::schedule {
 
 class LazySchedule {
  public:
-  /// Whether the strategy has the pattern above, and no worker of the shape holds several stages.
+  /// Whether the strategy has the pattern above, no worker of the shape holds several stages, and
+  /// no stage offloads.
   /// O(replicas).
   static bool can_make(Strategy strategy, const ScheduleShape& shape);
 

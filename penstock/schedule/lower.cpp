@@ -72,16 +72,17 @@ void check_size(const Schedule& compute, const Neighbours& neighbours, bool forw
   const int64_t messages = saturating_mul(links * (forward_only ? 2 : 4), shape.micro_batches);
   // STEP and FREE everywhere, SYNC on replicated stages, NORM on every worker
   int64_t per_step = 0;
-  int64_t recomputed = 0;
+  int64_t added = 0;  // R, OFFLOAD and LOAD
   if (!forward_only) {
     for (const int64_t count : shape.replicas) per_step += count * (count > 1 ? 3 : 2);
     if (shape.global_norm) per_step += shape.num_workers();
-    recomputed = saturating_mul(std::count(shape.recompute.begin(), shape.recompute.end(), true),
-                                shape.micro_batches);
+    const auto recompute = std::count(shape.recompute.begin(), shape.recompute.end(), true);
+    const auto offload = std::count(shape.offload.begin(), shape.offload.end(), true);
+    added = saturating_mul(recompute + 2 * offload, shape.micro_batches);
   }
   const int64_t steps = saturating_mul(per_step, shape.num_mini_batches());
-  const int64_t total = saturating_add(saturating_add(compute.num_actions(), recomputed),
-                                       saturating_add(messages, steps));
+  const int64_t total =
+      saturating_add(saturating_add(compute.num_actions(), added), saturating_add(messages, steps));
   if (total > kMaxActions) {
     throw ConfigError(
         fmt::format("lowered, the schedule would hold {} actions, at most {} are supported; use "

@@ -143,6 +143,21 @@ TEST(Lower, SyncsAndNormsOfSharedWorkersHaveOneOrder) {
                           "0SYNC0,1SYNC0,0NORM0,0FREE0@0,0STEP0@0,1FREE0@0,1STEP0@0"));
 }
 
+TEST(Lower, MovesActivationsWhereTwoOtherActionsComeBetween) {
+  const ScheduleShape shape{
+      .replicas = {1, 1}, .micro_batches = 4, .accumulate = 4, .offload = {true, false}};
+  EXPECT_EQ(lowered(Strategy::GPipe, shape)[0],
+            "0F0@0,0SEND_F0,0OFFLOAD0,0F1@0,0SEND_F1,0OFFLOAD1,0F2@0,0SEND_F2,0OFFLOAD2,0LOAD0,"
+            "0F3@0,0SEND_F3,0OFFLOAD3,0LOAD1,0RECV_B0,0B0@0,0LOAD2,0RECV_B1,0B1@0,0LOAD3,0RECV_B2,"
+            "0B2@0,0RECV_B3,0B3@0,0FREE0@0,0STEP0@0");
+  // The last stage has its backward directly behind the forward.
+  const ScheduleShape last{
+      .replicas = {1, 1}, .micro_batches = 3, .accumulate = 3, .offload = {false, true}};
+  EXPECT_EQ(lowered(Strategy::OneFOneBFlush, last)[1],
+            lowered(Strategy::OneFOneBFlush,
+                    {.replicas = {1, 1}, .micro_batches = 3, .accumulate = 3})[1]);
+}
+
 TEST(Lower, RecomputesWhileTheGradientsTravelUnlessTheListHasRAlready) {
   const ScheduleShape shape{
       .replicas = {1, 1}, .micro_batches = 1, .accumulate = 1, .recompute = {true, false}};

@@ -127,9 +127,14 @@ ScheduleShape shape_of(const plan::Plan& plan, int64_t mini_batches) {
                       .worker_of_replica = plan.worker_of_replica,
                       .slack = plan.slack};
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    if (!plan.stages[s].recompute) continue;
-    shape.recompute.resize(plan.stages.size());
-    shape.recompute[s] = true;
+    if (plan.stages[s].recompute) {
+      shape.recompute.resize(plan.stages.size());
+      shape.recompute[s] = true;
+    }
+    if (plan.stages[s].offload) {
+      shape.offload.resize(plan.stages.size());
+      shape.offload[s] = true;
+    }
   }
   if (traits(plan.strategy).takes_keep) {
     for (const plan::Stage& stage : plan.stages) shape.keep.push_back(stage.keep);

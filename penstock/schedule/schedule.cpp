@@ -62,6 +62,25 @@ void validate_workers(const ScheduleShape& shape, int64_t num_replicas) {
   }
 }
 
+void validate_offload(const ScheduleShape& shape) {
+  if (shape.offload.size() != shape.replicas.size()) {
+    throw ConfigError(fmt::format("offload has {} entries, expected one for each of the {} stages",
+                                  shape.offload.size(), shape.num_stages()));
+  }
+  for (int s = 0; s < shape.num_stages(); ++s) {
+    const StageId stage{s};
+    if (!shape.offloads(stage)) continue;
+    if (shape.recomputes(stage))
+      throw ConfigError(fmt::format(
+          "stage {} recomputes, so it has no activations to move to the memory of the host", s));
+    if (shape.policy == WeightPolicy::Current)
+      throw ConfigError(fmt::format(
+          "stage {} moves activations to the memory of the host, but under policy current it keeps "
+          "one micro-batch",
+          s));
+  }
+}
+
 }  // namespace
 
 void validate(const ScheduleShape& shape, int64_t max_actions) {
@@ -87,6 +106,7 @@ void validate(const ScheduleShape& shape, int64_t max_actions) {
         fmt::format("recompute has {} entries, expected one for each of the {} stages",
                     shape.recompute.size(), shape.num_stages()));
   }
+  if (!shape.offload.empty()) validate_offload(shape);
   if (!shape.keep.empty() && shape.keep.size() != shape.replicas.size()) {
     throw ConfigError(fmt::format("keep has {} entries, expected one for each of the {} stages",
                                   shape.keep.size(), shape.num_stages()));

@@ -56,6 +56,9 @@ struct ScheduleShape {
   /// Per stage: whether it keeps only the inputs of a micro-batch, so that R comes before its B or
   /// I. Empty: no stage does.
   std::vector<bool> recompute = {};
+  /// Per stage: whether what F keeps is moved to the memory of the host until B or I needs it,
+  /// where at least two other actions that compute come between. Empty: no stage's is.
+  std::vector<bool> offload = {};
   /// NORM comes before the steps of each mini-batch.
   bool global_norm = false;
   /// Only for kinds that make their order from costs (StrategyTraits::takes_keep), one entry per
@@ -80,6 +83,9 @@ struct ScheduleShape {
   bool recomputes(StageId stage) const {
     return stage.index() < recompute.size() && recompute[stage.index()];
   }
+  bool offloads(StageId stage) const {
+    return stage.index() < offload.size() && offload[stage.index()];
+  }
   bool operator==(const ScheduleShape&) const = default;
 };
 
@@ -90,11 +96,12 @@ inline constexpr int kMaxWorkers = 10'000'000;
 
 /// Throws ConfigError for: no stage, replicas < 1, more than kMaxWorkers workers, micro_batches < 0
 /// or accumulate < 1, more than `max_actions` compute actions, a slack below 0 or above
-/// kMaxActions, a list of recomputing stages, of costs or of what to keep of another length than
-/// the stages, costs below 0, a `keep` below 0, for 2bw an `accumulate` below pipeline_depth(), and
-/// for worker_of_replica that do not number the workers 0, 1, 2... without gaps, put two replicas
-/// of a stage on one worker, or put several stages on one worker under another policy than flush.
-/// O(replicas), allocates nothing that grows with the other numbers.
+/// kMaxActions, a list of recomputing or offloading stages, of costs or of what to keep of another
+/// length than the stages, a stage that does both, one that offloads under `current` (which keeps
+/// one micro-batch), costs below 0, a `keep` below 0, for 2bw an `accumulate` below
+/// pipeline_depth(), and for worker_of_replica that do not number the workers 0, 1, 2... without
+/// gaps, put two replicas of a stage on one worker, or put several stages on one worker under
+/// another policy than flush. O(replicas), allocates nothing that grows with the other numbers.
 void validate(const ScheduleShape& shape, int64_t max_actions = kMaxActions);
 
 struct Schedule {
@@ -117,21 +124,24 @@ struct StageLink {
 /// 0->1, 1->2, ...
 std::vector<StageLink> chain_links(int num_stages);
 
-/// Adds messages, recomputation, gradient sync (stages with more than one replica), norms,
-/// optimiser steps and frees, and fills in the weight versions that the policy prescribes. Receives
-/// come directly before the compute action that needs them, sends directly after the one that made
-/// the data; nothing is sent between two stages whose micro-batch runs on the same worker. Two
-/// actions that run together have their receives before both and their sends after both. R comes
-/// before the receives of its B or I, so that it runs while the gradients travel. SYNC, NORM and
-/// STEP of mini-batch t come directly after the worker's last B or W of a mini-batch <= t (a worker
-/// with several stages syncs them in ascending order). A worker that has no such B or W makes them
-/// before its first action under flush, otherwise before the forward that leads directly to its
-/// first backward (docs/schedules.md says why that cannot deadlock). FREE comes after the last use
-/// of a version that is no longer the newest, or else directly before the STEP that replaces it;
-/// the newest version at the end is never freed. A forward-only schedule (no B or W at all) gets no
-/// sync, step or free. Pure. O(actions). Throws ConfigError when `compute` is already lowered,
-/// holds actions that do not fit its shape, a link points backwards or to a stage that does not
-/// exist, or the result would hold more than kMaxActions actions. Duplicate links count once.
+/// Adds messages, recomputation, moves to the host, gradient sync (stages with more than one
+/// replica), norms, optimiser steps and frees, and fills in the weight versions that the policy
+/// prescribes. Receives come directly before the compute action that needs them, sends directly
+/// after the one that made the data; nothing is sent between two stages whose micro-batch runs on
+/// the same worker. Two actions that run together have their receives before both and their sends
+/// after both. R comes before the receives of its B or I, so that it runs while the gradients
+/// travel. OFFLOAD comes behind the forward and its sends, LOAD before the action that computes
+/// last before B or I, if at least one more computes between them; otherwise there is neither.
+/// SYNC, NORM and STEP of mini-batch t come directly after the worker's last B or W of a mini-batch
+/// <= t (a worker with several stages syncs them in ascending order). A worker that has no such B
+/// or W makes them before its first action under flush, otherwise before the forward that leads
+/// directly to its first backward (docs/schedules.md says why that cannot deadlock). FREE comes
+/// after the last use of a version that is no longer the newest, or else directly before the STEP
+/// that replaces it; the newest version at the end is never freed. A forward-only schedule (no B or
+/// W at all) gets no sync, step or free. Pure. O(actions). Throws ConfigError when `compute` is
+/// already lowered, holds actions that do not fit its shape, a link points backwards or to a stage
+/// that does not exist, or the result would hold more than kMaxActions actions. Duplicate links
+/// count once.
 Schedule lower(const Schedule& compute, const std::vector<StageLink>& links);
 
 /// Number of forwards that each stage runs before its first backward in 1F1B: ceil(workers at and

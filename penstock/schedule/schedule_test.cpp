@@ -83,6 +83,12 @@ TEST(Validate, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .slack = -1}), HasSubstr("slack"));
   EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {true}}),
               HasSubstr("recompute has 1 entries"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .offload = {true}}),
+              HasSubstr("offload has 1 entries"));
+  EXPECT_THAT(refusal_of({.replicas = {1, 1}, .recompute = {false, true}, .offload = {true, true}}),
+              HasSubstr("stage 1 recomputes, so it has no activations to move"));
+  EXPECT_THAT(refusal_of({.replicas = {1}, .policy = WeightPolicy::Current, .offload = {true}}),
+              HasSubstr("under policy current it keeps one micro-batch"));
   EXPECT_THAT(refusal_of({.replicas = {1, -5}}), HasSubstr("stage 1 has -5 replicas"));
   EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = -1}), HasSubstr("found -1"));
   EXPECT_THAT(refusal_of({.replicas = {1}, .micro_batches = 1, .accumulate = 0}),

@@ -1,6 +1,7 @@
 #include "penstock/schedule/step_placement.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace penstock::schedule {
@@ -52,6 +53,63 @@ class RecomputePlacer {
   std::unordered_set<uint64_t> given_;
 };
 
+/// Adds OFFLOAD and LOAD of stages whose activations move to the host.
+class MovePlacer {
+ public:
+  MovePlacer(const std::vector<Action>& compute, const ScheduleShape& shape) {
+    if (shape.offload.empty()) return;
+    before_.resize(compute.size() + 1);
+    std::unordered_map<uint64_t, size_t> forwards;
+    for (size_t i = 0; i < compute.size(); ++i) {
+      const Action& action = compute[i];
+      if (!shape.offloads(action.stage)) continue;
+      const uint64_t key = action.stage.index() * static_cast<uint64_t>(shape.micro_batches) +
+                           action.micro_batch.index();
+      if (action.op == Op::Forward) forwards[key] = i;
+      if (!makes_input_gradients(action.op)) continue;
+      const auto forward = forwards.find(key);
+      if (forward != forwards.end()) place(compute, forward->second, i);
+    }
+  }
+
+  /// The moves in front of the action at `position`.
+  void place_before(size_t position, std::vector<Action>& placed) const {
+    if (position >= before_.size()) return;
+    placed.insert(placed.end(), before_[position].begin(), before_[position].end());
+  }
+
+ private:
+  static bool runs_with_last(const std::vector<Action>& compute, size_t i) {
+    return i > 0 && compute[i - 1].with_next;
+  }
+  static size_t first_of(const std::vector<Action>& compute, size_t i) {
+    return runs_with_last(compute, i) ? i - 1 : i;
+  }
+
+  /// OFFLOAD behind the forward, LOAD so early that another action runs while it is under way, if
+  /// one more runs between the two.
+  void place(const std::vector<Action>& compute, size_t forward, size_t backward) {
+    const size_t behind = forward + (compute[forward].with_next ? 2 : 1);
+    const size_t needed = first_of(compute, backward);
+    if (needed <= behind) return;
+    const size_t load = first_of(compute, needed - 1);
+    if (load <= behind) return;
+    // In front of a LOAD at the same place, so that memory is freed first.
+    before_[behind].insert(before_[behind].begin(), move_of(compute[forward], Op::Offload));
+    before_[load].push_back(move_of(compute[forward], Op::Load));
+  }
+
+  static Action move_of(const Action& forward, Op op) {
+    Action move = forward;
+    move.op = op;
+    move.with_next = false;
+    move.version = WeightVersion{-1};
+    return move;
+  }
+
+  std::vector<std::vector<Action>> before_;  ///< by position in the list; empty: none anywhere
+};
+
 }  // namespace
 
 std::vector<Action> place_steps(const std::vector<Action>& compute, const ScheduleShape& shape,
@@ -70,6 +128,7 @@ std::vector<Action> place_steps(const std::vector<Action>& compute, const Schedu
   }
 
   const RecomputePlacer recompute(compute, shape);
+  const MovePlacer moves(compute, shape);
   std::vector<Action> placed;
   placed.reserve(compute.size() + static_cast<size_t>(steps) * held.size());
   int64_t next_step = 0;
@@ -94,6 +153,7 @@ std::vector<Action> place_steps(const std::vector<Action>& compute, const Schedu
   if (runs_with_last(first_position)) --first_position;
   for (size_t i = 0; i < compute.size(); ++i) {
     if (i == first_position) place_until(next_mini_batch[0]);
+    moves.place_before(i, placed);
     if (!runs_with_last(i)) recompute.place_before(compute[i], placed);
     if (compute[i].with_next) recompute.place_before(compute[i + 1], placed);
     placed.push_back(compute[i]);

@@ -1,4 +1,4 @@
-// Puts R, SYNC, NORM and STEP into a worker's list: the first part of lowering.
+// Puts R, OFFLOAD, LOAD, SYNC, NORM and STEP into a worker's list: the first part of lowering.
 //
 // A worker with one stage: STEP t comes directly after the worker's last B or W of a mini-batch <=
 // t. Why this cannot deadlock in 1F1B: give every action a key: B(b) has key b; F(b) has the key of
@@ -29,9 +29,9 @@
 namespace penstock::schedule {
 
 /// The compute list of one worker with R before the B or I of stages that recompute (unless the
-/// list has it already), and SYNC (replicated stages), NORM (if the shape has global_norm) and STEP
-/// inserted for each mini-batch of the shape. `depths` are the shape's warmup_depths(). O(actions +
-/// mini-batches * stages of the worker).
+/// list has it already), OFFLOAD and LOAD of stages that offload, and SYNC (replicated stages),
+/// NORM (if the shape has global_norm) and STEP inserted for each mini-batch of the shape. `depths`
+/// are the shape's warmup_depths(). O(actions + mini-batches * stages of the worker).
 std::vector<Action> place_steps(const std::vector<Action>& compute, const ScheduleShape& shape,
                                 const WorkerTable& table, WorkerId worker,
                                 const std::vector<int64_t>& depths);

@@ -58,7 +58,7 @@ inline Timeline random_timeline(uint64_t seed, int workers, int stages, int acti
       TimelineEvent event =
           event_of(op, static_cast<int>(below(static_cast<uint64_t>(stages))), 0, now, now + length,
                    length > 0 ? below(static_cast<uint64_t>(length) + 1) : 0);
-      if (is_compute(op) || is_message(op)) event.action.micro_batch = MicroBatchId{below(300)};
+      if (has_micro_batch(op)) event.action.micro_batch = MicroBatchId{below(300)};
       if (is_message(op))
         event.action.peer = StageId{static_cast<int32_t>(below(static_cast<uint64_t>(stages)))};
       event.action.mini_batch = MiniBatchId{below(5)};

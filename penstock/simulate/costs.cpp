@@ -50,6 +50,7 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
                             .state_parts = stage.state_parts(),
                             .gradient_sets = schedule::gradient_sets(
                                 gradient_groups, stage.replicas, plan.micro_batches),
+                            .move_ns = stage.move_ns,
                             .first_worker = stage.first_worker,
                             .short_weight_bytes = stage.short_weight_bytes});
     if (stage.state_parts() == 1) continue;

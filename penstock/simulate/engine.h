@@ -17,6 +17,7 @@
 
 #include "penstock/simulate/credits.h"
 #include "penstock/simulate/event_queue.h"
+#include "penstock/simulate/host_moves.h"
 #include "penstock/simulate/link_table.h"
 #include "penstock/simulate/mailbox_table.h"
 #include "penstock/simulate/meeting.h"
@@ -48,6 +49,7 @@ class Engine {
         syncs_(costs.stages.size()),
         workers_(static_cast<size_t>(source.table().num_workers())),
         waiting_(network_),
+        moves_(workers_.size(), has_moves(source.shape())),
         lanes_(costs, source.table(), options.keep_timeline),
         sums_(costs, source.shape(), source.table(), lanes_) {
     if (options.keep_timeline) timeline_.workers.resize(workers_.size());
@@ -189,13 +191,38 @@ class Engine {
 
   bool has_lane(StageId stage) const { return lanes_.any() && lanes_.carries(stage); }
 
-  // F, B, I, W, R, STEP and FREE; false while a sum is missing.
+  static bool has_moves(const schedule::ScheduleShape& shape) {
+    return std::find(shape.offload.begin(), shape.offload.end(), true) != shape.offload.end();
+  }
+
+  // OFFLOAD and LOAD only begin; the first waits for the one before.
+  void move(Worker& worker, int32_t id) {
+    const schedule::Action action = worker.action;
+    const int64_t move_ns = costs_.stages[action.stage.index()].move_ns;
+    if (action.op == schedule::Op::Load) {
+      finish(worker, id, 0, 0);
+      if (moves_.any()) moves_.load(id, action, worker.now_ns, move_ns);
+      return;
+    }
+    const int64_t free_ns = moves_.any() ? moves_.out_free_ns(id) : 0;
+    finish(worker, id, std::max<int64_t>(0, free_ns - worker.now_ns), 0);
+    if (moves_.any()) moves_.offload(id, action, worker.now_ns, move_ns);
+  }
+
+  // F, B, I, W, R, STEP, FREE, OFFLOAD and LOAD; false while a sum is missing.
   bool work(Worker& worker, int32_t id) {
     const schedule::Action& action = worker.action;
     if (action.op == schedule::Op::FreeWeights) {
       finish(worker, id, 0, 0);
       return true;
     }
+    if (schedule::is_move(action.op)) {
+      move(worker, id);
+      return true;
+    }
+    const bool may_wait = moves_.any() && schedule::makes_input_gradients(action.op);
+    const int64_t load_ns =
+        may_wait ? std::max<int64_t>(0, moves_.ready_ns(id, action) - worker.now_ns) : 0;
     int64_t planned_ns = worker.rest_ns >= 0 ? worker.rest_ns : planned_ns_of(action);
     if (action.with_next) {
       const schedule::Action* other = source_.peek(worker.cursor);
@@ -205,11 +232,12 @@ class Engine {
       worker.beside_ns = shared.second_ns;
     }
     const int64_t work_ns = variation_.compute_ns(id, action, planned_ns);
-    if (has_lane(action.stage)) return work_beside_sums(worker, id, work_ns);
+    if (has_lane(action.stage)) return work_beside_sums(worker, id, load_ns, work_ns);
     if (action.op == schedule::Op::Step) {
       step(worker, id, 0, work_ns);
     } else {
-      finish(worker, id, 0, work_ns);
+      if (may_wait) moves_.take(id, action);
+      finish(worker, id, load_ns, work_ns);
     }
     return true;
   }
@@ -218,7 +246,8 @@ class Engine {
     return {.now_ns = worker.now_ns, .idle_ns = worker.now_ns - worker.busy_ns - worker.paid_ns};
   }
 
-  bool work_beside_sums(Worker& worker, int32_t id, int64_t work_ns) {
+  // `load_ns`: how long it waits in any case.
+  bool work_beside_sums(Worker& worker, int32_t id, int64_t load_ns, int64_t work_ns) {
     const schedule::Action action = worker.action;
     const bool is_step = action.op == schedule::Op::Step;
     if (is_step && sums_.step(action, id, work_ns)) work_ns = 0;
@@ -232,7 +261,9 @@ class Engine {
       step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
       return true;
     }
-    finish(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
+    if (moves_.any() && schedule::makes_input_gradients(action.op)) moves_.take(id, action);
+    finish(worker, id, saturating_add(load_ns, taken.waiting_ns),
+           saturating_add(work_ns, taken.working_ns));
     if (schedule::makes_weight_gradients(action.op))
       sums_.made(action, id, moment_of(worker), work_ns, events_);
     return true;
@@ -272,7 +303,7 @@ class Engine {
     worker.rest_ns = worker.action.with_next ? worker.beside_ns : -1;
     if (!schedule::is_message(op)) {
       worker.busy_ns = saturating_add(worker.busy_ns, worker.now_ns - start_ns - waiting_ns);
-      worker.memory.on(op, stages_[worker.action.stage.index()]);
+      worker.memory.on(worker.action, stages_[worker.action.stage.index()]);
     }
     if (options_.keep_timeline)
       timeline_.workers[static_cast<size_t>(id)].push_back(
@@ -484,6 +515,7 @@ class Engine {
   int64_t done_ = 0;
   std::vector<int64_t> finished_ns_;
   schedule::Timeline timeline_;
+  HostMoves moves_;
   SumLanes lanes_;
   ReplicaSums sums_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "penstock/schedule/action.h"
 #include "penstock/simulate/simulator.h"
@@ -33,7 +34,8 @@ struct StageMemory {
 /// The largest sum, at any moment of a worker's list, of: weight versions held (and the float32
 /// weights behind those of 16 bits, once), gradients
 /// and the optimiser's state of each stage, and the stashes of micro-batches from their F (or R) to
-/// their B or W. A worker without any B or W keeps only weights. It does not depend on times.
+/// their B or W, less those that are in the memory of the host. A worker without any B or W keeps
+/// only weights. It does not depend on times.
 /// Saturates.
 class MemoryMeter {
  public:
@@ -53,13 +55,24 @@ class MemoryMeter {
     peak_ = now_;
   }
 
-  void on(schedule::Op op, const StageMemory& stage) {
-    switch (op) {
+  void on(const schedule::Action& action, const StageMemory& stage) {
+    switch (action.op) {
       case schedule::Op::Forward:
         if (trains_) change(stage.kept_bytes);
         return;
       case schedule::Op::Recompute:
         return change(stage.remade_bytes);
+      // What is on its way to the host is here until the next OFFLOAD, which waits for it.
+      case schedule::Op::Offload:
+        change(-leaving_bytes_);
+        leaving_bytes_ = stage.kept_bytes;
+        leaving_ = {action.stage, action.micro_batch};
+        return;
+      case schedule::Op::Load:
+        if (leaving_bytes_ == 0 || leaving_ != std::pair(action.stage, action.micro_batch))
+          return change(stage.kept_bytes);
+        leaving_bytes_ = 0;
+        return;
       case schedule::Op::Backward:
       case schedule::Op::BackwardWeight:
         return change(-saturating_add(stage.kept_bytes, stage.remade_bytes));
@@ -85,6 +98,8 @@ class MemoryMeter {
 
   int64_t now_ = 0;
   int64_t peak_ = 0;
+  int64_t leaving_bytes_ = 0;  ///< of the last OFFLOAD
+  std::pair<StageId, MicroBatchId> leaving_{StageId{-1}, MicroBatchId{-1}};
   bool trains_ = false;
 };
 

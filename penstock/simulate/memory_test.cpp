@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <set>
+
 #include "penstock/schedule/generate.h"
 
 namespace penstock::simulate {
@@ -23,6 +26,34 @@ std::vector<int64_t> peaks(Strategy kind, int64_t micro_batches, int64_t accumul
       .peak_memory_bytes;
 }
 
+/// How many micro-batches of a worker with one stage have their activations with it, at most: from
+/// F to B, but not from the next OFFLOAD after their own to their LOAD.
+int64_t most_stashes(const std::vector<schedule::Action>& list) {
+  std::set<MicroBatchId> here;
+  std::optional<MicroBatchId> leaving;
+  size_t most = 0;
+  for (const schedule::Action& action : list) {
+    switch (action.op) {
+      case schedule::Op::Forward:
+      case schedule::Op::Load:
+        here.insert(action.micro_batch);
+        if (leaving == action.micro_batch) leaving.reset();
+        break;
+      case schedule::Op::Offload:
+        if (leaving) here.erase(*leaving);
+        leaving = action.micro_batch;
+        break;
+      case schedule::Op::Backward:
+        here.erase(action.micro_batch);
+        break;
+      default:
+        break;
+    }
+    most = std::max(most, here.size());
+  }
+  return static_cast<int64_t>(most);
+}
+
 }  // namespace
 
 // Chen et al., arXiv 1604.06174: the inputs of the micro-batches in flight, and the activations of
@@ -40,6 +71,24 @@ TEST(Memory, RecomputingNeverNeedsMoreWhereInputsAreSmallerThanStashes) {
        {Strategy::Serial, Strategy::GPipe, Strategy::OneFOneB, Strategy::OneFOneBFlush}) {
     const StageCost stage{.stash_bytes = 100, .weight_bytes = 1000, .input_bytes = 0};
     EXPECT_LE(peaks(kind, 12, 6, {stage}, true)[0], peaks(kind, 12, 6, {stage})[0]);
+  }
+}
+
+TEST(Memory, OffloadingStagesKeepThreeStashesAtMost) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::OneFOneB}) {
+    const schedule::ScheduleShape shape{.replicas = std::vector<int>(8, 1),
+                                        .micro_batches = 32,
+                                        .accumulate = 16,
+                                        .policy = default_policy(kind),
+                                        .offload = std::vector<bool>(8, true)};
+    Costs costs;
+    costs.stages.assign(8, {.stash_bytes = 100});
+    const schedule::Schedule schedule =
+        schedule::lower(schedule::generate(kind, shape), schedule::chain_links(8));
+    const std::vector<int64_t> found = simulate(schedule, costs, {}).peak_memory_bytes;
+    for (size_t w = 0; w < found.size(); ++w)
+      EXPECT_EQ(found[w], 100 * most_stashes(schedule.workers[w])) << "worker " << w;
+    EXPECT_EQ(found[0], 300);
   }
 }
 

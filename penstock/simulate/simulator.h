@@ -49,6 +49,9 @@ struct StageCost {
   /// Kept from F to B or W where the schedule recomputes the stage: then F keeps only these, and R
   /// keeps the stash.
   int64_t input_bytes = 0;
+  /// How long the stash of a micro-batch takes to the memory of the host, and as long back, where
+  /// the schedule offloads the stage.
+  int64_t move_ns = 0;
   /// Replica k runs on worker first_worker + k of the cluster; -1: directly after the stage before.
   /// Where the schedule has a worker_of_replica, its worker w is the cluster's worker w, and this
   /// is not read.

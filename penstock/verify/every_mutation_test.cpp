@@ -81,6 +81,18 @@ std::vector<Sample> samples() {
         .accumulate = 2,
         .policy = WeightPolicy::TwoBuffered}},
   };
+  result.push_back(
+      {Strategy::GPipe,
+       {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 4, .offload = {true, true}}});
+  result.push_back({Strategy::OneFOneBFlush,
+                    {.replicas = {1, 1, 1},
+                     .micro_batches = 5,
+                     .accumulate = 5,
+                     .recompute = {false, true, false},
+                     .offload = {true, false, false}}});
+  result.push_back(
+      {Strategy::ZbH2,
+       {.replicas = {1, 1}, .micro_batches = 5, .accumulate = 5, .offload = {true, true}}});
   for (const WeightPolicy policy :
        {WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::Latest}) {
     result.push_back(
@@ -105,7 +117,7 @@ std::vector<Action> variants(const Action& action) {
     change(changed);
     result.push_back(changed);
   };
-  const bool of_micro_batch = is_compute(action.op) || is_message(action.op);
+  const bool of_micro_batch = has_micro_batch(action.op);
   const bool has_version =
       is_compute(action.op) || action.op == Op::Step || action.op == Op::FreeWeights;
   for (const int by : {-1, 1}) {
@@ -122,7 +134,7 @@ std::vector<Action> variants(const Action& action) {
     const auto other = static_cast<Op>(op);
     // Only between similar actions: an F that becomes a STEP lacks the fields of a STEP.
     if (other == action.op || is_message(other) != is_message(action.op) ||
-        is_compute(other) != is_compute(action.op))
+        is_compute(other) != is_compute(action.op) || is_move(other) != is_move(action.op))
       continue;
     add([&](Action& a) { a.op = other; });
   }

@@ -57,7 +57,7 @@ class PlacementWalk {
     }
     if (!facts_.schedule.lowered && !is_compute(action.op)) {
       report_.add("complete", worker_, action, "occurs in a schedule that is not lowered");
-    } else if (is_compute(action.op) || is_message(action.op)) {
+    } else if (has_micro_batch(action.op)) {
       visit_micro_batch(action);
       if (is_message(action.op)) visit_peer(action);
     } else {

@@ -115,6 +115,10 @@ RC_GTEST_PROP(GeneratedSchedules, AreSoundForAnyShape, ()) {
     shape.recompute = *rc::gen::container<std::vector<bool>>(
         static_cast<size_t>(shape.num_stages()), rc::gen::arbitrary<bool>());
   }
+  if (*rc::gen::arbitrary<bool>()) {
+    for (int s = 0; s < shape.num_stages(); ++s)
+      shape.offload.push_back(!shape.recomputes(StageId{s}) && *rc::gen::arbitrary<bool>());
+  }
   RC_ASSERT(first_violation(full_schedule(form.kind, shape)) == "");
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "penstock/verify/facts.h"
@@ -55,7 +56,10 @@ class MemoryWalk {
     int64_t versions = 1;
     int64_t kept = 0;    ///< micro-batches from F on: stashes, or inputs where the stage recomputes
     int64_t remade = 0;  ///< those whose stash R has made as well
+    int64_t away = 0;    ///< those whose stash is in the memory of the host alone
   };
+
+  static constexpr std::pair<StageId, MicroBatchId> kNone{StageId{-1}, MicroBatchId{-1}};
 
   static int64_t of_stage(const std::vector<int64_t>& bytes, StageId stage) {
     return stage.index() < bytes.size() ? std::max<int64_t>(bytes[stage.index()], 0) : 0;
@@ -63,6 +67,7 @@ class MemoryWalk {
 
   void begin(WorkerId worker) {
     stages_.move_to(worker);
+    leaving_ = kNone;
     now_ = {};
     for (const auto& held : facts_.table.held_by(worker)) {
       held_by_[held.stage.index()] = worker.value;
@@ -86,8 +91,22 @@ class MemoryWalk {
           return false;
         remake(stage, 1, action.stage);
         return true;
+      case Op::Offload:
+        if (!facts_.schedule.shape.offloads(action.stage) || stage.away >= stage.kept) return false;
+        drop_leaving();
+        leaving_ = {action.stage, action.micro_batch};
+        return false;
+      case Op::Load:
+        if (is_leaving(action)) {
+          leaving_ = kNone;
+          return false;
+        }
+        if (stage.away == 0) return false;
+        move(stage, -1, action.stage);
+        return true;
       case Op::Backward:
       case Op::BackwardWeight:
+        if (is_leaving(action)) leaving_ = kNone;
         if (stage.kept > 0 && !keeps_newest()) keep(stage, -1, action.stage);
         if (stage.remade > 0) remake(stage, -1, action.stage);
         return false;
@@ -102,6 +121,21 @@ class MemoryWalk {
       default:
         return false;
     }
+  }
+
+  /// What is on its way to the host is still here until the next OFFLOAD, which waits for it.
+  void drop_leaving() {
+    if (leaving_.first.value < 0) return;
+    Stage& stage = stages_[leaving_.first];
+    if (stage.away < stage.kept) move(stage, 1, leaving_.first);
+    leaving_ = kNone;
+  }
+  bool is_leaving(const Action& action) const {
+    return leaving_ == std::pair(action.stage, action.micro_batch);
+  }
+  void move(Stage& stage, int64_t away, StageId id) {
+    stage.away += away;
+    now_.bytes -= static_cast<__int128>(away) * of_stage(bytes_.stash_bytes, id);
   }
 
   /// One micro-batch per stage, from its first F on.
@@ -124,6 +158,7 @@ class MemoryWalk {
   const Options& bytes_;
   std::vector<int32_t> held_by_;  // by stage: the last worker visited that holds it
   HeldStages<Stage> stages_;
+  std::pair<StageId, MicroBatchId> leaving_ = kNone;  // on its way to the host
   Held now_;
 };
 

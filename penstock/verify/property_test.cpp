@@ -252,6 +252,10 @@ RC_GTEST_PROP(RandomShapes, AreCleanWithSkipLinksAndEnoughCredits, ()) {
     shape.recompute.push_back(*rc::gen::inRange(0, 2) == 1);
   if (std::count(shape.recompute.begin(), shape.recompute.end(), true) == 0)
     shape.recompute.clear();
+  for (int s = 0; s < shape.num_stages(); ++s)
+    shape.offload.push_back(policy != WeightPolicy::Current && !shape.recomputes(StageId{s}) &&
+                            *rc::gen::arbitrary<bool>());
+  if (std::count(shape.offload.begin(), shape.offload.end(), true) == 0) shape.offload.clear();
   shape.global_norm = *rc::gen::arbitrary<bool>();
   const std::optional<ScheduleShape> hosted = shape_for(kind, shape);
   RC_ASSERT(hosted.has_value());

@@ -205,7 +205,7 @@ class ReferenceWorker {
                         next->micro_batch == a.micro_batch))
       return false;
     if (!live_.contains(s)) return false;
-    if (is_compute(a.op) || is_message(a.op)) {
+    if (has_micro_batch(a.op)) {
       if (a.micro_batch.value < 0 || a.micro_batch.value >= shape_.micro_batches ||
           !runs(s, a.micro_batch.value))
         return false;
@@ -213,7 +213,16 @@ class ReferenceWorker {
     } else if (a.mini_batch.value < 0 || a.mini_batch.value >= shape_.num_mini_batches()) {
       return false;
     }
+    if (is_move(a.op)) return move(a);
     return is_message(a.op) ? message(a) : is_compute(a.op) ? compute(a) : update(a, next);
+  }
+
+  bool move(const Action& a) {
+    const int s = a.stage.value;
+    const int64_t b = a.micro_batch.value;
+    const auto is_new = done_.insert({a.op, s, b}).second;
+    return is_new && shape_.offloads(a.stage) && !has_input_gradients(s, b) &&
+           has(a.op == Op::Offload ? Op::Forward : Op::Offload, s, b);
   }
 
   bool message(const Action& a) {
@@ -348,6 +357,7 @@ class ReferenceWorker {
         if (!has(Op::Forward, s, b) || !(has(Op::Backward, s, b) || has(Op::BackwardWeight, s, b)))
           return false;
         if (has(Op::Backward, s, b) && has(Op::BackwardWeight, s, b)) return false;
+        if (has(Op::Offload, s, b) != has(Op::Load, s, b)) return false;
         if (s + 1 < shape_.num_stages() && !runs(s + 1, b) && !has(Op::SendForward, s, b))
           return false;
         if (s > 0 && !runs(s - 1, b) && !has(Op::SendBackward, s, b)) return false;

@@ -85,6 +85,7 @@ inline std::string describe(Strategy kind, const ScheduleShape& shape) {
   text += to_string(shape.policy);
   if (shape.global_norm) text += " norm";
   if (!shape.recompute.empty()) text += " recompute";
+  if (!shape.offload.empty()) text += " offload";
   text += " replicas";
   for (const int count : shape.replicas) text += " " + std::to_string(count);
   return text + ", " + std::to_string(shape.micro_batches) + " micro-batches, accumulate " +

@@ -210,9 +210,12 @@ cluster::Device device_of(const DeviceProbe& probe, const DeviceFigures& figures
   constexpr double kDigits = 100;
   const double ratio = figures.flops.median / probe.devices.front().flops.median;
   // Rounded down: memory that does not exist cannot be planned with.
-  return {.name = figures.name,
-          .memory_bytes = figures.memory_bytes - figures.memory_bytes % 100'000'000,
-          .speed = std::max(std::round(ratio * kDigits) / kDigits, 1 / kDigits)};
+  return {
+      .name = figures.name,
+      .memory_bytes = figures.memory_bytes - figures.memory_bytes % 100'000'000,
+      .speed = std::max(std::round(ratio * kDigits) / kDigits, 1 / kDigits),
+      .host_bytes_per_s = probe::three_digits(
+          std::min(figures.to_host_bytes_per_s.median, figures.from_host_bytes_per_s.median), 0)};
 }
 
 // Devices of one kind differ by what measurements do.

@@ -94,6 +94,7 @@ TEST(DeviceProbe, TheClusterHasTheSlowestLinkAndTheDevicesThatDiffer) {
   EXPECT_EQ(found.levels[0].latency_ns, 9880);
   EXPECT_FALSE(found.levels[0].by_reference);
   EXPECT_EQ(found.device.memory_bytes, 80'100'000'000);
+  EXPECT_EQ(found.device.host_bytes_per_s, 11'000'000'000);
   // The second one is as the first: 3 % more is noise.
   ASSERT_EQ(found.groups.size(), 1u);
   EXPECT_EQ(found.groups[0].first, 2);

@@ -47,7 +47,7 @@ struct Options : CommonOptions {
   std::string precision;  ///< empty: the profile's
   std::string optimizer = "sgd";
   std::string time_limit = "10s";
-  planner::PlanOptions plan{.shard_optimizer = "auto"};
+  planner::PlanOptions plan{.offload = "auto", .shard_optimizer = "auto"};
   std::string strategy = "auto";
   std::optional<int64_t> chunks;
   std::optional<int64_t> slack;
@@ -445,6 +445,10 @@ void add_choices(CLI::App& app, Options& options) {
   choice("--recompute", options.plan.recompute,
          "Recompute activations instead of keeping them: never, always, auto (only if memory "
          "requires it)")
+      ->capture_default_str();
+  choice("--offload", options.plan.offload,
+         "Move activations to the memory of the host and back instead of keeping them, on devices "
+         "with a host_bandwidth: never, always, auto (instead of recomputing, where it is faster)")
       ->capture_default_str();
   choice("--shard-optimizer", options.plan.shard_optimizer,
          "Share out the optimiser's state over the replicas of a stage (ZeRO-1): never, always, "

@@ -37,6 +37,7 @@ struct Options : CommonOptions {
   int64_t accumulate = 0;
   std::string weights;
   std::string recompute;
+  std::string offload;
   bool norm = false;
   bool compute_only = false;
   bool grid = false;
@@ -79,15 +80,15 @@ std::vector<int> replicas_of(const Options& options, plan::Strategy strategy, in
 }
 
 /// "all", or stage numbers with commas between them.
-std::vector<bool> recomputing_stages(const std::string& text, int num_stages) {
+std::vector<bool> listed_stages(const std::string& option, const std::string& text,
+                                int num_stages) {
   std::vector<bool> stages(static_cast<size_t>(num_stages), text == "all");
   if (text == "all") return stages;
   for (const std::string& item : CLI::detail::split(text, ',')) {
     int64_t stage = -1;
     if (!CLI::detail::lexical_cast(item, stage) || stage < 0 || stage >= num_stages) {
-      throw ConfigError(
-          fmt::format("--recompute expects 'all' or stage numbers from 0 to {}, found '{}'",
-                      num_stages - 1, item.substr(0, 40)));
+      throw ConfigError(fmt::format("{} expects 'all' or stage numbers from 0 to {}, found '{}'",
+                                    option, num_stages - 1, item.substr(0, 40)));
     }
     stages[static_cast<size_t>(stage)] = true;
   }
@@ -150,7 +151,9 @@ schedule::Schedule make_schedule(const Options& options) {
   Request request = options.plan.empty() ? asked_for(options) : of_plan(options);
   schedule::ScheduleShape& shape = request.shape;
   if (!options.recompute.empty())
-    shape.recompute = recomputing_stages(options.recompute, shape.num_stages());
+    shape.recompute = listed_stages("--recompute", options.recompute, shape.num_stages());
+  if (!options.offload.empty())
+    shape.offload = listed_stages("--offload", options.offload, shape.num_stages());
   if (options.norm) shape.global_norm = true;
   if (shape.accumulate == 0) {
     shape.accumulate = 1;
@@ -254,10 +257,13 @@ Command schedule_command(CLI::App& parent) {
                   "Weight policy: flush, stash, vertical-sync, 2bw, latest, current");
   app->add_option("--recompute", options->recompute,
                   "Stages that keep only their inputs and recompute activations: all, or e.g. 0,2");
+  app->add_option("--offload", options->offload,
+                  "Stages that move activations to the memory of the host and back: all, or e.g. "
+                  "0,2");
   app->add_flag("--norm", options->norm,
                 "Wait for the global gradient norm before each step (for clipping)");
   app->add_flag("--compute-only", options->compute_only,
-                "Leave out recomputation, messages, syncs, steps and frees");
+                "Leave out recomputation, moves, messages, syncs, steps and frees");
   auto* grid =
       app->add_flag("--grid", options->grid, "Draw the compute actions in unit time instead");
   app->add_option("--format", options->format,

@@ -41,6 +41,8 @@ constexpr Row kRows[] = {
      "Bandwidth of each worker's link per direction, e.g. 10Gbps (default: unlimited)", true},
     {"--message-bytes", &ScheduleCostOptions::message_bytes,
      "Bytes of each message, e.g. 4MB (default: 0)", true},
+    {"--move", &ScheduleCostOptions::move,
+     "Time that OFFLOAD takes to arrive, and LOAD (default: 0)"},
     {"--stash-bytes", &ScheduleCostOptions::stash_bytes,
      "Bytes kept from forward to backward for each micro-batch (default: 0)"},
     {"--weight-bytes", &ScheduleCostOptions::weight_bytes,
@@ -193,6 +195,7 @@ simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Sch
   const Values weight = times("--backward-weight");
   const Values step = times("--step");
   const Values sync = times("--sync");
+  const Values move = times("--move");
   const Values stash = sizes("--stash-bytes");
   const Values weights = sizes("--weight-bytes");
 
@@ -208,6 +211,7 @@ simulate::Costs costs_of(const ScheduleCostOptions& options, const schedule::Sch
     set_backward(stage, at(whole, s), at(input, s), at(weight, s));
     if (!step.empty()) stage.step_ns = step[s];
     if (!sync.empty()) stage.sync_ns = sync[s];
+    if (!move.empty()) stage.move_ns = move[s];
     if (!stash.empty()) stage.stash_bytes = stash[s];
     if (!weights.empty()) stage.weight_bytes = weights[s];
   }

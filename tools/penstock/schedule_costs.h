@@ -20,6 +20,7 @@ struct ScheduleCostOptions {
   std::string backward_weight;
   std::string step;
   std::string sync;
+  std::string move;
   std::string stash_bytes;
   std::string weight_bytes;
   std::string message_bytes;  ///< one value

@@ -184,20 +184,42 @@ std::string servers_advice(const Job& job, const train::TrainOptions& options) {
   if (job.servers() == 0) return {};
   const plan::GradientSync sync = plan::parse_gradient_sync(options.plan.sync);
   std::string why;
-  if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
+  if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
+    why = "the plan has no replicas, so there are no gradients to add";
+  } else if (sync == plan::GradientSync::Ordered || sync == plan::GradientSync::Ring) {
     why = fmt::format(
         "--sync {} does not use {} (expected summation, hierarchical, parameter-server or "
         "asynchronous)",
         options.plan.sync, job.servers() == 1 ? "it" : "them");
   } else if (options.world->site().num_training_ranks() == 1) {
     why = "all workers are on one rank, where gradients are added in shared memory";
-  } else if (options.plan.replicas() == std::vector<int>(options.plan.stages.size(), 1)) {
-    why = "the plan has no replicas, so there are no gradients to add";
   }
   if (why.empty()) return {};
   return fmt::format(
       "warning: the job's {} nothing to do: {}\n",
       job.servers() == 1 ? "server has" : fmt::format("{} servers have", job.servers()), why);
+}
+
+/// That a plan for the threads of one process is used by several ranks; empty: it is not.
+std::string plan_advice(const train::TrainOptions& options) {
+  const auto& levels = options.plan.cluster.levels;
+  const bool for_threads = std::any_of(levels.begin(), levels.end(),
+                                       [](const auto& level) { return level.by_reference; });
+  if (!for_threads || options.world->site().num_training_ranks() == 1) return {};
+  return "warning: the plan was made for workers that are threads of one process; between ranks "
+         "its messages and sums take longer than it predicts\n";
+}
+
+/// That a plan moves activations to where they are already; empty: it does not.
+std::string offload_advice(const plan::Plan& plan,
+                           const std::vector<cluster::DeviceName>& devices) {
+  const bool moves = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                 [](const plan::Stage& stage) { return stage.offload; });
+  const bool on_host = std::all_of(devices.begin(), devices.end(),
+                                   [](const auto& device) { return device.is_cpu(); });
+  if (!moves || !on_host) return {};
+  return "warning: the plan moves activations to the memory of the host, where this run computes: "
+         "nothing moves\n";
 }
 
 /// How often the launcher has started the job again, which may have this one rank only.
@@ -356,16 +378,18 @@ int compare_with_serial(const TrainArguments& options, const model::Model& model
 
 /// Everything that `penstock report` shows of a run. A run too long to be drawn is reported without
 /// its timeline.
-std::string page_of(const std::string& model, const Outcome& outcome) {
+std::string page_of(const std::string& model, const Outcome& outcome,
+                    const report::History& earlier) {
   report::ReportInput input{
       .plan = outcome.plan,
-      .history = report::parse_history(history_json(model, outcome), "history")};
+      .history = report::parse_history(history_json(model, outcome, earlier), "history")};
   if (outcome.servers > 0) {
     const int64_t ranks = std::ssize(outcome.result.ranks);
-    input.notes.push_back(
-        fmt::format("The job had {}, the last {} of them servers, which only added gradients "
-                    "(--sync {}).",
-                    report::plural(ranks, "rank"), outcome.servers, outcome.plan.sync));
+    input.notes.push_back(fmt::format(
+        "The job had {}; {} only added gradients (--sync {}).", report::plural(ranks, "rank"),
+        outcome.servers == 1 ? "the last one, a server,"
+                             : fmt::format("the last {}, servers,", outcome.servers),
+        outcome.plan.sync));
   }
   if (outcome.predicted != nullptr)
     input.timelines = {outcome.predicted->timeline, outcome.result.timeline};
@@ -407,6 +431,23 @@ train::DataSplit data_for(const model::Model& model, const TrainArguments& optio
   }
 }
 
+/// What the file has of earlier runs of the training that this one has continued.
+report::History earlier_history(const TrainArguments& options, const std::string& model) {
+  std::error_code ignored;
+  if (!options.train.resume || options.history.empty() ||
+      !std::filesystem::is_regular_file(options.history, ignored))
+    return {};
+  try {
+    report::History earlier = report::load_history(options.history);
+    if (earlier.model == model) return earlier;
+    std::cerr << fmt::format("warning: {} was the history of '{}': it is replaced\n",
+                             options.history, printable(earlier.model));
+  } catch (const Error& error) {
+    std::cerr << fmt::format("warning: the earlier history is lost: {}\n", error.what());
+  }
+  return {};
+}
+
 /// The results, where the user wants them. All that can be written is written before the first
 /// failure is thrown: it took hours to make.
 void write_results(const TrainArguments& options, const model::Model& model,
@@ -425,10 +466,15 @@ void write_results(const TrainArguments& options, const model::Model& model,
       if (!failure) failure = std::current_exception();
     }
   };
-  if (!options.history.empty())
-    attempt([&] { write_output(options.history, history_json(model.name(), outcome)); });
-  if (!options.html.empty())
-    attempt([&] { write_output(options.html, page_of(model.name(), outcome)); });
+  const report::History earlier = earlier_history(options, model.name());
+  // A training that was complete before has its files already.
+  const bool is_continued = options.train.resume && result.losses.empty() && !result.interrupted;
+  if (is_continued && (!options.history.empty() || !options.html.empty()))
+    std::cerr << "nothing was trained: --history and --html write nothing\n";
+  if (!options.history.empty() && !is_continued)
+    attempt([&] { write_output(options.history, history_json(model.name(), outcome, earlier)); });
+  if (!options.html.empty() && !is_continued)
+    attempt([&] { write_output(options.html, page_of(model.name(), outcome, earlier)); });
   if (!options.trace.empty() && predicted) {
     attempt([&] {
       write_output(options.trace, schedule::chrome_trace({&predicted->timeline, &result.timeline}));
@@ -500,10 +546,11 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
     const bool chosen = options.plan_path.empty() && options.workers >= training;
     world = job->make_world(workers, /*may_idle=*/chosen);
     train_options.world = world.get();
-    if (is_first) std::cerr << servers_advice(*job, train_options);
+    if (is_first) std::cerr << servers_advice(*job, train_options) << plan_advice(train_options);
     if (is_first && chosen && workers < training) {
-      std::cerr << fmt::format("{} of {} train: the plan is faster with {}\n", workers,
-                               report::plural(training, "rank"), report::plural(workers, "worker"));
+      std::cerr << fmt::format("{} of {} {}: the plan has {}\n", workers,
+                               report::plural(training, "rank"), workers == 1 ? "trains" : "train",
+                               report::plural(workers, "worker"));
     }
   } else {
     for (const at::Device device : dealt(options.devices, train_options.plan.num_workers()))
@@ -524,7 +571,8 @@ int run(TrainArguments& options, const CLI::App& app, Job* job) {
   };
   if (is_first) {
     if (!finished && !g_stop) {
-      std::cerr << report::plan_table(train_options.plan) << '\n'
+      std::cerr << offload_advice(train_options.plan, options.devices)
+                << report::plan_table(train_options.plan) << '\n'
                 << advice(train_options.plan, train_options.threads_per_worker);
     }
     train_options.observer = observer.get();

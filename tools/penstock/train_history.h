@@ -3,11 +3,14 @@
 
 #include <string>
 
+#include "penstock/report/page/history.h"
 #include "tools/penstock/train_output.h"
 
 namespace penstock::tool {
 
-/// One JSON object, a line.
-std::string history_json(const std::string& model, const Outcome& outcome);
+/// One JSON object, a line. Behind the steps and epochs of `earlier`, a history of the same model,
+/// that come before the run's own.
+std::string history_json(const std::string& model, const Outcome& outcome,
+                         const report::History& earlier = {});
 
 }  // namespace penstock::tool

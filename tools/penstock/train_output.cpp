@@ -93,8 +93,24 @@ int64_t final_loss_first_step(const train::TrainResult& result) {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+/// After which epoch, from 1, the test results were made; 0: in no epoch of this run.
+int64_t tested_epoch(const train::TrainResult& result) {
+  for (size_t e = result.epochs.size(); e-- > 0;) {
+    if (result.epochs[e].test_loss) return result.epochs[e].epoch + 1;
+  }
+  return 0;
+}
+
+/// Where the weights have changed since.
+std::string tested_when(const train::TrainResult& result) {
+  if (result.epochs.empty() || result.epochs.back().test_loss || tested_epoch(result) == 0)
+    return {};
+  return fmt::format(" (after epoch {})", tested_epoch(result));
+}
+
 /// What crossed the network, where there are several processes.
-std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers) {
+/// `training`: how many of the ranks have workers; the first ones.
+std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers, int training) {
   std::string text;
   int64_t clock_error_ns = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -103,7 +119,9 @@ std::string ranks_text(const std::vector<train::RankSummary>& ranks, int servers
     text += fmt::format("  rank {:<9} sent {}, received {}{}{}\n", r,
                         format_bytes(ranks[r].sent_bytes), format_bytes(ranks[r].received_bytes),
                         peak > 0 ? ", peak memory " + format_bytes(peak) : "",
-                        is_server ? "; a server: it only adds gradients" : "");
+                        is_server                         ? "; a server: it only adds gradients"
+                        : static_cast<int>(r) >= training ? "; it does not train"
+                                                          : "");
     clock_error_ns = std::max(clock_error_ns, ranks[r].clock_error_ns);
   }
   if (!ranks.empty()) {
@@ -204,9 +222,13 @@ std::string to_json(const Outcome& outcome) {
   }
   Json sent = Json::array();
   Json received = Json::array();
+  Json peaks = Json::array();
+  int64_t clock_error_ns = 0;
   for (const train::RankSummary& rank : r.ranks) {
     sent.push_back(rank.sent_bytes);
     received.push_back(rank.received_bytes);
+    peaks.push_back(rank.peak_memory_bytes);
+    clock_error_ns = std::max(clock_error_ns, rank.clock_error_ns);
   }
   const Json document{
       {"strategy", to_string(outcome.plan.strategy)},
@@ -216,6 +238,8 @@ std::string to_json(const Outcome& outcome) {
       {"servers", outcome.servers},
       {"bytes_sent", sent},
       {"bytes_received", received},
+      {"rank_peak_memory_bytes", peaks},
+      {"clock_error_ns", clock_error_ns},
       {"losses", r.losses},
       {"learning_rates", r.learning_rates},
       {"grad_norms", r.grad_norms},
@@ -224,6 +248,7 @@ std::string to_json(const Outcome& outcome) {
       {"final_loss_last_step", r.losses.empty() ? Json(nullptr) : Json(r.steps)},
       {"test_loss", or_null(r.test_loss)},
       {"test_accuracy", or_null(r.test_accuracy)},
+      {"tested_after_epoch", tested_epoch(r) > 0 ? Json(tested_epoch(r)) : Json(nullptr)},
       {"throughput_samples_per_s", r.throughput_samples_per_s},
       {"predicted_throughput_samples_per_s", outcome.predicted != nullptr
                                                  ? Json(outcome.predicted->throughput_samples_per_s)
@@ -268,8 +293,10 @@ std::string to_text(const Outcome& outcome) {
         "  loss scale     {:g} at the end; {} left out, because a gradient was infinite\n",
         r.loss_scale, report::plural(r.skipped_steps, "step"));
   }
-  if (r.test_loss) text += fmt::format("  test loss      {:.4f}\n", *r.test_loss);
-  if (r.test_accuracy) text += fmt::format("  test accuracy  {:.2f} %\n", 100 * *r.test_accuracy);
+  const std::string when = tested_when(r);
+  if (r.test_loss) text += fmt::format("  test loss      {:.4f}{}\n", *r.test_loss, when);
+  if (r.test_accuracy)
+    text += fmt::format("  test accuracy  {:.2f} %{}\n", 100 * *r.test_accuracy, when);
   if (r.peak_memory_bytes > 0) {
     text += fmt::format("  peak memory    {}, of the whole process\n",
                         format_bytes(r.peak_memory_bytes));
@@ -278,7 +305,7 @@ std::string to_text(const Outcome& outcome) {
     text += fmt::format("  on {:<11} {} of {}, at most\n", device.device,
                         format_bytes(device.peak_memory_bytes), device.name);
   }
-  text += ranks_text(r.ranks, outcome.servers);
+  text += ranks_text(r.ranks, outcome.servers, outcome.plan.num_workers());
   if (outcome.predicted == nullptr || r.throughput_samples_per_s <= 0) return text;
   const double predicted = outcome.predicted->throughput_samples_per_s;
   text += fmt::format("\n  {:<26} {:>12} {:>12}\n", "", "measured", "predicted");

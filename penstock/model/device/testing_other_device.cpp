@@ -81,6 +81,15 @@ at::Tensor same_on(c10::Device device, const at::Tensor& tensor) {
   return same;
 }
 
+/// `view` as a view of that storage of the device.
+at::Tensor view_of(const c10::Storage& storage, const at::Tensor& view) {
+  at::Tensor same = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), view.dtype());
+  same.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(),
+                                                    view.storage_offset());
+  return same;
+}
+
 at::Tensor on_cpu(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kType ? same_on(c10::kCPU, tensor) : tensor;
 }
@@ -136,6 +145,12 @@ void computed_on_cpu(const c10::OperatorHandle& op, Stack* stack, const Call& ca
   const auto given_back = [&](const at::Tensor& result) {
     for (const auto& [same, tensor] : swapped) {
       if (same.is_same(result)) return tensor;
+    }
+    for (const auto& [same, tensor] : swapped) {
+      const bool is_view =
+          result.defined() && same.defined() && result.is_cpu() &&
+          result.storage().unsafeGetStorageImpl() == same.storage().unsafeGetStorageImpl();
+      if (is_view) return view_of(tensor.storage(), result);
     }
     return on_other(result);
   };

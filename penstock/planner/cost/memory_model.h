@@ -28,6 +28,14 @@ enum class Recompute : uint8_t { Never, Always, Auto };
 /// Whether the replicas of stages may, must or must not share out the optimiser's state.
 enum class ShardOptimizer : uint8_t { Never, Always, Auto };
 
+/// Whether stages must, may (instead of recomputing) or must not move activations to the memory of
+/// their hosts.
+enum class Offload : uint8_t { Never, Always, Auto };
+
+/// Micro-batches whose activations a worker that moves them to its host holds at once: one that it
+/// computes, one on its way out, one on its way in. Where W is apart from I, all may be there.
+inline constexpr int64_t kMostWithOffload = 3;
+
 /// How much a worker holds at once.
 struct Held {
   int64_t in_flight = 0;  ///< micro-batches
@@ -53,6 +61,8 @@ struct MemoryModel {
   int64_t gradient_groups = 0;
   /// Replicas share out the optimiser's state.
   bool shard_optimizer = false;
+  /// Activations are moved to the memory of the host.
+  bool offload = false;
 
   /// Micro-batches that one of `replicas` workers holds at once, with `workers_from_here` workers
   /// at and after the stage; for eager-1f1b, zb-h1 and zb-h2 on replicated stages an upper bound.

@@ -221,7 +221,7 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
   notes.push_back(slowest_part(context, plan));
   if (plan.num_workers() < context.workers) {
     notes.push_back(
-        fmt::format("{} of {} workers are used: more would not make the slowest part faster.",
+        fmt::format("{} of {} workers are used: no plan of this kind is faster with more.",
                     plan.num_workers(), context.workers));
   }
   if (plan.stages.size() == 1 && plan.num_workers() > 1) {
@@ -241,6 +241,14 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         "{} of {} run{} the forward pass again instead of keeping its activations.", again,
         plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
         again == 1 ? "s" : ""));
+  }
+  const auto moving = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                    [](const Stage& stage) { return stage.offload; });
+  if (moving > 0) {
+    notes.push_back(fmt::format(
+        "{} of {} move{} activations to the memory of the host and back.", moving,
+        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
+        moving == 1 ? "s" : ""));
   }
   if (traits(plan.strategy).takes_keep &&
       std::all_of(plan.stages.begin(), plan.stages.end(),

@@ -53,6 +53,31 @@ Recompute parse_recompute(const std::string& name) {
       "unknown choice of recomputation '{}'; expected never, always or auto", name.substr(0, 40)));
 }
 
+Offload parse_offload(const PlanOptions& options, const cluster::Cluster& cluster) {
+  const auto is_known = [](const auto& group) { return group.device.host_bytes_per_s > 0; };
+  const auto& groups = cluster.groups;
+  if (options.offload == "never") return Offload::Never;
+  if (options.offload == "auto") {
+    const bool any = is_known(cluster) || std::any_of(groups.begin(), groups.end(), is_known);
+    return any ? Offload::Auto : Offload::Never;
+  }
+  if (options.offload != "always") {
+    throw ConfigError(fmt::format(
+        "unknown choice of moving activations to the host '{}'; expected never, always or auto",
+        options.offload.substr(0, 40)));
+  }
+  if (!is_known(cluster) || !std::all_of(groups.begin(), groups.end(), is_known))
+    throw ConfigError(
+        "all stages can move activations to the memory of the host only where the cluster says how "
+        "fast that is for every device: expected 'host_bandwidth' of [device] and of all "
+        "[[devices]]");
+  if (options.recompute == "always")
+    throw ConfigError(
+        "stages that all recompute have no activations to move to the memory of the host: expected "
+        "one of the two choices to be never or auto");
+  return Offload::Always;
+}
+
 ShardOptimizer parse_shard_optimizer(const std::string& name, plan::GradientSync sync,
                                      Precision compute) {
   const bool can = sync != plan::GradientSync::Asynchronous && compute == Precision::Float32;
@@ -157,6 +182,8 @@ Context::Context(const profile::Profile& profile_in, const cluster::Cluster& clu
   const FloatType precision = plan::parse_sync_precision(options.sync_precision);
   const plan::GradientSync sync = plan::parse_gradient_sync(options.sync);
   plan::check_sync_precision(sync, precision);
+  offload = parse_offload(options, cluster);
+  if (offload == Offload::Always) recompute = Recompute::Never;
   shard_optimizer = parse_shard_optimizer(options.shard_optimizer, sync, profile.precision);
   model = make_cost_model(options.cost_model, cluster, sync,
                           waits ? SyncOverlap::Waits : SyncOverlap::Hidden, precision);
@@ -201,6 +228,14 @@ double Context::speed(const cluster::WorkerRange& place) const {
     slowest = std::min(slowest, device.speed);
   });
   return slowest;
+}
+
+int64_t Context::host_bytes_per_s(const cluster::WorkerRange& place) const {
+  int64_t least = INT64_MAX;
+  for_each_device(cluster, place, [&](const cluster::Device& device) {
+    least = std::min(least, device.host_bytes_per_s);
+  });
+  return least == INT64_MAX ? 0 : least;
 }
 
 int64_t Context::most_micro_batches() const {

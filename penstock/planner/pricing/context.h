@@ -30,6 +30,7 @@ class Context {
   int workers = 1;
   Recompute recompute = Recompute::Never;
   ShardOptimizer shard_optimizer = ShardOptimizer::Never;
+  Offload offload = Offload::Never;
   std::unique_ptr<CostModel> model;
   /// The same where workers wait for every sum; null where they do under `model`.
   std::unique_ptr<CostModel> counting_model;
@@ -46,6 +47,9 @@ class Context {
   int64_t limit_bytes(const cluster::WorkerRange& place) const;
   /// Of the slowest worker of the place.
   double speed(const cluster::WorkerRange& place) const;
+  /// Between a device of the place and the memory of its host; the least of them, 0 where one is
+  /// not known.
+  int64_t host_bytes_per_s(const cluster::WorkerRange& place) const;
   /// The most micro-batches a step may have: those of the user's mini-batch, or INT64_MAX.
   int64_t most_micro_batches() const;
 };

@@ -122,6 +122,7 @@ void estimate_own_memory(MemoryModel model, const std::vector<StageMemory>& memo
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
     model.shard_optimizer = stage.shard_optimizer;
+    model.offload = stage.offload;
     model.keep = stage.keep;
     stage.memory_bytes = model.stage_bytes(memories[s], stage.replicas, workers_from_here);
     workers_from_here -= stage.replicas;

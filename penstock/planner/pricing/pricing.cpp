@@ -46,6 +46,14 @@ int level_of_all(const cluster::Topology& topology, std::span<const int> workers
   return topology.level_between(*least, *most);
 }
 
+int64_t host_bytes_per_s(const Context& context, const Split& split, size_t stage) {
+  if (split.worker_of_replica.empty()) return context.host_bytes_per_s(split.places[stage]);
+  int64_t least = INT64_MAX;
+  for (const int worker : split.workers_of(stage))
+    least = std::min(least, context.host_bytes_per_s({worker, 1}));
+  return least;
+}
+
 plan::Stage priced_stage(const Context& context, const Split& split, size_t index) {
   const cluster::WorkerRange& place = split.places[index];
   plan::Stage stage;
@@ -78,6 +86,13 @@ plan::Stage priced_stage(const Context& context, const Split& split, size_t inde
   stage.step_ns = segment.step_ns;
   stage.weight_bytes = sums.weight_bytes;
   stage.stash_bytes = sums.stash_bytes;
+  const bool moves = split.offload.empty() ? context.offload == Offload::Always
+                                           : static_cast<bool>(split.offload[index]);
+  const int64_t host_speed = moves ? host_bytes_per_s(context, split, index) : 0;
+  stage.offload = host_speed > 0 && stage.stash_bytes > 0;
+  if (stage.offload)
+    stage.move_ns =
+        nearest(static_cast<double>(stage.stash_bytes) * 1e9 / static_cast<double>(host_speed));
   const cluster::Topology& topology = context.topology();
   const int level = split.worker_of_replica.empty()
                         ? topology.level_of(place)
@@ -110,8 +125,12 @@ double slowest_shared_cut_ns(const Context& context, const Split& split,
 double slowest_stage_ns(const Context& context, const Plan& plan) {
   if (plan.shares_workers()) return busiest_worker(context, plan).ns;
   double slowest = 0;
-  for (size_t s = 0; s < plan.stages.size(); ++s)
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const plan::Stage& stage = plan.stages[s];
     slowest = std::max(slowest, stage_ns(context, plan, s));
+    if (stage.offload)
+      slowest = std::max(slowest, static_cast<double>(stage.move_ns) / stage.replicas);
+  }
   return slowest;
 }
 
@@ -218,7 +237,8 @@ MemoryModel memory_model(const Context& context, Strategy strategy, plan::Weight
               weights > 0 ? static_cast<double>(short_weights) / static_cast<double>(weights) : 0,
           .slack = slack,
           .gradient_groups = gradient_groups,
-          .shard_optimizer = context.shard_optimizer != ShardOptimizer::Never};
+          .shard_optimizer = context.shard_optimizer != ShardOptimizer::Never,
+          .offload = context.offload == Offload::Always};
 }
 
 int64_t gradient_groups(const Context& context, const Split& split) {
@@ -308,12 +328,38 @@ bool shard_where_needed(const Context& context, const Split& split, Plan& plan) 
   return changed;
 }
 
-Plan price(const Context& context, const Split& split, int64_t micro_batches) {
+namespace {
+
+Plan price_as_it_is(const Context& context, const Split& split, int64_t micro_batches) {
   Priced priced = price_parts(context, split, micro_batches);
   predict(context, split, priced.cut_bytes, priced.plan);
   if (shard_where_needed(context, split, priced.plan))
     predict(context, split, priced.cut_bytes, priced.plan);
   return std::move(priced.plan);
+}
+
+bool fits(const Context& context, const Split& split, const Plan& plan) {
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const int64_t limit = stage_limit_bytes(context, split, s);
+    if (limit > 0 && plan.stages[s].memory_bytes > limit) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Plan price(const Context& context, const Split& split, int64_t micro_batches) {
+  Plan plan = price_as_it_is(context, split, micro_batches);
+  const bool recomputes =
+      std::find(split.recompute.begin(), split.recompute.end(), true) != split.recompute.end();
+  if (context.offload != Offload::Auto || !split.offload.empty() || !recomputes) return plan;
+  Split moving = split;
+  moving.offload = split.recompute;
+  moving.recompute.assign(split.recompute.size(), false);
+  Plan moved = price_as_it_is(context, moving, micro_batches);
+  const bool is_better = moved.throughput_samples_per_s > plan.throughput_samples_per_s &&
+                         fits(context, moving, moved);
+  return is_better ? moved : plan;
 }
 
 double stage_ns(const Context& context, const Plan& plan, size_t index,

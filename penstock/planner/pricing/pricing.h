@@ -24,6 +24,7 @@ struct Split {
   std::vector<int> worker_of_replica = {};
   /// One per stage, or empty: as the options say.
   std::vector<bool> shard_optimizer = {};
+  std::vector<bool> offload = {};  ///< as shard_optimizer
   int64_t slack = 0;               ///< eager-1f1b
   std::vector<int64_t> keep = {};  ///< as plan::Stage::keep, one per stage, or empty: 0
 

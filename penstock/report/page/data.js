@@ -34,12 +34,14 @@ async function inflated(text) {
 
 const kMessages = ["SEND_F", "RECV_F", "SEND_B", "RECV_B"];
 const kCompute = ["F", "B", "I", "W", "R"];
-const kWaiting = [...kMessages, "SYNC", "NORM"];
+const kMoves = ["OFFLOAD", "LOAD"];
+const kOfMicroBatch = [...kMessages, ...kCompute, ...kMoves];
+const kWaiting = [...kMessages, "SYNC", "NORM", "OFFLOAD"];
 
 function readActions(lane, ops, counts, readers) {
   const [op, stage, batch, mini, peer, version] = readers;
   const isMessage = ops.map((name) => kMessages.includes(name));
-  const hasBatch = ops.map((name, code) => isMessage[code] || kCompute.includes(name));
+  const hasBatch = ops.map((name) => kOfMicroBatch.includes(name));
   let k = 0;
   for (const count of counts) {
     let lastStage = 0, lastMini = 0;

@@ -53,7 +53,8 @@ History parse_history(std::string_view json, std::string_view place) {
     for (const JsonReader& epoch : epochs->elements()) {
       history.epochs.push_back(
           {epoch.at("epoch").integer(0, kMostSteps), number_or_nan(epoch, "train_loss"),
-           number_or_nan(epoch, "train_accuracy"), number_or_nan(epoch, "test_accuracy")});
+           number_or_nan(epoch, "train_accuracy"), number_or_nan(epoch, "test_accuracy"),
+           number_or_nan(epoch, "test_loss")});
     }
   }
   return history;

@@ -26,6 +26,7 @@ struct HistoryEpoch {
   double train_loss = 0;
   double train_accuracy = 0;  ///< 0 to 1
   double test_accuracy = 0;
+  double test_loss = 0;
 };
 
 struct History {

@@ -19,7 +19,8 @@ function stepsInPlace(lane, ops, begin, end) {
 
 // {time, stash, weights, versions: arrays of one length, each value holding from its time on;
 // fixed: gradients and state, in bytes; peak}. The simulator's rules (simulate/memory.h):
-// activations live from F (inputs alone where the stage has an R) to B or W.
+// activations live from F (inputs alone where the stage has an R) to B or W, but not from the next
+// OFFLOAD after their own to their LOAD.
 function memoryCourse(model, lane, worker) {
   const begin = lane.offsets[worker], end = lane.offsets[worker + 1];
   const nameOf = (k) => model.ops[lane.op[k]];
@@ -45,6 +46,7 @@ function memoryCourse(model, lane, worker) {
   const stagesHolding = new Map([[1, held.size]]);  // by versions held
   const stepOfFree = stepsInPlace(lane, model.ops, begin, end);
   const inPlace = new Set(stepOfFree.values());
+  let leaving = null;
   for (let k = begin; k < end; ++k) {
     const stage = model.stages[lane.stage[k]];
     const kept = remade.has(lane.stage[k]) ? stage.input : stage.stash;
@@ -57,6 +59,17 @@ function memoryCourse(model, lane, worker) {
       case "R":
         time = lane.start[k];
         bytes = stage.stash;
+        break;
+      case "OFFLOAD":
+        bytes = leaving ? -leaving.bytes : 0;
+        leaving = {stage: lane.stage[k], batch: lane.batch[k], bytes: kept};
+        break;
+      case "LOAD":
+        time = lane.start[k];
+        if (leaving && leaving.stage === lane.stage[k] && leaving.batch === lane.batch[k])
+          leaving = null;
+        else
+          bytes = kept;
         break;
       case "B":
       case "W":

@@ -14,7 +14,7 @@ function idleShares(lane, ops, workers) {
 
 function actionName(model, lane, k) {
   const op = model.ops[lane.op[k]], stage = lane.stage[k];
-  const number = kCompute.includes(op) || kMessages.includes(op) ? lane.batch[k] : lane.mini[k];
+  const number = kOfMicroBatch.includes(op) ? lane.batch[k] : lane.mini[k];
   const other = kMessages.includes(op) ?
       (op.startsWith("SEND") ? " to" : " from") + ` stage ${lane.peer[k]}` :
       "";
@@ -29,7 +29,7 @@ function actionLines(model, hover) {
   const stage = model.stages[lane.stage[k]];
   lines.push([`stage ${lane.stage[k]}`, stage ? stage.layers : ""]);
   const batch =
-      kCompute.includes(op) || kMessages.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
+      kOfMicroBatch.includes(op) ? `micro-batch ${lane.batch[k]}, ` : "";
   lines.push([
     batch + `mini-batch ${lane.mini[k]}`,
     lane.version[k] < 0 ? "" :

@@ -9,6 +9,8 @@ const kLookOfOp = {
   I: 1,
   W: 2,
   R: 3,
+  OFFLOAD: 4,
+  LOAD: 4,
   SEND_F: 4,
   RECV_F: 4,
   SEND_B: 4,
@@ -388,7 +390,9 @@ class Timeline extends Drawing {
       pen.textAlign = "right";
       if (box.row >= 10) {
         lanes.forEach((lane, index) => {
-          const text = `${this.model.lanes[lane].name.slice(0, 12)} ${
+          const name = this.model.lanes[lane].name.replace(", predicted", ", pred.")
+              .replace(", measured", ", meas.");
+          const text = `${name.slice(0, 12)} ${
               Math.round(100 * this.model.idle[lane][worker])} %`;
           pen.fillText(text, box.left - 6, this.yOf(worker, index) + box.row / 2 + 3.5);
         });

@@ -46,6 +46,7 @@ std::string mark(const PlanView& view, size_t s) {
   const auto add = [&text](const char* more) {
     text += (text.empty() ? "" : ", ") + std::string(more);
   };
+  if (stage.offload) add("offloads");
   if (stage.shard_optimizer) add("shards state");
   if (slowest) add("slowest");
   return text;

@@ -45,9 +45,9 @@ class DeltaColumn : public Column {
   }
 };
 
-bool has_micro_batch(Op op) { return schedule::is_compute(op) || schedule::is_message(op); }
 bool can_wait(Op op) {
-  return schedule::is_message(op) || op == Op::SyncGradients || op == Op::NormGradients;
+  return schedule::is_message(op) || op == Op::SyncGradients || op == Op::NormGradients ||
+         op == Op::Offload;
 }
 
 struct ActionColumns {

@@ -63,7 +63,8 @@ class Decoder {
     return value % 2 != 0 ? -(value + 1) / 2 : value / 2;
   }
   static bool can_wait(Op op) {
-    return schedule::is_message(op) || op == Op::SyncGradients || op == Op::NormGradients;
+    return schedule::is_message(op) || op == Op::SyncGradients || op == Op::NormGradients ||
+           op == Op::Offload;
   }
 
   static void read_actions(Timeline& timeline, std::vector<std::string_view>& columns) {
@@ -73,12 +74,12 @@ class Decoder {
         const auto code = static_cast<size_t>(next(columns[0]));
         const auto op = static_cast<Op>(code);
         stage += next_signed(columns[1]);
-        if (schedule::is_compute(op) || schedule::is_message(op))
+        if (schedule::has_micro_batch(op))
           batch[code] += next_signed(columns[2]);
         mini_batch += next_signed(columns[3]);
         const int64_t peer = stage + (schedule::is_message(op) ? next_signed(columns[4]) : 0);
         version[code] += next_signed(columns[5]);
-        const int64_t b = schedule::is_compute(op) || schedule::is_message(op) ? batch[code] : 0;
+        const int64_t b = schedule::has_micro_batch(op) ? batch[code] : 0;
         event.action = {op,
                         StageId{static_cast<int32_t>(stage)},
                         MicroBatchId{b},

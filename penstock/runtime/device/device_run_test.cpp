@@ -103,6 +103,34 @@ TEST(DeviceRun, RecomputationRunsOnTheDevice) {
                                      .recompute = {true, false}});
 }
 
+TEST(DeviceRun, ActivationsMoveToTheHostAndBack) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
+    expect_same_on({kFirst, kSecond}, {.kind = kind,
+                                       .replicas = {1, 1},
+                                       .parts = 6,
+                                       .samples = kSamples,
+                                       .offload = {true, true}});
+  }
+  // Two stages on one device exchange tensors by reference.
+  expect_same_on({kFirst, kSecond, kFirst}, {.kind = Strategy::GPipe,
+                                             .replicas = {1, 1, 1},
+                                             .parts = 6,
+                                             .samples = kSamples,
+                                             .offload = {true, true, true}});
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::Interleaved,
+                                     .replicas = {1, 1, 1, 1},
+                                     .parts = 6,
+                                     .samples = kSamples,
+                                     .offload = {true, false, true, true},
+                                     .chunks = 2});
+  expect_same_on({kFirst, kSecond, kCpu}, {.kind = Strategy::OneFOneB,
+                                           .replicas = {1, 1, 1},
+                                           .policy = schedule::WeightPolicy::Stash,
+                                           .parts = 1,
+                                           .samples = kSamples,
+                                           .offload = {true, false, true}});
+}
+
 TEST(DeviceRun, AdamStepsOnTheDevice) {
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::OneFOneBFlush,
                                      .replicas = {1, 1},

@@ -79,6 +79,21 @@ Tensors WorkerDevice::take(Parcel parcel, bool exclusive) {
   return std::move(parcel.tensors);
 }
 
+Parcel WorkerDevice::bring(Tensors tensors) {
+  // Not earlier: what has been freed by now may still be in use on the device.
+  incoming_->wait(compute_->record());
+  Parcel parcel{.tensors = {}, .ready = nullptr, .from = device()};
+  for (const at::Tensor& tensor : tensors) {
+    at::Tensor copy = incoming_->allocate_like(tensor);
+    incoming_->copy(copy, tensor);
+    compute_->uses(copy);
+    parcel.tensors.push_back(std::move(copy));
+  }
+  parcel.ready = incoming_->record();
+  keep_until(parcel.ready, std::move(tensors));
+  return parcel;
+}
+
 void WorkerDevice::drop_copied() {
   while (!copied_.empty() && copied_.front().event->is_done()) copied_.pop_front();
 }

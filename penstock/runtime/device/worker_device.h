@@ -43,6 +43,9 @@ class WorkerDevice {
   /// may write to it. On the same device that is a copy: that the giver's thread has dropped a
   /// tensor does not mean that its stream has read it.
   model::Tensors take(Parcel parcel, bool exclusive = false);
+  /// Starts to copy tensors of the host, made for transfer, to the device, behind the work given so
+  /// far. Only what waits for the event waits. Not on the host.
+  Parcel bring(model::Tensors tensors);
   /// Tensors of the host, which must not change before the copies are done; later work waits for
   /// them. Does not block on work of the device.
   model::Tensors to_device(model::Tensors tensors);

@@ -13,9 +13,9 @@ namespace penstock::schedule {
 namespace {
 
 constexpr std::array kOps = {
-    Op::Forward,       Op::Backward,    Op::BackwardInput, Op::BackwardWeight, Op::Recompute,
-    Op::SendForward,   Op::RecvForward, Op::SendBackward,  Op::RecvBackward,   Op::SyncGradients,
-    Op::NormGradients, Op::Step,        Op::FreeWeights};
+    Op::Forward,      Op::Backward,      Op::BackwardInput, Op::BackwardWeight, Op::Recompute,
+    Op::Offload,      Op::Load,          Op::SendForward,   Op::RecvForward,    Op::SendBackward,
+    Op::RecvBackward, Op::SyncGradients, Op::NormGradients, Op::Step,           Op::FreeWeights};
 /// Words that occur only in PyTorch's notation.
 constexpr std::array<std::string_view, 3> kPyTorchOnly = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
@@ -32,9 +32,8 @@ class ActionReader {
     action.stage = StageId{stage("a stage number first")};
     action.op = op();
     const int64_t index =
-        number(is_compute(action.op) || is_message(action.op) ? "a micro-batch number"
-                                                              : "a mini-batch number");
-    if (is_compute(action.op) || is_message(action.op)) {
+        number(has_micro_batch(action.op) ? "a micro-batch number" : "a mini-batch number");
+    if (has_micro_batch(action.op)) {
       action.micro_batch = MicroBatchId{index};
     } else {
       action.mini_batch = MiniBatchId{index};

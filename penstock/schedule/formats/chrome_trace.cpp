@@ -31,6 +31,9 @@ std::string_view colour_of(Op op) {
       return "cq_build_passed";
     case Op::Recompute:
       return "rail_response";
+    case Op::Offload:
+    case Op::Load:
+      return "rail_animation";
     case Op::SyncGradients:
     case Op::NormGradients:
       return "rail_idle";
@@ -75,7 +78,7 @@ void add_event(std::string& out, size_t process, size_t thread, const TimelineEv
                  to_text(action), to_string(action.op), colour_of(action.op),
                  microseconds(event.start_ns), microseconds(event.end_ns - event.start_ns), process,
                  thread, action.stage.value);
-  if (is_compute(action.op) || is_message(action.op)) {
+  if (has_micro_batch(action.op)) {
     fmt::format_to(std::back_inserter(out), ",\"micro_batch\":{}", action.micro_batch.value);
   }
   fmt::format_to(std::back_inserter(out), ",\"mini_batch\":{}", action.mini_batch.value);

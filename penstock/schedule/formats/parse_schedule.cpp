@@ -14,9 +14,9 @@ namespace penstock::schedule {
 namespace {
 
 constexpr std::string_view kMagic = "# penstock schedule";
-constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts", "micro-batches",
-                                      "accumulate", "weights",  "slack", "recompute",
-                                      "norm",       "lowered"};
+constexpr std::string_view kKeys[] = {"kind",       "replicas", "hosts",  "micro-batches",
+                                      "accumulate", "weights",  "slack",  "recompute",
+                                      "offload",    "norm",     "lowered"};
 
 bool is_like_key(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
@@ -130,18 +130,19 @@ std::string read_kind(const Header& header) {
   return std::string(kind);
 }
 
-std::vector<bool> read_recompute(const Header& header, int num_stages) {
-  std::vector<bool> recompute;
-  for (const int stage : header.counts("recompute")) {
-    recompute.resize(static_cast<size_t>(num_stages));
+/// The stages that a line of the header lists.
+std::vector<bool> read_stages(const Header& header, std::string_view key, int num_stages) {
+  std::vector<bool> stages;
+  for (const int stage : header.counts(key)) {
+    stages.resize(static_cast<size_t>(num_stages));
     if (stage >= num_stages)
-      header.place_of("recompute")
-          .fail(fmt::format("recompute: there is no stage {}, only {}", stage, num_stages));
-    if (recompute[static_cast<size_t>(stage)])
-      header.place_of("recompute").fail(fmt::format("recompute: stage {} is given twice", stage));
-    recompute[static_cast<size_t>(stage)] = true;
+      header.place_of(key).fail(
+          fmt::format("{}: there is no stage {}, only {}", key, stage, num_stages));
+    if (stages[static_cast<size_t>(stage)])
+      header.place_of(key).fail(fmt::format("{}: stage {} is given twice", key, stage));
+    stages[static_cast<size_t>(stage)] = true;
   }
-  return recompute;
+  return stages;
 }
 
 ScheduleShape read_shape(const Header& header) {
@@ -154,7 +155,9 @@ ScheduleShape read_shape(const Header& header) {
       header.place_of("hosts").fail("hosts: expected the worker of each replica, found nothing");
   }
   if (header.has("slack")) shape.slack = header.count("slack");
-  if (header.has("recompute")) shape.recompute = read_recompute(header, shape.num_stages());
+  if (header.has("recompute"))
+    shape.recompute = read_stages(header, "recompute", shape.num_stages());
+  if (header.has("offload")) shape.offload = read_stages(header, "offload", shape.num_stages());
   if (header.has("norm")) shape.global_norm = header.yes("norm");
   const std::string_view policy = header.word("weights");
   try {
@@ -206,7 +209,7 @@ Schedule parse_with_header(std::string_view text, std::string_view place) {
     schedule.workers.pop_back();
   for (auto& list : schedule.workers) {
     for (Action& action : list) {
-      if (is_compute(action.op) || is_message(action.op))
+      if (has_micro_batch(action.op))
         action.mini_batch = schedule.shape.mini_batch_of(action.micro_batch);
     }
   }

@@ -37,10 +37,13 @@ void append_rare_keys(std::string& text, const ScheduleShape& shape) {
     append_number(text, shape.slack);
   }
   std::vector<int> recompute;
+  std::vector<int> offload;
   for (int s = 0; s < shape.num_stages(); ++s) {
     if (shape.recomputes(StageId{s})) recompute.push_back(s);
+    if (shape.offloads(StageId{s})) offload.push_back(s);
   }
   if (!recompute.empty()) append_numbers(text, "recompute", recompute);
+  if (!offload.empty()) append_numbers(text, "offload", offload);
   if (shape.global_norm) text += "\n# norm: yes";
 }
 
@@ -49,8 +52,8 @@ void append_rare_keys(std::string& text, const ScheduleShape& shape) {
 void append_text(std::string& text, const Action& action) {
   append_number(text, action.stage.value);
   text += to_string(action.op);
-  const bool of_micro_batch = is_compute(action.op) || is_message(action.op);
-  append_number(text, of_micro_batch ? action.micro_batch.value : action.mini_batch.value);
+  append_number(text,
+                has_micro_batch(action.op) ? action.micro_batch.value : action.mini_batch.value);
   if (is_message(action.op)) {
     if (action.peer.value == default_peer(action)) return;
     text += is_send(action.op) ? '>' : '<';

@@ -79,12 +79,13 @@ TEST(ToText, WritesTheRareKeysWhereTheyDifferFromTheirDefaults) {
                       .worker_of_replica = v_placement(4)};
   shape.slack = 3;
   shape.recompute = {false, true, false, true};
+  shape.offload = {true, false, true, false};
   shape.global_norm = true;
   const Schedule schedule{.kind = "custom", .shape = shape, .workers = {{}, {}}};
   const std::string text =
       "# penstock schedule 1\n# kind: custom\n# replicas: 1 1 1 1\n# hosts: 0 1 1 0\n# "
       "micro-batches: 2  accumulate: 2  weights: flush\n"
-      "# slack: 3\n# recompute: 1 3\n# norm: yes\n# lowered: no\n\n\n";
+      "# slack: 3\n# recompute: 1 3\n# offload: 0 2\n# norm: yes\n# lowered: no\n\n\n";
   EXPECT_EQ(to_text(schedule), text);
   EXPECT_EQ(parse_schedule(text, "s.txt"), schedule);
 }
@@ -211,6 +212,8 @@ TEST(ParseSchedule, NamesWhatIsWrongInTheRareKeys) {
               HasSubstr("s.txt:4: recompute: there is no stage 2, only 2"));
   EXPECT_THAT(refusal_of(header + "# recompute: 1 1\n"),
               HasSubstr("s.txt:4: recompute: stage 1 is given twice"));
+  EXPECT_THAT(refusal_of(header + "# offload: 7\n"),
+              HasSubstr("s.txt:4: offload: there is no stage 7, only 2"));
   EXPECT_THAT(refusal_of(header + "# slack: 9223372036854775807\n"),
               HasSubstr("slack must be between 0 and"));
   EXPECT_THAT(refusal_of(header + "# norm: maybe\n"),

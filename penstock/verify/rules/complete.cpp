@@ -1,8 +1,9 @@
 // complete: every stage runs the forward of every micro-batch exactly once on the worker that owns
 // it, and, unless the schedule is forward-only, its backward exactly once: whole (B) or split (I
-// and W), after exactly one R where a stage of a lowered schedule recomputes. Every worker makes
-// the step of every mini-batch exactly once for each of its stages, with one sync where the stage
-// is replicated and one NORM for all of them where the shape requires a global norm.
+// and W), after exactly one R where a stage of a lowered schedule recomputes. Where a stage
+// offloads, a micro-batch has one OFFLOAD and one LOAD or neither. Every worker makes the step of
+// every mini-batch exactly once for each of its stages, with one sync where the stage is replicated
+// and one NORM for all of them where the shape requires a global norm.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0F0` without `0B0`.
 #include <optional>
@@ -18,6 +19,8 @@ constexpr uint8_t kBackward = 2;
 constexpr uint8_t kInput = 4;
 constexpr uint8_t kWeight = 8;
 constexpr uint8_t kRecompute = 16;
+constexpr uint8_t kOffload = 32;
+constexpr uint8_t kLoad = 64;
 
 uint8_t bit_of(Op op) {
   switch (op) {
@@ -29,12 +32,16 @@ uint8_t bit_of(Op op) {
       return kInput;
     case Op::BackwardWeight:
       return kWeight;
+    case Op::Offload:
+      return kOffload;
+    case Op::Load:
+      return kLoad;
     default:
       return kRecompute;
   }
 }
 
-/// The compute actions of every (stage, micro-batch).
+/// The compute actions and moves of every (stage, micro-batch).
 class ComputeCheck {
  public:
   ComputeCheck(const Facts& facts, Report& report)
@@ -52,6 +59,9 @@ class ComputeCheck {
     } else if (bit == kRecompute) {
       if (!facts_.schedule.shape.recomputes(action.stage))
         report_.add("complete", worker, action, "the stage keeps its activations");
+    } else if (bit == kOffload || bit == kLoad) {
+      if (!facts_.schedule.shape.offloads(action.stage))
+        report_.add("complete", worker, action, "the stage keeps its activations where they are");
     } else if ((seen & kBackward) != 0 && (seen & (kInput | kWeight)) != 0) {
       report_.add("complete", worker, action, "the backward occurs whole (B) and split (I, W)");
     }
@@ -74,6 +84,7 @@ class ComputeCheck {
     if (facts_.forward_only) return static_cast<uint8_t>(kForward & ~seen);
     const bool split = (seen & (kInput | kWeight)) != 0;
     uint8_t expected = kForward | recompute;
+    if ((seen & (kOffload | kLoad)) != 0) expected |= kOffload | kLoad;
     // visit() reports a backward in both forms; then no part of it is missing.
     if (!split) expected |= kBackward;
     if (split && (seen & kBackward) == 0) expected |= kInput | kWeight;
@@ -81,8 +92,8 @@ class ComputeCheck {
   }
 
   void report_missing(StageId stage, MicroBatchId b, uint8_t missing) {
-    for (const Op op :
-         {Op::Forward, Op::Recompute, Op::Backward, Op::BackwardInput, Op::BackwardWeight}) {
+    for (const Op op : {Op::Forward, Op::Recompute, Op::Offload, Op::Load, Op::Backward,
+                        Op::BackwardInput, Op::BackwardWeight}) {
       if ((missing & bit_of(op)) == 0) continue;
       const Action action{
           .op = op, .stage = stage, .micro_batch = b, .mini_batch = {}, .peer = stage};
@@ -190,7 +201,7 @@ void check_complete(const Facts& facts, Report& report) {
     const WorkerId worker{w};
     for (MiniBatchCheck* check : {&steps, &syncs, &norms}) check->begin(worker);
     for (const Action& action : facts.workers()[worker.index()]) {
-      if (is_compute(action.op)) compute.visit(worker, action);
+      if (is_compute(action.op) || is_move(action.op)) compute.visit(worker, action);
       if (action.op == Op::Step) steps.visit(action);
       if (action.op == Op::SyncGradients) syncs.visit(action);
       if (action.op == Op::NormGradients) norms.visit(action);

@@ -1,9 +1,9 @@
 // order: on every worker a micro-batch's actions follow the data (receive, forward, send,
-// recompute, receive, backward, send, and W after I); where a worker runs several stages of a
-// micro-batch, its forwards run in ascending order of stages and its backwards in descending order;
-// and the sync of a stage, the norm of the worker and the step of the stage come in this order
-// after all B and W of their mini-batch and before any B or W of a later one. What runs together
-// with the next action is an F, the next action a B or I of another micro-batch.
+// OFFLOAD, LOAD, recompute, receive, backward, send, and W after I); where a worker runs several
+// stages of a micro-batch, its forwards run in ascending order of stages and its backwards in
+// descending order; and the sync of a stage, the norm of the worker and the step of the stage come
+// in this order after all B and W of their mini-batch and before any B or W of a later one. What
+// runs together with the next action is an F, the next action a B or I of another micro-batch.
 //
 // Smallest schedule that breaks it: one worker, one micro-batch, `0B0,0F0`.
 #include <vector>
@@ -17,6 +17,7 @@ namespace {
 constexpr uint8_t kForward = 1;
 constexpr uint8_t kReceivedGradients = 2;
 constexpr uint8_t kInputGradients = 4;  // B or I
+constexpr uint8_t kOffloaded = 8;
 
 /// The order of stages on workers that hold several. Two stages on one worker exchange data without
 /// a message, also along a skip connection, so all of a worker's stages count as linked.
@@ -109,6 +110,14 @@ class OrderWalk {
       case Op::BackwardWeight:
         require(action, kInputGradients, true, "comes before its I");
         return accumulate(action);
+      case Op::Offload:
+        require(action, kForward, true, "comes before its forward");
+        require(action, kInputGradients, false, "comes after the backward that needs it");
+        done(action) |= kOffloaded;
+        return;
+      case Op::Load:
+        require(action, kOffloaded, true, "comes before its OFFLOAD");
+        return require(action, kInputGradients, false, "comes after the backward that needs it");
       case Op::RecvForward:
         return require(action, kForward, false, "comes after the forward that needs it");
       case Op::SendForward:
