@@ -29,6 +29,7 @@ import formulas
 
 PREFIX = "penstocklab"
 MTU = 9000  # fewer headers and fewer packets: 0.7 % of the bytes are headers
+LATE_S = 50e-6  # by which the kernel's timer may be late without the link losing time
 QUEUE_MS = 50  # what waits in a link's queue before packets are dropped
 CONGESTION = "cubic"  # how TCP finds a link's rate: Linux's own choice, whatever this machine uses
 CONGESTIONS_ALLOWED = pathlib.Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -216,15 +217,16 @@ class Lab:
         half a millisecond; an idle link lets one of them pass at once."""
         rates = [rate for link in self.links for rate in (link.up_bits_per_s, link.down) if rate]
         segments = formulas.segments_at_once(min(rates, default=math.inf), MTU)
-        burst = formulas.bytes_at_once(segments, MTU)
+        packet = formulas.bytes_at_once(segments, MTU)
         for name in self.names + ["head"]:
-            tool("ip", "-n", self.namespace(name), "link", "set", "eth0", "gso_max_size", burst)
+            tool("ip", "-n", self.namespace(name), "link", "set", "eth0", "gso_max_size", packet)
         for name, link in zip(self.names, self.links):
             for space, device, rate in ((self.namespace(name), "eth0", link.up_bits_per_s),
                                         (self.namespace("bridge"), name, link.down)):
                 if rate is None:
                     tool("tc", "-n", space, "qdisc", "del", "dev", device, "root", check=False)
                 else:
+                    burst = packet + int(rate / 8 * LATE_S)
                     tool("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf",
                          "rate", f"{int(rate)}bit", "burst", burst, "latency", f"{QUEUE_MS}ms")
 
