@@ -304,6 +304,7 @@ void StageRun::forward(const Action& action) {
     replica_.buffers = model::copies_of(replica_.buffers);
   }
   const BeforeLayer step_layer = [this](size_t layer) {
+    const StashPause pause;  // what a step makes is no activation
     step_below(module().weight_offsets()[layer + 1]);
   };
   const bool steps =

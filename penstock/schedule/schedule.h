@@ -35,6 +35,10 @@ struct StepCosts {
   bool operator==(const StepCosts&) const = default;
 };
 
+/// Micro-batches whose activations a worker that moves them to its host holds at once: one that it
+/// computes, one on its way out, one on its way in. Where W is apart from I, all may be there.
+inline constexpr int64_t kMostWithOffload = 3;
+
 /// The numbers a generator needs, and who runs what. Every stage steps exactly once per mini-batch,
 /// with the mean gradient over the mini-batch, for every split of the model and every number of
 /// replicas (docs/schedules.md). Differs from PipeDream, where a stage with r replicas steps once
@@ -56,8 +60,9 @@ struct ScheduleShape {
   /// Per stage: whether it keeps only the inputs of a micro-batch, so that R comes before its B or
   /// I. Empty: no stage does.
   std::vector<bool> recompute = {};
-  /// Per stage: whether what F keeps is moved to the memory of the host until B or I needs it,
-  /// where at least two other actions that compute come between. Empty: no stage's is.
+  /// Per stage: whether what F keeps is moved to the memory of the host until B or I needs it, on
+  /// workers with more than kMostWithOffload micro-batches in flight, where at least two other
+  /// actions that compute come between. Empty: no stage's is.
   std::vector<bool> offload = {};
   /// NORM comes before the steps of each mini-batch.
   bool global_norm = false;
@@ -130,8 +135,10 @@ std::vector<StageLink> chain_links(int num_stages);
 /// after the one that made the data; nothing is sent between two stages whose micro-batch runs on
 /// the same worker. Two actions that run together have their receives before both and their sends
 /// after both. R comes before the receives of its B or I, so that it runs while the gradients
-/// travel. OFFLOAD comes behind the forward and its sends, LOAD before the action that computes
-/// last before B or I, if at least one more computes between them; otherwise there is neither.
+/// travel. OFFLOAD comes
+/// behind the forward and its sends, LOAD before the action that computes last before B or I, if at
+/// least one more computes between them and the worker has more than kMostWithOffload micro-batches
+/// in flight at some time; otherwise there is neither.
 /// SYNC, NORM and STEP of mini-batch t come directly after the worker's last B or W of a mini-batch
 /// <= t (a worker with several stages syncs them in ascending order). A worker that has no such B
 /// or W makes them before its first action under flush, otherwise before the forward that leads

@@ -57,7 +57,7 @@ class RecomputePlacer {
 class MovePlacer {
  public:
   MovePlacer(const std::vector<Action>& compute, const ScheduleShape& shape) {
-    if (shape.offload.empty()) return;
+    if (most_in_flight(compute, shape) <= kMostWithOffload) return;
     before_.resize(compute.size() + 1);
     std::unordered_map<uint64_t, size_t> forwards;
     for (size_t i = 0; i < compute.size(); ++i) {
@@ -79,6 +79,18 @@ class MovePlacer {
   }
 
  private:
+  /// Micro-batches of stages that offload.
+  static int64_t most_in_flight(const std::vector<Action>& compute, const ScheduleShape& shape) {
+    int64_t now = 0;
+    int64_t most = 0;
+    for (const Action& action : compute) {
+      if (!shape.offloads(action.stage)) continue;
+      if (action.op == Op::Forward) most = std::max(most, ++now);
+      if (makes_weight_gradients(action.op)) --now;
+    }
+    return most;
+  }
+
   static bool runs_with_last(const std::vector<Action>& compute, size_t i) {
     return i > 0 && compute[i - 1].with_next;
   }

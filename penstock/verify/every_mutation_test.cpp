@@ -85,14 +85,16 @@ std::vector<Sample> samples() {
       {Strategy::GPipe,
        {.replicas = {1, 1}, .micro_batches = 4, .accumulate = 4, .offload = {true, true}}});
   result.push_back({Strategy::OneFOneBFlush,
+                    {.replicas = {1, 1, 1, 1},
+                     .micro_batches = 5,
+                     .accumulate = 5,
+                     .recompute = {false, true, false, false},
+                     .offload = {true, false, false, false}}});
+  result.push_back({Strategy::ZbH2,
                     {.replicas = {1, 1, 1},
                      .micro_batches = 5,
                      .accumulate = 5,
-                     .recompute = {false, true, false},
-                     .offload = {true, false, false}}});
-  result.push_back(
-      {Strategy::ZbH2,
-       {.replicas = {1, 1}, .micro_batches = 5, .accumulate = 5, .offload = {true, true}}});
+                     .offload = {true, true, true}}});
   for (const WeightPolicy policy :
        {WeightPolicy::Stash, WeightPolicy::VerticalSync, WeightPolicy::Latest}) {
     result.push_back(

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "penstock/schedule/gradient_sets.h"
+#include "penstock/schedule/schedule.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/rounding.h"
 
@@ -91,8 +92,8 @@ int64_t MemoryModel::weight_bytes(const StageMemory& stage, const Held& held) co
 int64_t MemoryModel::held_bytes(const plan::StrategyTraits& row, const StageMemory& stage,
                                 const Held& held) const {
   const bool moves = offload && !row.splits_backward;
-  int64_t stashes =
-      stash_bytes(stage, moves ? std::min(held.in_flight, kMostWithOffload) : held.in_flight);
+  int64_t stashes = stash_bytes(
+      stage, moves ? std::min(held.in_flight, schedule::kMostWithOffload) : held.in_flight);
   if (stage.recompute && row.splits_backward) {
     // What R made is kept until W, which may lag as far as all that is in flight.
     stashes =

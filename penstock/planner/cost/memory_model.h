@@ -32,10 +32,6 @@ enum class ShardOptimizer : uint8_t { Never, Always, Auto };
 /// their hosts.
 enum class Offload : uint8_t { Never, Always, Auto };
 
-/// Micro-batches whose activations a worker that moves them to its host holds at once: one that it
-/// computes, one on its way out, one on its way in. Where W is apart from I, all may be there.
-inline constexpr int64_t kMostWithOffload = 3;
-
 /// How much a worker holds at once.
 struct Held {
   int64_t in_flight = 0;  ///< micro-batches

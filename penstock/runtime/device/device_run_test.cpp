@@ -104,12 +104,17 @@ TEST(DeviceRun, RecomputationRunsOnTheDevice) {
 }
 
 TEST(DeviceRun, ActivationsMoveToTheHostAndBack) {
-  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush, Strategy::ZbH1}) {
-    expect_same_on({kFirst, kSecond}, {.kind = kind,
-                                       .replicas = {1, 1},
-                                       .parts = 6,
-                                       .samples = kSamples,
-                                       .offload = {true, true}});
+  expect_same_on({kFirst, kSecond}, {.kind = Strategy::GPipe,
+                                     .replicas = {1, 1},
+                                     .parts = 6,
+                                     .samples = kSamples,
+                                     .offload = {true, true}});
+  for (const Strategy kind : {Strategy::OneFOneBFlush, Strategy::ZbH2}) {
+    expect_same_on({kFirst, kSecond, kFirst, kSecond}, {.kind = kind,
+                                                        .replicas = {1, 1, 1, 1},
+                                                        .parts = 6,
+                                                        .samples = kSamples,
+                                                        .offload = {true, true, true, true}});
   }
   // Two stages on one device exchange tensors by reference.
   expect_same_on({kFirst, kSecond, kFirst}, {.kind = Strategy::GPipe,
@@ -117,18 +122,23 @@ TEST(DeviceRun, ActivationsMoveToTheHostAndBack) {
                                              .parts = 6,
                                              .samples = kSamples,
                                              .offload = {true, true, true}});
+  expect_same_on({kFirst, kSecond, kFirst}, {.kind = Strategy::GPipe,
+                                             .replicas = {2, 1},
+                                             .parts = 6,
+                                             .samples = kSamples,
+                                             .offload = {true, true}});
   expect_same_on({kFirst, kSecond}, {.kind = Strategy::Interleaved,
                                      .replicas = {1, 1, 1, 1},
                                      .parts = 6,
                                      .samples = kSamples,
                                      .offload = {true, false, true, true},
                                      .chunks = 2});
-  expect_same_on({kFirst, kSecond, kCpu}, {.kind = Strategy::OneFOneB,
-                                           .replicas = {1, 1, 1},
-                                           .policy = schedule::WeightPolicy::Stash,
-                                           .parts = 1,
-                                           .samples = kSamples,
-                                           .offload = {true, false, true}});
+  expect_same_on({kFirst, kSecond, kCpu, kSecond}, {.kind = Strategy::OneFOneB,
+                                                    .replicas = {1, 1, 1, 1},
+                                                    .policy = schedule::WeightPolicy::Stash,
+                                                    .parts = 1,
+                                                    .samples = kSamples,
+                                                    .offload = {true, false, true, true}});
 }
 
 TEST(DeviceRun, AdamStepsOnTheDevice) {

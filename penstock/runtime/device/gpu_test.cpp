@@ -1,9 +1,11 @@
 // What only a GPU can show; skipped where there is none.
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <string>
 #include <vector>
 
+#include "penstock/runtime/device/host_stash.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/fabric/nccl/nccl_links.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
@@ -104,6 +106,53 @@ TEST_F(Gpu, TwoWorkersOfACardHaveTheBitsOfOne) {
   one.kind = Strategy::Serial;
   one.replicas = {1};
   expect_same_bits(train_on({kFirst, kFirst}, two), train_on({kFirst}, one));
+}
+
+TEST_F(Gpu, ActivationsThatMoveToTheHostHaveTheSameBits) {
+  for (const Strategy kind : {Strategy::GPipe, Strategy::OneFOneBFlush}) {
+    Case setup{.kind = kind, .replicas = {1, 1, 1, 1}, .parts = 6, .samples = kSamples};
+    const std::vector<at::Device> devices(4, kFirst);
+    const Trained without = train_on(devices, setup);
+    setup.offload = {true, true, true, true};
+    expect_same_bits(without, train_on(devices, setup));
+  }
+}
+
+TEST_F(Gpu, WhatMovesToTheHostLeavesTheCard) {
+  constexpr int64_t kSize = 2048;
+  constexpr int64_t kMatrix = kSize * kSize * int64_t{sizeof(float)};
+  model::Devices& devices = model::installed_devices();
+  WorkerDevice device(devices, kFirst);
+  const auto scope = device.compute().enter();
+  const auto options = at::TensorOptions().device(kFirst);
+  const at::Tensor input = at::rand({kSize, kSize}, options);
+  const at::Tensor weight = (at::rand({kSize, kSize}, options) / kSize).set_requires_grad(true);
+  const auto forward = [&] {
+    return at::exp(at::mm(at::relu(at::mm(input, weight)), weight)).sum();
+  };
+  const auto gradient = [&](const at::Tensor& output) {
+    return torch::autograd::grad({output}, {weight})[0];
+  };
+  const at::Tensor expected = gradient(forward());
+
+  std::vector<WeakStorage> made;
+  at::Tensor output;
+  {
+    StashWatch watch;
+    output = forward();
+    made = watch.made();
+  }
+  StorageSet stays;
+  add_storages(stays, model::Tensors{output});
+  const int64_t before = devices.memory(kFirst).allocated;
+  HostStash stash(device, made, stays);
+  EXPECT_GE(stash.bytes(), 2 * kMatrix);
+  stash.drop();
+  EXPECT_LE(devices.memory(kFirst).allocated, before - 2 * kMatrix);
+  stash.load();
+  stash.wait();
+  EXPECT_EQ(devices.memory(kFirst).allocated, before);
+  EXPECT_TRUE(at::equal(gradient(output), expected));
 }
 
 Trained train_by_graphs(std::vector<at::Device> device_of_worker, Case setup,

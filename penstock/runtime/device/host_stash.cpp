@@ -88,6 +88,10 @@ StashWatch::~StashWatch() {
 
 void StashWatch::note(const at::Tensor& tensor) { made_.push_back(weak_storage_of(tensor)); }
 
+StashPause::StashPause() : paused_(std::exchange(current_watch, nullptr)) {}
+
+StashPause::~StashPause() { current_watch = paused_; }
+
 std::vector<WeakStorage> storages_of(model::TensorSpan tensors) {
   std::vector<WeakStorage> storages;
   for (const at::Tensor& tensor : tensors) {

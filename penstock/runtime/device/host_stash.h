@@ -46,6 +46,18 @@ class StashWatch {
   std::vector<WeakStorage> made_;
 };
 
+/// While it lives, the thread's watch notes nothing.
+class StashPause {
+ public:
+  StashPause();
+  ~StashPause();
+  StashPause(const StashPause&) = delete;
+  StashPause& operator=(const StashPause&) = delete;
+
+ private:
+  StashWatch* paused_;
+};
+
 std::vector<WeakStorage> storages_of(model::TensorSpan tensors);
 
 /// The memory of tensors by its address, to leave it where it is.

@@ -92,6 +92,19 @@ TEST(HostStash, WatchesNotesWhatIsNewAlone) {
   }
 }
 
+TEST(HostStash, APausedWatchNotesNothing) {
+  const at::Tensor weight = at::ones({4, 4});
+  StashWatch watch;
+  at::Tensor product;
+  {
+    const StashPause pause;
+    product = at::mm(weight, weight);
+  }
+  EXPECT_EQ(living(watch.made()), 0);
+  product = at::mm(weight, weight);
+  EXPECT_GT(living(watch.made()), 0);
+}
+
 TEST(HostStash, NothingMovesOnTheHost) {
   OtherDevices devices(1);
   WorkerDevice device(devices, at::kCPU);
