@@ -651,7 +651,7 @@ def ddp(bench):
 
 # Options, samples of a mini-batch and of a micro-batch: weights so large that data parallelism
 # waits for the network nearly all the time.
-LARGE_MODEL = (("--model", "mlp", "--width", 4096, "--depth", 5), 128, 16)
+LARGE_MODEL = (("--model", "mlp", "--width", 4096, "--depth", 5), 128, 128)
 LARGE_TARGET = 20.0
 
 
