@@ -76,8 +76,7 @@ Tried tried(const Context& context, Candidate candidate) {
       return {std::move(candidate), std::move(priced), std::move(reason)};
     bool changed = false;
     for (size_t s = 0; s < priced.plan.stages.size() && context.recompute == Recompute::Auto; ++s) {
-      const int64_t limit = stage_limit_bytes(context, candidate.split, s);
-      if (limit == 0 || priced.plan.stages[s].memory_bytes <= limit || candidate.split.recompute[s])
+      if (stage_fits(context, candidate.split, priced.plan, s) || candidate.split.recompute[s])
         continue;
       candidate.split.recompute[s] = true;
       changed = true;

@@ -207,6 +207,18 @@ std::string samples_text(int64_t samples) {
   return fmt::format("{} {}", samples, samples == 1 ? "sample" : "samples");
 }
 
+/// "2 of 4 stages VERB OBJECT.", if any stage does.
+void add_stages_that(const Plan& plan, bool Stage::*does, std::string_view verb,
+                     std::string_view object, std::vector<std::string>& notes) {
+  const auto count = std::count_if(plan.stages.begin(), plan.stages.end(),
+                                   [does](const Stage& stage) { return stage.*does; });
+  if (count == 0) return;
+  notes.push_back(fmt::format(
+      "{} of {} {}{} {}.", count,
+      plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()), verb,
+      count == 1 ? "s" : "", object));
+}
+
 }  // namespace
 
 std::string short_config(const Plan& plan) { return short_config(plan.config()); }
@@ -234,34 +246,16 @@ std::vector<std::string> notes_on_plan(const Context& context, const Plan& plan)
         "The profile does not say how long the weights' gradients take: they count as half the "
         "backward pass of layers with weights.");
   }
-  const auto again = std::count_if(plan.stages.begin(), plan.stages.end(),
-                                   [](const Stage& stage) { return stage.recompute; });
-  if (again > 0) {
-    notes.push_back(fmt::format(
-        "{} of {} run{} the forward pass again instead of keeping its activations.", again,
-        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
-        again == 1 ? "s" : ""));
-  }
-  const auto moving = std::count_if(plan.stages.begin(), plan.stages.end(),
-                                    [](const Stage& stage) { return stage.offload; });
-  if (moving > 0) {
-    notes.push_back(fmt::format(
-        "{} of {} move{} activations to the memory of the host and back.", moving,
-        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
-        moving == 1 ? "s" : ""));
-  }
+  add_stages_that(plan, &Stage::recompute, "run",
+                  "the forward pass again instead of keeping its activations", notes);
+  add_stages_that(plan, &Stage::offload, "move", "activations to the memory of the host and back",
+                  notes);
   if (traits(plan.strategy).takes_keep &&
       std::all_of(plan.stages.begin(), plan.stages.end(),
                   [](const Stage& stage) { return stage.keep > 0; }))
     notes.push_back(what_is_kept(plan));
-  const auto shared = std::count_if(plan.stages.begin(), plan.stages.end(),
-                                    [](const Stage& stage) { return stage.shard_optimizer; });
-  if (shared > 0) {
-    notes.push_back(fmt::format(
-        "{} of {} share{} out the optimiser's state over the replicas.", shared,
-        plan.stages.size() == 1 ? "1 stage" : fmt::format("{} stages", plan.stages.size()),
-        shared == 1 ? "s" : ""));
-  }
+  add_stages_that(plan, &Stage::shard_optimizer, "share",
+                  "out the optimiser's state over the replicas", notes);
   const double steady_per_s = static_cast<double>(plan.micro_batch_size) * 1e9 /
                               static_cast<double>(std::max<int64_t>(plan.bottleneck_ns, 1));
   const bool overlaps = !traits(plan.strategy).flushes();

@@ -89,8 +89,7 @@ std::string why_nothing_fits(const Context& context, SplitFinder& finder, const 
 std::string over_limit(const Context& context, const Split& split, const plan::Plan& plan) {
   size_t binding = plan.stages.size();
   for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const int64_t limit = stage_limit_bytes(context, split, s);
-    if (limit == 0 || plan.stages[s].memory_bytes <= limit) continue;
+    if (stage_fits(context, split, plan, s)) continue;
     if (binding == plan.stages.size() ||
         plan.stages[s].memory_bytes > plan.stages[binding].memory_bytes)
       binding = s;

@@ -184,6 +184,11 @@ int64_t stage_limit_bytes(const Context& context, const Split& split, size_t sta
   return least;
 }
 
+bool stage_fits(const Context& context, const Split& split, const Plan& plan, size_t stage) {
+  const int64_t limit = stage_limit_bytes(context, split, stage);
+  return limit == 0 || plan.stages[stage].memory_bytes <= limit;
+}
+
 int64_t chosen_micro_batches(Strategy strategy, const std::vector<int>& replicas) {
   const plan::StrategyTraits& row = traits(strategy);
   if (row.extent != plan::Extent::Pipeline) return replicas.front();
@@ -317,8 +322,7 @@ bool shard_where_needed(const Context& context, const Split& split, Plan& plan) 
   bool changed = false;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     plan::Stage& stage = plan.stages[s];
-    const int64_t limit = stage_limit_bytes(context, split, s);
-    if (stage.shard_optimizer || stage.replicas == 1 || limit == 0 || stage.memory_bytes <= limit)
+    if (stage.shard_optimizer || stage.replicas == 1 || stage_fits(context, split, plan, s))
       continue;
     stage.shard_optimizer = true;
     changed = true;
@@ -338,14 +342,6 @@ Plan price_as_it_is(const Context& context, const Split& split, int64_t micro_ba
   return std::move(priced.plan);
 }
 
-bool fits(const Context& context, const Split& split, const Plan& plan) {
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const int64_t limit = stage_limit_bytes(context, split, s);
-    if (limit > 0 && plan.stages[s].memory_bytes > limit) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 Plan price(const Context& context, const Split& split, int64_t micro_batches) {
@@ -357,8 +353,9 @@ Plan price(const Context& context, const Split& split, int64_t micro_batches) {
   moving.offload = split.recompute;
   moving.recompute.assign(split.recompute.size(), false);
   Plan moved = price_as_it_is(context, moving, micro_batches);
-  const bool is_better = moved.throughput_samples_per_s > plan.throughput_samples_per_s &&
-                         fits(context, moving, moved);
+  bool is_better = moved.throughput_samples_per_s > plan.throughput_samples_per_s;
+  for (size_t s = 0; s < moved.stages.size(); ++s)
+    is_better = is_better && stage_fits(context, moving, moved, s);
   return is_better ? moved : plan;
 }
 

@@ -38,6 +38,8 @@ struct Split {
 /// Of the slowest of a stage's workers, and what the one with the least memory may use.
 double stage_speed(const Context& context, const Split& split, size_t stage);
 int64_t stage_limit_bytes(const Context& context, const Split& split, size_t stage);
+/// Whether what the plan predicts for the stage fits into that.
+bool stage_fits(const Context& context, const Split& split, const plan::Plan& plan, size_t stage);
 
 /// Micro-batches per optimiser step when the user gives none: one for serial and mp, one per
 /// replica for dp, the least common multiple of the replica counts for 1f1b, the smallest multiple
