@@ -205,40 +205,25 @@ std::string FirstHost::why_refused(const std::string& line, std::vector<int64_t>
 }
 
 void FirstHost::hear_visitor(Visitor& visitor) {
-  if (visitor.line.empty()) {
-    if (const auto line = visitor.socket.next_line()) let_in(visitor, *line);
-    return;
-  }
-  // It waits until the launch in its place is gone.
-  if (visitor.socket.next_line()) visitor.socket.close();
+  const auto line = visitor.socket.next_line();
+  const bool is_new = visitor.line.empty();
+  if (is_new && !line) return;
+  if (!is_new && line) visitor.socket.close();  // nothing more is expected of it
   if (!visitor.socket.is_open()) return;
+  if (is_new) visitor.line = *line;
   std::vector<int64_t> numbers;
   if (const std::string why = why_refused(visitor.line, numbers); !why.empty())
     return refuse(visitor, why);
-  const Host& host = hosts_[static_cast<size_t>(numbers[1])];
-  if (host.state != State::kRunning || !host.socket.is_open()) {
-    let_in(visitor, std::exchange(visitor.line, {}));
-  } else if (Clock::now() > visitor.deadline) {
-    refuse(visitor,
-           fmt::format("a launch of host {} is there already, and its ranks run", numbers[1]));
+  if (is_new) {
+    visitor.socket.send("welcome");
+    visitor.deadline = Clock::now() + kUntilGone;
   }
-}
-
-void FirstHost::refuse(Visitor& visitor, const std::string& why) {
-  visitor.socket.send("refused " + why);
-  visitor.socket.close();
-  if (const auto said = refusals_.add("refused a launch: " + why, Clock::now()))
-    streams_.say(*said);
-}
-
-void FirstHost::let_in(Visitor& visitor, const std::string& line) {
-  std::vector<int64_t> numbers;
-  if (const std::string why = why_refused(line, numbers); !why.empty()) return refuse(visitor, why);
-  visitor.socket.send("welcome");
   const auto place = static_cast<size_t>(numbers[1]);
   if (hosts_[place].state == State::kRunning && hosts_[place].socket.is_open()) {
-    visitor.line = line;
-    visitor.deadline = Clock::now() + kUntilGone;
+    // It waits until the launch in its place is gone.
+    if (Clock::now() > visitor.deadline)
+      refuse(visitor,
+             fmt::format("a launch of host {} is there already, and its ranks run", place));
     return;
   }
   if (hosts_[place].state == State::kRunning) lose(place);
@@ -247,6 +232,13 @@ void FirstHost::let_in(Visitor& visitor, const std::string& line) {
   host.state = State::kReady;
   host.ranks = static_cast<int>(numbers[2]);
   host.servers = static_cast<int>(numbers[3]);
+}
+
+void FirstHost::refuse(Visitor& visitor, const std::string& why) {
+  visitor.socket.send("refused " + why);
+  visitor.socket.close();
+  if (const auto said = refusals_.add("refused a launch: " + why, Clock::now()))
+    streams_.say(*said);
 }
 
 void FirstHost::hear_host(size_t place) {

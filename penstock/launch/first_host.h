@@ -71,11 +71,10 @@ class FirstHost : public OtherLaunches {
   struct Visitor {
     LineSocket socket;
     Clock::time_point deadline;
-    std::string line = {};  ///< that it has said; it waits for another launch to be gone
+    std::string line = {};  // that it has said
   };
 
   void hear_visitor(Visitor& visitor);
-  void let_in(Visitor& visitor, const std::string& line);
   void refuse(Visitor& visitor, const std::string& why);
   std::string why_refused(const std::string& line, std::vector<int64_t>& numbers) const;
   void hear_host(size_t host);

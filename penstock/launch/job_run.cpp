@@ -97,7 +97,7 @@ JobOutcome JobRun::watch() {
   return outcome_;
 }
 
-/// Blocks until a signal, output, room for output, the deadline, or an hour has passed.
+/// Blocks until a signal, output, room for output, the deadline, or what others wait for.
 void JobRun::wait_for_something() {
   std::vector<pollfd> files{{streams_.signals.fd(), POLLIN, 0}};
   for (const OutputQueue* queue : {&streams_.output, &streams_.error}) {
@@ -110,15 +110,16 @@ void JobRun::wait_for_something() {
     }
   }
   if (others_ != nullptr) others_->add_files(files);
-  constexpr int kLookAgainMs = 1000;
-  const int longest_ms = others_ != nullptr && others_->has_deadlines() ? kLookAgainMs : 3'600'000;
-  int timeout_ms = longest_ms;
+  constexpr int64_t kLookAgainMs = 1000;
+  constexpr int64_t kHourMs = 3'600'000;
+  int64_t timeout_ms = -1;  // none
+  if (others_ != nullptr && others_->has_deadlines()) timeout_ms = kLookAgainMs;
   if (deadline_) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, longest_ms));
+    timeout_ms = std::clamp<int64_t>(left, 0, timeout_ms < 0 ? kHourMs : timeout_ms);
   }
-  poll(files.data(), files.size(), timeout_ms);
+  poll(files.data(), files.size(), static_cast<int>(timeout_ms));
 }
 
 void JobRun::pass_on_output() {

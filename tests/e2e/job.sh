@@ -347,34 +347,25 @@ run 2 launch -n 3 -- train $common --strategy gpipe --checkpoint saved --lr-ever
 run 2 launch -n 3 -- train --model none --data synthetic
 [ "$(grep -c "'none'" err)" -eq 1 ] || fail "an unknown model: $(cat err)"
 
-# A rank that dies before all are connected ends the others at once.
-"$PENSTOCK" launch -n 3 -- train $common --strategy gpipe --workers 3 >launch.out 2>launch.err &
-launcher=$!
-victim=
-for _ in $(seq 1000); do
-  victim=$(rank_process $launcher 2)
-  [ -n "$victim" ] && break
-done
-kill -KILL "$victim"
-begin=$SECONDS
-wait_within 60 $launcher
+# A rank that dies, or is interrupted alone, before all are connected ends the others at once.
+early() {  # SIGNAL RANK
+  "$PENSTOCK" launch -n 3 -- train $common --strategy gpipe --workers 3 >launch.out 2>launch.err &
+  launcher=$!
+  victim=
+  for _ in $(seq 1000); do
+    victim=$(rank_process $launcher $2)
+    [ -n "$victim" ] && break
+  done
+  kill -$1 "$victim"
+  begin=$SECONDS
+  wait_within 60 $launcher
+  [ $((SECONDS - begin)) -lt 15 ] || fail "SIG$1: $((SECONDS - begin)) s: $(cat launch.err)"
+}
+early KILL 2
 [ "$code" -eq 137 ] || fail "a rank that died early: exit code $code: $(cat launch.err)"
-[ $((SECONDS - begin)) -lt 15 ] || fail "that took $((SECONDS - begin)) s: $(cat launch.err)"
 grep -q 'another rank of the job has ended before all were connected' launch.err ||
   fail "a rank that died early: $(cat launch.err)"
-
-# So does one that is interrupted alone.
-"$PENSTOCK" launch -n 3 -- train $common --strategy gpipe --workers 3 >launch.out 2>launch.err &
-launcher=$!
-victim=
-for _ in $(seq 1000); do
-  victim=$(rank_process $launcher 1)
-  [ -n "$victim" ] && break
-done
-kill -INT "$victim"
-begin=$SECONDS
-wait_within 60 $launcher
-[ $((SECONDS - begin)) -lt 15 ] || fail "interrupted alone: slow: $(cat launch.err)"
+early INT 1
 
 # A plan for threads is none for ranks; servers without replicas have nothing to add.
 penstock plan --profile profile.json --workers 3 --strategy gpipe -o threads.json >/dev/null 2>&1 ||
