@@ -311,15 +311,14 @@ void StageRun::forward(const Action& action) {
       next_bucket_ < bucket_ends_.size() && action.version == replica_.weights.latest();
   if (run_.training && !recomputes_) {
     std::optional<StashWatch> watch;
-    std::vector<WeakStorage> inputs;
     if (offloads_) {
-      if (owns_inputs_) inputs = storages_of(record.inputs);
+      if (owns_inputs_) record.moving = storages_of(record.inputs);
       watch.emplace();
     }
     loss = record_tape(action, record, replica_.buffers, steps ? step_layer : BeforeLayer());
     if (watch) {
-      record.made = watch->made();
-      record.made.insert(record.made.end(), inputs.begin(), inputs.end());
+      const std::vector<WeakStorage> made = watch->made();
+      record.moving.insert(record.moving.end(), made.begin(), made.end());
       // Others may still have to read them.
       add_storages(record.stays, record.outputs);
     }
@@ -347,8 +346,8 @@ std::shared_ptr<HostStash> StageRun::offload(const Action& action) {
   PENSTOCK_CHECK(record.tape && !record.moved, "stage", stage(), "cannot move micro-batch",
                  action.micro_batch);
   add_storages(record.stays, replica_.buffers);
-  record.moved = std::make_shared<HostStash>(device(), record.made, record.stays);
-  record.made.clear();
+  record.moved = std::make_shared<HostStash>(device(), record.moving, record.stays);
+  record.moving.clear();
   record.stays.clear();
   return record.moved;
 }

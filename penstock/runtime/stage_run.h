@@ -121,7 +121,7 @@ class StageRun {
     model::Tensors buffers;  ///< as they were before F, until R; only where the stage recomputes
     model::Tensors outputs;  ///< plain tensors, until all readers have them
     std::optional<StageTape> tape;          ///< from F, or R, to B or W
-    std::vector<WeakStorage> made = {};     ///< by F, until OFFLOAD
+    std::vector<WeakStorage> moving = {};   ///< what OFFLOAD may move: F has made it, or got it
     std::shared_ptr<HostStash> moved = {};  ///< from OFFLOAD to B or I
     StorageSet stays = {};                  ///< memory that OFFLOAD leaves where it is
     ValueGradients gradients;
@@ -218,7 +218,7 @@ class StageRun {
   const RunContext& run_;
   bool recomputes_;
   bool offloads_;
-  bool owns_inputs_;
+  bool owns_inputs_;  ///< their memory is nobody else's
   bool channels_last_;
   bool on_one_gpu_;     ///< with all other workers of the run
   size_t num_sources_;  ///< stages whose outputs we read

@@ -220,9 +220,9 @@ class Engine {
       move(worker, id);
       return true;
     }
-    const bool may_wait = moves_.any() && schedule::makes_input_gradients(action.op);
-    const int64_t load_ns =
-        may_wait ? std::max<int64_t>(0, moves_.ready_ns(id, action) - worker.now_ns) : 0;
+    const int64_t load_ns = moves_.any() && schedule::makes_input_gradients(action.op)
+                                ? std::max<int64_t>(0, moves_.ready_ns(id, action) - worker.now_ns)
+                                : 0;
     int64_t planned_ns = worker.rest_ns >= 0 ? worker.rest_ns : planned_ns_of(action);
     if (action.with_next) {
       const schedule::Action* other = source_.peek(worker.cursor);
@@ -236,7 +236,6 @@ class Engine {
     if (action.op == schedule::Op::Step) {
       step(worker, id, 0, work_ns);
     } else {
-      if (may_wait) moves_.take(id, action);
       finish(worker, id, load_ns, work_ns);
     }
     return true;
@@ -261,7 +260,6 @@ class Engine {
       step(worker, id, taken.waiting_ns, saturating_add(work_ns, taken.working_ns));
       return true;
     }
-    if (moves_.any() && schedule::makes_input_gradients(action.op)) moves_.take(id, action);
     finish(worker, id, saturating_add(load_ns, taken.waiting_ns),
            saturating_add(work_ns, taken.working_ns));
     if (schedule::makes_weight_gradients(action.op))
@@ -298,6 +296,7 @@ class Engine {
       working_ns = saturating_add(working_ns, std::exchange(worker.owed_ns, 0));
     worker.now_ns = saturating_add(saturating_add(start_ns, waiting_ns), working_ns);
     worker.ready_ns = worker.now_ns;
+    if (moves_.any() && schedule::makes_input_gradients(op)) moves_.take(id, worker.action);
     worker.has_action = false;
     worker.awaits = false;
     worker.rest_ns = worker.action.with_next ? worker.beside_ns : -1;

@@ -47,7 +47,7 @@ class HostMoves {
     const auto found = find(coming, action);
     return found == coming.end() ? 0 : found->second;
   }
-  /// B or I has begun.
+  /// B or I has used it.
   void take(int32_t worker, const schedule::Action& action) {
     auto& coming = at(worker).coming;
     const auto found = find(coming, action);

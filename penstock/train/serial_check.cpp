@@ -131,7 +131,8 @@ bool adds_in_another_order(const TrainOptions& options) {
       (sync != plan::GradientSync::Ring && sync != plan::GradientSync::Hierarchical))
     return false;
   const std::vector<int>& ranks = options.world->site().rank_of_worker;
-  const schedule::WorkerTable table(schedule::shape_of(options.plan, 1));
+  const schedule::WorkerTable table(
+      {.replicas = options.plan.replicas(), .worker_of_replica = options.plan.worker_of_replica});
   for (int32_t s = 0; s < static_cast<int32_t>(options.plan.stages.size()); ++s) {
     const StageId stage{s};
     const auto rank_of = [&](int replica) {

@@ -14,8 +14,7 @@ namespace {
 
 /// The action one period later.
 Action later(Action action, const schedule::ScheduleShape& shape, int64_t periods) {
-  const bool has_micro_batch = schedule::has_micro_batch(action.op);
-  if (has_micro_batch) action.micro_batch.value += periods * shape.accumulate;
+  if (has_micro_batch(action.op)) action.micro_batch.value += periods * shape.accumulate;
   action.mini_batch.value += periods;
   if (action.version.value >= 0) action.version.value += periods;
   return action;

@@ -468,12 +468,12 @@ void write_results(const TrainArguments& options, const model::Model& model,
   };
   const report::History earlier = earlier_history(options, model.name());
   // A training that was complete before has its files already.
-  const bool is_continued = options.train.resume && result.losses.empty() && !result.interrupted;
-  if (is_continued && (!options.history.empty() || !options.html.empty()))
+  const bool was_complete = options.train.resume && result.losses.empty() && !result.interrupted;
+  if (was_complete && (!options.history.empty() || !options.html.empty()))
     std::cerr << "nothing was trained: --history and --html write nothing\n";
-  if (!options.history.empty() && !is_continued)
+  if (!options.history.empty() && !was_complete)
     attempt([&] { write_output(options.history, history_json(model.name(), outcome, earlier)); });
-  if (!options.html.empty() && !is_continued)
+  if (!options.html.empty() && !was_complete)
     attempt([&] { write_output(options.html, page_of(model.name(), outcome, earlier)); });
   if (!options.trace.empty() && predicted) {
     attempt([&] {
