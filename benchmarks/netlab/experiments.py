@@ -649,9 +649,9 @@ def ddp(bench):
                                               "bytes_sent_per_step_start_included": wire}
 
 
-# Options, samples of a mini-batch and of a micro-batch: weights so large that data parallelism
-# waits for the network nearly all the time.
-LARGE_MODEL = (("--model", "mlp", "--width", 4096, "--depth", 5), 128, 128)
+# Options, samples of a mini-batch: weights so large that data parallelism waits for the network
+# nearly all the time.
+LARGE_MODEL = (("--model", "mlp", "--width", 4096, "--depth", 5), 128)
 LARGE_TARGET = 20.0
 
 
@@ -662,10 +662,10 @@ def large(bench):
     if why:
         return bench.skipped("large", "planner's choice / PyTorch DDP", why)
     rate, rounds = min(bench.args.rates), min(bench.args.rounds, 2)
-    model, batch, micro_batch = LARGE_MODEL
+    model, batch = LARGE_MODEL
     if bench.args.quick:
         model, rounds = ("--model", "mlp", "--width", 256, "--depth", 5), 1
-    profile, _ = bench.profile(model, micro_batch)
+    profile, _ = bench.profile(model, batch)
     path = bench.folder / "large.plan.json"
     values = {"ours": [], "predicted": [], "peer": []}
     with Lab([Link(rate)] * 2) as lab:
@@ -680,7 +680,6 @@ def large(bench):
             report, _ = bench.job(lab, [0, 1], bench.train(model, batch, 20, "--plan", path,
                                                            warmup=4), seconds=120)
             values["ours"].append(report["throughput_samples_per_s"])
-            # Of the run's own steps; the plan's are those of the profile.
             values["predicted"].append(report["predicted_throughput_samples_per_s"])
             report, _ = bench.job(lab, [0, 1], peer, {"GLOO_SOCKET_IFNAME": "eth0"}, seconds=120)
             values["peer"].append(report["samples_per_s"])

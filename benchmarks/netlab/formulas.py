@@ -121,8 +121,8 @@ HEADERS = 500
 
 def segments_at_once(bits_per_s, mtu):
     """How many full segments TCP may give to a link in one packet."""
-    most = (LARGEST_PACKET - HEADERS) // mtu
-    return int(max(1, min(most, bits_per_s / 8 * AT_ONCE_S // mtu)))
+    most_bytes = min(LARGEST_PACKET - HEADERS, bits_per_s / 8 * AT_ONCE_S)
+    return max(1, int(most_bytes // mtu))
 
 
 def bytes_at_once(segments, mtu):
