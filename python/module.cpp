@@ -195,6 +195,7 @@ class ProgramModel {
     take(options, "seed", request.seed);
     take(options, "quiet", request.is_quiet);
     request.device = tool::device_to_profile(take_devices(options));
+    take(options, "cuda_graphs", request.device_graphs);
     double clip = 0;
     take(options, "clip_norm", clip);
     request.global_norm = clip > 0 || scales_loss(request.precision);

@@ -138,12 +138,12 @@ class Runs:
     def model(self, name):
         return ["--model", *ZOO.get(name, [str(self.folder / name / "program.pt2")])]
 
-    def profile(self, name, precision):
+    def profile(self, name, precision, *options):
         """A profile of this round, which the run after it is planned and predicted from."""
-        file = self.folder / name / f"profile.{precision}.json"
+        file = self.folder / name / f"profile.{precision}{''.join(options)}.json"
         self.call(self.args.penstock, "profile", *self.model(name), "--batch-size", BATCH[name],
                   "--precision", precision, "--device", self.args.device, "--concurrency", 1,
-                  "-o", file)
+                  *options, "-o", file)
         return ["--profile", file]
 
     def penstock(self, name, precision, who, *options):
@@ -166,10 +166,10 @@ class Runs:
             if run["devices"] else 0})
 
     def both(self, name, precision):
-        profile = self.profile(name, precision)
-        self.penstock(name, precision, "penstock", "--strategy", "serial", *profile)
+        self.penstock(name, precision, "penstock", "--strategy", "serial",
+                      *self.profile(name, precision))
         self.penstock(name, precision, "graphs on", "--strategy", "serial", "--cuda-graphs",
-                      *profile)
+                      *self.profile(name, precision, "--cuda-graphs"))
 
     def round(self, number):
         for name in self.args.models:

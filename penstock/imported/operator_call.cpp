@@ -14,6 +14,7 @@
 
 #include "penstock/imported/stored_values.h"
 #include "penstock/model/device/devices.h"
+#include "penstock/model/layers/linear_product.h"
 #include "penstock/model/torch_compat.h"
 #include "penstock/util/error.h"
 #include "penstock/util/printable.h"
@@ -307,9 +308,8 @@ bool is_recurrent_with_dropout(const exported::Node& node) {
 
 /// Whether no tensor goes in, so that none says on which device the result is.
 bool is_made_of_nothing(const exported::Node& node) {
-  return std::all_of(node.inputs.begin(), node.inputs.end(), [](const auto& input) {
-    return tensor_names(input.value).empty();
-  });
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [](const auto& input) { return tensor_names(input.value).empty(); });
 }
 
 /// Facts that need no schema, of an operator that only we have here.
@@ -517,6 +517,8 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
     kind_ = Kind::BatchNorm;
   } else if (TORCH_VERSION_MAJOR < 2 && is(node.target, "gelu")) {
     kind_ = Kind::Gelu;
+  } else if (handle_ && is(node.target, "linear")) {
+    kind_ = Kind::Linear;
   } else if (draws_uniform(node.target)) {
     kind_ = Kind::Uniform;
   } else if (draws_normal(node.target)) {
@@ -570,8 +572,7 @@ OperatorCall::OperatorCall(const Step& step, const FlatProgram& program,
       value = wanted != nullptr ? constant(*given, *wanted->type())
                                 : constant(*given, *c10::AnyType::get());
     }
-    if (wanted != nullptr &&
-        inner_type(*wanted->type()).kind() == c10::TypeKind::DeviceObjType &&
+    if (wanted != nullptr && inner_type(*wanted->type()).kind() == c10::TypeKind::DeviceObjType &&
         (value.isDevice() || is_made_of_nothing(node)))
       devices_.push_back(i);
     if (wanted != nullptr && wanted->name() == "sparse" && value.isBool())
@@ -700,6 +701,11 @@ void OperatorCall::run_special(std::vector<c10::IValue>& stack, const CallContex
   }
   if (kind_ == Kind::Gelu) {
     stack = {Gelu::apply(stack[0].toTensor(), std::string(stack[1].toStringRef()))};
+    return;
+  }
+  if (kind_ == Kind::Linear) {
+    const at::Tensor bias = stack[2].isNone() ? at::Tensor() : stack[2].toTensor();
+    stack = {model::linear(stack[0].toTensor(), stack[1].toTensor(), bias)};
     return;
   }
   if (kind_ == Kind::Attention) {

@@ -64,6 +64,7 @@ class OperatorCall {
     Normal,
     BatchNorm,
     Gelu,
+    Linear,
     Recurrent
   };
   struct TensorPlace {

@@ -269,6 +269,7 @@ class Measurement {
   std::vector<Times> split_samples;  ///< of Backward::Split
   std::vector<detail::LayerBytes> bytes;
   profile::PassRecord record;  ///< of `samples`
+  bool device_graphs = false;  ///< ProfilerOptions
   int64_t hand_over_ns = 0;
   int64_t copy_bandwidth_bytes_per_s = 0;
 
@@ -340,6 +341,9 @@ class Measurement {
       changed_.notify_all();
     }
     bytes = pass.bytes();
+    device_graphs = pass.has_graphs();
+    if (options_.device_graphs && !device_graphs && options_.on_no_graphs)
+      options_.on_no_graphs(pass.graph_obstacle());
     if (!stop_) copy_bandwidth_bytes_per_s = measure_copy_bandwidth(pass.stream());
     if (!stop_ && options_.concurrency > 1) hand_over_ns = measure_hand_over();
   }
@@ -454,6 +458,7 @@ profile::Profile measure_profile(const Model& model, const ProfilerOptions& opti
   result.device = device_name(options);
   result.source = "measured";
   result.precision = options.precision;
+  result.device_graphs = measurement.device_graphs;
   result.batch_size = options.batch_size;
   result.samples = static_cast<int>(measurement.samples.size());
   result.copy_bandwidth_bytes_per_s = measurement.copy_bandwidth_bytes_per_s;

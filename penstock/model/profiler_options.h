@@ -45,6 +45,12 @@ struct ProfilerOptions {
   OptimizerSpec optimizer = {};
   LossSpec loss = {};
   Precision precision = Precision::Float32;
+  /// On a GPU: the times of passes that are graphs (runtime::PipelineOptions::device_graphs), where
+  /// all layers can be recorded.
+  bool device_graphs = false;
+  /// Called with the reason when the model is measured without the graphs that were wanted; from a
+  /// thread of the measurement.
+  std::function<void(const std::string&)> on_no_graphs = {};
   /// Called after each pass with (done, total); from the calling thread. The total grows when
   /// `least_time` requires more samples, and falls with `most_time`.
   std::function<void(int, int)> progress = {};

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -108,5 +109,17 @@ class GpuAutocast {
   bool was_on_;
   at::ScalarType type_before_;
 };
+
+/// In which this thread's products on GPUs are computed; nothing: in the type of what is
+/// multiplied.
+inline std::optional<at::ScalarType> gpu_autocast_type() {
+#if TORCH_VERSION_MAJOR >= 2
+  if (at::autocast::is_autocast_enabled(at::kCUDA))
+    return at::autocast::get_autocast_dtype(at::kCUDA);
+#else
+  if (at::autocast::is_enabled()) return at::autocast::get_autocast_gpu_dtype();
+#endif
+  return std::nullopt;
+}
 
 }  // namespace penstock::model

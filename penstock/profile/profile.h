@@ -72,6 +72,7 @@ struct Profile {
   int64_t batch_size = 0;
   int samples = 0;                           ///< timed repetitions per layer
   Precision precision = Precision::Float32;  ///< in which it was measured
+  bool device_graphs = false;                ///< of passes that were graphs of the GPU
   /// How fast this device sums gradients in memory, 0 when not measured.
   int64_t copy_bandwidth_bytes_per_s = 0;
   PassTimes pass = {};

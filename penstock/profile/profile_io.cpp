@@ -211,6 +211,7 @@ std::string to_json(const Profile& profile) {
                         {"stretches", profile.pass.stretches}};
   }
   if (profile.hand_over_ns > 0) document["hand_over_ns"] = profile.hand_over_ns;
+  if (profile.device_graphs) document["device_graphs"] = true;
   return to_text(document);
 }
 
@@ -226,6 +227,7 @@ Profile parse_profile(std::string_view json, std::string_view place) {
   profile.samples = static_cast<int>(root.integer_or("samples", 0, 0, INT_MAX));
   profile.copy_bandwidth_bytes_per_s = root.integer_or("copy_bandwidth_bytes_per_s", 0, 0);
   profile.hand_over_ns = root.integer_or("hand_over_ns", 0, 0);
+  if (const auto graphs = root.find("device_graphs")) profile.device_graphs = graphs->boolean();
   if (const auto pass = root.find("pass")) profile.pass = read_pass(*pass);
   try {
     profile.precision = parse_precision(root.text_or("precision", "float32"));

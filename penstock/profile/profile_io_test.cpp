@@ -74,6 +74,7 @@ TEST(ParseProfile, HowWellPassesAreKnownReadsBack) {
   Profile profile = toy();
   profile.pass = {.mean_ns = 44, .spread = 0.25, .error = 0.0125, .stretches = 20};
   profile.hand_over_ns = 7;
+  profile.device_graphs = true;
   EXPECT_EQ(parse_profile(to_json(profile), "p.json"), profile);
   EXPECT_EQ(parse_profile(kDocument, "p.json").pass, PassTimes{}) << "files of older versions";
   const auto with_pass = [](const std::string& pass) {

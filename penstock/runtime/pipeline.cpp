@@ -36,6 +36,7 @@ struct Pipeline::Stages {
   bool has_gpu = false;                                         ///< a worker of this rank has one
   std::vector<std::vector<std::unique_ptr<Replica>>> replicas;  ///< by stage: those of this rank
   std::vector<std::vector<Replica*>> held_by;                   ///< by worker, ascending by stage
+  WorkerThreads threads;                                        ///< of this rank's workers
 };
 
 namespace {
@@ -508,7 +509,7 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   }
   const int64_t skipped_before = loss_scale_.skipped;
   const auto start = std::chrono::steady_clock::now();
-  run_workers(workers, *fabric, options);
+  run_workers(workers, stages_->threads, *fabric, options);
   const auto end = std::chrono::steady_clock::now();
   // A rank without workers adds gradients as long as the others train.
   Wait closing = workers.empty() ? wait_for(kServing) : wait_for(options_.deadline);

@@ -6,7 +6,7 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "penstock/runtime/fabric/failure.h"
 #include "penstock/util/error.h"
@@ -94,29 +94,94 @@ std::string stuck_text(const std::vector<std::unique_ptr<StageWorker>>& workers,
 
 }  // namespace
 
-void run_workers(const std::vector<std::unique_ptr<StageWorker>>& workers, Fabric& fabric,
-                 const RunOptions& options) {
+class WorkerThreads::Thread {
+ public:
+  Thread() : thread_([this] { work(); }) {}
+
+  ~Thread() {
+    MutexLock lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+
+  void start(std::function<void()> task) {
+    MutexLock lock(mutex_);
+    task_ = std::move(task);
+    changed_.notify_all();
+  }
+
+  void wait() {
+    MutexLock lock(mutex_);
+    wait_until([&]() NO_THREAD_SAFETY_ANALYSIS { return task_ == nullptr; });
+  }
+
+ private:
+  template <class Ready>
+  void wait_until(Ready ready) REQUIRES(mutex_) {
+    while (!changed_.wait_until(mutex_, wait_for(std::chrono::hours(1)).deadline, ready)) continue;
+  }
+
+  void work() {
+    while (true) {
+      const std::function<void()>* task = nullptr;
+      {
+        MutexLock lock(mutex_);
+        wait_until([&]() NO_THREAD_SAFETY_ANALYSIS { return task_ != nullptr || ends_; });
+        if (task_ == nullptr) return;
+        task = &task_;  // nobody changes it before it is done
+      }
+      (*task)();
+      MutexLock lock(mutex_);
+      task_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::function<void()> task_ GUARDED_BY(mutex_);  ///< null: none, or done
+  bool ends_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;  ///< last: it uses the others
+};
+
+WorkerThreads::WorkerThreads() = default;
+WorkerThreads::~WorkerThreads() = default;
+
+void WorkerThreads::start(size_t i, std::function<void()> task) {
+  while (threads_.size() <= i) threads_.push_back(nullptr);
+  if (threads_[i] == nullptr) threads_[i] = std::make_unique<Thread>();
+  threads_[i]->start(std::move(task));
+}
+
+void WorkerThreads::wait() {
+  for (const auto& thread : threads_) {
+    if (thread != nullptr) thread->wait();
+  }
+}
+
+void run_workers(const std::vector<std::unique_ptr<StageWorker>>& workers, WorkerThreads& threads,
+                 Fabric& fabric, const RunOptions& options) {
   const std::exception_ptr out_of_memory =
       std::make_exception_ptr(RuntimeError("cannot start the workers' threads: out of memory"));
   Returns returns(workers.size());
   std::exception_ptr failure;
-  std::vector<std::jthread> threads;
-  threads.reserve(workers.size());
-  for (size_t i = 0; i < workers.size(); ++i) {
+  size_t started = 0;
+  for (; started < workers.size(); ++started) {
     try {
-      threads.emplace_back([&returns, i, worker = workers[i].get()]() {
+      threads.start(started, [&returns, i = started, worker = workers[started].get()]() {
         worker->run();
         returns.add(i, worker->complete());
       });
     } catch (...) {
-      failure = start_failure(i, workers.size(), out_of_memory);
+      failure = start_failure(started, workers.size(), out_of_memory);
       fabric.fail(failure);
       returns.fail();
       break;
     }
   }
-  if (!options.on_stuck || returns.wait(threads.size(), options.stuck_after)) return;
-  options.on_stuck(stuck_text(workers, returns, failure, fabric, options));
+  if (options.on_stuck && !returns.wait(started, options.stuck_after))
+    options.on_stuck(stuck_text(workers, returns, failure, fabric, options));
+  threads.wait();
 }
 
 }  // namespace penstock::runtime

@@ -21,7 +21,7 @@ struct WorkerOptions {
   std::chrono::milliseconds deadline{300'000};  ///< for each wait
 };
 
-/// One run of one worker; lives in that worker's thread.
+/// One run of one worker; runs in that worker's thread.
 class StageWorker {
  public:
   /// `held`: what the worker holds, ascending by stage.

@@ -1,5 +1,9 @@
 // Synchronous strategies give the losses and weights of one-worker training with the same
 // mini-batches.
+#include <array>
+#include <set>
+#include <thread>
+
 #include "penstock/runtime/test_support.h"
 
 namespace penstock::runtime::testing {
@@ -25,6 +29,26 @@ void expect_equals_serial(const model::Model& model, Case setup) {
 TEST(Synchronous, TheReferenceItselfLearns) {
   const Trained serial = train(skip_model(), {.samples = 12 * 60});
   EXPECT_LT(serial.losses.back(), 0.7 * serial.losses.front());
+}
+
+TEST(Synchronous, WorkersKeepTheirThreadsFromRunToRun) {
+  const Case setup{.kind = Strategy::OneFOneBFlush, .replicas = {1, 1}, .parts = 2};
+  const model::Model model = skip_model();
+  const auto optimizer = model::make_optimizer({});
+  const RandomBatches batches(setup.samples, setup.mini_batch, setup.parts, 8, 4);
+  Pipeline pipeline(model, cut(model, 2), setup.replicas, *optimizer, {});
+  std::array<std::set<std::thread::id>, 2> threads;
+  for (int run = 0; run < 3; ++run) {
+    pipeline.run(make_schedule(setup, batches, pipeline), batches,
+                 {.learning_rate = [](int64_t) { return 0.1; },
+                  .on_action =
+                      [&](WorkerId worker, const schedule::TimelineEvent&) {
+                        threads.at(worker.index()).insert(std::this_thread::get_id());
+                      }});
+  }
+  EXPECT_EQ(threads[0].size(), 1);
+  EXPECT_EQ(threads[1].size(), 1);
+  EXPECT_NE(threads[0], threads[1]);
 }
 
 TEST(Synchronous, ModelParallelEqualsSerial) {

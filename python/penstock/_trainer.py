@@ -227,7 +227,9 @@ class Trainer:
             for option, value in asked.items():
                 self._job.check_same(option, str(value))
         if plan is None:
-            text = self._model.plan(dict(request, quiet=not self._progress), self._job)
+            text = self._model.plan(
+                dict(request, quiet=not self._progress, cuda_graphs=bool(cuda_graphs)), self._job
+            )
         elif isinstance(plan, Mapping):
             text = json.dumps(plan)
         else:

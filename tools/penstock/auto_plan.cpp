@@ -134,6 +134,7 @@ model::ProfilerOptions profiler_options(const AutoPlanRequest& request, int64_t 
   options.optimizer = request.optimizer;
   if (!request.device.empty()) {
     options.device = request.device;
+    options.device_graphs = request.device_graphs;
     options.concurrency = 1;
   }
   return options;
@@ -152,6 +153,13 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                     model.graph().num_layers()));
   }
   if (given) check_precision(profile, request.precision, request.profile_path);
+  if (given && profile.device_graphs != request.device_graphs && !request.is_quiet) {
+    std::cerr << fmt::format(
+        "note: {} was measured {} CUDA graphs, and the training is {}: expect other times than "
+        "predicted\n",
+        request.profile_path, profile.device_graphs ? "with" : "without",
+        profile.device_graphs ? "without" : "with");
+  }
   if (given) check_sizes(profile, model, request.profile_path);
   planner::PlanOptions options = options_of(request);
   plan::Plan plan = best_plan(profile, request, options);

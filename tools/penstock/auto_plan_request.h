@@ -29,7 +29,8 @@ struct AutoPlanRequest {
   /// Measures the model for so many micro-batches per mini-batch; empty: auto_plan() does, here.
   std::function<profile::Profile(int64_t micro_batches)> measure = {};
   int threads_per_worker = 1;
-  std::string device = {};  ///< that is measured, as ProfilerOptions::device
+  std::string device = {};     ///< that is measured, as ProfilerOptions::device
+  bool device_graphs = false;  ///< ProfilerOptions::device_graphs
   int64_t mini_batch_size = 64;
   int64_t micro_batches = 0;    ///< per mini-batch; 0: chosen
   int chunks = 0;               ///< stages per worker, where there is a choice; 0: chosen

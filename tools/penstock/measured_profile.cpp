@@ -1,5 +1,10 @@
 #include "tools/penstock/measured_profile.h"
 
+#include <fmt/format.h>
+
+#include <iostream>
+#include <string>
+
 #include "penstock/util/arithmetic.h"
 #include "tools/penstock/progress.h"
 #include "tools/penstock/thread_memory.h"
@@ -10,8 +15,12 @@ profile::Profile measured_with_progress(const model::Model& model, model::Profil
                                         const std::optional<model::ProfiledLoss>& loss) {
   ProgressBar bar("profiling " + model.name());
   options.progress = [&bar](int done, int total) { bar.update(done, total); };
+  std::string obstacle;
+  options.on_no_graphs = [&obstacle](const std::string& why) { obstacle = why; };
   profile::Profile profile = measured_quietly(model, options, loss);
   bar.finish();
+  if (!obstacle.empty())
+    std::cerr << fmt::format("note: measured without CUDA graphs: {}\n", obstacle);
   return profile;
 }
 

@@ -101,6 +101,9 @@ CLI::App* add_profile(CLI::App& parent, ProfileArguments& options) {
       "What is measured: cpu (default) or a GPU such as cuda:0. With --analytic: a name "
       "of --list-devices, or a TOML file (docs/profiles.md)");
   precision->excludes(analytic);
+  app->add_flag("--cuda-graphs", options.profiler.device_graphs,
+                "On a GPU: measure passes that are CUDA graphs, for train --cuda-graphs")
+      ->excludes(analytic);
   add_measuring_options(*app, options.profiler, *analytic);
   app->add_option("--task", options.task,
                   "For penstock stream: single frames, and the model and the loss of this task "

@@ -107,6 +107,9 @@ int run(ProfileArguments& options, const CLI::App& app) {
     if (!options.profiler.device.empty() && app.get_option("--concurrency")->empty())
       options.profiler.concurrency = 1;
   }
+  if (options.profiler.device_graphs && options.profiler.device.empty())
+    throw ConfigError(
+        "--cuda-graphs: graphs are those of GPUs, and the CPU is measured (--device)");
   options.profiler.precision = parse_precision(options.precision);
   const std::unique_ptr<Job> job = options.analytic ? nullptr : Job::join({.command = "profile"});
   const Subject subject = subject_of(options);

@@ -626,6 +626,7 @@ int run(TrainArguments& options, const CLI::App& app) {
     options.train.data_threads = std::clamp(cores / 2, 1, kMostDataThreads);
   }
   options.plan.device = device_to_profile(devices);
+  options.plan.device_graphs = options.train.cuda_graphs;
   if (job == nullptr || job->is_first()) return run(options, app, job.get());
   try {
     return run(options, app, job.get());

@@ -32,13 +32,23 @@ namespace {
 
 using c10::cuda::CUDAStream;
 
+bool is_recording(const CUDAStream& stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 class CudaEvent final : public DeviceEvent {
  public:
   CudaEvent(const CUDAStream& stream, bool timed) {
     const c10::cuda::CUDAGuard guard(stream.device_index());
     C10_CUDA_CHECK(cudaEventCreateWithFlags(
         &event_, timed ? cudaEventDefault : static_cast<unsigned>(cudaEventDisableTiming)));
-    C10_CUDA_CHECK(cudaEventRecord(event_, stream.stream()));
+    // Behind a recording it could not be asked for its time otherwise.
+    const bool external = timed && is_recording(stream);
+    C10_CUDA_CHECK(cudaEventRecordWithFlags(
+        event_, stream.stream(),
+        external ? static_cast<unsigned>(cudaEventRecordExternal) : cudaEventRecordDefault));
   }
   ~CudaEvent() override { C10_CUDA_IGNORE_ERROR(cudaEventDestroy(event_)); }
   CudaEvent(const CudaEvent&) = delete;

@@ -69,7 +69,8 @@ class DeviceStream {
   bool is_host() const { return device().is_cpu(); }
 
   virtual std::unique_ptr<StreamScope> enter() = 0;
-  /// A point behind all work given so far. `timed`: ns_since() will be asked.
+  /// A point behind all work given so far. `timed`: ns_since() will be asked. A timed one that is
+  /// recorded during capture() is a point in the graph, passed anew by each launch.
   virtual EventPtr record(bool timed = false) = 0;
   /// Work given from now on waits for the event. Only the host's stream blocks.
   virtual void wait(const EventPtr& event) = 0;

@@ -5,6 +5,7 @@
 
 #include "penstock/model/device/testing_other_device.h"
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/linear_product.h"
 #include "penstock/model/model.h"
 #include "penstock/util/error.h"
 
@@ -259,6 +260,28 @@ TEST(Dropout, IsTheIdentityOutsideTraining) {
   Trial trial(detail::make_dropout(0.5), {{100}});
   trial.context.training = false;
   EXPECT_TRUE(at::equal(trial.run()[0], trial.inputs[0]));
+}
+
+TEST(PaddedLinear, HasTheValuesAndGradientsOfTheProduct) {
+  const auto leaf = [](const Shape& sizes, uint64_t seed) {
+    return random(sizes, seed).requires_grad_();
+  };
+  for (const bool has_bias : {false, true}) {
+    const at::Tensor input = leaf({2, 3, 5}, 1);
+    const at::Tensor weight = leaf({13, 5}, 2);
+    const at::Tensor bias = has_bias ? leaf({13}, 3) : at::Tensor();
+    const at::Tensor wanted = at::linear(input, weight, bias);
+    const at::Tensor found = detail::padded_linear(input, weight, bias, 8);
+    EXPECT_EQ(found.strides(), at::IntArrayRef({48, 16, 1}));
+    EXPECT_TRUE(at::allclose(found, wanted));
+    const at::Tensor gradient = random({2, 3, 13}, 4);
+    Tensors leaves = {input, weight};
+    if (has_bias) leaves.push_back(bias);
+    const auto expected = torch::autograd::grad({wanted}, leaves, {gradient});
+    const auto gradients = torch::autograd::grad({found}, leaves, {gradient});
+    for (size_t i = 0; i < leaves.size(); ++i)
+      EXPECT_TRUE(at::allclose(gradients[i], expected[i])) << i;
+  }
 }
 
 TEST(Layers, OptionsOutOfRangeAreNamed) {

@@ -1,10 +1,10 @@
-#include <ATen/ops/linear.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
 
 #include "penstock/model/layers/builtin.h"
+#include "penstock/model/layers/linear_product.h"
 #include "penstock/model/layers/work.h"
 #include "penstock/model/shapes.h"
 #include "penstock/util/error.h"
@@ -59,7 +59,7 @@ class Linear final : public BuiltinLayer {
   Tensors forward(TensorSpan weights, MutableTensorSpan, TensorSpan inputs,
                   const ForwardContext&) const override {
     const at::Tensor bias = options_.bias ? weights[1] : at::Tensor();
-    return {at::linear(inputs[0], options_.transposed ? weights[0].t() : weights[0], bias)};
+    return {model::linear(inputs[0], options_.transposed ? weights[0].t() : weights[0], bias)};
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "penstock/model/profiling/laps.h"
 
+#include <algorithm>
+
 namespace penstock::model::detail {
 
 Laps::Start Laps::start() {
@@ -19,12 +21,16 @@ void Laps::add(const Start& start, std::initializer_list<int64_t*> numbers) {
 }
 
 void Laps::read() {
+  read_launch(0);
+  laps_.clear();
+}
+
+void Laps::read_launch(int64_t event_ns) {
   for (const Lap& lap : laps_) {
     lap.end->wait_on_host();
-    const int64_t ns = lap.end->ns_since(*lap.begin);
+    const int64_t ns = std::max<int64_t>(lap.end->ns_since(*lap.begin) - event_ns, 0);
     for (int64_t* const number : lap.numbers) *number += ns;
   }
-  laps_.clear();
 }
 
 }  // namespace penstock::model::detail

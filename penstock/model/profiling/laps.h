@@ -32,6 +32,9 @@ class Laps {
   void add(const Start& start, std::initializer_list<int64_t*> numbers);
   /// Blocks until the work is done.
   void read();
+  /// As read(), of laps in the work of a graph, behind each launch: the laps stay. `event_ns`: what
+  /// an event takes in a graph, and each lap is too long by.
+  void read_launch(int64_t event_ns);
 
  private:
   struct Lap {

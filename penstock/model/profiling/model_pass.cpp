@@ -17,6 +17,7 @@
 #include "penstock/model/device/layout.h"
 #include "penstock/model/loss.h"
 #include "penstock/model/profiling/memory_meter.h"
+#include "penstock/model/profiling/pass_graphs.h"
 #include "penstock/model/random_input.h"
 #include "penstock/util/error.h"
 #include "penstock/util/rng.h"
@@ -26,6 +27,9 @@ namespace {
 
 /// So small that weights hardly change: numbers stay in the normal range in a run of any length.
 constexpr double kLearningRate = 1e-6;
+
+/// Passes before graphs are recorded, as the runtime makes them.
+constexpr int64_t kFirstPasses = 2;
 
 /// Runs `work`; every exception becomes a RuntimeError that names the layer and the action.
 template <class Work>
@@ -92,7 +96,8 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
       optimizer_(make_optimizer(options.optimizer)),
       loss_(loss),
       stream_(stream_of(options)),
-      laps_(*stream_) {
+      laps_(*stream_),
+      wants_graphs_(options.device_graphs && !stream_->is_host()) {
   const auto scope = stream_->enter();
   const auto layers = static_cast<size_t>(model.graph().num_layers());
   layers_.resize(layers);
@@ -117,6 +122,8 @@ ModelPass::ModelPass(const Model& model, const ProfilerOptions& options,
                                    error.what_without_backtrace()));
   }
 }
+
+ModelPass::~ModelPass() = default;
 
 void ModelPass::prepare_layer(LayerId id, uint64_t seed) {
   LayerState& state = layers_[id.index()];
@@ -149,16 +156,15 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   const auto scope = stream_->enter();
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    check_stop();
-    as_layer(model_, LayerId{i}, "forward",
-             [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
-  }
-  loss(times);
-  for (int i = count - 1; i >= 0; --i) {
-    check_stop();
-    as_layer(model_, LayerId{i}, "backward",
-             [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
+  if (wants_graphs_ && graph_obstacle_.empty() && !graphs_ && passes_ >= kFirstPasses)
+    record_graphs();
+  const bool by_graphs = graphs_ && how == Backward::Whole;
+  if (by_graphs) {
+    launch_graphs(times);
+  } else {
+    forward_all(times);
+    loss(times);
+    backward_all(how, times);
   }
   ++passes_;
   for (int i = 0; i < count; ++i) {
@@ -171,8 +177,25 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   int64_t step_ns = 0;
   if (!stream_->is_host()) step_together(step_ns);
   laps_.read();
+  if (by_graphs) read_graphs(times);
   share_out(step_ns, times);
   return times;
+}
+
+void ModelPass::forward_all(std::vector<LayerTimes>& times) {
+  for (int i = 0; i < model_.graph().num_layers(); ++i) {
+    check_stop();
+    as_layer(model_, LayerId{i}, "forward",
+             [&] { forward(LayerId{i}, times[static_cast<size_t>(i)]); });
+  }
+}
+
+void ModelPass::backward_all(Backward how, std::vector<LayerTimes>& times) {
+  for (int i = model_.graph().num_layers() - 1; i >= 0; --i) {
+    check_stop();
+    as_layer(model_, LayerId{i}, "backward",
+             [&] { backward(LayerId{i}, how, times[static_cast<size_t>(i)]); });
+  }
 }
 
 void ModelPass::check_stop() const {
@@ -196,10 +219,10 @@ void ModelPass::forward(LayerId id, LayerTimes& times) {
   std::optional<MemoryMeter> meter;
   if (passes_ == 0) meter.emplace();
 
-  const Laps::Start start = laps_.start();
+  const Laps::Start start = layer_laps_->start();
   state.outputs = forward_in(precisions_[id.index()], model_.layer(id), state.weights,
                              state.buffers, state.inputs, context);
-  laps_.add(start, {&times.forward_ns});
+  layer_laps_->add(start, {&times.forward_ns});
 
   const auto expected = static_cast<size_t>(model_.layer(id).num_outputs());
   if (state.outputs.size() != expected) {
@@ -260,7 +283,7 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   const size_t inputs = wanted.size();
   wanted.insert(wanted.end(), state.weights.begin(), state.weights.end());
 
-  const Laps::Start start = laps_.start();
+  const Laps::Start start = layer_laps_->start();
   Tensors outputs;
   Tensors output_gradients;
   roots_of(state, outputs, output_gradients);
@@ -277,20 +300,21 @@ void ModelPass::backward(LayerId id, Backward how, LayerTimes& times) {
   };
   if (how == Backward::Split && inputs > 0 && !model_.layer(id).weight_gradients_can_wait()) {
     make(0, wanted.size());
-    if (!outputs.empty()) laps_.add(start, {&times.backward_input_ns});
+    if (!outputs.empty()) layer_laps_->add(start, {&times.backward_input_ns});
   } else if (how == Backward::Split) {
     make(0, inputs);
-    if (inputs > 0 && !outputs.empty()) laps_.add(start, {&times.backward_input_ns});
-    const Laps::Start weights = laps_.start();
+    if (inputs > 0 && !outputs.empty()) layer_laps_->add(start, {&times.backward_input_ns});
+    const Laps::Start weights = layer_laps_->start();
     make(inputs, wanted.size());
-    if (inputs < wanted.size() && !outputs.empty()) laps_.add(weights, {&times.backward_weight_ns});
+    if (inputs < wanted.size() && !outputs.empty())
+      layer_laps_->add(weights, {&times.backward_weight_ns});
   } else {
     make(0, wanted.size());
   }
   for (size_t k = inputs; k < gradients.size(); ++k) {
     if (gradients[k].defined()) gradients[k] = in_order(as_float32(gradients[k]));
   }
-  if (!outputs.empty() && !wanted.empty()) laps_.add(start, {&times.backward_ns});
+  if (!outputs.empty() && !wanted.empty()) layer_laps_->add(start, {&times.backward_ns});
 
   size_t next = 0;
   const std::vector<graph::ValueRef>& refs = model_.graph().layer(id).inputs;

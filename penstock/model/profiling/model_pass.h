@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "penstock/model/model.h"
@@ -50,12 +51,18 @@ class ModelPass {
   /// for a loss that the model does not fit, RuntimeError when memory cannot be allocated.
   ModelPass(const Model& model, const ProfilerOptions& options,
             const std::optional<ProfiledLoss>& loss = {});
+  ~ModelPass();
 
   /// Forward, loss, backward and one optimiser step of every layer. Each layer is separated from
   /// its neighbours, so its backward can be timed alone; otherwise the order of work and the
   /// lifetime of each tensor are those of a training step. Throws RuntimeError naming the layer
   /// that failed, or when options.stop ends it.
   std::vector<LayerTimes> run(Backward how = Backward::Whole);
+
+  /// Whether passes with Backward::Whole are made by graphs from now on.
+  bool has_graphs() const { return graphs_ != nullptr; }
+  /// Why they are not though that was wanted; empty: nothing is known against it.
+  const std::string& graph_obstacle() const { return graph_obstacle_; }
 
   /// Known after the first run().
   const std::vector<LayerBytes>& bytes() const { return bytes_; }
@@ -76,7 +83,17 @@ class ModelPass {
     Tensors gradient_sums;  ///< of all split passes; nothing reads them
   };
 
+  struct Graphs;
+
   void prepare_layer(LayerId id, uint64_t seed);
+  /// The two passes of all layers.
+  void forward_all(std::vector<LayerTimes>& times);
+  void backward_all(Backward how, std::vector<LayerTimes>& times);
+  /// Records the two passes; where that cannot be, sets graph_obstacle_.
+  void record_graphs();
+  /// Gives the device a pass by graphs; later read_graphs() adds its times.
+  void launch_graphs(std::vector<LayerTimes>& times);
+  void read_graphs(std::vector<LayerTimes>& times);
   const at::Tensor& value(const graph::ValueRef& ref) const;
   void forward(LayerId id, LayerTimes& times);
   void loss(std::vector<LayerTimes>& times);
@@ -103,9 +120,14 @@ class ModelPass {
   std::optional<ProfiledLoss> loss_;
   std::shared_ptr<DeviceStream> stream_;
   Laps laps_;
+  Laps* layer_laps_ =
+      &laps_;  ///< of the layers' passes; those of the graphs while they are recorded
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
   int64_t passes_ = 0;
+  bool wants_graphs_ = false;
+  std::string graph_obstacle_;
+  std::unique_ptr<Graphs> graphs_;
 };
 
 }  // namespace penstock::model::detail

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "penstock/model/layers/linear_product.h"
+#include "penstock/model/profiler.h"
+#include "penstock/model/zoo.h"
 #include "penstock/runtime/device/host_stash.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/fabric/nccl/nccl_links.h"
@@ -188,6 +191,35 @@ TEST_F(Gpu, GraphsChangeTheReplicasBuffers) {
   }
 }
 
+TEST_F(Gpu, AProfileByGraphsIsOfTheSameWorkWithoutLaunches) {
+  const model::Model model = model::make_model({.name = "mlp"});
+  std::string obstacle;
+  model::ProfilerOptions options{.batch_size = 8,
+                                 .warmup = 4,
+                                 .samples = 20,
+                                 .device = "cuda:0",
+                                 .on_no_graphs = [&](const std::string& why) { obstacle = why; }};
+  const profile::Profile eager = model::measure_profile(model, options);
+  options.device_graphs = true;
+  const profile::Profile graphs = model::measure_profile(model, options);
+  EXPECT_EQ(obstacle, "");
+  EXPECT_FALSE(eager.device_graphs);
+  EXPECT_TRUE(graphs.device_graphs);
+  for (size_t l = 0; l < graphs.costs.size(); ++l) {
+    if (graphs.costs[l].weight_bytes == 0) continue;
+    EXPECT_GT(graphs.costs[l].forward_ns, 0) << l;
+    EXPECT_GT(graphs.costs[l].backward_ns, 0) << l;
+    EXPECT_EQ(graphs.costs[l].output_bytes, eager.costs[l].output_bytes) << l;
+  }
+  EXPECT_LT(profile::total_compute_ns(graphs), profile::total_compute_ns(eager));
+
+  model::ModelBuilder net("dropped");
+  const model::Value x = net.linear(net.input({8}), {.features = 4});
+  const model::Model dropped = net.build(net.dropout(x, 0.5));
+  EXPECT_FALSE(model::measure_profile(dropped, options).device_graphs);
+  EXPECT_THAT(obstacle, ::testing::HasSubstr("takes random numbers"));
+}
+
 TEST_F(Gpu, WhatNeedsRandomNumbersGoesWithoutGraphs) {
   const Trained trained = train_by_graphs({kFirst}, {.samples = kSamples}, skip_model(0.1));
   EXPECT_THAT(trained.graph_obstacles, ::testing::ElementsAre(::testing::HasSubstr("random")));
@@ -234,6 +266,22 @@ TEST_F(Gpu, StagesOfACardAddTiedGradientsThere) {
   expect_near(piped, train(tied_model(), one));
   two.device_of_worker = {};
   expect_near(piped, train(tied_model(), two));
+}
+
+TEST_F(Gpu, LargeProductsWithAnOddNumberOfFeaturesArePadded) {
+  const at::Tensor input = at::randn({4, 512, 64}, at::TensorOptions(kFirst));
+  const at::Tensor weight = at::randn({50257, 64}, input.options());
+  const auto product = [&](at::ScalarType type) {
+    return model::linear(input.to(type), weight.to(type), at::Tensor());
+  };
+  EXPECT_EQ(product(at::kFloat).stride(1), 50257);
+  const at::Tensor padded = product(at::kBFloat16);
+  EXPECT_EQ(padded.stride(1), 50264);
+  const at::Tensor exact = at::linear(input.to(at::kBFloat16), weight.to(at::kBFloat16));
+  EXPECT_LT((padded - exact).abs().max().item<double>(), 0.5);  // of 50 at most, in 8 bits
+  EXPECT_EQ(model::linear(input.narrow(0, 0, 1).to(at::kBFloat16), weight.to(at::kBFloat16), {})
+                .stride(1),
+            50257);
 }
 
 TEST_F(Gpu, TheTimelineIsThatOfTheDevice) {
