@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Penstock on a GPU: one worker against PyTorch, two workers on one card against one, and what was
-predicted. Programs take turns, round by round. Prints a table; -o writes all numbers as JSON.
+"""Penstock on a GPU: one worker against PyTorch, two workers on one card against one, streams
+without and with CUDA graphs, and what was predicted. Programs take turns, round by round. Prints a
+table; -o writes all numbers as JSON.
 
 Needs a GPU, a build for CUDA and a Python whose PyTorch is one for CUDA. Exit code: 0 done, 2 wrong
 usage, 3 a run failed.
@@ -27,6 +28,9 @@ BATCH = {"mlp": 128, "vgg_small": 64, "resnet18": 64, "resnet50": 64, "gpt2": 8}
 ZOO = {"mlp": ["mlp"], "vgg_small": ["vgg_small"],
        "resnet18": ["resnet18", "--input", "3x32x32", "--classes", "10"],
        "resnet50": ["resnet50"]}
+#: PARTIME's networks: layers, features, side of the kernels
+STREAMS = {"basic": (10, 16, 5), "layers": (30, 16, 5), "features": (10, 48, 5),
+           "kernel": (10, 16, 15)}
 WARMUP = 15  # as in peer.py
 EPOCHS = 100000
 
@@ -61,6 +65,11 @@ def parse():
                              "mode='reduce-overhead'); empty: nothing")
     parser.add_argument("--pairs", type=names(MODELS), default=list(MODELS), metavar="NAME,...",
                         help="models of which two workers on one card are compared with one")
+    parser.add_argument("--streams", type=names(STREAMS), default=list(STREAMS), metavar="NAME,...",
+                        help="PARTIME's networks that learn from a stream, with and without "
+                             "graphs: " + ", ".join(STREAMS))
+    parser.add_argument("--stream-size", default="160x120")
+    parser.add_argument("--stream-frames", type=int, default=1000)
     parser.add_argument("--penstock", type=pathlib.Path,
                         default=REPOSITORY / "build/release-torch/penstock")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch for CUDA")
@@ -71,8 +80,8 @@ def parse():
     parser.add_argument("--options", default="", help="more options for penstock train")
     parser.add_argument("-o", "--output", type=pathlib.Path)
     args = parser.parse_args()
-    if min(args.rounds, args.steps) < 1:
-        parser.error("expected positive --rounds and --steps")
+    if min(args.rounds, args.steps, args.stream_frames) < 1:
+        parser.error("expected positive --rounds, --steps and --stream-frames")
     args.penstock = args.penstock.resolve()
     if "/" in args.python:  # it may be a link of a virtual environment
         args.python = os.path.abspath(args.python)
@@ -171,7 +180,25 @@ class Runs:
         self.penstock(name, precision, "graphs on", "--strategy", "serial", "--cuda-graphs",
                       *self.profile(name, precision, "--cuda-graphs"))
 
+    def stream(self, name, who, *options):
+        depth, width, kernel = STREAMS[name]
+        done = self.call(
+            self.args.penstock, "stream", "--size", self.args.stream_size, "--frames",
+            self.args.stream_frames, "--depth", depth, "--width", width, "--kernel", kernel,
+            "--workers", 1, "--device", self.args.device, "--json", *options)
+        if done.returncode != 0:
+            self.add(name, "stream", who, {"error": done.stderr.strip()[-300:]})
+            return
+        run = json.loads(done.stdout)
+        self.add(name, "stream", who, {"samples_per_s": run["fps"],
+                                       "predicted": run["predicted_fps"],
+                                       "final_loss": run["loss"]})
+
     def round(self, number):
+        for name in self.args.streams:
+            both = [("without graphs", []), ("with graphs", ["--cuda-graphs"])]
+            for who, options in both if number % 2 == 0 else both[::-1]:
+                self.stream(name, who, *options)
         for name in self.args.models:
             parts = [lambda: self.peers(name)]
             for precision in self.args.precisions:
@@ -206,10 +233,11 @@ class Runs:
         predicted = [row["samples_per_s"] / row["predicted"] for row in self.results
                      if (row["model"], row["precision"], row["who"]) == (name, precision, who)
                      and row.get("predicted")]
-        label = "graphs" if who == "graphs on" else ""
+        label = "graphs" if who in ("graphs on", "with graphs") else ""
         print(f"{name:10} {precision:9} {label:9} {statistics.median(rates):10.1f} "
               f"{statistics.median(predicted) if predicted else 0:11.3f} "
-              + " ".join(self.ratio(name, precision, who, how) for how in self.args.against))
+              + " ".join(self.ratio(name, precision, who, how) for how in self.args.against
+                         if precision != "stream"))
 
     def table(self):
         print(f"{'model':10} {'precision':9} {'':9} {'samples/s':>10} {'/ predicted':>11} "
@@ -224,6 +252,13 @@ class Runs:
             precision = self.args.precisions[0]
             print(f"{name:10} {precision:9} " + self.ratio(
                 name, precision, "two workers, 4 micro-batches", "one worker, 4 micro-batches"))
+        if self.args.streams:
+            print(f"\nstreams of {self.args.stream_size}, one stage: frames/s, / predicted; with "
+                  "graphs / without")
+        for name in self.args.streams:
+            self.line(name, "stream", "without graphs")
+            self.line(name, "stream", "with graphs")
+            print(" " * 43 + self.ratio(name, "stream", "with graphs", "without graphs"))
 
 
 def main():

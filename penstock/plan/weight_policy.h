@@ -42,7 +42,11 @@ WeightPolicy parse_weight_policy(std::string_view name);
 constexpr bool backward_reads_newest(WeightPolicy policy) {
   return policy == WeightPolicy::Latest || policy == WeightPolicy::Current;
 }
-/// The same by name; false for names of no policy.
+/// Whether a stage has one version of its weights at a time.
+constexpr bool keeps_one_version(WeightPolicy policy) {
+  return policy == WeightPolicy::Flush || backward_reads_newest(policy);
+}
+/// As backward_reads_newest(), by name; false for names of no policy.
 bool backward_reads_newest(std::string_view name);
 
 }  // namespace penstock::plan

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <set>
 
+#include "penstock/model/device/copies.h"
 #include "penstock/net/wire.h"
 #include "penstock/runtime/device/device_links.h"
 #include "penstock/runtime/fabric/local/local_world.h"
@@ -82,6 +83,11 @@ StageWeights weights_of(const model::Model& model, const StageModule& module) {
 }
 
 constexpr std::chrono::hours kServing{24 * 365};
+
+model::Tensors detached(model::Tensors tensors) {
+  for (at::Tensor& tensor : tensors) tensor = tensor.detach();
+  return tensors;
+}
 
 int64_t choose_groups(const std::vector<int>& replicas, int64_t wanted) {
   const int64_t common = common_multiple(replicas).value_or(INT64_MAX);
@@ -179,12 +185,6 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
         device_of_worker.empty() ? at::Device(at::kCPU) : device_of_worker[worker.index()];
     stages_->devices[worker.index()] = std::make_unique<WorkerDevice>(devices, device);
     stages_->has_gpu = stages_->has_gpu || !device.is_cpu();
-  }
-  if (stages_->has_gpu && std::find(options.shard_optimizer.begin(), options.shard_optimizer.end(),
-                                    true) != options.shard_optimizer.end()) {
-    throw ConfigError(
-        "the optimiser's state is shared out over replicas on CPUs only, and a worker of this run "
-        "is on a GPU; leave out --shard-optimizer");
   }
   choose_precisions(table);
   std::vector<const StageModule*> modules;
@@ -614,11 +614,10 @@ std::vector<model::Tensors> Pipeline::whole_state(size_t stage) const {
     net::WireWriter out;
     for (const auto& replica : own) {
       model::Tensors parts;
-      for (size_t s = 0; s < replica->weights.state().size(); ++s) {
-        const at::Tensor& part = replica->weights.state()[s][w];
-        put(static_cast<size_t>(replica->replica), w, s, part);
-        parts.push_back(part);
-      }
+      for (const model::Tensors& state : replica->weights.state()) parts.push_back(state[w]);
+      if (!replica->device->is_host()) parts = replica->device->to_host(std::move(parts));
+      for (size_t s = 0; s < parts.size(); ++s)
+        put(static_cast<size_t>(replica->replica), w, s, parts[s]);
       if (!is_spread || is_first) continue;
       out.put<int32_t>(replica->replica);
       put_tensors(out, parts);
@@ -659,7 +658,11 @@ std::vector<LayerSnapshot> Pipeline::snapshot() const {
       }
       WorkerDevice& device = *own.front()->device;
       layer.weights = device.to_host(std::move(layer.weights));
-      for (model::Tensors& state : layer.optimizer_state) state = device.to_host(std::move(state));
+      // What is shared out is there already.
+      if (!shares_state(stage)) {
+        for (model::Tensors& tensors : layer.optimizer_state)
+          tensors = device.to_host(std::move(tensors));
+      }
       for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
         layer.buffers.push_back(buffers[b]);
     }
@@ -674,21 +677,24 @@ std::map<LayerId, LayerSnapshot> Pipeline::copy_of_stage(StageId stage) const {
   const StageModule& module = *own.front()->module;
   const WeightStore& store = own.front()->weights;
   WorkerDevice& device = *own.front()->device;
-  const auto copied = [&device](const at::Tensor& tensor) {
-    return device.is_host() ? tensor.clone() : std::move(device.to_host({tensor}).front());
+  // One wait for all of them.
+  const auto copied = [&device](const model::Tensors& tensors) {
+    return device.is_host() ? model::copies_of(tensors) : device.to_host(tensors);
   };
-  const model::Tensors weights = store.newest();
+  const model::Tensors weights = copied(detached(store.newest()));
+  const model::Tensors buffers = copied(own.front()->buffers);
+  std::vector<model::Tensors> state;
+  for (const model::Tensors& tensors : store.state()) state.push_back(copied(tensors));
   std::map<LayerId, LayerSnapshot> layers;
   for (size_t i = 0; i < module.layers().size(); ++i) {
     LayerSnapshot& layer = layers[module.layers()[i]];
-    layer.optimizer_state.resize(store.state().size());
+    layer.optimizer_state.resize(state.size());
     for (size_t w = module.weight_offsets()[i]; w < module.weight_offsets()[i + 1]; ++w) {
-      layer.weights.push_back(copied(weights[w].detach()));
-      for (size_t s = 0; s < store.state().size(); ++s)
-        layer.optimizer_state[s].push_back(copied(store.state()[s][w]));
+      layer.weights.push_back(weights[w]);
+      for (size_t s = 0; s < state.size(); ++s) layer.optimizer_state[s].push_back(state[s][w]);
     }
     for (size_t b = module.buffer_offsets()[i]; b < module.buffer_offsets()[i + 1]; ++b)
-      layer.buffers.push_back(copied(own.front()->buffers[b]));
+      layer.buffers.push_back(buffers[b]);
   }
   return layers;
 }

@@ -147,7 +147,7 @@ class Pipeline {
                         const RunOptions& options);
 
   /// A copy of the weights and optimiser state of a stage that this rank holds. During a run: only
-  /// from the thread of the stage's worker (RunOptions::on_action), and without replicas. The
+  /// from the thread of the stage's worker (RunOptions::on_step), and without replicas. The
   /// layers' numbers are those of the result's keys.
   std::map<LayerId, LayerSnapshot> copy_of_stage(StageId stage) const;
 

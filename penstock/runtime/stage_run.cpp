@@ -116,7 +116,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
 
 std::string StageRun::graph_obstacle() const {
   const schedule::ScheduleShape& shape = run_.schedule.shape;
-  if (shape.policy != schedule::WeightPolicy::Flush) return "weights have several versions";
+  if (!plan::keeps_one_version(shape.policy)) return "weights have several versions";
   if (run_.splits_backward[stage().index()]) return "backward passes are split";
   if (recomputes_) return "the stage recomputes";
   if (run_.schedule.shape.offloads(stage())) return "activations move to the host";
@@ -183,7 +183,7 @@ void StageRun::take_gradients(MicroBatchId micro_batch, StageId from, model::Ten
   PENSTOCK_CHECK(record.missing_gradients > 0, "gradients of micro-batch", micro_batch,
                  "arrive twice");
   for (at::Tensor& part : parts) part = laid_out(std::move(part));
-  if (record.graph != nullptr)
+  if (graph_of(record) != nullptr)
     record.received[from] = std::move(parts);
   else
     record.gradients.receive(from, std::move(parts));
@@ -264,11 +264,13 @@ void StageRun::report(const Action& action, model::LossResult loss) {
 }
 
 void StageRun::report_losses(bool all) {
+  // No more than the forwards by which the host may be ahead of the device.
+  constexpr size_t kMostUnread = 4;
   while (!unread_losses_.empty()) {
     const UnreadLoss& next = unread_losses_.front();
     const model::EventPtr& ready = next.numbers.ready;
     if (ready && !ready->is_done()) {
-      if (!all) return;
+      if (!all && unread_losses_.size() <= kMostUnread) return;
       ready->wait_on_host();
     }
     const double* const numbers = next.numbers.tensors.front().data_ptr<double>();
@@ -293,11 +295,7 @@ void StageRun::forward(const Action& action) {
     // replaced, not overwritten.
     const at::NoGradGuard no_grad;
     if (newest_) {
-      newest_->micro_batch = action.micro_batch;
-      newest_->mini_batch = action.mini_batch;
-      newest_->inputs = record.inputs;
-      newest_->buffers = replica_.buffers;
-      newest_->tape.reset();
+      begin_newest(action, record, replica_.buffers);
     } else if (recomputes_) {
       record.buffers = replica_.buffers;
     }
@@ -379,9 +377,11 @@ bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::L
     graphs_->give_back(*graph);
     return false;
   }
+  // The graph writes to the replica's buffers.
+  if (newest_) begin_newest(action, record, model::copies_of(replica_.buffers));
   const model::Tensors& outputs = graph->forward();
   replica_.has_trained = true;
-  record.graph = graph;
+  (newest_ ? newest_->graph : record.graph) = graph;
   record.inputs.clear();
   if (makes_output()) {
     loss = record.loss.forward(run_.loss, outputs[module().model_outputs().front()],
@@ -392,41 +392,58 @@ bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::L
   return true;
 }
 
-void StageRun::backward_by_graph(const Action& action, InFlight& record) {
+bool StageRun::backward_by_graph(const Action& action, InFlight& record) {
+  StageGraph*& graph = graph_of(record);
   const at::Tensor loss_gradient = record.loss.is_open() ? record.loss.backward() : at::Tensor();
   try {
-    record.graph->prepare_backward(record.received, loss_gradient);
+    graph->prepare_backward(record.received, loss_gradient);
   } catch (const std::exception&) {
     graphs_->refuse(why_not_recorded());
     leave_graph(action, record);
     if (loss_gradient.defined()) record.gradients.add(module().loss_place(), loss_gradient);
-    return;
+    return false;
   }
-  const StageGraph::Made& made = record.graph->backward();
+  const StageGraph::Made& made = graph->backward();
   // The next B writes over them, before which the only micro-batch of a step has made its step.
   const bool stays = run_.schedule.shape.accumulate == 1 && !is_replicated();
   collect(action, [&](const StageTape::Made&) {
     return stays ? made.weights : model::copies_of(made.weights);
   });
   for (const auto& [to, parts] : made.messages) record.messages[to] = model::copies_of(parts);
-  graphs_->give_back(*record.graph);
-  record.graph = nullptr;
+  graphs_->give_back(*graph);
+  graph = nullptr;
   record.received.clear();
+  return true;
 }
 
 void StageRun::leave_graph(const Action& action, InFlight& record) {
-  const model::TensorSpan inputs = record.graph->inputs();
-  record.inputs = model::copies_of(inputs);
+  StageGraph*& graph = graph_of(record);
   // The replica's own buffers include this micro-batch already.
-  model::Tensors buffers = model::copies_of(record.graph->buffers_before());
-  graphs_->give_back(*record.graph);
-  record.graph = nullptr;
-  record.tape.emplace(module(), segment_ends_);
-  record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
-                       forward_context(action));
+  model::Tensors buffers = model::copies_of(graph->buffers_before());
+  record.inputs = model::copies_of(graph->inputs());
+  graphs_->give_back(*graph);
+  graph = nullptr;
+  if (!newest_) {
+    record.tape.emplace(module(), segment_ends_);
+    record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
+                         forward_context(action));
+  }
   record.inputs.clear();
+  receive_late(record);
+}
+
+void StageRun::receive_late(InFlight& record) {
   for (auto& [from, parts] : record.received) record.gradients.receive(from, std::move(parts));
   record.received.clear();
+}
+
+void StageRun::begin_newest(const Action& action, const InFlight& record, model::Tensors buffers) {
+  newest_->micro_batch = action.micro_batch;
+  newest_->mini_batch = action.mini_batch;
+  newest_->inputs = record.inputs;
+  newest_->buffers = std::move(buffers);
+  newest_->tape.reset();
+  if (newest_->graph != nullptr) graphs_->give_back(*std::exchange(newest_->graph, nullptr));
 }
 
 void StageRun::record_newest() {
@@ -457,15 +474,15 @@ void StageRun::recompute(const Action& action) {
 
 void StageRun::backward(const Action& action) {
   InFlight& record = in_flight(action.micro_batch);
-  if (record.graph != nullptr) {
+  if (graph_of(record) != nullptr) {
     PENSTOCK_CHECK(record.missing_gradients == 0, "stage", stage(), "cannot run B of micro-batch",
                    action.micro_batch);
-    backward_by_graph(action, record);
-    if (!record.tape) {
+    if (backward_by_graph(action, record)) {
       record.done = true;
       return drop_if_done(action.micro_batch);
     }
   }
+  receive_late(record);
   if (newest_ && !newest_->tape) record_newest();
   std::optional<StageTape>& tape = tape_of(record);
   PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),
@@ -618,9 +635,7 @@ void StageRun::step_below(size_t end) {
   while (next_bucket_ < bucket_ends_.size() && first_weight(next_bucket_) < end) {
     const size_t bucket = next_bucket_;
     if (replica_.shares_state)
-      block_([&](Wait& wait) {
-        return run_.fabric.finish_gather(stage(), replica_.replica, bucket, wait);
-      });
+      finish_gather(bucket);
     else if (run_.sums_updates)
       replica_.weights.add_weights(first_weight(bucket), finish_sum(bucket));
     else
@@ -723,6 +738,36 @@ model::StepContext StageRun::step_context(int64_t step) const {
           .step = std::max<int64_t>(number + 1 - skipped, 1)};
 }
 
+void StageRun::start_gather(size_t bucket) {
+  const size_t first = first_weight(bucket);
+  const size_t count = bucket_ends_[bucket] - first;
+  Tensors places = replica_.weights.places(first, count);
+  if (!device().is_host()) {
+    // In the memory of the host, where the shares of others come, too.
+    Tensors own;
+    for (size_t k = 0; k < count; ++k)
+      own.push_back(replica_.weights.own_part(first + k, places[k]));
+    own = device().to_host(std::move(own));
+    gathered_.resize(bucket_ends_.size());
+    Tensors& here = gathered_[bucket];
+    for (size_t k = here.size(); k < count; ++k) here.push_back(device().host_like(places[k]));
+    for (size_t k = 0; k < count; ++k) replica_.weights.own_part(first + k, here[k]).copy_(own[k]);
+    places = here;
+  }
+  run_.fabric.start_gather(stage(), replica_.replica, bucket, std::move(places));
+}
+
+void StageRun::finish_gather(size_t bucket) {
+  block_([&](Wait& wait) {
+    return run_.fabric.finish_gather(stage(), replica_.replica, bucket, wait);
+  });
+  if (device().is_host()) return;
+  const size_t first = first_weight(bucket);
+  const Tensors places = replica_.weights.places(first, bucket_ends_[bucket] - first);
+  for (size_t k = 0; k < places.size(); ++k)
+    device().compute().copy(places[k], gathered_[bucket][k]);
+}
+
 void StageRun::step_share() {
   for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
     const size_t first = first_weight(bucket);
@@ -731,8 +776,7 @@ void StageRun::step_share() {
       replica_.weights.step_weights(first, finish_sum(bucket));
     else
       replica_.weights.step_weights(first, TensorSpan(*ready_).subspan(first, count));
-    run_.fabric.start_gather(stage(), replica_.replica, bucket,
-                             replica_.weights.places(first, count));
+    start_gather(bucket);
   }
   next_bucket_ = 0;
   if (!std::exchange(sums_are_due_, false)) complete();

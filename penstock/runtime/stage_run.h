@@ -145,6 +145,7 @@ class StageRun {
     /// From F, or R, to B. The stream's last micro-batch may see several B; each but the first runs
     /// F again.
     std::optional<StageTape> tape;
+    StageGraph* graph = nullptr;  ///< instead of a tape
   };
 
   /// A loss that is still on the GPU, or on its way from there.
@@ -172,6 +173,8 @@ class StageRun {
   void take_back(InFlight& record);
   /// Runs F of the newest micro-batch again, on the newest weights.
   void record_newest();
+  /// The graph that B of the micro-batch goes through; null: a tape.
+  StageGraph*& graph_of(InFlight& record) { return newest_ ? newest_->graph : record.graph; }
   /// The tape that B of the micro-batch goes through.
   std::optional<StageTape>& tape_of(InFlight& record) {
     return newest_ ? newest_->tape : record.tape;
@@ -184,9 +187,14 @@ class StageRun {
   double loss_scale_of(MicroBatchId micro_batch) const;
   /// F by a graph, if there is one for it: false otherwise.
   bool forward_by_graph(const schedule::Action& action, InFlight& record, model::LossResult& loss);
-  void backward_by_graph(const schedule::Action& action, InFlight& record);
+  /// False: the micro-batch has left its graph.
+  bool backward_by_graph(const schedule::Action& action, InFlight& record);
   /// The micro-batch goes on with a tape: its B cannot be recorded.
   void leave_graph(const schedule::Action& action, InFlight& record);
+  /// Gradients that came for a graph, where there is none any more.
+  static void receive_late(InFlight& record);
+  /// Under WeightPolicy::Current: F of a new newest micro-batch. `buffers`: as they are before it.
+  void begin_newest(const schedule::Action& action, const InFlight& record, model::Tensors buffers);
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }
   /// Gradients of the mini-batch, summed over micro-batches and tied weights of the stage, into
   /// ready_.
@@ -208,6 +216,10 @@ class StageRun {
   void step_below(size_t end);
   /// Steps the replica's share of all weights and gives it to the other replicas.
   void step_share();
+  /// The own share of the bucket's stepped weights for the other replicas, and theirs here. On a
+  /// GPU through the memory of the host.
+  void start_gather(size_t bucket);
+  void finish_gather(size_t bucket);
   model::StepContext step_context(int64_t step) const;
   /// The group's sums become what they would change in the weights.
   Partials updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials);
@@ -240,6 +252,7 @@ class StageRun {
   std::unordered_map<MicroBatchId, InFlight> in_flight_;
   std::optional<Newest> newest_;  ///< under WeightPolicy::Current, while training
   std::map<MicroBatchId, model::Tensors> prefetched_;
+  std::vector<model::Tensors> gathered_;  ///< by bucket, on the host, on a GPU that shares state
   std::deque<UnreadLoss> unread_losses_;
   std::vector<schedule::SumEvent> sum_events_;
   int64_t peak_versions_ = 1;

@@ -24,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 /// By how many forwards the host may be ahead of a GPU: each has inputs and messages in its memory.
 constexpr size_t kMostAhead = 4;
+/// Of a stream, whose next frame is not taken before there is time for it.
+constexpr size_t kMostAheadOfStream = 1;
 
 /// Another worker has failed: end without an error of our own.
 struct Aborted {};
@@ -130,7 +132,8 @@ void StageWorker::prefetch_after(const std::vector<Action>& actions, size_t plac
 }
 
 void StageWorker::keep_pace() {
-  if (forwards_.size() >= kMostAhead) {
+  const size_t most = run_.endless != nullptr ? kMostAheadOfStream : kMostAhead;
+  if (forwards_.size() >= most) {
     if (forwards_.front()) forwards_.front()->wait_on_host();
     forwards_.pop_front();
   }
@@ -154,15 +157,23 @@ void StageWorker::run_action(const Action& action) {
     execute(action);
     if (keeps) device_timeline_->end(action.op == Op::RecvForward || action.op == Op::RecvBackward);
     if (action.op == Op::Forward) forwards_.push_back(device_->compute().record());
+    say_step(action);
     for (const auto& held : stages_) held->report_losses(/*all=*/false);
     device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/false);
     return;
   }
   execute(action);
   total_waiting_ns_ += waiting_ns_;
+  const Clock::time_point end = Clock::now();
+  say_step(action);
   if (events_.size() >= max_events_ && !run_.options.on_action) return;
-  keep({action, ns_between(Clock::time_point{}, start),
-        ns_between(Clock::time_point{}, Clock::now()), waiting_ns_});
+  keep({action, ns_between(Clock::time_point{}, start), ns_between(Clock::time_point{}, end),
+        waiting_ns_});
+}
+
+void StageWorker::say_step(const Action& action) const {
+  if (action.op == Op::Step && run_.options.on_step)
+    run_.options.on_step(action.stage, action.mini_batch);
 }
 
 void StageWorker::run_endless() {

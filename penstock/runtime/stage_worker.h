@@ -53,6 +53,7 @@ class StageWorker {
   /// Where the host runs ahead of the device: not by more than a few forwards.
   void keep_pace();
   void run_action(const schedule::Action& action);
+  void say_step(const schedule::Action& action) const;
   // Endless runs. The first stage learns from the source that the stream has ended, and tells the
   // stages behind it by a message without tensors in the place of the first frame that never comes.
   void run_endless();

@@ -127,7 +127,7 @@ void WeightStore::step_weights(size_t first, TensorSpan gradients) {
   const at::NoGradGuard no_grad;
   Tensors& weights = versions_.back().weights;
   PENSTOCK_CHECK(first + gradients.size() <= weights.size(), first, gradients.size());
-  if (share_.empty() && !weights.empty() && !weights.front().device().is_cpu())
+  if (!weights.empty() && !weights.front().device().is_cpu())
     return step_together(first, gradients);
   std::vector<at::Tensor> state(state_.size());
   for (size_t k = 0; k < gradients.size(); ++k) {
@@ -163,14 +163,26 @@ void WeightStore::step_together(size_t first, TensorSpan gradients) {
   std::map<std::pair<const model::Optimizer*, at::ScalarType>, std::vector<model::WeightStep>>
       groups;
   for (size_t k = 0; k < gradients.size(); ++k) {
-    if (!gradients[k].defined()) continue;
     const size_t i = first + k;
-    const at::Tensor weight = master(i);
-    model::WeightStep step{.weight = weight, .gradient = gradients[k]};
+    const at::Tensor weight = own_part(i, master(i));
+    if (!gradients[k].defined() && share_.empty()) continue;
+    at::Tensor place;
+    if (!share_.empty()) {
+      // Others write to the rest of it, also where there is no gradient.
+      rewrite(i, [&](const at::Tensor& target) { place = own_part(i, target); });
+      if (share_[i].length == 0) continue;
+      if (!gradients[k].defined()) {
+        if (!step_.in_place[i]) place.copy_(weight);
+        continue;
+      }
+    }
+    model::WeightStep step{.weight = weight, .gradient = own_part(i, gradients[k])};
     for (const Tensors& tensors : state_) step.state.push_back(tensors[i]);
     const auto key = std::pair(optimizers_[i], weight.scalar_type());
     if (masters_[i].defined())
       step.new_weight = weight;
+    else if (place.defined())
+      step.new_weight = place;
     else
       rewrite(i, [&](at::Tensor& target) { step.new_weight = target; });
     groups[key].push_back(std::move(step));

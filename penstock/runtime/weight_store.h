@@ -59,10 +59,13 @@ class WeightStore {
   /// share, that part of them: the rest of their memory in the new version is then undefined, and a
   /// weight without a gradient is copied.
   void step_weights(size_t first, TensorSpan gradients);
-  /// What step_weights() does on a GPU without a share, on any device.
+  /// What step_weights() does on a GPU, on any device.
   void step_together(size_t first, TensorSpan gradients);
   /// The memory of `count` weights of the latest version from number `first` on, each contiguous.
   Tensors places(size_t first, size_t count) const;
+
+  /// The part of a tensor of the shape of weight `index` that is stepped here.
+  at::Tensor own_part(size_t index, const at::Tensor& tensor) const;
 
   /// What a step would add to the weights from number `first` on, undefined where there is no
   /// gradient; steps the optimiser's state, and leaves the weights as they are.
@@ -111,9 +114,6 @@ class WeightStore {
     model::StepContext context;
     std::vector<bool> in_place;  ///< per weight
   };
-
-  /// The part of a tensor of the shape of weight `index` that is stepped here.
-  at::Tensor own_part(size_t index, const at::Tensor& tensor) const;
 
   std::vector<const model::Optimizer*> optimizers_;  ///< per weight
   WeightShare share_;                                ///< empty: all

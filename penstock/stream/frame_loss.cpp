@@ -2,8 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "penstock/stream/frame_tensors.h"
+#include "penstock/util/check.h"
 #include "penstock/util/steady_ns.h"
 
 namespace penstock::stream {
@@ -13,10 +15,13 @@ namespace {
 /// A picture is made for people, who see no more than so many per second.
 constexpr int64_t kBetweenPictures_ns = 50'000'000;
 
-/// Nothing is learned: a loss of zero whose gradient is zero.
+/// Nothing is learned: a loss of zero whose gradient is zero. On a GPU its numbers come in turn, as
+/// those of other frames do.
 model::LossResult no_loss(const at::Tensor& output) {
   model::LossResult result;
   result.scaled_loss = (output * 0).sum();
+  if (!output.device().is_cpu())
+    result.unread = at::zeros({2}, output.options().dtype(at::kDouble).requires_grad(false));
   return result;
 }
 
@@ -42,41 +47,38 @@ Losses& Losses::operator-=(const Losses& fewer) {
 
 model::LossResult FrameLoss::operator()(const at::Tensor& output, const at::Tensor& targets,
                                         const model::MiniBatchSize& mini_batch) {
-  show(output);
-  if (!targets.defined()) return no_loss(output);
-  if (!needs_labels(task_)) return count(model::mean_squared_error(output, targets, mini_batch), 0);
-  if (task_ == Task::Label)
-    return count(model::cross_entropy(output, targets, mini_batch), targets.size(0));
-  if (targets.dim() == 4) {
-    const model::LossResult result =
-        model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch);
-    MutexLock lock(mutex_);
-    losses_ += {.rebuilt = 1, .rebuilt_sum = result.loss_sum};
-    return result;
+  Made made{.picture = show(output)};
+  model::LossResult result;
+  if (!targets.defined()) {
+    result = no_loss(output);
+  } else if (!needs_labels(task_)) {
+    made.kind = Kind::Own;
+    result = model::mean_squared_error(output, targets, mini_batch);
+  } else if (task_ == Task::Label) {
+    made.kind = Kind::Own;
+    made.labels = targets.size(0);
+    result = model::cross_entropy(output, targets, mini_batch);
+  } else if (targets.dim() == 4) {
+    made.kind = Kind::Rebuilt;
+    result = model::mean_squared_error(output.slice(1, kind_.classes), targets, mini_batch);
+  } else {
+    made.kind = Kind::Own;
+    result = model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch);
+    made.labels = result.targets;
   }
-  const model::LossResult result =
-      model::pixel_cross_entropy(output.slice(1, 0, kind_.classes), targets, mini_batch);
-  return count(result, result.targets);
-}
-
-model::LossResult FrameLoss::count(const model::LossResult& result, int64_t labels) {
   MutexLock lock(mutex_);
-  losses_ += {.frames = 1,
-              .sum = result.loss_sum,
-              .hits = {.hits = labels > 0 ? result.correct : 0, .labels = labels}};
+  made_.push_back(std::move(made));
   return result;
 }
 
-void FrameLoss::show(const at::Tensor& output) {
+FrameLoss::Picture FrameLoss::show(const at::Tensor& output) {
   {
     MutexLock lock(mutex_);
     const int64_t now = steady_ns();
-    if (!is_watched_ || task_ == Task::Label || now - shown_ns_ < kBetweenPictures_ns) return;
+    if (!is_watched_ || task_ == Task::Label || now - shown_ns_ < kBetweenPictures_ns) return {};
     shown_ns_ = now;
   }
-  Picture picture = picture_of(output);
-  MutexLock lock(mutex_);
-  next_ = std::move(picture);
+  return picture_of(output.detach().to(at::kCPU));
 }
 
 FrameLoss::Picture FrameLoss::picture_of(const at::Tensor& output) const {
@@ -115,13 +117,25 @@ std::array<uint8_t, 3> class_colour(int cls) {
   return colour;
 }
 
-Losses FrameLoss::take(int64_t frame) {
+Losses FrameLoss::take(int64_t frame, double loss_sum, int64_t correct) {
   MutexLock lock(mutex_);
-  if (!next_.pixels.empty()) {
-    newest_ = std::exchange(next_, {});
+  PENSTOCK_CHECK(!made_.empty(), frame);
+  Made made = std::move(made_.front());
+  made_.erase(made_.begin());
+  if (!made.picture.pixels.empty()) {
+    newest_ = std::move(made.picture);
     newest_.frame = frame;
   }
-  return std::exchange(losses_, {});
+  if (made.kind == Kind::None) return {};
+  if (made.kind == Kind::Rebuilt) return {.rebuilt = 1, .rebuilt_sum = loss_sum};
+  return {.frames = 1,
+          .sum = loss_sum,
+          .hits = {.hits = made.labels > 0 ? correct : 0, .labels = made.labels}};
+}
+
+void FrameLoss::begin_run() {
+  MutexLock lock(mutex_);
+  made_.clear();
 }
 
 FrameLoss::Picture FrameLoss::newest() const {

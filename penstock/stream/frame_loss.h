@@ -38,7 +38,8 @@ struct Losses {
 /// Red, green and blue of a class in pictures: 0 is dark grey, the others have hues of their own.
 std::array<uint8_t, 3> class_colour(int cls);
 
-/// Thread-safe; loss() is called by the worker of the last stage.
+/// Thread-safe; the loss is made and taken by the worker of the last stage, in the order of the
+/// frames. On a GPU its numbers come later.
 class FrameLoss {
  public:
   FrameLoss(Task task, const FrameKind& kind) : task_(task), kind_(kind) {}
@@ -48,9 +49,11 @@ class FrameLoss {
   model::LossResult operator()(const at::Tensor& output, const at::Tensor& targets,
                                const model::MiniBatchSize& mini_batch);
 
-  /// Since the last call. `frame`: the number of the frame whose output came last; its picture can
-  /// be seen from now on.
-  Losses take(int64_t frame);
+  /// Of the first frame that has not been taken, whose number is `frame`, with the numbers of its
+  /// LossResult. Its picture can be seen from now on.
+  Losses take(int64_t frame, double loss_sum, int64_t correct);
+  /// Forgets frames that a run has not taken.
+  void begin_run();
   /// The newest output as a picture, [height, width, channels]: the rebuilt or predicted frame, or
   /// the class of each pixel in its colour (class_colour()). Empty where there is none: before the
   /// first, and for classes of frames. Costs a copy of each output as soon as it has been asked
@@ -65,18 +68,22 @@ class FrameLoss {
   Picture newest() const;
 
  private:
-  void show(const at::Tensor& output);
+  Picture show(const at::Tensor& output);
   Picture picture_of(const at::Tensor& output) const;
-  model::LossResult count(const model::LossResult& result, int64_t labels);
-
+  enum class Kind : uint8_t { None, Own, Rebuilt };
+  /// What is known of a frame's loss before its numbers.
+  struct Made {
+    Kind kind = Kind::None;
+    int64_t labels = 0;
+    Picture picture = {};
+  };
   const Task task_;
   const FrameKind kind_;
   mutable Mutex mutex_;
-  Losses losses_ GUARDED_BY(mutex_);
+  std::vector<Made> made_ GUARDED_BY(mutex_);  ///< ascending, until they are taken
   mutable bool is_watched_ GUARDED_BY(mutex_) = false;
   int64_t shown_ns_ GUARDED_BY(mutex_) = 0;
   Picture newest_ GUARDED_BY(mutex_);
-  Picture next_ GUARDED_BY(mutex_);  ///< until take() names its frame
 };
 
 }  // namespace penstock::stream

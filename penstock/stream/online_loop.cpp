@@ -58,8 +58,56 @@ void check_output(const model::Model& model, Task task, const FrameKind& kind,
   }
 }
 
-/// The most frames that are under way at once in a pipeline of so many stages.
-int64_t under_way(const plan::Plan& plan) { return 2 * std::ssize(plan.stages) + 1; }
+/// The most frames that are under way at once in a pipeline of so many stages; on GPUs also those
+/// whose loss is not known yet.
+int64_t under_way(const plan::Plan& plan, const StreamOptions& options) {
+  constexpr int64_t kUnread = 6;
+  return 2 * std::ssize(plan.stages) + 1 + (options.device_of_stage ? kUnread : 0);
+}
+
+std::vector<at::Device> devices_of(const plan::Plan& plan, const StreamOptions& options) {
+  if (!options.device_of_stage) return {};
+  return options.device_of_stage(static_cast<int>(plan.stages.size()));
+}
+
+/// Frames whose output has been made and whose loss is known: on a GPU the two come in any order.
+/// For the thread of the last stage's worker.
+class Outputs {
+ public:
+  explicit Outputs(StreamMeter& meter) : meter_(meter) {}
+
+  void add_latency(MiniBatchId frame, int64_t latency_ns) {
+    output(frame).latency_ns = latency_ns;
+    settle();
+  }
+  void add_losses(MiniBatchId frame, const Losses& losses) {
+    output(frame).losses = losses;
+    settle();
+  }
+
+ private:
+  struct Output {
+    MiniBatchId frame;
+    std::optional<int64_t> latency_ns = {};
+    std::optional<Losses> losses = {};
+  };
+
+  Output& output(MiniBatchId frame) {
+    for (Output& one : open_) {
+      if (one.frame == frame) return one;
+    }
+    return open_.emplace_back(Output{.frame = frame});
+  }
+  void settle() {
+    while (!open_.empty() && open_.front().latency_ns && open_.front().losses) {
+      meter_.on_output(*open_.front().latency_ns, *open_.front().losses);
+      open_.erase(open_.begin());
+    }
+  }
+
+  StreamMeter& meter_;
+  std::vector<Output> open_;  ///< ascending
+};
 
 /// A not-a-number has a sign that says nothing.
 std::string text_of_odd(double number) {
@@ -117,7 +165,7 @@ OnlineLoop::OnlineLoop(const model::Model& model, frames::FrameQueue& queue, Str
       loss_(std::make_shared<FrameLoss>(options_.task, FrameKind{.channels = queue.size().channels,
                                                                  .classes = queue.num_classes()})),
       feed_(queue, {.task = options_.task,
-                    .frames_under_way = under_way(options_.plan),
+                    .frames_under_way = under_way(options_.plan, options_),
                     .max_frames = options_.max_frames,
                     .longest_stall = options_.longest_stall,
                     .seed = options_.seed}),
@@ -150,17 +198,22 @@ bool OnlineLoop::run_plan() {
        .threads_per_worker = options_.threads_per_worker,
        // A frame may be as late as the source may stall.
        .deadline = options_.longest_stall + std::chrono::minutes(5),
-       .loss = [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
-                              const model::MiniBatchSize& mini_batch) {
-         return (*loss)(output, targets, mini_batch);
-       }});
+       .loss =
+           [loss = loss_](const at::Tensor& output, const at::Tensor& targets,
+                          const model::MiniBatchSize& mini_batch) {
+             return (*loss)(output, targets, mini_batch);
+           },
+       .device_of_worker = devices_of(plan, options_),
+       .devices = options_.installed,
+       .device_graphs = options_.device_graphs});
   if (!state_.layers.empty()) pipeline.load(state_.layers, state_.steps);
   const schedule::EndlessSchedule schedule = schedule::make_endless(
       Strategy::Online, {.replicas = replicas, .policy = policy_of(plan)}, pipeline.links());
   const int64_t credits = std::max<int64_t>(1, verify::min_credits(schedule.sample));
   const auto violations = verify::verify_endless(schedule, {.credits = credits});
   PENSTOCK_CHECK(violations.empty(), violations.front().message);
-  feed_.restart(under_way(plan));
+  feed_.restart(under_way(plan, options_));
+  loss_->begin_run();
   meter_.begin(plan.stages.size());
   stop_run_ = false;
   {
@@ -168,28 +221,32 @@ bool OnlineLoop::run_plan() {
     is_running_ = true;
     steps_before_ = pipeline.steps();
   }
+  const StageId last{static_cast<int32_t>(plan.stages.size()) - 1};
+  Outputs outputs(meter_);
   const auto on_action = [&](WorkerId worker, const schedule::TimelineEvent& event) {
     meter_.on_action(worker, event);
-    if (event.action.op != schedule::Op::Step) return;
+    const schedule::Action& action = event.action;
+    if (action.op != schedule::Op::Forward || action.stage != last) return;
+    outputs.add_latency(action.mini_batch, event.end_ns - feed_.captured_ns(action.micro_batch));
+  };
+  const auto on_step = [&](StageId stage, MiniBatchId frame) {
     std::shared_ptr<Save> save;
     {
       MutexLock lock(mutex_);
       save = save_;
     }
-    if (save && event.action.mini_batch.value == save->after())
-      save->add(pipeline.copy_of_stage(event.action.stage),
-                feed_.next_frame(MicroBatchId{save->after()}));
+    if (save && frame.value == save->after())
+      save->add(pipeline.copy_of_stage(stage), feed_.next_frame(MicroBatchId{save->after()}));
   };
-  const auto on_output = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
-    const int64_t latency_ns = steady_ns() - feed_.captured_ns(MicroBatchId{frame.value});
+  const auto on_losses = [&](MiniBatchId frame, const runtime::MiniBatchStats& stats) {
+    const int64_t number = feed_.number(MicroBatchId{frame.value});
     if (!std::isfinite(stats.loss_sum)) {
       throw RuntimeError(fmt::format(
           "the loss of frame {} is {}: the training has diverged; take a smaller learning rate "
           "than {}",
-          feed_.number(MicroBatchId{frame.value}), text_of_odd(stats.loss_sum),
-          options_.learning_rate));
+          number, text_of_odd(stats.loss_sum), options_.learning_rate));
     }
-    meter_.on_output(latency_ns, loss_->take(feed_.number(MicroBatchId{frame.value})));
+    outputs.add_losses(frame, loss_->take(number, stats.loss_sum, stats.correct));
     return true;
   };
   const auto forget = [&] {
@@ -202,16 +259,18 @@ bool OnlineLoop::run_plan() {
         schedule, feed_,
         {.learning_rate = [rate = options_.learning_rate](int64_t) { return rate; },
          .stop = &stop_run_,
-         .on_mini_batch = on_output,
+         .on_mini_batch = on_losses,
          .credits = credits,
          .max_timeline_events = 0,
          .on_action = on_action,
+         .on_step = on_step,
          .on_stuck = options_.on_stuck});
   } catch (...) {
     forget();
     throw;
   }
   forget();
+  graph_obstacles_ = pipeline.graph_obstacles();
   state_.layers = pipeline.snapshot();
   state_.steps = pipeline.steps();
   if (const int64_t given = feed_.given_in_run(); given > 0)
@@ -302,6 +361,7 @@ StreamSummary OnlineLoop::summary_of(const StreamLook& last, FeedEnd end) const 
           .queue = last.queue,
           .end = std::move(end),
           .replans = replans_,
+          .graph_obstacles = graph_obstacles_,
           .state = {.layers = {}, .steps = 0, .plan = plan()}};
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "penstock/frames/frame_queue.h"
+#include "penstock/model/device/devices.h"
 #include "penstock/model/model.h"
 #include "penstock/model/optimizer_spec.h"
 #include "penstock/plan/plan.h"
@@ -55,6 +56,12 @@ struct StreamOptions {
   model::OptimizerSpec optimizer = {};
   double learning_rate = 0.01;
   int threads_per_worker = 1;
+  /// What each of so many stages computes on; an empty list: all on the CPU. Empty: so, always.
+  std::function<std::vector<at::Device>(int stages)> device_of_stage = {};
+  /// runtime::PipelineOptions::device_graphs.
+  bool device_graphs = false;
+  /// Where the devices come from; must outlive the loop. Null: those of the build.
+  model::Devices* installed = nullptr;
   uint64_t seed = 1;
   int64_t max_frames = 0;                           ///< 0: as many as come
   int64_t deadline_ns = 0;                          ///< latency that a frame should keep; 0: none
@@ -80,6 +87,8 @@ struct StreamSummary {
   frames::QueueCounters queue;
   FeedEnd end;
   int64_t replans = 0;
+  /// Why stages did not have the graphs that were wanted: "stage 1: ...".
+  std::vector<std::string> graph_obstacles = {};
   StreamState state;  ///< at the end
 };
 
@@ -135,6 +144,7 @@ class OnlineLoop {
   int64_t steps_before_ GUARDED_BY(mutex_) = 0;    ///< the pipeline's run
   std::exception_ptr failure_ GUARDED_BY(mutex_);  ///< of the watching thread
   StreamState state_;
+  std::vector<std::string> graph_obstacles_;
 };
 
 }  // namespace penstock::stream

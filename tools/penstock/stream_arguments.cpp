@@ -87,7 +87,8 @@ void add_plan_options(CLI::App& app, StreamArguments& options) {
       ->capture_default_str()
       ->excludes(plan);
   app.add_option("--workers", options.workers,
-                 "The most stages, a thread each (default: as many as cores for --threads)")
+                 "The most stages, a thread each (default: as many as cores for --threads, or as "
+                 "there are GPUs in --device)")
       ->check(whole_number(1, kMostStages))
       ->excludes(plan);
   app.add_option("--weights", options.weights,
@@ -98,6 +99,13 @@ void add_plan_options(CLI::App& app, StreamArguments& options) {
   app.add_option("--threads", options.threads, "Threads of each stage")
       ->check(whole_number(1, 1024))
       ->capture_default_str();
+  app.add_option("--device", options.device,
+                 "What stages compute on: cpu, cuda (all GPUs), or a list such as cuda:0,cuda:1; "
+                 "neighbours share a device where there are more stages than devices")
+      ->capture_default_str();
+  app.add_flag("--cuda-graphs", options.cuda_graphs,
+               "On GPUs, give all kernels of a forward or backward pass in one call; not with "
+               "--weights stash");
   app.add_option("--profile", options.profile_path,
                  "Plan from this profile of one frame instead of measuring")
       ->excludes(plan);

@@ -37,6 +37,8 @@ struct StreamArguments : CommonOptions {
   std::string profile_path;
   int64_t workers = 0;  ///< 0: a core each
   int64_t threads = 1;
+  std::string device = "cpu";
+  bool cuda_graphs = false;
   double fps = 0;  ///< wanted; 0: the best there is
   double replan_margin = 0.25;
 

@@ -8,9 +8,12 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "penstock/frames/frame_queue.h"
 #include "penstock/live/listening_socket.h"
@@ -35,6 +38,7 @@
 #include "tools/penstock/stream_view.h"
 #include "tools/penstock/stream_weights.h"
 #include "tools/penstock/thread_memory.h"
+#include "tools/penstock/worker_devices.h"
 
 namespace penstock::tool {
 
@@ -104,6 +108,11 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
                                   .optimizer = options.optimizer};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
+  if (!request.device.empty()) {
+    profiler.device = request.device;
+    profiler.device_graphs = request.device_graphs;
+    profiler.concurrency = 1;
+  }
   return measured_with_progress(model, profiler, loss);
 }
 
@@ -199,9 +208,26 @@ stream::StreamSummary run_to_the_end(stream::OnlineLoop& loop) {
   }
 }
 
+/// The stages that share a GPU do not compute at the same time, as the plan takes it.
+std::string shared_device_text(const std::vector<at::Device>& device_of_stage) {
+  std::map<std::string, int> stages;
+  for (const at::Device& device : device_of_stage) {
+    if (!device.is_cpu()) ++stages[device.str()];
+  }
+  for (const auto& [device, count] : stages) {
+    if (count > 1)
+      return fmt::format("note: {} stages share {}: the rate is predicted for one GPU each\n",
+                         count, device);
+  }
+  return {};
+}
+
 int run(const StreamArguments& options) {
   catch_end_signals(on_stop_signal);
   check(options);
+  const auto devices = parse_option("--device", options.device, [](const std::string& text) {
+    return own_devices(text, /*local_rank=*/0, /*local_ranks=*/1);
+  });
   keep_freed_memory();
   std::unique_ptr<frames::FrameSource> source =
       frames::open_source(options.source, source_options(options));
@@ -225,10 +251,19 @@ int run(const StreamArguments& options) {
   StreamPlanRequest request{.strategy = options.strategy,
                             .weights = options.weights,
                             .fps = options.fps,
-                            .optimizer = options.optimizer};
+                            .optimizer = options.optimizer,
+                            .device = device_to_profile(devices),
+                            .device_graphs = options.cuda_graphs};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const bool on_cpu = request.device.empty();
+  if (options.cuda_graphs && on_cpu) {
+    throw ConfigError(fmt::format(
+        "--cuda-graphs: graphs are those of GPUs, and all stages are on the CPU (--device {})",
+        options.device));
+  }
   request.workers = options.workers > 0 ? static_cast<int>(options.workers)
-                                        : std::max(1, cores / static_cast<int>(options.threads));
+                    : on_cpu            ? std::max(1, cores / static_cast<int>(options.threads))
+                                        : static_cast<int>(devices.size());
   require_memory_for_threads(request.workers * options.threads);
   std::optional<profile::Profile> profile;
   plan::Plan plan;
@@ -251,6 +286,10 @@ int run(const StreamArguments& options) {
   }
   if (!options.plan_path.empty()) warn_of_plan_size(plan, model, size, options.plan_path);
   std::cerr << report::plan_table(plan) << '\n';
+  const auto stages_of = [](const plan::Plan& some) {
+    return static_cast<int>(some.stages.size());
+  };
+  std::cerr << shared_device_text(dealt(devices, stages_of(plan)));
   const double predicted_fps = plan.throughput_samples_per_s;
   const int64_t deadline_ns = deadline_of(options, *source, plan);
   frames::FrameQueue queue(std::move(source),
@@ -265,6 +304,9 @@ int run(const StreamArguments& options) {
       .optimizer = options.optimizer,
       .learning_rate = options.learning_rate,
       .threads_per_worker = static_cast<int>(options.threads),
+      .device_of_stage = on_cpu ? std::function<std::vector<at::Device>(int)>()
+                                : [&devices](int stages) { return dealt(devices, stages); },
+      .device_graphs = options.cuda_graphs,
       .seed = options.seed,
       .max_frames = options.max_frames,
       .deadline_ns = deadline_ns,
@@ -332,6 +374,8 @@ int run(const StreamArguments& options) {
         "learned from: --keep-all makes it wait\n",
         summary.queue.dropped, summary.queue.frames_in);
   }
+  for (const std::string& obstacle : summary.graph_obstacles)
+    std::cerr << fmt::format("note: without CUDA graphs: {}\n", obstacle);
   const std::string failure = summary.end.is_error ? summary.end.reason : weights.failure();
   const StreamReport report{.summary = summary,
                             .source = queue.description(),
@@ -340,7 +384,8 @@ int run(const StreamArguments& options) {
                             .wanted_fps = options.fps,
                             .predicted_fps = predicted_fps,
                             .deadline_ns = deadline_ns,
-                            .stages = watcher.stages().medians()};
+                            .stages = watcher.stages().medians(),
+                            .devices = dealt(devices, stages_of(summary.state.plan))};
   write_output("", options.json ? stream_json(report) : stream_text(report));
   return failure.empty() ? kExitYes : complain(failure, kExitFailure);
 }

@@ -18,6 +18,9 @@ struct StreamPlanRequest {
   int workers = 1;                  ///< the most stages
   double fps = 0;                   ///< wanted; 0: the fastest
   model::OptimizerSpec optimizer = {};
+  /// The GPU that is measured, as ProfilerOptions::device; empty: the CPU.
+  std::string device = {};
+  bool device_graphs = false;  ///< ProfilerOptions::device_graphs
 };
 
 /// The profile is of one frame. Throws NoAnswer when there is no plan at all.

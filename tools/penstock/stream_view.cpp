@@ -165,7 +165,8 @@ std::string stream_json(const StreamReport& report) {
                {"backward_ns", stage.backward_ns},
                {"step_ns", stage.step_ns},
                {"hand_over_ns", stage.hand_over_ns},
-               {"busy", stage.busy}};
+               {"busy", stage.busy},
+               {"device", i < report.devices.size() ? report.devices[i].str() : "cpu"}};
     stages.push_back(std::move(entry));
   }
   const auto known = [&](int64_t ns) { return n.processed > 0 ? Json(ns) : Json(nullptr); };

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "penstock/stream/online_loop.h"
 #include "penstock/stream/recent_numbers.h"
@@ -44,6 +45,7 @@ struct StreamReport {
   double predicted_fps = 0;
   int64_t deadline_ns = 0;                 ///< 0: none
   std::vector<stream::StageTimes> stages;  ///< medians of the last looks
+  std::vector<at::Device> devices = {};    ///< of the stages; empty: the CPU
 };
 std::string stream_text(const StreamReport& report);
 std::string stream_json(const StreamReport& report);

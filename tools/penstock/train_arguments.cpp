@@ -70,7 +70,8 @@ void add_training_options(CLI::App& app, TrainArguments& options) {
       ->capture_default_str();
   app.add_flag("--cuda-graphs", options.train.cuda_graphs,
                "On GPUs, give all kernels of a forward or backward pass in one call: faster where "
-               "launches take longer than kernels; flush only, docs/devices.md");
+               "launches take longer than kernels; with one version of the weights (flush, latest, "
+               "current), docs/devices.md");
   app.add_option("--deadline", options.deadline_s,
                  "Longest time that a worker may wait, in seconds")
       ->capture_default_str();

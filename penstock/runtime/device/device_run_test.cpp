@@ -77,6 +77,22 @@ TEST(DeviceRun, SeveralStagesOfAWorkerShareItsStream) {
                                      .chunks = 2});
 }
 
+TEST(DeviceRun, ReplicasShareOutTheOptimisersState) {
+  for (const bool norm : {false, true}) {
+    const Case setup{.kind = Strategy::DataParallel,
+                     .replicas = {2},
+                     .parts = 2,
+                     .samples = kSamples,
+                     .optimizer = gentle_adam(),
+                     .learning_rate = 0.01,
+                     .norm = norm,
+                     .max_grad_norm = norm ? 0.05 : 0.0,
+                     .shard_optimizer = {true}};
+    expect_same_on({kFirst, kSecond}, setup);
+    expect_same_on({kFirst, kFirst}, setup);
+  }
+}
+
 TEST(DeviceRun, ReplicasAddTheirGradients) {
   expect_same_on(
       {kFirst, kSecond},

@@ -1,5 +1,7 @@
 #include "penstock/runtime/device/device_timeline.h"
 
+#include <algorithm>
+
 #include "penstock/util/steady_ns.h"
 
 namespace penstock::runtime {
@@ -24,14 +26,23 @@ void DeviceTimeline::take(const std::function<void(const schedule::TimelineEvent
                           bool all) {
   while (!open_.empty() && open_.front().end) {
     const Open& next = open_.front();
-    if (!all && !next.end->is_done()) return;
+    if (!all && !next.end->is_done()) {
+      not_done_ns_ = steady_ns();
+      return;
+    }
     next.end->wait_on_host();
     // Step by step: a device says a long time with fewer digits.
-    const int64_t start_ns = last_ns_ + next.begin->ns_since(*last_);
-    const int64_t end_ns = start_ns + next.end->ns_since(*next.begin);
+    int64_t start_ns = last_ns_ + next.begin->ns_since(*last_);
+    int64_t end_ns = start_ns + next.end->ns_since(*next.begin);
+    // In a run of hours the two clocks drift apart: it was done by now, and not yet when it was
+    // looked at before.
+    const int64_t drift_ns = end_ns - std::max(std::min(end_ns, steady_ns()), not_done_ns_);
+    start_ns = std::max(start_ns - drift_ns, last_ns_);
+    end_ns -= drift_ns;
     taken({next.action, start_ns, end_ns, next.waits ? end_ns - start_ns : 0});
     last_ = next.end;
     last_ns_ = end_ns;
+    not_done_ns_ = 0;
     open_.pop_front();
   }
 }

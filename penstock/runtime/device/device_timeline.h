@@ -16,7 +16,8 @@
 namespace penstock::runtime {
 
 /// Not thread-safe: its worker owns it. Times are those of steady_clock: that of the first event is
-/// read with the device idle, the others follow from the device's own clock.
+/// read with the device idle, the others follow from the device's own clock, within what the host
+/// has seen.
 class DeviceTimeline {
  public:
   /// Blocks until the stream has done its work.
@@ -39,6 +40,7 @@ class DeviceTimeline {
   model::DeviceStream& stream_;
   model::EventPtr last_;  ///< whose time is known
   int64_t last_ns_ = 0;
+  int64_t not_done_ns_ = 0;  ///< when the first of `open_` was last found to be under way
   std::deque<Open> open_;
 };
 

@@ -254,6 +254,34 @@ model::Model tied_model() {
   return net.build(net.linear(x, {.features = 4, .name = "head"}));
 }
 
+TEST_F(Gpu, ReplicasShareOutTheOptimisersState) {
+  Case whole{.kind = Strategy::DataParallel,
+             .replicas = {2},
+             .parts = 2,
+             .samples = kSamples,
+             .optimizer = gentle_adam(),
+             .learning_rate = 0.01,
+             .device_of_worker = {kFirst, kFirst}};
+  Case shared = whole;
+  shared.shard_optimizer = {true};
+  expect_same_bits(train(skip_model(), shared), train(skip_model(), whole));
+}
+
+TEST_F(Gpu, PoliciesWithOneVersionHaveGraphs) {
+  for (const auto policy : {schedule::WeightPolicy::Latest, schedule::WeightPolicy::Current}) {
+    Case setup{.kind = Strategy::Online,
+               .replicas = {1, 1, 1},
+               .policy = policy,
+               .samples = kSamples,
+               .device_of_worker = {kFirst, kFirst, kFirst}};
+    const Trained without = train(skip_model(), setup);
+    setup.device_graphs = true;
+    const Trained by_graphs = train(skip_model(), setup);
+    EXPECT_THAT(by_graphs.graph_obstacles, ::testing::IsEmpty());
+    expect_near(without, by_graphs);
+  }
+}
+
 TEST_F(Gpu, StagesOfACardAddTiedGradientsThere) {
   Case two = two_stages();
   two.norm = true;

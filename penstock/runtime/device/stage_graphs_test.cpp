@@ -1,4 +1,5 @@
 // Whole runs whose F and B are graphs, on emulated GPUs: the bits are those of the CPU.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <utility>
@@ -117,6 +118,24 @@ TEST(StageGraphs, WhatCannotBeRecordedIsDoneWithout) {
     piped.replicas = {1, 1};
     expect_same({kFirst, kSecond}, piped, refused, model_with_norms());
     expect_same({kFirst}, setup, refused, model_with_norms());
+  }
+}
+
+TEST(StageGraphs, PoliciesWithOneVersionHaveThemToo) {
+  for (const auto policy : {schedule::WeightPolicy::Latest, schedule::WeightPolicy::Current}) {
+    for (const int refused : {0, 1, 2, 1'000'000}) {
+      // Where B cannot be recorded F is made again, under latest on newer weights.
+      if (policy == schedule::WeightPolicy::Latest && (refused == 1 || refused == 2)) continue;
+      SCOPED_TRACE(fmt::format("{}, recording {} is refused", to_string(policy), refused));
+      const Case setup{.kind = Strategy::Online,
+                       .replicas = {1, 1, 1},
+                       .policy = policy,
+                       .samples = kSamples,
+                       .sample = {2, 2, 2}};
+      const int64_t launched =
+          expect_same({kFirst, kSecond, kFirst}, setup, refused, model_with_norms());
+      if (refused > 2) EXPECT_GT(launched, 3 * (kSteps - 2));
+    }
   }
 }
 

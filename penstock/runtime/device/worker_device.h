@@ -52,6 +52,10 @@ class WorkerDevice {
   at::Tensor to_device(const at::Tensor& tensor);
   /// The same in the host's memory. Blocks until the work given so far is done.
   model::Tensors to_host(model::Tensors tensors);
+  /// Memory of the host for a tensor of this device, from which copies to the device do not block.
+  at::Tensor host_like(const at::Tensor& tensor) {
+    return host_->allocate_like(tensor, /*for_transfer=*/true);
+  }
   /// A tensor of the host in memory from which copies to the device do not block; itself where that
   /// means nothing.
   at::Tensor staged(const at::Tensor& tensor);
