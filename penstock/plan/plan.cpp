@@ -118,6 +118,7 @@ void validate(const Link& link, size_t position, size_t num_stages) {
         "{}: expected a link from a stage to a later one of the {} stages", where, num_stages));
   }
   refuse_negative(where, "bytes", link.bytes);
+  refuse_negative(where, "gradient_bytes", link.bytes_back());
 }
 
 void validate_keep(const Plan& plan) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,10 @@ struct Link {
   StageId from;
   StageId to;
   int64_t bytes = 0;
+  /// Of the gradients that come back; nothing: as many. Fewer where no weight is behind a value.
+  std::optional<int64_t> gradient_bytes = {};
+
+  int64_t bytes_back() const { return gradient_bytes.value_or(bytes); }
   bool operator==(const Link&) const = default;
 };
 

@@ -66,7 +66,9 @@ Json write_stage(const Stage& stage) {
 }
 
 Json write_link(const Link& link) {
-  return {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}};
+  Json json = {{"from", link.from.value}, {"to", link.to.value}, {"bytes", link.bytes}};
+  if (link.gradient_bytes) json["gradient_bytes"] = *link.gradient_bytes;
+  return json;
 }
 
 Json write_alternative(const Alternative& alternative) {
@@ -185,7 +187,10 @@ Link read_link(const JsonReader& reader) {
   const auto stage = [&](std::string_view key) {
     return StageId{static_cast<int32_t>(reader.at(key).integer(0, kMaxStages))};
   };
-  return {stage("from"), stage("to"), reader.at("bytes").integer(0)};
+  Link link{stage("from"), stage("to"), reader.at("bytes").integer(0)};
+  if (const auto gradients = reader.find("gradient_bytes"))
+    link.gradient_bytes = gradients->integer(0);
+  return link;
 }
 
 Strategy read_strategy(const JsonReader& reader, std::span<const Strategy> known) {

@@ -39,7 +39,7 @@ Plan sample_plan() {
                  {{"node4"}, 1, 5, 6, 0, 0, 0, 0, 50, 60, 70, 0, false}};
   plan.stages[0].shard_optimizer = true;
   plan.slack = 4;
-  plan.links = {{StageId{0}, StageId{1}, 64}};
+  plan.links = {{StageId{0}, StageId{1}, 64, 48}};
   plan.bottleneck_ns = 12345;
   plan.throughput_samples_per_s = 1234.5678901234567;
   plan.latency_ns = 777;

@@ -331,7 +331,8 @@ TEST(Planner, AValueReadTwiceTravelsToBothReaders) {
                                             {"b", "k", {{LayerId{0}, 0}}, 1},
                                             {"c", "k", {{LayerId{1}, 0}, {LayerId{0}, 0}}, 1}},
                                            {{LayerId{2}, 0}});
-  profile.costs.assign(3, {.forward_ns = 1000, .backward_ns = 1000, .output_bytes = {8}});
+  profile.costs.assign(
+      3, {.forward_ns = 1000, .backward_ns = 1000, .output_bytes = {8}, .weight_bytes = 4});
   const plan::Plan plan =
       price_plan(profile, flat_cluster(3, 1'000'000'000), {{"a"}, {"b"}, {"c"}}, {1, 1, 1}, {});
   EXPECT_EQ(plan.links, (std::vector<plan::Link>{{StageId{0}, StageId{1}, 8},

@@ -60,7 +60,7 @@ Costs costs_of(const plan::Plan& plan, int64_t gradient_groups) {
   }
   costs.links.reserve(plan.links.size());
   for (const plan::Link& link : plan.links) {
-    costs.links.push_back({link.from, link.to, link.bytes});
+    costs.links.push_back({link.from, link.to, link.bytes, link.gradient_bytes});
     if (link.to.value < 0 || link.to.index() >= costs.stages.size()) {
       throw ConfigError(fmt::format("the plan has a link to stage {}, it has {} stages",
                                     link.to.value, costs.stages.size()));
@@ -120,11 +120,11 @@ void check_costs(const Costs& costs, int num_stages) {
   for (const LinkCost& link : costs.links) {
     const bool known =
         link.from.value >= 0 && link.to.value > link.from.value && link.to.value < num_stages;
-    if (!known || link.bytes < 0) {
-      throw ConfigError(
-          fmt::format("the costs have a link {} -> {} of {} bytes; the schedule has stages 0 to {} "
-                      "and links lead forwards",
-                      link.from.value, link.to.value, link.bytes, num_stages - 1));
+    if (!known || std::min(link.bytes, link.bytes_back()) < 0) {
+      throw ConfigError(fmt::format(
+          "the costs have a link {} -> {} of {} bytes; the schedule has stages 0 to {} "
+          "and links lead forwards",
+          link.from.value, link.to.value, std::min(link.bytes, link.bytes_back()), num_stages - 1));
     }
   }
   if (!(costs.overlap >= 0 && costs.overlap <= 1)) {

@@ -42,7 +42,7 @@ class Engine {
         costs_(costs),
         options_(options),
         links_(source.links(), costs, source.shape().num_stages()),
-        network_(costs, source.shape(), source.table(), links_.bytes()),
+        network_(costs, source.shape(), source.table(), links_.lane_bytes()),
         variation_(options, source.table().num_workers()),
         credits_(costs.credits, source.most_in_channel()),
         mailboxes_(source.links(), source.table()),
@@ -357,10 +357,9 @@ class Engine {
     Transit message{.micro_batch = worker.action.micro_batch.value,
                     .sender = id,
                     .receiver = worker.receiver,
-                    .link = worker.lane / 2,
+                    .lane = worker.lane,
                     .replica = worker.replica,
-                    .levels = network_.levels_between(id, worker.receiver),
-                    .backward = backward};
+                    .levels = network_.levels_between(id, worker.receiver)};
     int64_t when_ns = 0;
     if (network_.advance(message, leave_ns, when_ns)) {
       deliver(message, when_ns);
@@ -369,7 +368,7 @@ class Engine {
       waiting_.add(message, when_ns, events_);
     }
     finish(worker, id, leave_ns - worker.now_ns, 0);
-    worker.owe(network_.processor_ns(message.link, id, worker.receiver));
+    worker.owe(network_.processor_ns(message.lane, id, worker.receiver));
     return true;
   }
 
@@ -395,17 +394,16 @@ class Engine {
 
   // The message arrives at `arrival_ns`; a receiver that waits for it continues.
   void deliver(const Transit& message, int64_t arrival_ns) {
-    const int32_t lane = 2 * message.link + (message.backward ? 1 : 0);
     Worker& receiver = worker_at(message.receiver);
-    if (receiver.awaits_message(lane, MicroBatchId{message.micro_batch})) {
+    if (receiver.awaits_message(message.lane, MicroBatchId{message.micro_batch})) {
       take(receiver, message.receiver, message.sender, arrival_ns);
       runnable_.push_back(message.receiver);
       return;
     }
-    Mailbox& mailbox = mailboxes_.at(lane, message.replica);
+    Mailbox& mailbox = mailboxes_.at(message.lane, message.replica);
     if (mailbox.find(message.micro_batch) != nullptr) {
-      refuse_second_send(message.sender, links_.at(static_cast<size_t>(message.link)),
-                         message.backward, message.micro_batch);
+      refuse_second_send(message.sender, links_.at(static_cast<size_t>(message.lane / 2)),
+                         message.lane % 2 == 1, message.micro_batch);
     }
     count_in_flight();
     Letter& letter = mailbox.insert(message.micro_batch, Letter::State::Arrived);
@@ -437,7 +435,7 @@ class Engine {
     const int64_t taken_ns = std::max(worker.now_ns, arrival_ns);
     const int32_t waiting_sender = credits_.taken(sender, id, worker.lane % 2 == 1, taken_ns);
     if (waiting_sender >= 0) runnable_.push_back(waiting_sender);
-    worker.owe(network_.processor_ns(worker.lane / 2, sender, id));
+    worker.owe(network_.processor_ns(worker.lane, sender, id));
     finish(worker, id, taken_ns - worker.now_ns, 0);
   }
 

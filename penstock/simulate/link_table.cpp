@@ -13,13 +13,14 @@ LinkTable::LinkTable(const std::vector<schedule::StageLink>& links, const Costs&
     targets_.push_back(link.to);
   }
   for (size_t s = 0; s < static_cast<size_t>(num_stages); ++s) first_[s + 1] += first_[s];
-  bytes_.resize(links.size());
+  lane_bytes_.resize(2 * links.size());
   for (const LinkCost& cost : costs.links) {
     const auto place =
         std::lower_bound(links.begin(), links.end(), schedule::StageLink{cost.from, cost.to});
     if (place == links.end() || *place != schedule::StageLink{cost.from, cost.to}) continue;
-    int64_t& bytes = bytes_[static_cast<size_t>(place - links.begin())];
-    bytes = saturating_add(bytes, cost.bytes);
+    const auto lane = 2 * static_cast<size_t>(place - links.begin());
+    lane_bytes_[lane] = saturating_add(lane_bytes_[lane], cost.bytes);
+    lane_bytes_[lane + 1] = saturating_add(lane_bytes_[lane + 1], cost.bytes_back());
   }
 }
 

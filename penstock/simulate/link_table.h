@@ -24,14 +24,14 @@ class LinkTable {
     return static_cast<size_t>(std::lower_bound(begin, end, link.to) - targets_.begin());
   }
   schedule::StageLink at(size_t link) const { return links_[link]; }
-  /// Per link, bytes of one message.
-  const std::vector<int64_t>& bytes() const { return bytes_; }
+  /// Of one message, by lane: those of link l are 2l forwards and 2l + 1 back.
+  const std::vector<int64_t>& lane_bytes() const { return lane_bytes_; }
 
  private:
   std::vector<int64_t> first_;  ///< per stage, its first link
   std::vector<StageId> targets_;
   std::vector<schedule::StageLink> links_;
-  std::vector<int64_t> bytes_;
+  std::vector<int64_t> lane_bytes_;
 };
 
 }  // namespace penstock::simulate::detail

@@ -39,7 +39,7 @@ int64_t most_in_a_group(const std::vector<int32_t>& units, int units_per_group) 
 }  // namespace
 
 Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
-                 const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes) {
+                 const schedule::WorkerTable& table, const std::vector<int64_t>& lane_bytes) {
   const std::vector<int> places = places_of(costs, shape, table);
   std::vector<Level> levels;
   if (costs.cluster) {
@@ -62,13 +62,13 @@ Network::Network(const Costs& costs, const schedule::ScheduleShape& shape,
   }
   latency_ns_.reserve(levels.size());
   up_.resize(places.size() * levels.size());
-  tolls_.resize(link_bytes.size() * levels.size());
+  tolls_.resize(lane_bytes.size() * levels.size());
   for (const Level& level : levels) latency_ns_.push_back(level.latency_ns);
-  for (size_t i = 0; i < levels.size(); ++i) add_level(i, levels[i], places, link_bytes);
+  for (size_t i = 0; i < levels.size(); ++i) add_level(i, levels[i], places, lane_bytes);
 }
 
 void Network::add_level(size_t number, const Level& level, const std::vector<int>& places,
-                        const std::vector<int64_t>& link_bytes) {
+                        const std::vector<int64_t>& lane_bytes) {
   const size_t num_levels = latency_ns_.size();
   // Only units in use are kept: a small plan on an enormous cluster costs nothing.
   std::vector<int32_t> used;
@@ -85,11 +85,11 @@ void Network::add_level(size_t number, const Level& level, const std::vector<int
   wires_.resize(first_wire + 2 * used.size());
   constexpr int64_t kBothEndsOfGb = 2'000'000'000;
   takes_processor_time_ = takes_processor_time_ || level.processor_ns_per_gb > 0;
-  for (size_t link = 0; link < link_bytes.size(); ++link) {
-    tolls_[link * num_levels + number] = {
-        .busy_ns = transfer_ns(link_bytes[link], level.bandwidth_bytes_per_s),
-        .processor_ns = ceil_mul_div(link_bytes[link], level.processor_ns_per_gb, kBothEndsOfGb),
-        .copies = level.copies && link_bytes[link] > 0};
+  for (size_t lane = 0; lane < lane_bytes.size(); ++lane) {
+    tolls_[lane * num_levels + number] = {
+        .busy_ns = transfer_ns(lane_bytes[lane], level.bandwidth_bytes_per_s),
+        .processor_ns = ceil_mul_div(lane_bytes[lane], level.processor_ns_per_gb, kBothEndsOfGb),
+        .copies = level.copies && lane_bytes[lane] > 0};
   }
   const int rounds = 2 * ceil_log2(most_in_a_group(used, level.joint_size / level.unit_size));
   sum_ns_ = saturating_add(sum_ns_, saturating_mul(rounds, level.latency_ns));
@@ -109,7 +109,7 @@ bool Network::advance(Transit& message, int64_t now_ns, int64_t& when_ns) {
   when_ns = now_ns;
   if (message.levels == 0) return true;
   const size_t num_levels = latency_ns_.size();
-  const Toll* tolls = &tolls_[static_cast<size_t>(message.link) * num_levels];
+  const Toll* tolls = &tolls_[static_cast<size_t>(message.lane) * num_levels];
   const auto highest = static_cast<size_t>(message.levels - 1);
   if (!tolls[highest].copies) {
     when_ns = saturating_add(now_ns, latency_ns_[highest]);

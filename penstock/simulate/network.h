@@ -23,39 +23,38 @@ namespace penstock::simulate::detail {
 /// reference). Saturates.
 int64_t transfer_ns(int64_t bytes, int64_t bandwidth_bytes_per_s);
 
-/// A message on its way. `link` is its number in the list that the network was made with; the
-/// network reads neither `micro_batch` nor `replica` nor `backward`.
+/// A message on its way. `lane` is its number in the list that the network was made with; the
+/// network reads neither `micro_batch` nor `replica`.
 struct Transit {
   int64_t micro_batch = 0;
   int64_t end_ns = 0;  ///< when its last byte leaves the wires passed so far
   int32_t sender = 0;
   int32_t receiver = 0;
-  int32_t link = 0;
+  int32_t lane = 0;
   int32_t replica = 0;  ///< of the stage that receives
   int32_t wire = 0;     ///< the last one passed or reserved
   int16_t levels = 0;   ///< between the two workers
   int16_t hop = 0;      ///< wires passed or reserved: 0 .. levels up, then down
-  bool backward = false;
 };
 
 class Network {
  public:
   static constexpr uint32_t kNobody = UINT32_MAX;
 
-  /// `link_bytes`: bytes of a message of each link. Throws ConfigError when the stages do not fit
+  /// `lane_bytes`: LinkTable::lane_bytes(). Throws ConfigError when the stages do not fit
   /// on the cluster or overlap.
   Network(const Costs& costs, const schedule::ScheduleShape& shape,
-          const schedule::WorkerTable& table, const std::vector<int64_t>& link_bytes);
+          const schedule::WorkerTable& table, const std::vector<int64_t>& lane_bytes);
 
   /// Wires between the two workers, in each direction.
   int16_t levels_between(int32_t sender, int32_t receiver) const;
-  /// What a message of the link takes from the computing of each of the two workers: half of what a
+  /// What a message of the lane takes from the computing of each of the two workers: half of what a
   /// sum of so many bytes takes (cluster::Level::processor_ns_per_gb), which a worker sends and
   /// receives.
-  int64_t processor_ns(int32_t link, int32_t sender, int32_t receiver) const {
+  int64_t processor_ns(int32_t lane, int32_t sender, int32_t receiver) const {
     if (!takes_processor_time_ || sender == receiver) return 0;
     const auto level = static_cast<size_t>(levels_between(sender, receiver) - 1);
-    return tolls_[static_cast<size_t>(link) * latency_ns_.size() + level].processor_ns;
+    return tolls_[static_cast<size_t>(lane) * latency_ns_.size() + level].processor_ns;
   }
   /// Takes the message on from `now_ns`, when its first byte reaches its next wire. Returns true
   /// when `when_ns` is its arrival, false when `message.wire` begins to serve it later, at
@@ -89,7 +88,7 @@ class Network {
     int64_t processor_ns_per_gb = 0;
   };
   void add_level(size_t number, const Level& level, const std::vector<int>& places,
-                 const std::vector<int64_t>& link_bytes);
+                 const std::vector<int64_t>& lane_bytes);
   int32_t up_wire(int32_t worker, size_t level) const {
     return up_[static_cast<size_t>(worker) * latency_ns_.size() + level];
   }

@@ -71,6 +71,24 @@ std::string failure(const Costs& costs, const std::vector<int>& replicas) {
 
 }  // namespace
 
+TEST(Network, GradientsMayBeSmallerThanWhatTheyComeFrom) {
+  const schedule::ScheduleShape shape{.replicas = {1, 1}, .micro_batches = 1, .accumulate = 1};
+  const schedule::Schedule schedule =
+      lower(generate(Strategy::ModelParallel, shape), schedule::chain_links(2));
+  Costs costs;
+  costs.stages = {{.forward_ns = 10, .backward_ns = 20}, {.forward_ns = 1, .backward_ns = 2}};
+  costs.bandwidth_bytes_per_s = kPerNs;
+  costs.latency_ns = 5;
+  const auto end_of_step = [&](std::optional<int64_t> gradient_bytes) {
+    costs.links = {{StageId{0}, StageId{1}, 1000, gradient_bytes}};
+    return simulate(schedule, costs).makespan_ns;
+  };
+  const int64_t computing_ns = 10 + 1 + 2 + 20;
+  EXPECT_EQ(end_of_step({}), computing_ns + 2 * (1000 + 5));
+  EXPECT_EQ(end_of_step(100), computing_ns + 1000 + 100 + 2 * 5);
+  EXPECT_EQ(end_of_step(0), computing_ns + 1000 + 2 * 5);
+}
+
 TEST(Network, TransferTimesRoundUpAndSaturate) {
   EXPECT_EQ(detail::transfer_ns(1, kPerNs), 1);
   EXPECT_EQ(detail::transfer_ns(1, 3 * kPerNs), 1);
@@ -363,7 +381,7 @@ TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
                   .weight_bytes = 3,
                   .first_worker = 4},
                  {.layers = {"b"}, .stash_bytes = 4, .first_worker = 0, .recompute = true}};
-  plan.links = {{StageId{0}, StageId{1}, 99}};
+  plan.links = {{StageId{0}, StageId{1}, 99, 33}};
   const Costs costs = costs_of(plan);
   ASSERT_EQ(costs.stages.size(), 2u);
   EXPECT_EQ(costs.stages[0].backward_ns, 2);
@@ -373,6 +391,7 @@ TEST(Network, CostsOfAPlanCarryItsStagesLinksAndPlaces) {
   EXPECT_EQ(costs.stages[1].input_bytes, 99);
   ASSERT_EQ(costs.links.size(), 1u);
   EXPECT_EQ(costs.links[0].bytes, 99);
+  EXPECT_EQ(costs.links[0].bytes_back(), 33);
   EXPECT_EQ(costs.cluster, plan.cluster);
   EXPECT_EQ(costs.samples_per_micro_batch, 32);
   EXPECT_EQ(costs.optimizer_state_per_weight, 2);

@@ -63,11 +63,14 @@ struct LinkCost {
   StageId from;
   StageId to;
   int64_t bytes = 0;
+  std::optional<int64_t> gradient_bytes = {};  ///< plan::Link
+
+  int64_t bytes_back() const { return gradient_bytes.value_or(bytes); }
 };
 
 struct Costs {
   std::vector<StageCost> stages;  ///< per micro-batch
-  /// Missing pairs cost only latency; bytes of equal pairs are added.
+  /// Missing pairs cost only latency; bytes of equal pairs are added up.
   std::vector<LinkCost> links;
   /// Of each worker's link, per direction; 0: by reference, messages cost only latency.
   int64_t bandwidth_bytes_per_s = 0;

@@ -38,7 +38,10 @@ void scale(plan::Plan& plan, int64_t micro_batch_size) {
       by_factor(bucket.backward_weight_ns);
     }
   }
-  for (plan::Link& link : plan.links) by_factor(link.bytes);
+  for (plan::Link& link : plan.links) {
+    by_factor(link.bytes);
+    if (link.gradient_bytes) by_factor(*link.gradient_bytes);
+  }
   plan.micro_batch_size = micro_batch_size;
   plan.compute_error = 0;  // what proportion costs is not known
 }

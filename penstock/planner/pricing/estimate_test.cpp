@@ -134,6 +134,30 @@ TEST(Estimate, MemoryOfWorkersWithSeveralStagesIsABoundAndNotAFarOne) {
   EXPECT_LT(looseness / cases, 1.5);
 }
 
+TEST(Estimate, NoGradientGoesBackBeforeTheFirstWeights) {
+  const auto plan_of = [](int64_t first_weights) {
+    const std::vector<int64_t> equal(4, 1'000'000);
+    PlanOptions options;
+    options.strategy = Strategy::ModelParallel;
+    options.straight = true;
+    return *make_plan(chain(equal, {first_weights, 0, 1'000'000, 1'000'000}, equal),
+                      flat_cluster(2, 1'000'000'000), options)
+                .plan;
+  };
+  const plan::Plan without = plan_of(0);
+  const plan::Plan with = plan_of(1);
+  ASSERT_EQ(without.stages.front().layers.size(), 2);
+  EXPECT_EQ(without.stages, plan_of(0).stages);
+  EXPECT_EQ(without.links.front().gradient_bytes, 0);
+  EXPECT_EQ(without.links.front().bytes, 1'000'000);
+  EXPECT_FALSE(with.links.front().gradient_bytes.has_value());
+  EXPECT_DOUBLE_EQ(without.bytes_per_sample.front(), with.bytes_per_sample.front() / 2);
+  // A message takes 1 ms, the passes 4 layers of 3 ms.
+  const double saved_s = 1 / with.throughput_samples_per_s - 1 / without.throughput_samples_per_s;
+  EXPECT_NEAR(saved_s * static_cast<double>(with.micro_batch_size), 0.001, 1e-5);
+  EXPECT_EQ(without.stages[1].memory_bytes, with.stages[1].memory_bytes);
+}
+
 TEST(Estimate, SlackTakesMemory) {
   // Too many workers and micro-batches per step to be simulated.
   const plan::Plan none = straight_plan(256, "eager-1f1b", 4'000, 256, 0);

@@ -51,8 +51,9 @@ int64_t round_trip_ns(const cluster::Topology& topology, const plan::Plan& plan)
       const int64_t before_ns = there_and_back_ns[link->from.index()];
       if (before_ns == kNotReached) continue;
       const cluster::Path& path = topology.path(nearest_level(topology, plan, workers, *link));
-      const int64_t one_way_ns = message_ns(path, link->bytes);
-      ns = std::max(ns, saturating_add(before_ns, saturating_mul(2, one_way_ns)));
+      const int64_t both_ways_ns =
+          saturating_add(message_ns(path, link->bytes), message_ns(path, link->bytes_back()));
+      ns = std::max(ns, saturating_add(before_ns, both_ways_ns));
     }
     if (ns == kNotReached) continue;
     const plan::Stage& stage = plan.stages[s];

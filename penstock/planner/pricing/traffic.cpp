@@ -151,6 +151,17 @@ double share_within_unit(const std::vector<int>& from, const std::vector<int>& t
   return pairs == 0 ? 1 : static_cast<double>(within) / static_cast<double>(pairs);
 }
 
+// Whether gradients go back to a layer's outputs: it has weights, or one that it reads from has.
+std::vector<bool> layers_with_gradients(const profile::Profile& profile) {
+  std::vector<bool> result(profile.costs.size());
+  for (size_t l = 0; l < result.size(); ++l) {
+    result[l] = profile.costs[l].weight_bytes > 0;
+    for (const graph::ValueRef& input : profile.graph.layers()[l].inputs)
+      result[l] = result[l] || (!input.is_model_input() && result[input.layer.index()]);
+  }
+  return result;
+}
+
 bool joins(const cluster::Topology& topology, int level) {
   return topology.unit_size(level) > topology.unit_size(level - 1);
 }
@@ -180,20 +191,29 @@ double share_within_unit(const WorkerRange& from, const WorkerRange& to, int uni
 
 Traffic traffic_of(const Context& context, const std::vector<StageId>& stage_of_layer,
                    size_t num_stages) {
-  std::map<std::pair<StageId, StageId>, int64_t> link_bytes;
+  struct Bytes {
+    int64_t there = 0;
+    int64_t back = 0;
+  };
+  const std::vector<bool> has_gradient = layers_with_gradients(context.profile);
+  std::map<std::pair<StageId, StageId>, Bytes> link_bytes;
   std::map<graph::ValueRef, std::pair<StageId, StageId>> reach;
   const auto bytes_of = [&](const graph::ValueRef& value) {
     return context.layers[value.layer.index()].output_bytes[static_cast<size_t>(value.output)];
   };
   for (const graph::CrossingValue& crossing :
        graph::crossing_values(context.profile.graph, stage_of_layer)) {
-    link_bytes[{crossing.from, crossing.to}] += bytes_of(crossing.value);
+    Bytes& sum = link_bytes[{crossing.from, crossing.to}];
+    sum.there += bytes_of(crossing.value);
+    if (has_gradient[crossing.value.layer.index()]) sum.back += bytes_of(crossing.value);
     auto& span = reach.try_emplace(crossing.value, crossing.from, crossing.to).first->second;
     span.second = std::max(span.second, crossing.to);
   }
   Traffic traffic;
-  for (const auto& [stages, bytes] : link_bytes)
-    traffic.links.push_back({stages.first, stages.second, bytes});
+  for (const auto& [stages, bytes] : link_bytes) {
+    traffic.links.push_back({stages.first, stages.second, bytes.there});
+    if (bytes.back != bytes.there) traffic.links.back().gradient_bytes = bytes.back;
+  }
   traffic.cut_bytes.assign(num_stages - 1, 0);
   for (const auto& [value, span] : reach) {
     for (size_t k = span.first.index(); k < span.second.index(); ++k)
@@ -227,7 +247,9 @@ std::vector<double> bytes_per_sample(const plan::Plan& plan, const CostModel& mo
     if (joins(topology, level)) {
       for (const plan::Link& link : plan.links) {
         const double across = 1 - within(link, topology.unit_size(level - 1));
-        bytes += 2 * across * static_cast<double>(link.bytes) / samples;
+        bytes += across *
+                 (static_cast<double>(link.bytes) + static_cast<double>(link.bytes_back())) /
+                 samples;
       }
       for (size_t s = 0; s < plan.stages.size(); ++s) {
         bytes += sync_bytes(model, plan.cluster.cpu_machines, seats_of(s),

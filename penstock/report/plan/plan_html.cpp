@@ -162,8 +162,8 @@ std::string links_section(const PlanView& view) {
     const plan::Link& link = view.plan.links[l];
     const LinkView& seen = view.links[l];
     const bool hot = view.bottleneck.is_link(l);
-    table.add({fmt::to_string(link.from.value), fmt::to_string(link.to.value),
-               format_bytes(link.bytes), seen.level,
+    table.add({fmt::to_string(link.from.value), fmt::to_string(link.to.value), bytes_text(link),
+               seen.level,
                seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
                hot ? "slowest" : ""},
               hot ? "hot" : "");

@@ -126,7 +126,7 @@ std::string link_table(const PlanView& view) {
   for (const size_t l : rows_shown(view.links.size(), slowest)) {
     const plan::Link& link = view.plan.links[l];
     const LinkView& seen = view.links[l];
-    table.add({fmt::format("{} -> {}", link.from.value, link.to.value), format_bytes(link.bytes),
+    table.add({fmt::format("{} -> {}", link.from.value, link.to.value), bytes_text(link),
                seen.level,
                seen.by_reference && seen.time_ns <= 0 ? "by reference" : time_or_dash(seen.time_ns),
                view.bottleneck.is_link(l) ? "slowest" : ""});

@@ -83,6 +83,11 @@ int64_t memory_limit(const cluster::Cluster& cluster, WorkerRange range) {
 
 // Per micro-batch, as the cost models charge it: activations one way, gradients of the same size
 // back, latency once.
+/// Of the two directions.
+double mean_bytes(const plan::Link& link) {
+  return (static_cast<double>(link.bytes) + static_cast<double>(link.bytes_back())) / 2;
+}
+
 double there_and_back_ns(double bytes, const cluster::Path& path) {
   const auto latency_ns = static_cast<double>(path.latency_ns);
   return path.by_reference
@@ -203,14 +208,13 @@ void PlanView::add_link(const plan::Link& link) {
         level_between(*stages[link.from.index()].place, *stages[link.to.index()].place);
     view.level = level_name(level);
     view.by_reference = topology->path(level).by_reference;
-    view.time_ns = there_and_back_ns(static_cast<double>(link.bytes), topology->path(level));
+    view.time_ns = there_and_back_ns(mean_bytes(link), topology->path(level));
   } else if (exists(link) && !workers_by_stage_.empty()) {
     const int level =
         level_between(workers_by_stage_[link.from.index()], workers_by_stage_[link.to.index()]);
     view.level = level == 0 ? "one worker" : level_name(level);
     view.by_reference = level == 0 || topology->path(level).by_reference;
-    if (level > 0)
-      view.time_ns = there_and_back_ns(static_cast<double>(link.bytes), topology->path(level));
+    if (level > 0) view.time_ns = there_and_back_ns(mean_bytes(link), topology->path(level));
   }
   links.push_back(std::move(view));
 }
@@ -223,8 +227,8 @@ void PlanView::find_slowest_boundary() {
   std::vector<int64_t> counts(stages.size() + 1, 0);
   for (const plan::Link& link : plan.links) {
     if (!exists(link)) continue;
-    begins[link.from.index()] += static_cast<double>(link.bytes);
-    begins[link.to.index()] -= static_cast<double>(link.bytes);
+    begins[link.from.index()] += mean_bytes(link);
+    begins[link.to.index()] -= mean_bytes(link);
     ++counts[link.from.index()];
     --counts[link.to.index()];
   }
@@ -276,7 +280,7 @@ void PlanView::find_slowest_link() {
       if (from[k] == to[k]) continue;
       Shared& shared = between[std::minmax(from[k], to[k])];
       const int level = topology->level_between(std::min(from[k], to[k]), std::max(from[k], to[k]));
-      shared.time_ns += there_and_back_ns(static_cast<double>(link.bytes), topology->path(level)) /
+      shared.time_ns += there_and_back_ns(mean_bytes(link), topology->path(level)) /
                         static_cast<double>(from.size());
       if (shared.crossing++ == 0 || link.bytes > plan.links[shared.largest].bytes)
         shared.largest = l;
@@ -359,6 +363,11 @@ std::string PlanView::where(WorkerRange range, int least_level) const {
     if (first != last) break;
   }
   return text;
+}
+
+std::string bytes_text(const plan::Link& link) {
+  if (!link.gradient_bytes) return format_bytes(link.bytes);
+  return fmt::format("{}, {} back", format_bytes(link.bytes), format_bytes(*link.gradient_bytes));
 }
 
 }  // namespace penstock::report

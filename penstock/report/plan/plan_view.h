@@ -120,4 +120,7 @@ struct PlanView {
   int level_between(const std::vector<int>& a, const std::vector<int>& b) const;
 };
 
+/// Of the link's messages: "6.4 MB", or "6.4 MB, 0 B back".
+std::string bytes_text(const plan::Link& link);
+
 }  // namespace penstock::report
