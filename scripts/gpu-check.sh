@@ -10,7 +10,8 @@ usage: scripts/gpu-check.sh [--torch FOLDER] [--build-only] [--steps N] [--round
 
 On a machine with a GPU: builds with a libtorch for CUDA, runs the tests labelled `gpu`, probes the
 GPUs, compares training with PyTorch, two workers on a card with one, and measurement with
-prediction, streams without and with CUDA graphs (benchmarks/gpu), prints one table and writes one JSON file.
+prediction, streams without and with CUDA graphs (benchmarks/gpu), prints one table and writes one
+JSON file.
 Exit code: 0 all passed, 1 a test or a run failed, 2 it cannot be built, 77 there is no GPU.
 
   --torch FOLDER  a libtorch for CUDA, as of scripts/test.sh (default: that of python3)
