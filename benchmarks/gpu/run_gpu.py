@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Penstock on a GPU: one worker against PyTorch, two workers on one card against one, streams
-without and with CUDA graphs, and what was predicted. Programs take turns, round by round. Prints a
-table; -o writes all numbers as JSON.
+without and with CUDA graphs, what was predicted, and the accuracy in each precision. Programs take
+turns, round by round. Prints a table; -o writes all numbers as JSON.
 
 Needs a GPU, a build for CUDA and a Python whose PyTorch is one for CUDA. Exit code: 0 done, 2 wrong
 usage, 3 a run failed.
@@ -68,6 +68,11 @@ def parse():
     parser.add_argument("--streams", type=names(STREAMS), default=list(STREAMS), metavar="NAME,...",
                         help="PARTIME's networks that learn from a stream, with and without "
                              "graphs: " + ", ".join(STREAMS))
+    parser.add_argument("--accuracy-epochs", type=int, default=5, metavar="N",
+                        help="epochs of vgg_small on Fashion-MNIST in each precision; 0: none")
+    parser.add_argument("--fashion-mnist", type=pathlib.Path, metavar="FOLDER",
+                        default=pathlib.Path("/usr/share/datasets/fashion-mnist"),
+                        help="its four IDX files; without them no accuracy is measured")
     parser.add_argument("--stream-size", default="160x120")
     parser.add_argument("--stream-frames", type=int, default=1000)
     parser.add_argument("--penstock", type=pathlib.Path,
@@ -194,7 +199,28 @@ class Runs:
                                        "predicted": run["predicted_fps"],
                                        "final_loss": run["loss"]})
 
+    def accuracy(self, seed):
+        folder = self.args.fashion_mnist.resolve()
+        if self.args.accuracy_epochs < 1 or not folder.is_dir():
+            return
+        for precision in self.args.precisions:
+            done = self.call(
+                self.args.penstock, "train", "--model", "vgg_small", "--data", "idx",
+                "--data-folder", folder, "--strategy", "serial", "--device", self.args.device,
+                "--precision", precision, "--epochs", self.args.accuracy_epochs, "--batch-size", 64,
+                "--lr", 0.05, "--momentum", 0.9, "--seed", seed, "--json")
+            if done.returncode != 0:
+                self.add("vgg_small", precision, "accuracy", {"error": done.stderr.strip()[-300:]})
+                continue
+            run = json.loads(done.stdout)
+            self.results.append({
+                "model": "vgg_small", "precision": precision, "who": "accuracy",
+                "accuracy": run["test_accuracy"],
+                "peak_memory_bytes": max(one["peak_memory_bytes"] for one in run["devices"])})
+            self.save()
+
     def round(self, number):
+        self.accuracy(number + 1)
         for name in self.args.streams:
             both = [("without graphs", []), ("with graphs", ["--cuda-graphs"])]
             for who, options in both if number % 2 == 0 else both[::-1]:
@@ -252,6 +278,16 @@ class Runs:
             precision = self.args.precisions[0]
             print(f"{name:10} {precision:9} " + self.ratio(
                 name, precision, "two workers, 4 micro-batches", "one worker, 4 micro-batches"))
+        accuracies = [row for row in self.results if "accuracy" in row]
+        if accuracies:
+            print(f"\nvgg_small on Fashion-MNIST, {self.args.accuracy_epochs} epochs: accuracy in "
+                  "each round, peak memory")
+        for precision in self.args.precisions:
+            rows = [row for row in accuracies if row["precision"] == precision]
+            if rows:
+                print(f"{'':10} {precision:9} "
+                      + " ".join(f"{100 * row['accuracy']:.2f} %" for row in rows)
+                      + f"  {rows[0]['peak_memory_bytes'] / 1e6:.0f} MB")
         if self.args.streams:
             print(f"\nstreams of {self.args.stream_size}, one stage: frames/s, / predicted; with "
                   "graphs / without")
