@@ -34,6 +34,9 @@ namespace {
 
 using Times = std::vector<detail::LayerTimes>;
 
+/// Two that are made without, and one that records.
+constexpr int kPassesBeforeGraphs = 3;
+
 void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) {
   if (value < low || value > high) {
     throw ConfigError(
@@ -221,11 +224,11 @@ int64_t pass_time_ns(const Times& times) {
 }
 
 /// `asked`, or as many as a slow model has time for.
-Passes affordable(Passes asked, const ProfilerOptions& options, int64_t pass_ns) {
+Passes affordable(Passes asked, int least_warmup, const ProfilerOptions& options, int64_t pass_ns) {
   const int64_t most_ns = std::chrono::nanoseconds(options.most_time).count();
   if (most_ns == 0 || saturating_mul(pass_ns, asked.total()) <= most_ns) return asked;
   const auto passes = static_cast<int>(most_ns / pass_ns);
-  asked.warmup = std::min(asked.warmup, 1);
+  asked.warmup = std::min(asked.warmup, std::max(least_warmup, 1));
   asked.samples = std::clamp((passes - asked.warmup) * 2 / 3, 1, asked.samples);
   return asked;
 }
@@ -311,7 +314,8 @@ class Measurement {
   }
 
   void measure(detail::ModelPass& pass) {
-    Passes wanted{options_.warmup, options_.samples};
+    const int least_warmup = options_.device_graphs ? kPassesBeforeGraphs : 0;
+    Passes wanted{std::max(options_.warmup, least_warmup), options_.samples};
     const int64_t begin_ns = steady_ns();
     int64_t timed_begin_ns = begin_ns;
     for (int i = 0; i < wanted.total() && !stop_; ++i) {
@@ -320,7 +324,7 @@ class Measurement {
       Times times = pass.run(split ? detail::Backward::Split : detail::Backward::Whole);
       const int64_t pass_ns =
           std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-      if (i == 0) wanted = affordable(wanted, options_, pass_ns);
+      if (i == 0) wanted = affordable(wanted, least_warmup, options_, pass_ns);
       const bool timed = i >= wanted.warmup;
       if (!split) record.add(pass_time_ns(times));
       if (i == std::max(wanted.warmup, 1) - 1) {

@@ -14,7 +14,7 @@ namespace {
 
 bool are_alike(const Profile& a, const Profile& b) {
   if (!(a.graph == b.graph) || a.batch_size != b.batch_size || a.precision != b.precision ||
-      a.device_graphs != b.device_graphs || a.costs.size() != b.costs.size())
+      a.costs.size() != b.costs.size())
     return false;
   return std::equal(a.costs.begin(), a.costs.end(), b.costs.begin(),
                     [](const LayerCost& x, const LayerCost& y) {
@@ -53,6 +53,8 @@ Profile mean_of(const std::vector<Profile>& profiles) {
                     result.model, profile.model));
   }
   result.device = devices_of(profiles);
+  result.device_graphs = std::all_of(profiles.begin(), profiles.end(),
+                                     [](const Profile& profile) { return profile.device_graphs; });
   result.copy_bandwidth_bytes_per_s =
       mean(profiles, [](const Profile& p) { return p.copy_bandwidth_bytes_per_s; });
   for (size_t l = 0; l < result.costs.size(); ++l) {

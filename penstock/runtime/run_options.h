@@ -35,8 +35,8 @@ struct RunOptions {
   /// of steady_clock in ns. Must be quick. Empty: not called.
   std::function<void(WorkerId, const schedule::TimelineEvent&)> on_action = {};
   /// Called after each step of a stage's weights, from its worker's thread, when the step has been
-  /// given to the worker's device: Pipeline::copy_of_stage() then has the weights of this step and
-  /// of no later one. Empty: not called.
+  /// given to the worker's device: without replicas Pipeline::copy_of_stage() then has the weights
+  /// of this step and of no later one. Empty: not called.
   std::function<void(StageId, MiniBatchId)> on_step = {};
   /// Called once, from the thread that called run(), when the run has failed and some worker has
   /// not returned `stuck_after` later; with the failure and what these workers do. run() cannot

@@ -179,9 +179,13 @@ void run_workers(const std::vector<std::unique_ptr<StageWorker>>& workers, Worke
       break;
     }
   }
+  // Also when on_stuck throws: they use what is here.
+  struct Waiting {
+    WorkerThreads& threads;
+    ~Waiting() { threads.wait(); }
+  } waiting{threads};
   if (options.on_stuck && !returns.wait(started, options.stuck_after))
     options.on_stuck(stuck_text(workers, returns, failure, fabric, options));
-  threads.wait();
 }
 
 }  // namespace penstock::runtime

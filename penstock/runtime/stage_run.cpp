@@ -228,13 +228,13 @@ model::ForwardContext StageRun::forward_context(const Action& action) const {
 
 model::LossResult StageRun::record_tape(const Action& action, InFlight& record,
                                         model::MutableTensorSpan buffers,
-                                        const BeforeLayer& before_layer) {
+                                        const BeforeLayer& before_layer, bool with_loss) {
   record.tape.emplace(module(), segment_ends_);
   const model::ForwardContext context = forward_context(action);
   record.outputs = record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
                                         context, before_layer);
   record.inputs.clear();
-  if (!makes_output()) return {};
+  if (!makes_output() || !with_loss) return {};
   return record.tape->loss(run_.loss, record.outputs, targets(action.micro_batch),
                            run_.source.size_of(action.mini_batch),
                            loss_scale_of(action.micro_batch));
@@ -367,6 +367,7 @@ void StageRun::take_back(InFlight& record) {
 bool StageRun::forward_by_graph(const Action& action, InFlight& record, model::LossResult& loss) {
   if (!graphs_->obstacle().empty()) return false;
   complete();  // the graph has no place to wait for weights
+  if (newest_) drop_newest_graph();
   const model::Tensors& weights = replica_.weights.at(action.version);
   StageGraph* const graph = graphs_->take(weights, record.inputs, segment_ends_, replica_.buffers);
   if (graph == nullptr) return false;
@@ -417,19 +418,21 @@ bool StageRun::backward_by_graph(const Action& action, InFlight& record) {
 }
 
 void StageRun::leave_graph(const Action& action, InFlight& record) {
-  StageGraph*& graph = graph_of(record);
+  // B runs F again.
+  if (newest_) return drop_newest_graph();
   // The replica's own buffers include this micro-batch already.
-  model::Tensors buffers = model::copies_of(graph->buffers_before());
-  record.inputs = model::copies_of(graph->inputs());
-  graphs_->give_back(*graph);
-  graph = nullptr;
-  if (!newest_) {
-    record.tape.emplace(module(), segment_ends_);
-    record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
-                         forward_context(action));
-  }
+  model::Tensors buffers = model::copies_of(record.graph->buffers_before());
+  record.inputs = model::copies_of(record.graph->inputs());
+  graphs_->give_back(*record.graph);
+  record.graph = nullptr;
+  record.tape.emplace(module(), segment_ends_);
+  record.tape->forward(replica_.weights.at(action.version), buffers, record.inputs,
+                       forward_context(action));
   record.inputs.clear();
-  receive_late(record);
+}
+
+void StageRun::drop_newest_graph() {
+  if (newest_->graph != nullptr) graphs_->give_back(*std::exchange(newest_->graph, nullptr));
 }
 
 void StageRun::receive_late(InFlight& record) {
@@ -443,10 +446,10 @@ void StageRun::begin_newest(const Action& action, const InFlight& record, model:
   newest_->inputs = record.inputs;
   newest_->buffers = std::move(buffers);
   newest_->tape.reset();
-  if (newest_->graph != nullptr) graphs_->give_back(*std::exchange(newest_->graph, nullptr));
+  drop_newest_graph();
 }
 
-void StageRun::record_newest() {
+void StageRun::record_newest(bool with_loss) {
   InFlight again(module());
   again.inputs = newest_->inputs;
   model::Tensors buffers = model::copies_of(newest_->buffers);
@@ -456,12 +459,12 @@ void StageRun::record_newest() {
                        .mini_batch = newest_->mini_batch,
                        .peer = stage(),
                        .version = replica_.weights.latest()};
-  record_tape(forward, again, buffers, {});
+  record_tape(forward, again, buffers, {}, with_loss);
   newest_->tape = std::move(again.tape);
 }
 
 void StageRun::recompute(const Action& action) {
-  if (newest_) return record_newest();
+  if (newest_) return record_newest(/*with_loss=*/true);
   InFlight& record = in_flight(action.micro_batch);
   PENSTOCK_CHECK(recomputes_ && !record.inputs.empty() && record.outputs_to_give == 0, "stage",
                  stage(), "micro-batch", action.micro_batch);
@@ -483,7 +486,8 @@ void StageRun::backward(const Action& action) {
     }
   }
   receive_late(record);
-  if (newest_ && !newest_->tape) record_newest();
+  // Whose loss has a gradient has it already.
+  if (newest_ && !newest_->tape) record_newest(/*with_loss=*/false);
   std::optional<StageTape>& tape = tape_of(record);
   PENSTOCK_CHECK(tape && record.missing_gradients == 0, "stage", stage(),
                  "cannot run B of micro-batch", action.micro_batch);

@@ -168,11 +168,12 @@ class StageRun {
   /// The stage's outputs (and loss) of a micro-batch on a tape.
   model::ForwardContext forward_context(const schedule::Action& action) const;
   model::LossResult record_tape(const schedule::Action& action, InFlight& record,
-                                model::MutableTensorSpan buffers, const BeforeLayer& before_layer);
+                                model::MutableTensorSpan buffers, const BeforeLayer& before_layer,
+                                bool with_loss = true);
   /// Waits for what LOAD brings.
   void take_back(InFlight& record);
   /// Runs F of the newest micro-batch again, on the newest weights.
-  void record_newest();
+  void record_newest(bool with_loss);
   /// The graph that B of the micro-batch goes through; null: a tape.
   StageGraph*& graph_of(InFlight& record) { return newest_ ? newest_->graph : record.graph; }
   /// The tape that B of the micro-batch goes through.
@@ -193,6 +194,8 @@ class StageRun {
   void leave_graph(const schedule::Action& action, InFlight& record);
   /// Gradients that came for a graph, where there is none any more.
   static void receive_late(InFlight& record);
+  /// Under WeightPolicy::Current: the newest micro-batch goes on without its graph.
+  void drop_newest_graph();
   /// Under WeightPolicy::Current: F of a new newest micro-batch. `buffers`: as they are before it.
   void begin_newest(const schedule::Action& action, const InFlight& record, model::Tensors buffers);
   bool makes_output() const { return !replica_.module->model_outputs().empty(); }

@@ -157,8 +157,11 @@ void StageWorker::run_action(const Action& action) {
     execute(action);
     if (keeps) device_timeline_->end(action.op == Op::RecvForward || action.op == Op::RecvBackward);
     if (action.op == Op::Forward) forwards_.push_back(device_->compute().record());
+    // The loss of a stream's frame is known before the worker waits for the next one, and while the
+    // device still has the backward pass to make.
+    const bool knows_loss = run_.endless != nullptr && action.op == Op::Step;
+    for (const auto& held : stages_) held->report_losses(/*all=*/knows_loss);
     say_step(action);
-    for (const auto& held : stages_) held->report_losses(/*all=*/false);
     device_timeline_->take([this](const auto& event) { keep(event); }, /*all=*/false);
     return;
   }
@@ -193,6 +196,7 @@ bool StageWorker::takes_part(const Action& action) {
   // The message that says so has to be taken from every source.
   if (number >= end_) return number == end_ && action.op == Op::RecvForward;
   if (number <= last_entered_ || !stages_.front()->module().source_stages().empty()) return true;
+  if (device_timeline_) keep_pace();
   if (!next_is_there(action.micro_batch)) {
     end_before(action.micro_batch);
     return false;

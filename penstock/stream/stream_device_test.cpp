@@ -112,6 +112,7 @@ TEST(StreamDevice, GraphsHaveTheBitsOfTheCpu) {
         EXPECT_EQ(found.graph_obstacles.front(), "stage 0: weights have several versions");
       } else {
         EXPECT_GT(devices.launches(), stages * (kFrames - 3));
+        if (weights == "current") EXPECT_EQ(devices.recorded(), 2 * stages);
         EXPECT_THAT(found.graph_obstacles, ::testing::IsEmpty());
       }
     }

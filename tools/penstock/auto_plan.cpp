@@ -153,13 +153,8 @@ plan::Plan auto_plan(const model::Model& model, const AutoPlanRequest& request) 
                     model.graph().num_layers()));
   }
   if (given) check_precision(profile, request.precision, request.profile_path);
-  if (given && profile.device_graphs != request.device_graphs && !request.is_quiet) {
-    std::cerr << fmt::format(
-        "note: {} was measured {} CUDA graphs, and the training is {}: expect other times than "
-        "predicted\n",
-        request.profile_path, profile.device_graphs ? "with" : "without",
-        profile.device_graphs ? "without" : "with");
-  }
+  if (given && !request.is_quiet)
+    std::cerr << other_graphs_text(profile, request.profile_path, request.device_graphs);
   if (given) check_sizes(profile, model, request.profile_path);
   planner::PlanOptions options = options_of(request);
   plan::Plan plan = best_plan(profile, request, options);

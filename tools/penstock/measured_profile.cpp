@@ -30,4 +30,13 @@ profile::Profile measured_quietly(const model::Model& model, const model::Profil
   return model::measure_profile(model, options, loss);
 }
 
+std::string other_graphs_text(const profile::Profile& profile, const std::string& path,
+                              bool has_graphs) {
+  if (profile.device_graphs == has_graphs || profile.source != "measured") return {};
+  return fmt::format(
+      "note: {} was measured {} CUDA graphs, and the run goes {}: expect other times than "
+      "predicted\n",
+      path, has_graphs ? "without" : "with", has_graphs ? "with" : "without");
+}
+
 }  // namespace penstock::tool

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "penstock/model/model.h"
 #include "penstock/model/profiler.h"
@@ -16,5 +17,10 @@ profile::Profile measured_with_progress(const model::Model& model, model::Profil
 /// The same without a bar.
 profile::Profile measured_quietly(const model::Model& model, const model::ProfilerOptions& options,
                                   const std::optional<model::ProfiledLoss>& loss = {});
+
+/// A line that says so where a profile in a file was measured with CUDA graphs and the run goes
+/// without, or the other way round; otherwise nothing.
+std::string other_graphs_text(const profile::Profile& profile, const std::string& path,
+                              bool has_graphs);
 
 }  // namespace penstock::tool

@@ -98,6 +98,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
           model.name(), model.graph().num_layers()));
     }
     require_float32(options.profile_path, profile.precision);
+    std::cerr << other_graphs_text(profile, options.profile_path, request.device_graphs);
     return profile;
   }
   model::ProfilerOptions profiler{.batch_size = 1,
@@ -289,7 +290,12 @@ int run(const StreamArguments& options) {
   const auto stages_of = [](const plan::Plan& some) {
     return static_cast<int>(some.stages.size());
   };
-  std::cerr << shared_device_text(dealt(devices, stages_of(plan)));
+  const std::vector<at::Device> device_of_stage = dealt(devices, stages_of(plan));
+  std::cerr << shared_device_text(device_of_stage);
+  if (!on_cpu && device_of_stage.empty()) {
+    std::cerr << fmt::format("note: no stage is on a GPU: the plan has {}, and --device is {}\n",
+                             report::plural(stages_of(plan), "stage"), options.device);
+  }
   const double predicted_fps = plan.throughput_samples_per_s;
   const int64_t deadline_ns = deadline_of(options, *source, plan);
   frames::FrameQueue queue(std::move(source),

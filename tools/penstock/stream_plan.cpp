@@ -96,8 +96,9 @@ std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& prof
   for (int workers = request.workers + 1; workers <= most; ++workers) {
     const auto wider = plan_with(profile, request, workers);
     if (wider && fps_of(*wider) >= request.fps) {
-      return text + fmt::format("  {} would reach it ({:.1f}), each on a core of its own\n",
-                                report::plural(workers, "worker"), fps_of(*wider));
+      return text + fmt::format("  {} would reach it ({:.1f}), each on a {} of its own\n",
+                                report::plural(workers, "worker"), fps_of(*wider),
+                                request.device.empty() ? "core" : "GPU");
     }
   }
   const auto slowest =
@@ -106,9 +107,10 @@ std::string frame_rate_text(const plan::Plan& plan, const profile::Profile& prof
   const LayerId layer{static_cast<int32_t>(slowest - profile.costs.begin())};
   return text + fmt::format(
                     "  no number of workers would: layer '{}' alone takes {} of {}; take smaller "
-                    "frames or a smaller model, or more --threads\n",
+                    "frames or a smaller model{}\n",
                     profile.graph.layer(layer).name, format_duration(work_ns(*slowest)),
-                    format_duration(rounded_down(1e9 / request.fps)));
+                    format_duration(rounded_down(1e9 / request.fps)),
+                    request.device.empty() ? ", or more --threads" : "");
 }
 
 profile::Profile adjusted(profile::Profile profile, const plan::Plan& plan,

@@ -22,12 +22,18 @@ int64_t fast_multiple(at::ScalarType type) {
   return type == at::kFloat && at::globalContext().allowTF32CuBLAS() ? kRowBytes / 4 : 1;
 }
 
+/// Whether the product is one of those below.
+bool may_be_padded(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!input.is_cuda() || weight.dim() != 2 || weight.numel() == 0) return false;
+  if (input.scalar_type() == at::kDouble || weight.scalar_type() == at::kDouble) return false;
+  if (bias.defined() && (bias.dim() != 1 || bias.size(0) != weight.size(0))) return false;
+  return input.numel() / weight.size(1) >= kLarge / weight.numel();
+}
+
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-  if (!input.is_cuda() || weight.dim() != 2 ||
-      input.numel() / weight.size(1) < kLarge / weight.numel())
-    return at::linear(input, weight, bias);
+  if (!may_be_padded(input, weight, bias)) return at::linear(input, weight, bias);
   const at::ScalarType type = gpu_autocast_type().value_or(input.scalar_type());
   const int64_t multiple = fast_multiple(type);
   if (weight.size(0) % multiple == 0) return at::linear(input, weight, bias);

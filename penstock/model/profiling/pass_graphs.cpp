@@ -50,6 +50,7 @@ void ModelPass::record_graphs() {
   }
   const std::vector<graph::ValueRef>& results = model_.graph().outputs();
   Tensors none;
+  std::vector<LayerTimes> unused(layers_.size());  // laps refer to it
   try {
     graphs->event_ns = measure_event(*stream_);
     layer_laps_ = &graphs->laps;
@@ -61,7 +62,6 @@ void ModelPass::record_graphs() {
         },
         none);
     graphs->forward->launch();
-    std::vector<LayerTimes> unused(layers_.size());
     loss(unused);
     graphs->outputs.resize(layers_.size());
     for (const graph::ValueRef& result : results) {

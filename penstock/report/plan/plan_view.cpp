@@ -81,13 +81,12 @@ int64_t memory_limit(const cluster::Cluster& cluster, WorkerRange range) {
   return least;
 }
 
-// Per micro-batch, as the cost models charge it: activations one way, gradients of the same size
-// back, latency once.
-/// Of the two directions.
+// Of activations and the gradients that come back.
 double mean_bytes(const plan::Link& link) {
   return (static_cast<double>(link.bytes) + static_cast<double>(link.bytes_back())) / 2;
 }
 
+// Per micro-batch: activations one way, gradients back, latency once.
 double there_and_back_ns(double bytes, const cluster::Path& path) {
   const auto latency_ns = static_cast<double>(path.latency_ns);
   return path.by_reference

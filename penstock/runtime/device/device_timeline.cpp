@@ -26,8 +26,9 @@ void DeviceTimeline::take(const std::function<void(const schedule::TimelineEvent
                           bool all) {
   while (!open_.empty() && open_.front().end) {
     const Open& next = open_.front();
+    const int64_t looked_ns = steady_ns();
     if (!all && !next.end->is_done()) {
-      not_done_ns_ = steady_ns();
+      not_done_ns_ = looked_ns;
       return;
     }
     next.end->wait_on_host();

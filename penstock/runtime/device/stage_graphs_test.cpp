@@ -139,6 +139,23 @@ TEST(StageGraphs, PoliciesWithOneVersionHaveThemToo) {
   }
 }
 
+TEST(StageGraphs, UnderCurrentAnyRecordingMayFail) {
+  for (const std::vector<int>& replicas : {std::vector{1, 1}, std::vector{1, 1, 1}}) {
+    std::vector<at::Device> devices = {kFirst, kSecond, kFirst};
+    devices.resize(replicas.size(), kFirst);
+    for (int refused = 0; refused < 8; ++refused) {
+      SCOPED_TRACE(fmt::format("{} stages, recording {} is refused", replicas.size(), refused));
+      expect_same(devices,
+                  {.kind = Strategy::Online,
+                   .replicas = replicas,
+                   .policy = schedule::WeightPolicy::Current,
+                   .samples = kSamples,
+                   .sample = {2, 2, 2}},
+                  refused, model_with_norms());
+    }
+  }
+}
+
 TEST(StageGraphs, RandomNumbersSplitPassesAndOldVersionsGoWithout) {
   EXPECT_EQ(launches({kFirst}, {.samples = kSamples}, skip_model(0.1)), 0);
   EXPECT_EQ(launches({kFirst, kSecond},
