@@ -212,6 +212,9 @@ TEST_F(Gpu, AProfileByGraphsIsOfTheSameWorkWithoutLaunches) {
     EXPECT_EQ(graphs.costs[l].output_bytes, eager.costs[l].output_bytes) << l;
   }
   EXPECT_LT(profile::total_compute_ns(graphs), profile::total_compute_ns(eager));
+  // Through the memory of the host.
+  EXPECT_GT(eager.copy_bandwidth_bytes_per_s, 100'000'000);
+  EXPECT_LT(eager.copy_bandwidth_bytes_per_s, 200'000'000'000);
 
   model::ModelBuilder net("dropped");
   const model::Value x = net.linear(net.input({8}), {.features = 4});
