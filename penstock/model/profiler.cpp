@@ -35,9 +35,6 @@ namespace {
 
 using Times = std::vector<detail::LayerTimes>;
 
-/// Two that are made without, and one that records.
-constexpr int kPassesBeforeGraphs = 3;
-
 void check_at_least(int64_t value, int64_t low, int64_t high, const char* what) {
   if (value < low || value > high) {
     throw ConfigError(
@@ -326,7 +323,9 @@ class Measurement {
   }
 
   void measure(detail::ModelPass& pass) {
-    const int least_warmup = options_.device_graphs ? kPassesBeforeGraphs : 0;
+    // One more records the graphs.
+    const int least_warmup =
+        options_.device_graphs ? detail::ModelPass::kPassesWithoutGraphs + 1 : 0;
     Passes wanted{std::max(options_.warmup, least_warmup), options_.samples};
     const int64_t begin_ns = steady_ns();
     int64_t timed_begin_ns = begin_ns;

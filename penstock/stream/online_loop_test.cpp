@@ -80,29 +80,17 @@ TEST(OnlineLoop, GoesOnFromAStateAsIfItHadNotEnded) {
 TEST(OnlineLoop, SavesAConsistentStateWithoutStopping) {
   // The copies are those of a stream that ends after as many frames; under `current` the last
   // frames see other gradients at a stream's end, so the policy is one that does not.
-  std::optional<StreamState> saved;
-  OnlineLoop* running = nullptr;
   const model::Model model = model_for(Task::Reconstruct);
-  const auto queue = generated(400);
-  OnlineLoop loop(model, *queue,
-                  {.plan = plan_of(model, 3, "stash"),
-                   .learning_rate = 0.05,
-                   .between_looks = std::chrono::milliseconds(10),
-                   .on_look =
-                       [&](const StreamLook& look) {
-                         if (look.whole.processed > 20 && !saved) running->save_soon();
-                       },
-                   .on_state = [&](const StreamState& state) { saved = state; }});
-  running = &loop;
-  const StreamSummary summary = loop.run();
+  const auto [summary, saved] =
+      run_and_save(model, 400, {.plan = plan_of(model, 3, "stash"), .learning_rate = 0.05});
   EXPECT_EQ(summary.numbers.processed, 400);
   ASSERT_TRUE(saved.has_value());
   EXPECT_GT(saved->steps, 20);
   EXPECT_EQ(saved->next_frame, saved->steps);
   ASSERT_LT(saved->steps, 400);
   const StreamSummary replay = learn(
-      Task::Reconstruct, 3, 400, [&](StreamOptions& options) { options.max_frames = saved->steps; },
-      "stash");
+      Task::Reconstruct, 3, 400,
+      [&, steps = saved->steps](StreamOptions& options) { options.max_frames = steps; }, "stash");
   EXPECT_EQ(difference(replay.state, *saved), 0);
 }
 

@@ -129,25 +129,15 @@ TEST(StreamDevice, LatenciesAreThoseOfTheDevice) {
 
 TEST(StreamDevice, SavesAreOfOneStep) {
   const Trial setup{.stages = 3, .weights = "stash"};
-  std::optional<StreamState> saved;
-  OnlineLoop* running = nullptr;
   const model::Model model = model_for(setup.task);
-  const auto queue = generated(400);
   model::OtherDevices devices(2);
-  OnlineLoop loop(model, *queue,
-                  {.task = setup.task,
-                   .plan = plan_of(model, setup.stages, setup.weights),
-                   .learning_rate = 0.05,
-                   .device_of_stage = dealing(kTwo),
-                   .installed = &devices,
-                   .between_looks = std::chrono::milliseconds(10),
-                   .on_look =
-                       [&](const StreamLook& look) {
-                         if (look.whole.processed > 20 && !saved) running->save_soon();
-                       },
-                   .on_state = [&](const StreamState& state) { saved = state; }});
-  running = &loop;
-  loop.run();
+  const auto [summary, saved] = run_and_save(model, 400,
+                                             {.task = setup.task,
+                                              .plan = plan_of(model, setup.stages, setup.weights),
+                                              .learning_rate = 0.05,
+                                              .device_of_stage = dealing(kTwo),
+                                              .installed = &devices});
+  EXPECT_EQ(summary.numbers.processed, 400);
   ASSERT_TRUE(saved.has_value());
   ASSERT_LT(saved->steps, 400);
   EXPECT_EQ(difference(learn(setup, kTwo, &devices, saved->steps).state, *saved), 0);

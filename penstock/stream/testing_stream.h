@@ -52,6 +52,27 @@ inline plan::Plan plan_of(const model::Model& model, int stages, const std::stri
   return plan;
 }
 
+struct SavedStream {
+  StreamSummary summary;
+  std::optional<StreamState> saved;  ///< after more than 20 frames
+};
+
+/// A stream of so many frames, of which a state is saved while it runs.
+inline SavedStream run_and_save(const model::Model& model, int64_t frames, StreamOptions options) {
+  SavedStream result;
+  OnlineLoop* running = nullptr;
+  options.between_looks = std::chrono::milliseconds(10);
+  options.on_look = [&](const StreamLook& look) {
+    if (look.whole.processed > 20 && !result.saved) running->save_soon();
+  };
+  options.on_state = [&](const StreamState& state) { result.saved = state; };
+  const auto queue = generated(frames);
+  OnlineLoop loop(model, *queue, std::move(options));
+  running = &loop;
+  result.summary = loop.run();
+  return result;
+}
+
 /// The largest difference of two states' weights.
 inline double difference(const StreamState& a, const StreamState& b) {
   double worst = 0;

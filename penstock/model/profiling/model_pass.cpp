@@ -28,9 +28,6 @@ namespace {
 /// So small that weights hardly change: numbers stay in the normal range in a run of any length.
 constexpr double kLearningRate = 1e-6;
 
-/// Passes before graphs are recorded, as the runtime makes them.
-constexpr int64_t kFirstPasses = 2;
-
 /// Runs `work`; every exception becomes a RuntimeError that names the layer and the action.
 template <class Work>
 void as_layer(const Model& model, LayerId id, const char* action, const Work& work) {
@@ -156,7 +153,7 @@ std::vector<LayerTimes> ModelPass::run(Backward how) {
   const auto scope = stream_->enter();
   const int count = model_.graph().num_layers();
   std::vector<LayerTimes> times(static_cast<size_t>(count));
-  if (wants_graphs_ && graph_obstacle_.empty() && !graphs_ && passes_ >= kFirstPasses)
+  if (wants_graphs_ && graph_obstacle_.empty() && !graphs_ && passes_ >= kPassesWithoutGraphs)
     record_graphs();
   const bool by_graphs = graphs_ && how == Backward::Whole;
   if (by_graphs) {

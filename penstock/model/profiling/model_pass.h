@@ -47,6 +47,9 @@ struct LayerBytes {
 
 class ModelPass {
  public:
+  /// Passes that are made before graphs are recorded, as the runtime makes them.
+  static constexpr int kPassesWithoutGraphs = 2;
+
   /// Random samples of options.batch_size; `loss` as measure_profile() takes it. Throws ConfigError
   /// for a loss that the model does not fit, RuntimeError when memory cannot be allocated.
   ModelPass(const Model& model, const ProfilerOptions& options,
@@ -120,8 +123,8 @@ class ModelPass {
   std::optional<ProfiledLoss> loss_;
   std::shared_ptr<DeviceStream> stream_;
   Laps laps_;
-  Laps* layer_laps_ =
-      &laps_;  ///< of the layers' passes; those of the graphs while they are recorded
+  /// Of the layers' passes; those of the graphs while they are recorded.
+  Laps* layer_laps_ = &laps_;
   std::vector<LayerState> layers_;
   std::vector<LayerBytes> bytes_;
   int64_t passes_ = 0;
