@@ -148,7 +148,7 @@ WorkerThreads::WorkerThreads() = default;
 WorkerThreads::~WorkerThreads() = default;
 
 void WorkerThreads::start(size_t i, std::function<void()> task) {
-  while (threads_.size() <= i) threads_.push_back(nullptr);
+  if (threads_.size() <= i) threads_.resize(i + 1);
   if (threads_[i] == nullptr) threads_[i] = std::make_unique<Thread>();
   threads_[i]->start(std::move(task));
 }

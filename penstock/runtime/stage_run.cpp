@@ -264,13 +264,11 @@ void StageRun::report(const Action& action, model::LossResult loss) {
 }
 
 void StageRun::report_losses(bool all) {
-  // No more than the forwards by which the host may be ahead of the device.
-  constexpr size_t kMostUnread = 4;
   while (!unread_losses_.empty()) {
     const UnreadLoss& next = unread_losses_.front();
     const model::EventPtr& ready = next.numbers.ready;
     if (ready && !ready->is_done()) {
-      if (!all && unread_losses_.size() <= kMostUnread) return;
+      if (!all) return;
       ready->wait_on_host();
     }
     const double* const numbers = next.numbers.tensors.front().data_ptr<double>();

@@ -58,11 +58,11 @@ void check_output(const model::Model& model, Task task, const FrameKind& kind,
   }
 }
 
-/// The most frames that are under way at once in a pipeline of so many stages; on GPUs also those
-/// whose loss is not known yet.
+/// The most frames that are under way at once in a pipeline of so many stages; on GPUs also some
+/// that are done, but the host has not looked yet when that was.
 int64_t under_way(const plan::Plan& plan, const StreamOptions& options) {
-  constexpr int64_t kUnread = 6;
-  return 2 * std::ssize(plan.stages) + 1 + (options.device_of_stage ? kUnread : 0);
+  constexpr int64_t kNotLookedAt = 6;
+  return 2 * std::ssize(plan.stages) + 1 + (options.device_of_stage ? kNotLookedAt : 0);
 }
 
 std::vector<at::Device> devices_of(const plan::Plan& plan, const StreamOptions& options) {
