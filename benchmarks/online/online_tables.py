@@ -64,6 +64,9 @@ def sustain(part):
     run, memory = part["run"], part["memory"]
     rows = [("best, frames as fast as they are taken", f"{show(part['best_fps'])} frames/s"),
             ("highest rate of the short runs", f"{show(part['rate'])} frames/s"),
+            *[("a long run before", f"{before['asked_fps']} frames/s: {before['processed']} "
+               f"processed, {before['dropped']} dropped, {before['misses']} late")
+              for before in part.get("long_runs", [])[:-1]],
             ("rate of the long run", f"{part['asked_fps']} frames/s"),
             ("frames, dropped, late", f"{run['processed']}, {run['dropped']}, "
              f"{run['deadline_misses']} ({run['deadline_misses'] / run['processed']:.3%})"),

@@ -19,6 +19,8 @@ SCALING_SIZES = {
 MOST_MISSES = 0.001
 # Share of all cores that other programs may use in a calm round.
 MOST_OTHERS = 0.08
+# A long run that misses too many frames is followed by one at so much of its rate.
+SLOWER = 0.9
 QUALITY = {"width": 8, "depth": 10, "kernel": 3}
 RATES = (0.003, 0.01, 0.03, 0.1)
 CHOOSING_SEEDS = (1, 2)
@@ -178,7 +180,8 @@ def find_rate(bench, common, tries):
 
 
 def sustain(bench):
-    """The highest rate in short runs, then a long run a little below it."""
+    """The highest rate in short runs, then long runs below it, each slower than the one before,
+    until one has few enough late and dropped frames."""
     common, size = case_of(bench)
     tries = []
     best, rate = find_rate(bench, common, tries)
@@ -186,12 +189,22 @@ def sustain(bench):
         return {"size": size, "best_fps": best, "tries": tries, "rate": None}
     seconds = 3 if bench.args.quick else 60 * bench.args.minutes
     asked = round(rate * bench.args.share, 2)
-    bench.log(f"  {rate:.1f} frames/s sustained, {best:.1f} at most; {asked} for {seconds:g} s")
-    run, samples = bench.tool.watched(0.2 if bench.args.quick else 1, *common, "--source-fps",
-                                      asked, "--seconds", seconds)
+    bench.log(f"  {rate:.1f} frames/s in short runs, {best:.1f} at most")
+    long_runs = []
+    while True:
+        bench.log(f"  {asked} for {seconds:g} s")
+        run, samples = bench.tool.watched(0.2 if bench.args.quick else 1, *common, "--source-fps",
+                                          asked, "--seconds", seconds)
+        missed = run["deadline_misses"] + run["dropped"]
+        long_runs.append({"asked_fps": asked, "processed": run["processed"],
+                          "dropped": run["dropped"], "misses": run["deadline_misses"],
+                          "others": run["others"]})
+        if missed <= MOST_MISSES * run["frames_in"] or len(long_runs) >= bench.args.long_runs:
+            break
+        asked = round(asked * SLOWER, 2)
     warm_up = 1 if bench.args.quick else min(20, seconds / 4)
     return {"size": size, "best_fps": best, "tries": tries, "rate": rate, "asked_fps": asked,
-            "share": bench.args.share, "run": short(run),
+            "share": bench.args.share, "run": short(run), "long_runs": long_runs,
             "memory": after_warm_up(samples, warm_up, run["fps"]),
             "samples": samples[::max(1, len(samples) // 120)],
             "bound_s": (len(run["stages"]) + QUEUE) / asked}

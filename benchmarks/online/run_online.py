@@ -39,6 +39,10 @@ def parse(words=None):
                         help="sustain: length of the long run (default 10; 2 on a loaded machine)")
     parser.add_argument("--share", type=float, default=0.95,
                         help="sustain: rate of the long run over the highest one (default 0.95)")
+    parser.add_argument("--long-runs", type=int, default=1, metavar="N",
+                        help="sustain: at most so many long runs, each at 0.9 of the rate of the "
+                        "one before, until 0.1 %% of the frames at most are late or dropped "
+                        "(default 1)")
     parser.add_argument("--frames", type=int, default=3000,
                         help="quality: frames of the stream (default 3000)")
     parser.add_argument("--seeds", type=int, default=3, help="quality: scenes (default 3)")
@@ -54,8 +58,10 @@ def parse(words=None):
     unknown = [name for name in args.only if name not in parts.ALL]
     if unknown:
         parser.error(f"--only: no part '{unknown[0]}'; there are {', '.join(parts.ALL)}")
-    if min(args.rounds, args.frames, args.seeds) < 1 or min(args.seconds, args.minutes) <= 0:
-        parser.error("expected positive --rounds, --frames, --seeds, --seconds and --minutes")
+    if (min(args.rounds, args.frames, args.seeds, args.long_runs) < 1 or
+            min(args.seconds, args.minutes) <= 0):
+        parser.error("expected positive --rounds, --frames, --seeds, --long-runs, --seconds and "
+                     "--minutes")
     if not 0 < args.share <= 1:
         parser.error("expected --share above 0 and at most 1")
     if args.render and not args.output.is_file():
@@ -86,7 +92,7 @@ def run_part(bench, name):
     return {**found, "machine": machine, "load_after": os.getloadavg()[0],
             "took_s": time.monotonic() - began, "quick": args.quick,
             "options": {key: getattr(args, key) for key in
-                        ("rounds", "seconds", "minutes", "share", "frames", "seeds")}}
+                        ("rounds", "seconds", "minutes", "share", "long_runs", "frames", "seeds")}}
 
 
 def main():

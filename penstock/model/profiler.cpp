@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/ones_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -101,31 +100,21 @@ void check_options(const Model& model, const ProfilerOptions& options) {
   }
 }
 
-/// Bytes of gradient per second that one thread (with its intra-op threads) adds to another tensor;
-/// of a GPU in the memory of the host and back, where its replicas add (runtime/stage_run.h).
+/// Bytes of gradient per second that one thread (with its intra-op threads), or a GPU, adds to
+/// another tensor.
 int64_t measure_copy_bandwidth(DeviceStream& stream) {
   const auto scope = stream.enter();
   constexpr int64_t kNumbers = int64_t{16} << 20;
   constexpr int kRepeats = 5;
   const c10::AutoGradMode no_grad(false);
-  const at::Tensor there = at::ones({kNumbers}, at::TensorOptions().device(stream.memory()));
-  at::Tensor part = there;
-  at::Tensor sum = at::ones_like(there);
-  if (!stream.is_host()) {
-    const std::shared_ptr<DeviceStream> host = installed_devices().stream(at::kCPU);
-    part = host->allocate_like(there, /*for_transfer=*/true);
-    sum = host->allocate_like(there, /*for_transfer=*/true).fill_(1);
-  }
+  const auto options = at::TensorOptions().device(stream.memory());
+  at::Tensor sum = at::ones({kNumbers}, options);
+  const at::Tensor part = at::ones({kNumbers}, options);
   stream.synchronize();
   std::vector<double> seconds;
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    if (!stream.is_host()) {
-      stream.copy(part, there);
-      stream.synchronize();
-    }
     sum.add_(part);
-    if (!stream.is_host()) stream.copy(there, sum);
     stream.synchronize();
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

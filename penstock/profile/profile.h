@@ -73,8 +73,7 @@ struct Profile {
   int samples = 0;                           ///< timed repetitions per layer
   Precision precision = Precision::Float32;  ///< in which it was measured
   bool device_graphs = false;                ///< of passes that were graphs of the GPU
-  /// How fast gradients of this device are summed in memory, those of a GPU through the memory of
-  /// the host; 0 when not measured.
+  /// How fast this device sums gradients in its memory, 0 when not measured.
   int64_t copy_bandwidth_bytes_per_s = 0;
   PassTimes pass = {};
   /// From one thread's giving a tensor away until another that waits for it goes on; 0 when not

@@ -13,6 +13,8 @@
 #include "penstock/model/device/copies.h"
 #include "penstock/net/wire.h"
 #include "penstock/runtime/device/device_links.h"
+#include "penstock/runtime/device/device_sum.h"
+#include "penstock/runtime/device/replica_exchange.h"
 #include "penstock/runtime/fabric/local/local_world.h"
 #include "penstock/runtime/fabric/mesh/raw_message.h"
 #include "penstock/runtime/run_context.h"
@@ -72,14 +74,9 @@ std::vector<const model::Optimizer*> optimizers_of(const model::Model& model,
   return result;
 }
 
-StageWeights weights_of(const model::Model& model, const StageModule& module) {
-  StageWeights weights;
-  for (const LayerId layer : module.layers()) {
-    for (const model::ParameterSpec& weight : model.layer(layer).parameters())
-      weights.shapes.push_back(weight.shape);
-  }
-  weights.layer_ends.assign(module.weight_offsets().begin() + 1, module.weight_offsets().end());
-  return weights;
+StageWeights weights_of(const StageModule& module) {
+  const std::vector<size_t>& offsets = module.weight_offsets();
+  return {module.weight_shapes(), {offsets.begin() + 1, offsets.end()}};
 }
 
 constexpr std::chrono::hours kServing{24 * 365};
@@ -203,7 +200,7 @@ Pipeline::Pipeline(const model::Model& model, std::vector<StageId> stage_of_laye
       if (!world_->site().holds(worker)) continue;
       WorkerDevice& device = *stages_->devices[worker.index()];
       const auto scope = device.compute().enter();
-      const StageWeights shape_of = weights_of(model, *modules[s]);
+      const StageWeights shape_of = weights_of(*modules[s]);
       WeightShare share;
       if (shares_state(s)) {
         share = weight_shares(shape_of.shapes, shape_of.layer_ends,
@@ -385,11 +382,44 @@ std::vector<TensorLayout> Pipeline::layout_of(const Message& message, int64_t sa
   return layout;
 }
 
+bool Pipeline::sums_on_gpus(size_t stage) const {
+  if (replicas_[stage] == 1 || options_.sync == plan::GradientSync::Asynchronous) return false;
+  // All workers of linked ranks have GPUs (DeviceLinks::open()).
+  if (world_->has_links()) return true;
+  if (world_->site().num_ranks() > 1) return false;
+  const auto& own = stages_->replicas[stage];
+  return std::none_of(own.begin(), own.end(),
+                      [](const auto& replica) { return replica->device->is_host(); });
+}
+
+std::unique_ptr<ReplicaExchange> Pipeline::make_exchange(size_t stage,
+                                                         const schedule::WorkerTable& table) const {
+  std::vector<WorkerId> workers;
+  std::vector<WorkerDevice*> devices;
+  std::set<int> ranks;
+  for (int r = 0; r < replicas_[stage]; ++r) {
+    workers.push_back(table.worker_of_replica(StageId{static_cast<int32_t>(stage)}, r));
+    const size_t worker = workers.back().index();
+    devices.push_back(stages_->devices[worker].get());
+    ranks.insert(world_->site().rank_of_worker[worker]);
+  }
+  return std::make_unique<ReplicaExchange>(StageId{static_cast<int32_t>(stage)}, workers, devices,
+                                           stages_->links.get(), ranks.size() < workers.size());
+}
+
 RunSetup Pipeline::setup_of(const Schedule& schedule, const BatchSource& source,
                             const RunOptions& options) const {
   RunSetup setup{.schedule = schedule, .weights = {}};
-  for (const auto& module : stages_->modules) setup.weights.push_back(weights_of(*model_, *module));
   for (size_t s = 0; s < replicas_.size(); ++s) {
+    if (sums_on_gpus(s)) {
+      const size_t weights = stages_->modules[s]->weight_offsets().back();
+      setup.weights.push_back(
+          {.shapes = {{DeviceSum::num_numbers(weights, schedule.shape.accumulate)}},
+           .layer_ends = {1}});
+      setup.state_sharing.push_back(StateSharing::None);
+      continue;
+    }
+    setup.weights.push_back(weights_of(*stages_->modules[s]));
     // A norm and weights that the stage uses twice need the whole gradients.
     const bool whole = schedule.shape.global_norm || !stages_->ties.stages[s].inside.empty();
     const StateSharing shared = whole ? StateSharing::WholeSums : StateSharing::OwnSums;
@@ -455,7 +485,11 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   } drop_links{stages_->links};
   if (world_->has_links()) {
     if (!stages_->links) stages_->links = std::make_unique<DeviceLinks>(*world_);
-    stages_->links->open(schedule, stages_->devices, options_.deadline);
+    std::vector<StageId> exchange;
+    for (size_t s = 0; s < replicas_.size(); ++s) {
+      if (sums_on_gpus(s)) exchange.push_back(StageId{static_cast<int32_t>(s)});
+    }
+    stages_->links->open(schedule, stages_->devices, exchange, options_.deadline);
   }
   Wait opening = wait_for(options_.deadline);
   RunSetup setup = setup_of(schedule, source, options);
@@ -498,6 +532,8 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
     link_watch.emplace(*stages_->links, *fabric);
   }
   context.sums_updates = options_.sync == plan::GradientSync::Asynchronous;
+  for (size_t s = 0; s < replicas_.size(); ++s)
+    context.exchanges.push_back(sums_on_gpus(s) ? make_exchange(s, context.table) : nullptr);
 
   std::vector<std::unique_ptr<StageWorker>> workers;
   for (const WorkerId worker : world_->site().own_workers()) {
@@ -590,7 +626,7 @@ std::vector<model::Tensors> Pipeline::whole_state(size_t stage) const {
   const bool is_first = !own.empty() && own.front()->replica == 0;
   if (!shares_state(stage))
     return is_first ? own.front()->weights.state() : std::vector<model::Tensors>{};
-  const StageWeights weights = weights_of(*model_, *stages_->modules[stage]);
+  const StageWeights weights = weights_of(*stages_->modules[stage]);
   const std::vector<WeightShare> shares =
       weight_shares(weights.shapes, weights.layer_ends, replicas_[stage]);
   std::vector<model::Tensors> whole(is_first ? optimizer_->state_names().size() : 0);

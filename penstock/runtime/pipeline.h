@@ -33,6 +33,7 @@
 
 namespace penstock::runtime {
 
+class ReplicaExchange;
 class World;
 
 struct PipelineOptions {
@@ -179,6 +180,11 @@ class Pipeline {
   at::Device memory_of_stage(StageId stage, const schedule::WorkerTable& table) const;
   /// Refuses a schedule that does not fit.
   void check(const schedule::Schedule& schedule, const RunOptions& options) const;
+  /// Whether the stage's replicas add their gradients in the memory of GPUs (device/device_sum.h);
+  /// the same on every rank.
+  bool sums_on_gpus(size_t stage) const;
+  std::unique_ptr<ReplicaExchange> make_exchange(size_t stage,
+                                                 const schedule::WorkerTable& table) const;
   RunSetup setup_of(const schedule::Schedule& schedule, const BatchSource& source,
                     const RunOptions& options) const;
   /// `endless`: null for a finite run of `schedule`.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "penstock/model/loss.h"
 #include "penstock/runtime/batch_source.h"
 #include "penstock/runtime/device/device_links.h"
 #include "penstock/runtime/device/ready_board.h"
+#include "penstock/runtime/device/replica_exchange.h"
 #include "penstock/runtime/fabric/fabric.h"
 #include "penstock/runtime/loss_scale.h"
 #include "penstock/runtime/run_options.h"
@@ -51,13 +53,19 @@ struct RunContext {
                ? at::Device(at::kCPU)
                : site->device_of_worker[worker.index()];
   }
+  /// What the stage's replicas add their gradients through; null: the fabric.
+  ReplicaExchange* exchange_of(StageId stage) const {
+    return stage.index() < exchanges.size() ? exchanges[stage.index()].get() : nullptr;
+  }
   /// Whether all workers of the run are here, on one GPU.
   bool is_on_one_gpu() const;
   std::vector<bool> splits_backward;  ///< per stage: the schedule has I and W for it
   const Site* site = nullptr;         ///< of the rank; null: all workers are here, on the CPU
   ReadyBoard* ready = nullptr;        ///< of the rank; null: no worker has a GPU
   DeviceLinks* links = nullptr;       ///< of the rank; null: the host's memory is between ranks
-  MessageLayout layout = {};          ///< what messages hold; where there are links
+  /// By stage, where its replicas add gradients in the memory of GPUs; otherwise null or missing.
+  std::vector<std::unique_ptr<ReplicaExchange>> exchanges = {};
+  MessageLayout layout = {};                       ///< what messages hold; where there are links
   std::vector<int64_t> planned_memory_bytes = {};  ///< PipelineOptions
 };
 

@@ -222,6 +222,15 @@ const std::vector<GradientPlace>& StageModule::gradients_from(StageId from) cons
   return found == gradients_from_.end() ? kNowhere : found->second;
 }
 
+std::vector<model::Shape> StageModule::weight_shapes() const {
+  std::vector<model::Shape> shapes;
+  for (const LayerId layer : layers_) {
+    for (const model::ParameterSpec& weight : model_->layer(layer).parameters())
+      shapes.push_back(weight.shape);
+  }
+  return shapes;
+}
+
 std::string StageModule::random_layer() const {
   for (const LayerId id : layers_) {
     if (model_->layer(id).is_random()) {

@@ -78,6 +78,7 @@ class StageModule {
   /// Weights / buffers of layer `i` of layers() are [offsets[i], offsets[i + 1]) of the stage's
   /// flat lists.
   const std::vector<size_t>& weight_offsets() const { return weight_offsets_; }
+  std::vector<model::Shape> weight_shapes() const;
   const std::vector<size_t>& buffer_offsets() const { return buffer_offsets_; }
 
   /// The position of the first weight of layer `i` of layers() in the flat list of the whole

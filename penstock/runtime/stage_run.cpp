@@ -89,7 +89,11 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
   const size_t count = replica.module->weight_offsets().back();
   const Grouping grouping = grouping_of(replica, run);
   rounded_ = grouping.rounded;
-  if (grouping.replicas > 1 && run.training) bucket_ends_ = run.fabric.bucket_ends(stage());
+  if (grouping.replicas > 1 && run.training) {
+    make_device_sum(grouping);
+    bucket_ends_ = device_sum_ ? std::vector<size_t>{count} : run.fabric.bucket_ends(stage());
+    in_background_ = !device_sum_ && run.fabric.adds_in_background(stage());
+  }
   for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket) {
     gradients_.emplace_back(bucket_ends_[bucket] - first_weight(bucket), grouping);
     bucket_of_.resize(bucket_ends_[bucket], bucket);
@@ -102,7 +106,7 @@ StageRun::StageRun(Replica& replica, const RunContext& run, Blocking block,
   next_bucket_ = bucket_ends_.size();
   if (run.splits_backward[stage().index()])
     segment_ends_ = cut_everywhere(module());
-  else if (is_replicated() && run.fabric.adds_in_background(stage()))
+  else if (in_background_)
     segment_ends_ = cut_between_buckets(module(), bucket_ends_);
   else
     segment_ends_ = cut_between_chains(module());
@@ -126,8 +130,8 @@ std::string StageRun::graph_obstacle() const {
 
 bool StageRun::sums_late() const {
   const schedule::ScheduleShape& shape = run_.schedule.shape;
-  return run_.fabric.adds_in_background(replica_.module->stage()) && !shape.global_norm &&
-         !plan::backward_reads_newest(shape.policy) && replica_.ties->inside.empty();
+  return in_background_ && !shape.global_norm && !plan::backward_reads_newest(shape.policy) &&
+         replica_.ties->inside.empty();
 }
 
 int64_t StageRun::num_micro_batches(MiniBatchId mini_batch) const {
@@ -532,7 +536,7 @@ void StageRun::collect(const Action& action, Run&& backward) {
   }
   const bool is_last = ++passes_[action.mini_batch] == num_micro_batches(action.mini_batch);
   if (is_last) passes_.erase(action.mini_batch);
-  const bool leaves = is_last && run_.fabric.adds_in_background(stage());
+  const bool leaves = is_last && in_background_;
   if (!leaves) {
     Tensors gradients = backward(StageTape::Made());
     for (size_t bucket = 0; bucket < bucket_ends_.size(); ++bucket)
@@ -566,6 +570,12 @@ void StageRun::start_sum(MiniBatchId mini_batch, size_t bucket) {
                     .start_ns = steady_ns()};
   Partials partials = gradients_[bucket].take_exclusive(mini_batch);
   if (run_.sums_updates) partials = updates_of(mini_batch, bucket, std::move(partials));
+  if (device_sum_) {
+    // In the fabric, the numbers of a replica are its own group.
+    at::Tensor numbers = device_sum_->start(mini_batch, std::move(partials));
+    return run_.fabric.start_sum(stage(), replica_.replica, bucket,
+                                 {{replica_.replica, {std::move(numbers)}}});
+  }
   run_.fabric.start_sum(stage(), replica_.replica, bucket, partials_on_host(std::move(partials)));
 }
 
@@ -602,9 +612,13 @@ void StageRun::catch_up() {
 
 Tensors StageRun::finish_sum(size_t bucket) {
   BucketSum sum;
-  block_([&](Wait& wait) {
-    return run_.fabric.finish_sum(stage(), replica_.replica, bucket, sum, wait);
-  });
+  {
+    const auto scope = device().enter_host();
+    block_([&](Wait& wait) {
+      return run_.fabric.finish_sum(stage(), replica_.replica, bucket, sum, wait);
+    });
+  }
+  if (device_sum_) return device_sum_->finish(sum.sums.front());
   const auto most = static_cast<size_t>(std::max<int64_t>(run_.options.max_timeline_events, 0));
   schedule::SumEvent given = std::exchange(given_[bucket], {});
   if (sum.complete_ns > 0 && given.start_ns > 0 && sum_events_.size() < most) {
@@ -740,7 +754,25 @@ model::StepContext StageRun::step_context(int64_t step) const {
           .step = std::max<int64_t>(number + 1 - skipped, 1)};
 }
 
+void StageRun::make_device_sum(const Grouping& grouping) {
+  ReplicaExchange* const exchange = run_.exchange_of(stage());
+  if (exchange == nullptr) return;
+  const std::vector<size_t>& offsets = module().weight_offsets();
+  std::vector<model::Shape> shapes = module().weight_shapes();
+  if (replica_.shares_state)
+    shares_ = weight_shares(shapes, {offsets.begin() + 1, offsets.end()}, grouping.replicas);
+  const auto meet = [this] {
+    run_.fabric.start_sum(stage(), replica_.replica, 0, {});
+    block_([&](Wait& wait) {
+      BucketSum none;
+      return run_.fabric.finish_sum(stage(), replica_.replica, 0, none, wait);
+    });
+  };
+  device_sum_ = std::make_unique<DeviceSum>(*exchange, device(), std::move(shapes), grouping, meet);
+}
+
 void StageRun::start_gather(size_t bucket) {
+  if (device_sum_) return;
   const size_t first = first_weight(bucket);
   const size_t count = bucket_ends_[bucket] - first;
   Tensors places = replica_.weights.places(first, count);
@@ -760,6 +792,8 @@ void StageRun::start_gather(size_t bucket) {
 }
 
 void StageRun::finish_gather(size_t bucket) {
+  if (device_sum_)
+    return device_sum_->gather(replica_.weights.places(0, bucket_ends_.back()), shares_);
   block_([&](Wait& wait) {
     return run_.fabric.finish_gather(stage(), replica_.replica, bucket, wait);
   });

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "penstock/model/device/layout.h"
+#include "penstock/runtime/device/device_sum.h"
 #include "penstock/runtime/device/host_stash.h"
 #include "penstock/runtime/device/worker_device.h"
 #include "penstock/runtime/gradient_buffer.h"
@@ -223,6 +224,8 @@ class StageRun {
   /// GPU through the memory of the host.
   void start_gather(size_t bucket);
   void finish_gather(size_t bucket);
+  /// Adds gradients through the memory of GPUs, if the stage's replicas do.
+  void make_device_sum(const Grouping& grouping);
   model::StepContext step_context(int64_t step) const;
   /// The group's sums become what they would change in the weights.
   Partials updates_of(MiniBatchId mini_batch, size_t bucket, Partials partials);
@@ -246,6 +249,9 @@ class StageRun {
   std::vector<size_t> bucket_of_;          ///< by weight
   std::vector<bool> rounded_;              ///< by weight; empty: none
   std::vector<GradientBuffer> gradients_;  ///< by bucket; one for the only replica
+  std::unique_ptr<DeviceSum> device_sum_;  ///< null: the fabric adds, and there are no shares
+  std::vector<WeightShare> shares_;        ///< with a device_sum_, where the state is shared out
+  bool in_background_ = false;             ///< the fabric adds while the worker computes
   std::map<MiniBatchId, int64_t> passes_;  ///< backward passes that the replica has made
   std::vector<bool> started_;              ///< by bucket: since the last SYNC
   std::vector<schedule::SumEvent> given_;  ///< by bucket: since when, and of which mini-batch

@@ -16,6 +16,7 @@
 #include "penstock/util/units.h"
 #include "tools/penstock/command.h"
 #include "tools/penstock/measured_profile.h"
+#include "tools/penstock/own_cluster.h"
 #include "tools/penstock/precision_option.h"
 
 namespace penstock::tool {
@@ -98,9 +99,10 @@ void check_sizes(const profile::Profile& profile, const model::Model& model,
 plan::Plan best_plan(const profile::Profile& profile, const AutoPlanRequest& request,
                      const planner::PlanOptions& options) {
   const int64_t copies = profile.copy_bandwidth_bytes_per_s;
-  cluster::Cluster cluster = request.cluster ? request.cluster(request.workers, copies)
-                                             : cluster::local_cluster(request.workers, copies);
-  if (!request.cluster) cluster.levels.front().latency_ns = profile.hand_over_ns;
+  const cluster::Cluster cluster =
+      request.cluster
+          ? request.cluster(request.workers, copies)
+          : own_cluster(request.workers, copies, profile.hand_over_ns, request.between_gpus);
   planner::PlanResult result = planner::make_plan(profile, cluster, options);
   if (!result.plan) throw NoAnswer("no plan: " + result.reason);
   return *std::move(result.plan);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "penstock/cluster/cluster.h"
@@ -22,9 +23,10 @@ struct AutoPlanRequest {
   Precision precision = Precision::Float32;  ///< in which the model computes
   std::string weights;
   int workers = 1;
-  /// The cluster of so many workers, given how fast threads sum gradients; empty: they are threads
-  /// of this process.
+  /// The cluster of so many workers, given how fast threads sum gradients; empty: they are in this
+  /// process.
   std::function<cluster::Cluster(int workers, int64_t copy_bandwidth_bytes_per_s)> cluster = {};
+  std::optional<cluster::Level> between_gpus = {};  ///< of this process; nothing: as threads
   int local_workers = 0;  ///< of them, on this machine; 0: all
   /// Measures the model for so many micro-batches per mini-batch; empty: auto_plan() does, here.
   std::function<profile::Profile(int64_t micro_batches)> measure = {};

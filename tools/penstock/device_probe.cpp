@@ -48,13 +48,28 @@ class Prober {
          const probe::ProbeOptions& options)
       : devices_(devices), wanted_(wanted), options_(options) {
     links_ = wanted.size() == 1 ? 1 : wanted.size() * (wanted.size() - 1);
-    total_ = static_cast<int>(wanted.size()) * kPerDevice + static_cast<int>(links_) * kPerLink;
     for (const at::Device& device : wanted) streams_.push_back(devices.stream(device));
   }
 
   DeviceProbe run() {
+    total_ = static_cast<int>(wanted_.size()) * kPerDevice + static_cast<int>(links_) * kPerLink;
     DeviceProbe result{.devices = {}, .links = {}, .message_bytes = options_.message_bytes};
     for (size_t d = 0; d < wanted_.size(); ++d) result.devices.push_back(device(d));
+    add_links(result);
+    tell("done");
+    return result;
+  }
+
+  DeviceProbe run_links() {
+    total_ = static_cast<int>(links_) * kPerLink;
+    DeviceProbe result{.devices = {}, .links = {}, .message_bytes = options_.message_bytes};
+    add_links(result);
+    tell("done");
+    return result;
+  }
+
+ private:
+  void add_links(DeviceProbe& result) {
     for (size_t from = 0; from < wanted_.size(); ++from) {
       for (size_t to = 0; to < wanted_.size(); ++to) {
         if (from == to && wanted_.size() > 1) continue;
@@ -64,11 +79,8 @@ class Prober {
                                 .latency_ns = latency(from, to)});
       }
     }
-    tell("done");
-    return result;
   }
 
- private:
   void tell(const std::string& what) {
     if (options_.progress) options_.progress(std::min(done_, total_), total_, what);
   }
@@ -200,6 +212,12 @@ const DeviceLink& slowest(const DeviceProbe& probe) {
                            });
 }
 
+double longest_latency_ns(const DeviceProbe& probe) {
+  double latency = 0;
+  for (const DeviceLink& link : probe.links) latency = std::max(latency, link.latency_ns.median);
+  return latency;
+}
+
 std::string ends_of(const DeviceProbe& probe, const DeviceLink& link) {
   return link.from == link.to
              ? probe.devices[link.from].device + " to itself"
@@ -245,14 +263,22 @@ DeviceProbe probe_devices(model::Devices& devices, const std::vector<at::Device>
   return Prober(devices, wanted, options).run();
 }
 
+cluster::Level measured_level(model::Devices& devices, const std::vector<at::Device>& gpus,
+                              const probe::ProbeOptions& options) {
+  probe::check_sizes(options);
+  const at::NoGradGuard no_grad;
+  const DeviceProbe probe = Prober(devices, gpus, options).run_links();
+  return {.name = "process",
+          .bandwidth_bytes_per_s = probe::three_digits(slowest(probe).bytes_per_s.median, 1),
+          .latency_ns = probe::three_digits(longest_latency_ns(probe), 0)};
+}
+
 cluster::Cluster cluster_of(const DeviceProbe& probe) {
-  double latency = 0;
-  for (const DeviceLink& link : probe.links) latency = std::max(latency, link.latency_ns.median);
   cluster::Cluster cluster;
   const auto count = static_cast<int>(probe.devices.size());
   cluster.levels.push_back({"machine", count,
                             probe::three_digits(slowest(probe).bytes_per_s.median, 1),
-                            probe::three_digits(latency, 0), false});
+                            probe::three_digits(longest_latency_ns(probe), 0), false});
   cluster.device = device_of(probe, probe.devices.front());
   for (int d = 1; d < count; ++d) {
     const cluster::Device device = device_of(probe, probe.devices[static_cast<size_t>(d)]);

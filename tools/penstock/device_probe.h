@@ -49,6 +49,12 @@ struct DeviceProbe {
 DeviceProbe probe_devices(model::Devices& devices, const std::vector<at::Device>& wanted,
                           const probe::ProbeOptions& options);
 
+/// How workers of this process that are dealt over several GPUs are joined: by the slowest of the
+/// links between these. `count` is left at 1. Blocks for about `options.seconds`; throws as
+/// probe_devices().
+cluster::Level measured_level(model::Devices& devices, const std::vector<at::Device>& gpus,
+                              const probe::ProbeOptions& options);
+
 /// One level, with the slowest of the links; speeds relative to the first device.
 cluster::Cluster cluster_of(const DeviceProbe& probe);
 /// For people, one measurement each.

@@ -77,6 +77,21 @@ TEST(DeviceProbe, MeasuresEveryDeviceAndEveryPair) {
   EXPECT_EQ(told.back(), "14");
 }
 
+TEST(DeviceProbe, WorkersOnSeveralGpusAreJoinedByTheSlowestLink) {
+  model::OtherDevices devices(3);
+  int measured = 0;
+  const cluster::Level level = measured_level(
+      devices, {kFirst, kSecond, at::Device(at::kCUDA, 2)},
+      {.message_bytes = 1 << 20, .seconds = 0.2, .progress = [&](int, int total, const auto&) {
+         EXPECT_EQ(total, 12);
+         ++measured;
+       }});
+  EXPECT_EQ(measured, 13);
+  EXPECT_GT(level.bandwidth_bytes_per_s, 10'000'000);
+  EXPECT_GT(level.latency_ns, 10);
+  EXPECT_FALSE(level.by_reference);
+}
+
 TEST(DeviceProbe, OneDeviceSendsToItself) {
   model::OtherDevices devices(1);
   const DeviceProbe found =

@@ -21,6 +21,7 @@ struct StreamPlanRequest {
   /// The GPU that is measured, as ProfilerOptions::device; empty: the CPU.
   std::string device = {};
   bool device_graphs = false;  ///< ProfilerOptions::device_graphs
+  std::optional<cluster::Level> between_gpus = {};  ///< nothing: as threads
 };
 
 /// The profile is of one frame. Throws NoAnswer when there is no plan at all.

@@ -278,6 +278,7 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
   if (options.plan_path.empty()) {
     complete_request(options, model, is_first);
+    if (job == nullptr) options.plan.between_gpus = level_between(options.devices);
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }

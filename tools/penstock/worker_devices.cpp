@@ -7,6 +7,7 @@
 #include "penstock/model/device/devices.h"
 #include "penstock/util/error.h"
 #include "tools/penstock/command.h"
+#include "tools/penstock/device_probe.h"
 
 namespace penstock::tool {
 
@@ -35,6 +36,22 @@ std::vector<DeviceName> own_devices(const std::string& option, int local_rank, i
   }
   if (own.empty()) own.push_back(devices[static_cast<size_t>(local_rank * count / local_ranks)]);
   return own;
+}
+
+std::vector<at::Device> gpus_among(const std::vector<DeviceName>& devices) {
+  std::vector<at::Device> gpus;
+  for (const DeviceName& name : devices) {
+    if (!name.is_cpu() && std::find(gpus.begin(), gpus.end(), device_of(name)) == gpus.end())
+      gpus.push_back(device_of(name));
+  }
+  return gpus;
+}
+
+std::optional<cluster::Level> level_between(const std::vector<DeviceName>& devices) {
+  const std::vector<at::Device> gpus = gpus_among(devices);
+  if (gpus.size() < 2) return std::nullopt;
+  constexpr double kSeconds = 0.5;
+  return measured_level(model::installed_devices(), gpus, {.seconds = kSeconds});
 }
 
 std::string device_to_profile(const std::vector<DeviceName>& devices) {

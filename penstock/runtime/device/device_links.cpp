@@ -84,10 +84,10 @@ bool DeviceLinks::carries(const Message& message) const {
   return rank_of[key.from.index()] != rank_of[key.to.index()];
 }
 
-DeviceLinks::Link& DeviceLinks::link_of(const Message& message) {
-  const auto found = links_.find(key_of(message));
-  PENSTOCK_CHECK(found != links_.end() && found->second.end, "no link from stage", message.from,
-                 "to stage", message.to, "for micro-batch", message.micro_batch);
+DeviceLinks::Link& DeviceLinks::link_of(const Key& key) {
+  const auto found = links_.find(key);
+  PENSTOCK_CHECK(found != links_.end() && found->second.end, "no link from worker", key.from,
+                 "to worker", key.to, "between stages", key.from_stage, key.to_stage);
   return found->second;
 }
 
@@ -109,7 +109,7 @@ void DeviceLinks::check_devices(const std::vector<std::unique_ptr<WorkerDevice>>
 
 void DeviceLinks::open(const schedule::Schedule& schedule,
                        const std::vector<std::unique_ptr<WorkerDevice>>& devices,
-                       std::chrono::milliseconds patience) {
+                       const std::vector<StageId>& exchange, std::chrono::milliseconds patience) {
   const Site& site = world_.site();
   if (!checked_) {
     Wait wait = wait_for(patience);
@@ -129,6 +129,16 @@ void DeviceLinks::open(const schedule::Schedule& schedule,
     }
   }
   for (const auto& [key, entry] : needed) check_order(entry.first, entry.second);
+  for (const StageId stage : exchange) {
+    for (int a = 0; a < table_->replicas(stage); ++a) {
+      for (int b = 0; b < table_->replicas(stage); ++b) {
+        const WorkerId from = table_->worker_of_replica(stage, a);
+        const WorkerId to = table_->worker_of_replica(stage, b);
+        if (site.rank_of_worker[from.index()] != site.rank_of_worker[to.index()])
+          needed.try_emplace({from, to, false, stage, stage});
+      }
+    }
+  }
   // The same ones in the same order on every rank.
   for (const auto& [key, entry] : needed) {
     if (links_.contains(key)) continue;
@@ -169,12 +179,33 @@ at::Tensor DeviceLinks::send(const Message& message, Tensors tensors,
     defined.data_ptr<uint8_t>()[i] = 1;
   }
   Tensors parts = with_bytes(tensors);
-  if (parts.empty()) return defined;
+  if (!parts.empty()) leave(link, std::move(parts));
+  return defined;
+}
+
+void DeviceLinks::leave(Link& link, Tensors tensors) {
   model::EventPtr made = link.device->compute().record();
   MutexLock lock(mutex_);
-  link.waiting.push_back({std::move(made), std::move(parts)});
+  link.waiting.push_back({std::move(made), std::move(tensors)});
   changed_.notify_all();
-  return defined;
+}
+
+void DeviceLinks::send_to(WorkerId own, WorkerId peer, StageId stage, const Tensors& tensors) {
+  Tensors parts = with_bytes(tensors);
+  if (!parts.empty()) leave(link_of(Key{own, peer, false, stage, stage}), std::move(parts));
+}
+
+void DeviceLinks::receive_from(WorkerId peer, WorkerId own, StageId stage, const Tensors& places) {
+  const Tensors parts = with_bytes(places);
+  if (parts.empty()) return;
+  Link& link = link_of(Key{peer, own, false, stage, stage});
+  link.stream->wait(link.device->compute().record());
+  {
+    const auto scope = link.stream->enter();
+    link.end->receive(parts);
+  }
+  for (const at::Tensor& part : parts) link.stream->uses(part);
+  link.device->compute().wait(link.stream->record());
 }
 
 DeviceLinks::Link* DeviceLinks::next_wanted() {

@@ -8,6 +8,12 @@
 //   fabric.receive(message, mask, wait);                         // the receiver's
 //   Tensors tensors = links.receive(message, mask.front());
 //
+// Replicas of a stage hand each other tensors whose sizes both know (replica_exchange.h), without
+// the fabric:
+//
+//   links.send_to(own, peer, stage, tensors);          // on one rank
+//   links.receive_from(peer, own, stage, places);      // on the other
+//
 // There is a link for each two workers, pair of stages and direction. Tensors are matched by their
 // order on it, which has to be that of the schedule at both ends. A thread of each rank sends what
 // the other end has asked for. Internal to runtime.
@@ -36,14 +42,14 @@ class DeviceLinks {
   explicit DeviceLinks(World& world) : world_(world) {}
   ~DeviceLinks();
 
-  /// Makes the links that the schedule needs and that are not there yet, each within `patience`.
-  /// Collective. `devices`: by worker, null for those of other ranks; they must outlive this.
-  /// Throws, on all ranks, ConfigError where a worker is on the CPU, or the receiver takes messages
-  /// in another order than the sender sends them; TransportError and TimeoutError where a link
-  /// cannot be made.
+  /// Makes the links that the schedule needs and that are not there yet, each within `patience`;
+  /// also those between the replicas of the stages `exchange`. Collective. `devices`: by worker,
+  /// null for those of other ranks; they must outlive this. Throws, on all ranks, ConfigError where
+  /// a worker is on the CPU, or the receiver takes messages in another order than the sender sends
+  /// them; TransportError and TimeoutError where a link cannot be made.
   void open(const schedule::Schedule& schedule,
             const std::vector<std::unique_ptr<WorkerDevice>>& devices,
-            std::chrono::milliseconds patience);
+            const std::vector<StageId>& exchange, std::chrono::milliseconds patience);
 
   /// Whether the message goes between two ranks, so by a link.
   bool carries(const Message& message) const;
@@ -56,6 +62,13 @@ class DeviceLinks {
   /// tensors.
   model::Tensors receive(const Message& message, const at::Tensor& defined,
                          const std::vector<TensorLayout>& layout);
+
+  /// Between replicas of a stage on two ranks. The tensors leave behind the work that the sender's
+  /// device has been given; they are contiguous, and must not be written to before they have left.
+  void send_to(WorkerId own, WorkerId peer, StageId stage, const model::Tensors& tensors);
+  /// Queues the receive of as many tensors, of the same sizes, into these places, which the
+  /// receiver's device may have used before; later work of it waits for them.
+  void receive_from(WorkerId peer, WorkerId own, StageId stage, const model::Tensors& places);
 
   /// Throws what a link has met since.
   void check();
@@ -88,7 +101,10 @@ class DeviceLinks {
     std::deque<Kept> sent;     ///< with those behind which they have left
   };
   Key key_of(const Message& message) const;
-  Link& link_of(const Message& message);
+  Link& link_of(const Key& key);
+  Link& link_of(const Message& message) { return link_of(key_of(message)); }
+  /// Gives the tensors, of at least one byte each, to the thread that sends.
+  void leave(Link& link, model::Tensors tensors);
   void check_devices(const std::vector<std::unique_ptr<WorkerDevice>>& devices, Wait& wait);
   /// Of the thread that sends.
   void send_what_is_wanted();

@@ -212,9 +212,8 @@ TEST_F(Gpu, AProfileByGraphsIsOfTheSameWorkWithoutLaunches) {
     EXPECT_EQ(graphs.costs[l].output_bytes, eager.costs[l].output_bytes) << l;
   }
   EXPECT_LT(profile::total_compute_ns(graphs), profile::total_compute_ns(eager));
-  // Through the memory of the host.
-  EXPECT_GT(eager.copy_bandwidth_bytes_per_s, 100'000'000);
-  EXPECT_LT(eager.copy_bandwidth_bytes_per_s, 200'000'000'000);
+  // In the card's memory.
+  EXPECT_GT(eager.copy_bandwidth_bytes_per_s, 10'000'000'000);
 
   model::ModelBuilder net("dropped");
   const model::Value x = net.linear(net.input({8}), {.features = 4});
@@ -326,6 +325,39 @@ TEST_F(Gpu, TheTimelineIsThatOfTheDevice) {
   }
 }
 
+/// Replicas with the whole state of the optimiser, with shares of it, and gradients in 16 bits.
+std::vector<Case> replicated() {
+  const Case replicas{.kind = Strategy::DataParallel,
+                      .replicas = {2},
+                      .parts = 2,
+                      .samples = kSamples,
+                      .optimizer = gentle_adam(),
+                      .learning_rate = 0.01};
+  Case shared = replicas;
+  shared.shard_optimizer = {true};
+  Case rounded = replicas;
+  rounded.precision = FloatType::BFloat16;
+  return {replicas, shared, rounded};
+}
+
+TEST_F(Gpu, ReplicasOfACardAddTheirGradientsThere) {
+  for (const Case& setup : replicated())
+    expect_near(train_on({kFirst, kFirst}, setup), train_on({kCpu, kCpu}, setup));
+  const Case hybrid{.kind = Strategy::OneFOneBFlush,
+                    .replicas = {2, 1},
+                    .parts = 4,
+                    .samples = kSamples,
+                    .norm = true,
+                    .max_grad_norm = 0.05};
+  expect_near(train_on({kFirst, kFirst, kFirst}, hybrid), train_on({kCpu, kCpu, kCpu}, hybrid));
+}
+
+TEST_F(Gpu, ReplicasOnTwoCardsHaveTheBitsOfOne) {
+  if (model::installed_devices().count() < 2) GTEST_SKIP() << "there is one GPU";
+  for (const Case& setup : replicated())
+    expect_same_bits(train_on({kFirst, kSecond}, setup), train_on({kFirst, kFirst}, setup));
+}
+
 TEST_F(Gpu, StagesOnTwoCardsHaveTheBitsOfOne) {
   if (model::installed_devices().count() < 2) GTEST_SKIP() << "there is one GPU";
   expect_same_bits(train_on({kFirst, kSecond}, two_stages()),
@@ -335,19 +367,23 @@ TEST_F(Gpu, StagesOnTwoCardsHaveTheBitsOfOne) {
 TEST_F(Gpu, RanksHandTensorsOverByNccl) {
   if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
   if (model::installed_devices().count() < 2) GTEST_SKIP() << "NCCL takes a GPU for each rank";
-  const Trained expected = train_on({kFirst, kSecond}, two_stages());
   const RankRig rig{"nccl", [](const std::vector<int>& ranks) {
                       return make_nccl_ranks(ranks, {kFirst, kSecond});
                     }};
-  std::vector<Trained> parts(2);
-  const auto failures = on_ranks(rig, {0, 1}, [&](World& world, size_t rank) {
-    parts[rank] = train(skip_model(), two_stages(), &world);
-  });
-  EXPECT_THAT(failures, ::testing::Each(""));
-  for (size_t l = 0; l < expected.layers.size(); ++l) {
-    const size_t holder = parts[0].layers[l].here ? 0 : 1;
-    for (size_t w = 0; w < expected.layers[l].weights.size(); ++w)
-      EXPECT_TRUE(parts[holder].layers[l].weights[w].equal(expected.layers[l].weights[w])) << l;
+  std::vector<Case> cases = replicated();
+  cases.push_back(two_stages());
+  for (const Case& setup : cases) {
+    const Trained expected = train_on({kFirst, kSecond}, setup);
+    std::vector<Trained> parts(2);
+    const auto failures = on_ranks(rig, {0, 1}, [&](World& world, size_t rank) {
+      parts[rank] = train(skip_model(), setup, &world);
+    });
+    EXPECT_THAT(failures, ::testing::Each(""));
+    for (size_t l = 0; l < expected.layers.size(); ++l) {
+      const size_t holder = parts[0].layers[l].here ? 0 : 1;
+      for (size_t w = 0; w < expected.layers[l].weights.size(); ++w)
+        EXPECT_TRUE(parts[holder].layers[l].weights[w].equal(expected.layers[l].weights[w])) << l;
+    }
   }
 }
 

@@ -36,6 +36,9 @@ class WorkerDevice {
   /// What the worker computes on.
   model::DeviceStream& compute() const { return *compute_; }
 
+  /// What the worker's thread computes from now on, in the host's memory, is work of the host.
+  std::unique_ptr<model::StreamScope> enter_host() { return host_->enter(); }
+
   /// Tensors of this device for another worker of the process. `to_host`: its device is the CPU,
   /// so they leave for the host's memory now, behind the work given so far.
   Parcel give(model::Tensors tensors, bool to_host);
@@ -43,6 +46,9 @@ class WorkerDevice {
   /// may write to it. On the same device that is a copy: that the giver's thread has dropped a
   /// tensor does not mean that its stream has read it.
   model::Tensors take(Parcel parcel, bool exclusive = false);
+  /// Copies what another worker's GPU has made into places of this one; later work waits for it.
+  /// Nobody must write to the tensors before the copies are done.
+  void take_into(const model::Tensors& places, const Parcel& parcel);
   /// Starts to copy tensors of the host, made for transfer, to the device, behind the work given so
   /// far. Only what waits for the event waits. Not on the host.
   Parcel bring(model::Tensors tensors);

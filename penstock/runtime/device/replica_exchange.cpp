@@ -1,0 +1,59 @@
+#include "penstock/runtime/device/replica_exchange.h"
+
+#include <utility>
+
+#include "penstock/util/check.h"
+
+namespace penstock::runtime {
+
+using model::Tensors;
+
+ReplicaExchange::ReplicaExchange(StageId stage, std::vector<WorkerId> workers,
+                                 std::vector<WorkerDevice*> devices, DeviceLinks* links, bool meets)
+    : stage_(stage),
+      workers_(std::move(workers)),
+      devices_(std::move(devices)),
+      links_(links),
+      meets_(meets),
+      posts_(workers_.size()),
+      rounds_(workers_.size(), 0) {}
+
+void ReplicaExchange::exchange(int replica, PerReplica leaving, const PerReplica& places,
+                               const std::function<void()>& meet) {
+  const auto own = static_cast<size_t>(replica);
+  PENSTOCK_CHECK(leaving.size() == replicas() && places.size() == replicas(), leaving.size(),
+                 places.size(), replicas());
+  WorkerDevice& device = *devices_[own];
+  for (size_t q = 0; q < replicas(); ++q) {
+    if (q != own && devices_[q] == nullptr)
+      links_->send_to(workers_[own], workers_[q], stage_, leaving[q]);
+  }
+  size_t turn = 0;
+  if (meets_) {
+    {
+      MutexLock lock(mutex_);
+      turn = rounds_[own]++ % 2;
+      posts_[own][turn] = {std::move(leaving), device.compute().record()};
+    }
+    meet();
+    Post read;  // by all
+    MutexLock lock(mutex_);
+    std::swap(read, posts_[own][1 - turn]);
+  }
+  for (size_t q = 0; q < replicas(); ++q) {
+    if (q == own) continue;
+    if (devices_[q] == nullptr) {
+      links_->receive_from(workers_[q], workers_[own], stage_, places[q]);
+      continue;
+    }
+    Parcel parcel{.tensors = {}, .ready = nullptr, .from = devices_[q]->device()};
+    {
+      MutexLock lock(mutex_);
+      parcel.tensors = posts_[q][turn].leaving[own];
+      parcel.ready = posts_[q][turn].made;
+    }
+    device.take_into(places[q], parcel);
+  }
+}
+
+}  // namespace penstock::runtime
