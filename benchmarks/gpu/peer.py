@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch on a GPU: steps of the models that run_gpu.py compares. Prints a line of JSON per case.
+"""PyTorch: steps of the models that run_gpu.py compares. Prints a line of JSON per case.
 
 peer.py write FOLDER MODEL...                 writes data.npz and, of models that Penstock imports,
                                               program.pt2, into FOLDER/MODEL
-peer.py steps FOLDER STEPS MODEL:PRECISION:HOW...   times steps; HOW: eager, compile or graphs
+peer.py steps FOLDER STEPS DEVICE MODEL:PRECISION:HOW...   times steps on cuda:0, ... or, with one
+                                              thread, on the cpu; HOW: eager, compile or graphs
                                               (torch.compile with mode="reduce-overhead")
 """
 
@@ -65,15 +66,19 @@ def write(folder, name):
              y=random.integers(0, classes, samples, dtype=np.int64))
 
 
-def steps(folder, name, precision, how, count):
+def steps(folder, name, precision, how, count, device):
     batch = CASES[name][0]
     data = np.load(folder / name / "data.npz")
     x = torch.from_numpy(data["x"]).split(batch)
     y = torch.from_numpy(data["y"]).split(batch)
-    x, y = [part.pin_memory() for part in x], [part.pin_memory() for part in y]
+    on_gpu = torch.device(device).type == "cuda"
+    if on_gpu:
+        x, y = [part.pin_memory() for part in x], [part.pin_memory() for part in y]
+    else:
+        torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.set_default_device("cuda")
+    torch.set_default_device(device)
     model = make_model(name)
     run = model
     if how != "eager":
@@ -82,10 +87,11 @@ def steps(folder, name, precision, how, count):
     losses = []
 
     def step(number):
-        inputs = x[number % len(x)].to("cuda", non_blocking=True)
-        targets = y[number % len(y)].to("cuda", non_blocking=True)
+        inputs = x[number % len(x)].to(device, non_blocking=True)
+        targets = y[number % len(y)].to(device, non_blocking=True)
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast("cuda" if on_gpu else "cpu", torch.bfloat16,
+                            enabled=precision == "bfloat16"):
             loss = F.cross_entropy(run(inputs).flatten(0, -2), targets.flatten())
         loss.backward()
         optimizer.step()
@@ -93,15 +99,19 @@ def steps(folder, name, precision, how, count):
 
     for number in range(WARMUP):
         step(number)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
+    if on_gpu:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     for number in range(WARMUP, WARMUP + count):
         step(number)
-    torch.cuda.synchronize()
+    if on_gpu:
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - start
-    return {"samples_per_s": batch * count / seconds, "final_loss": losses[-1].item(),
-            "peak_memory_bytes": torch.cuda.max_memory_allocated()}
+    found = {"samples_per_s": batch * count / seconds, "final_loss": losses[-1].item()}
+    if on_gpu:
+        found["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    return found
 
 
 def main():
@@ -110,15 +120,17 @@ def main():
         for name in sys.argv[3:]:
             write(folder, name)
         return
-    for case in sys.argv[4:]:
+    device = sys.argv[4]
+    for case in sys.argv[5:]:
         name, precision, how = case.split(":")
         try:
-            result = steps(folder, name, precision, how, int(sys.argv[3]))
+            result = steps(folder, name, precision, how, int(sys.argv[3]), device)
         except Exception as error:  # the next case is still wanted
             result = {"error": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps({"case": case, "torch": torch.__version__, **result}), flush=True)
         torch._dynamo.reset()
-        torch.cuda.empty_cache()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

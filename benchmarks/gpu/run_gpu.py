@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Penstock on a GPU: one worker against PyTorch, two workers on one card against one, streams
 without and with CUDA graphs, what was predicted, and the accuracy in each precision. Programs take
-turns, round by round. Prints a table; -o writes all numbers as JSON.
+turns, round by round. Prints a table; -o writes all numbers as JSON. With --device cpu the same on
+one thread of the CPU, without what is about GPUs alone.
 
-Needs a GPU, a build for CUDA and a Python whose PyTorch is one for CUDA. Exit code: 0 done, 2 wrong
-usage, 3 a run failed.
+Needs a GPU, a build for CUDA and a Python whose PyTorch is one for CUDA, unless the device is the
+CPU. Exit code: 0 done, 2 wrong usage, 3 a run failed.
 """
 
 import argparse
@@ -87,6 +88,12 @@ def parse():
     args = parser.parse_args()
     if min(args.rounds, args.steps, args.stream_frames) < 1:
         parser.error("expected positive --rounds, --steps and --stream-frames")
+    args.on_gpu = args.device != "cpu"
+    if not args.on_gpu:
+        args.streams = []
+        args.pairs = []
+        args.against = [how for how in args.against if how != "graphs"]
+        args.precisions = [name for name in args.precisions if name != "tf32"]
     args.penstock = args.penstock.resolve()
     if "/" in args.python:  # it may be a link of a virtual environment
         args.python = os.path.abspath(args.python)
@@ -141,7 +148,7 @@ class Runs:
         if not cases:
             return
         done = self.call(self.args.python, HERE / "peer.py", "steps", self.folder, self.args.steps,
-                         *cases)
+                         self.args.device, *cases)
         for line in done.stdout.splitlines():
             if line.startswith("{"):
                 found = json.loads(line)
@@ -182,6 +189,8 @@ class Runs:
     def both(self, name, precision):
         self.penstock(name, precision, "penstock", "--strategy", "serial",
                       *self.profile(name, precision))
+        if not self.args.on_gpu:
+            return
         self.penstock(name, precision, "graphs on", "--strategy", "serial", "--cuda-graphs",
                       *self.profile(name, precision, "--cuda-graphs"))
 
@@ -216,7 +225,8 @@ class Runs:
             self.results.append({
                 "model": "vgg_small", "precision": precision, "who": "accuracy",
                 "accuracy": run["test_accuracy"],
-                "peak_memory_bytes": max(one["peak_memory_bytes"] for one in run["devices"])})
+                "peak_memory_bytes": max([one["peak_memory_bytes"] for one in run["devices"]] or
+                                         [0])})
             self.save()
 
     def round(self, number):

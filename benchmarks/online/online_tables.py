@@ -42,10 +42,11 @@ def scaling(part):
                      show(statistics.median(r["one"]["fps"] for r in rounds)),
                      show(statistics.median(r["two"]["fps"] for r in rounds)),
                      span([r["ratio"] for r in rounds]),
+                     span([r["apart"] for r in rounds]) if "apart" in rounds[0] else "-",
                      show(rounds[0]["two"]["predicted_fps"] / rounds[0]["one"]["predicted_fps"]),
                      calm_of(case["rounds"])))
     return table(("network", "frame", "stages compute", "1 stage, frames/s", "2 stages, frames/s",
-                  "ratio", "planned", "calm rounds"), rows)
+                  "ratio", "two programs at once", "planned", "calm rounds"), rows)
 
 
 def simulated(part):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of what the measurements of streams compute and write. Needs no penstock."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -96,7 +97,44 @@ def round_of(ratio, others):
            "predicted_fps": 110.0}
     two = {"fps": 100.0 * ratio, "stage_ns": [4e6, 5e6], "overhead_ns": 3e4, "others": others,
            "predicted_fps": 209.0}
-    return {"one": one, "two": two, "ratio": ratio, "others": others}
+    return {"one": one, "two": two, "ratio": ratio, "apart": ratio + 0.05, "others": others}
+
+
+class FakeTool:
+    """Every rate is sustained for seconds, and rates above the limit miss frames in long runs."""
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    def plan(self, _stages, *_words):
+        return "plan.json"
+
+    def stream(self, *_words):
+        return {**RUN, "others": 0.0}
+
+    def watched(self, _every_s, *words):
+        asked = words[words.index("--source-fps") + 1]
+        return {**RUN, "deadline_misses": 100 if asked > self.limit else 1}, []
+
+
+class Sustain(unittest.TestCase):
+
+    def sustained(self, limit, long_runs):
+        args = argparse.Namespace(quick=False, minutes=10, share=1.0, long_runs=long_runs)
+        return parts.sustain(parts.Bench(args, FakeTool(limit), lambda text: None))
+
+    def test_long_runs_go_on_at_lower_rates_until_few_frames_are_missed(self):
+        found = self.sustained(limit=185, long_runs=5)
+        rates = [run["asked_fps"] for run in found["long_runs"]]
+        self.assertEqual(len(rates), 3)
+        self.assertAlmostEqual(rates[1] / rates[0], 0.9, 3)
+        self.assertEqual(found["asked_fps"], rates[-1])
+        self.assertEqual(found["run"]["deadline_misses"], 1)
+
+    def test_only_so_many_are_made(self):
+        found = self.sustained(limit=10, long_runs=2)
+        self.assertEqual(len(found["long_runs"]), 2)
+        self.assertEqual(found["run"]["deadline_misses"], 100)
 
 
 RESULTS = {
@@ -130,8 +168,8 @@ class Documents(unittest.TestCase):
 
     def test_tables(self):
         text = online_tables.markdown(RESULTS)
-        for line in ("| basic | 80x60 | 4.00 + 5.00 ms | 100 | 185 | 1.85 (1.80..1.90) | 1.90 "
-                     "| 2 of 3 |",
+        for line in ("| basic | 80x60 | 4.00 + 5.00 ms | 100 | 185 | 1.85 (1.80..1.90) "
+                     "| 1.90 (1.85..1.95) | 1.90 | 2 of 3 |",
                      "| basic | 10 | 80x60 | 50.0 | 0.625 | 0.637 | 0.980 | 1.000 |",
                      "| frames, dropped, late | 1000, 0, 1 (0.100%) |",
                      "| ratio within a round | 0.950 |",

@@ -52,8 +52,8 @@ def used(rounds):
 
 
 def pairs(bench, model, size, seconds, wanted):
-    """Rounds of one stage and two, with a plan for each; long enough for fifty frames, so that
-    filling the pipeline does not count."""
+    """Rounds of one stage, of two, and of two programs of one stage each, with a plan for each;
+    long enough for fifty frames, so that filling the pipeline does not count."""
     tool, common = bench.tool, [*model_options(model), *SAFE, "--size", size]
     plans = {stages: tool.plan(stages, *common) for stages in (1, 2)}
     alone = json.loads(plans[1].read_text())["throughput_samples_per_s"]
@@ -66,8 +66,11 @@ def pairs(bench, model, size, seconds, wanted):
             runs[stages] = {"fps": run["fps"], "predicted_fps": run["predicted_fps"],
                             "stage_ns": [stage_ns(stage) for stage in run["stages"]],
                             "overhead_ns": overhead_ns(run), "others": run["others"]}
+        # What the cores give to programs that have nothing to do with each other.
+        both = tool.at_once(2, *common, "--plan", plans[1], "--seconds", seconds)
         return {"one": runs[1], "two": runs[2], "ratio": runs[2]["fps"] / runs[1]["fps"],
-                "others": max(run["others"] for run in runs.values())}
+                "apart": both["fps"] / runs[1]["fps"],
+                "others": max(both["others"], *(run["others"] for run in runs.values()))}
 
     return calm_rounds(measure, wanted)
 
@@ -197,8 +200,7 @@ def sustain(bench):
                                           asked, "--seconds", seconds)
         missed = run["deadline_misses"] + run["dropped"]
         long_runs.append({"asked_fps": asked, "processed": run["processed"],
-                          "dropped": run["dropped"], "misses": run["deadline_misses"],
-                          "others": run["others"]})
+                          "dropped": run["dropped"], "misses": run["deadline_misses"]})
         if missed <= MOST_MISSES * run["frames_in"] or len(long_runs) >= bench.args.long_runs:
             break
         asked = round(asked * SLOWER, 2)

@@ -50,6 +50,20 @@ class Tool:
         capacity = (time.monotonic() - began) * os.cpu_count()
         return {**run, "others": max(0.0, whole - own) / capacity}
 
+    def at_once(self, count, *words):
+        """So many of the same run beside each other: the sum of their rates, and `others`."""
+        command = [self.penstock, "stream", "--json", *map(str, words)]
+        before, began = used_s(), time.monotonic()
+        children = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     text=True) for _ in range(count)]
+        outputs = [child.communicate()[0] for child in children]
+        if any(child.returncode != 0 for child in children):
+            raise Failed(f"{' '.join(command)}: exit code {children[0].returncode}")
+        own, whole = (b - a for a, b in zip(before, used_s()))
+        capacity = (time.monotonic() - began) * os.cpu_count()
+        return {"fps": sum(json.loads(output)["fps"] for output in outputs),
+                "others": max(0.0, whole - own) / capacity}
+
     def plan(self, stages, *words):
         """The file of the plan that `penstock stream` makes; it saves it with the weights. Planning
         once lets runs that are compared use the same split."""

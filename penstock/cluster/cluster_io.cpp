@@ -27,7 +27,7 @@ Level read_level(const toml::table& table, std::string_view place, const Cluster
                  int64_t& workers) {
   const size_t position = cluster.levels.size();
   const TomlTable reader(table, place, fmt::format("level[{}]", position));
-  reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference",
+  reader.allow_only({"name", "count", "bandwidth", "latency", "by_reference", "sums_wait",
                      "processor_time_per_gb", "machine"});
   reader.require("count");
   reader.require("bandwidth");
@@ -38,6 +38,7 @@ Level read_level(const toml::table& table, std::string_view place, const Cluster
   reader.read_quantity("bandwidth", level.bandwidth_bytes_per_s, parse_bandwidth);
   reader.read_quantity("latency", level.latency_ns, parse_duration);
   reader.read("by_reference", level.by_reference);
+  reader.read("sums_wait", level.sums_wait);
   reader.read_quantity("processor_time_per_gb", level.processor_ns_per_gb, parse_duration);
   reader.read("machine", level.machine);
   reader.check("count", [&] { workers = detail::count_with(workers, level); });

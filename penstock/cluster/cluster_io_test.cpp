@@ -389,6 +389,7 @@ rc::Gen<Cluster> any_cluster() {
       rc::gen::set(&Level::name, name), rc::gen::set(&Level::count, rc::gen::inRange(1, 10)),
       rc::gen::set(&Level::bandwidth_bytes_per_s, quantity(1)),
       rc::gen::set(&Level::latency_ns, quantity(0)), rc::gen::set(&Level::by_reference),
+      rc::gen::set(&Level::sums_wait),
       rc::gen::set(&Level::processor_ns_per_gb,
                    rc::gen::oneOf(rc::gen::just(int64_t{0}), quantity(1))));
   const auto speed = rc::gen::map(rc::gen::inRange<int64_t>(1, 1'000'000'000),

@@ -57,6 +57,7 @@ std::string to_toml(const Cluster& cluster) {
                         bandwidth_text(level.bandwidth_bytes_per_s),
                         toml_quantity(level.latency_ns, {"ns", "us", "ms", "s"}));
     if (level.by_reference) text += "by_reference = true\n";
+    if (level.sums_wait) text += "sums_wait = true\n";
     if (level.processor_ns_per_gb > 0) {
       text += fmt::format("processor_time_per_gb = {}\n",
                           toml_quantity(level.processor_ns_per_gb, {"ns", "us", "ms", "s"}));

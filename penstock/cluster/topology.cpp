@@ -8,7 +8,8 @@
 namespace penstock::cluster {
 
 Topology::Topology(const Cluster& cluster)
-    : unit_size_{1}, paths_{{.bandwidth_bytes_per_s = INT64_MAX, .by_reference = true}} {
+    : unit_size_{1},
+      paths_{{.bandwidth_bytes_per_s = INT64_MAX, .by_reference = true, .sums_wait = true}} {
   validate(cluster);
   bool joins_any = false;
   for (const Level& level : cluster.levels) {
@@ -18,6 +19,7 @@ Topology::Topology(const Cluster& cluster)
           std::min(path.bandwidth_bytes_per_s, level.bandwidth_bytes_per_s);
       path.latency_ns = saturating_add(path.latency_ns, level.latency_ns);
       path.by_reference = path.by_reference && level.by_reference;
+      path.sums_wait = path.sums_wait && (level.by_reference || level.sums_wait);
       if (!level.by_reference)
         path.processor_ns_per_gb = std::max(path.processor_ns_per_gb, level.processor_ns_per_gb);
       joins_any = true;

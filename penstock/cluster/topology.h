@@ -32,6 +32,8 @@ struct Path {
   int64_t latency_ns = 0;             ///< one way, all levels passed together
   /// Tensors move by reference: a message costs latency only (Level::by_reference).
   bool by_reference = false;
+  /// Workers wait for sums of gradients: at each of the levels passed (Level::sums_wait).
+  bool sums_wait = false;
   /// The highest of the levels passed that are not by reference (Level::processor_ns_per_gb).
   int64_t processor_ns_per_gb = 0;
 

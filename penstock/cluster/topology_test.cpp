@@ -35,7 +35,7 @@ TEST(Topology, SaysWhichLevelHoldsARange) {
 
 TEST(Topology, PathsPassEveryLevelUpToTheSharedOne) {
   const Topology topology(four_servers_of_four());
-  EXPECT_EQ(topology.path(0), (Path{INT64_MAX, 0, true}));
+  EXPECT_EQ(topology.path(0), (Path{INT64_MAX, 0, true, true}));
   EXPECT_EQ(topology.path(1), (Path{10'000'000'000, 5'000, false}));
   EXPECT_EQ(topology.path(2), (Path{1'250'000'000, 25'000, false}));
 }
@@ -51,7 +51,7 @@ TEST(Topology, LevelsWithoutASecondUnitAreNotPassed) {
 }
 
 TEST(Topology, OneWorkerAloneHasThePathOfTheLastLevel) {
-  EXPECT_EQ(Topology(local_cluster(1, 10)).path(1), (Path{10, 0, true}));
+  EXPECT_EQ(Topology(local_cluster(1, 10)).path(1), (Path{10, 0, true, true}));
 }
 
 TEST(Topology, ByReferenceEndsAtTheFirstLevelThatCopies) {
@@ -108,7 +108,7 @@ rc::Gen<Cluster> any_small_cluster() {
       rc::gen::set(&Level::count, rc::gen::inRange(1, 5)),
       rc::gen::set(&Level::bandwidth_bytes_per_s, rc::gen::inRange<int64_t>(1, 9)),
       rc::gen::set(&Level::latency_ns, rc::gen::inRange<int64_t>(0, 9)),
-      rc::gen::set(&Level::by_reference));
+      rc::gen::set(&Level::by_reference), rc::gen::set(&Level::sums_wait));
   return rc::gen::map(rc::gen::mapcat(rc::gen::inRange<size_t>(1, 5),
                                       [=](size_t count) {
                                         return rc::gen::container<std::vector<Level>>(count, level);
@@ -176,6 +176,7 @@ RC_GTEST_PROP(Topology, PathsAreTheSlowestLinkAndAllLatenciesOnTheWay, ()) {
           std::min(expected.bandwidth_bytes_per_s, passed.bandwidth_bytes_per_s);
       expected.latency_ns += passed.latency_ns;
       expected.by_reference = expected.by_reference && passed.by_reference;
+      expected.sums_wait = expected.sums_wait && (passed.by_reference || passed.sums_wait);
     }
     RC_ASSERT(topology.path(level) == expected);
     RC_ASSERT(topology.path(level).bandwidth_bytes_per_s <=

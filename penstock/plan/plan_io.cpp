@@ -98,6 +98,7 @@ Json write_level(const cluster::Level& level) {
             {"bandwidth_bytes_per_s", level.bandwidth_bytes_per_s},
             {"latency_ns", level.latency_ns},
             {"by_reference", level.by_reference}};
+  if (level.sums_wait) json["sums_wait"] = true;
   if (level.machine) json["machine"] = true;
   if (level.processor_ns_per_gb > 0) json["processor_ns_per_gb"] = level.processor_ns_per_gb;
   return json;
@@ -223,6 +224,7 @@ cluster::Level read_level(const JsonReader& reader) {
   level.bandwidth_bytes_per_s = reader.at("bandwidth_bytes_per_s").integer(1);
   level.latency_ns = reader.integer_or("latency_ns", 0, 0);
   level.by_reference = boolean_or(reader, "by_reference", false);
+  level.sums_wait = boolean_or(reader, "sums_wait", false);
   level.machine = boolean_or(reader, "machine", false);
   level.processor_ns_per_gb = reader.integer_or("processor_ns_per_gb", 0, 0);
   return level;

@@ -487,7 +487,7 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
     if (!stages_->links) stages_->links = std::make_unique<DeviceLinks>(*world_);
     std::vector<StageId> exchange;
     for (size_t s = 0; s < replicas_.size(); ++s) {
-      if (sums_on_gpus(s)) exchange.push_back(StageId{static_cast<int32_t>(s)});
+      if (trains(schedule) && sums_on_gpus(s)) exchange.push_back(StageId{static_cast<int32_t>(s)});
     }
     stages_->links->open(schedule, stages_->devices, exchange, options_.deadline);
   }
@@ -533,7 +533,8 @@ RunResult Pipeline::run(const Schedule& schedule, const schedule::LazySchedule* 
   }
   context.sums_updates = options_.sync == plan::GradientSync::Asynchronous;
   for (size_t s = 0; s < replicas_.size(); ++s)
-    context.exchanges.push_back(sums_on_gpus(s) ? make_exchange(s, context.table) : nullptr);
+    context.exchanges.push_back(
+        context.training && sums_on_gpus(s) ? make_exchange(s, context.table) : nullptr);
 
   std::vector<std::unique_ptr<StageWorker>> workers;
   for (const WorkerId worker : world_->site().own_workers()) {

@@ -58,6 +58,9 @@ using Blocking = std::function<void(const std::function<WaitResult(Wait&)>& call
 /// share of the weights; the other shares come in the background, and the next forward pass waits
 /// for each bucket when it comes to its first layer, where it would wait for its sum otherwise.
 ///
+/// Where the GPUs of all replicas are joined, gradients and shares go from GPU to GPU instead,
+/// within SYNC and STEP and all at once (device/device_sum.h).
+///
 /// Under `asynchronous` each replica steps its own optimiser and gives what that would change; what
 /// it takes are the changes of all replicas that it lacks.
 class StageRun {
@@ -221,7 +224,7 @@ class StageRun {
   /// Steps the replica's share of all weights and gives it to the other replicas.
   void step_share();
   /// The own share of the bucket's stepped weights for the other replicas, and theirs here. On a
-  /// GPU through the memory of the host.
+  /// GPU without a device_sum_ through the memory of the host.
   void start_gather(size_t bucket);
   void finish_gather(size_t bucket);
   /// Adds gradients through the memory of GPUs, if the stage's replicas do.
@@ -249,7 +252,7 @@ class StageRun {
   std::vector<size_t> bucket_of_;          ///< by weight
   std::vector<bool> rounded_;              ///< by weight; empty: none
   std::vector<GradientBuffer> gradients_;  ///< by bucket; one for the only replica
-  std::unique_ptr<DeviceSum> device_sum_;  ///< null: the fabric adds, and there are no shares
+  std::unique_ptr<DeviceSum> device_sum_;  ///< null: the fabric adds, and gathers shares
   std::vector<WeightShare> shares_;        ///< with a device_sum_, where the state is shared out
   bool in_background_ = false;             ///< the fabric adds while the worker computes
   std::map<MiniBatchId, int64_t> passes_;  ///< backward passes that the replica has made

@@ -27,7 +27,8 @@ struct AutoPlanRequest {
   /// process.
   std::function<cluster::Cluster(int workers, int64_t copy_bandwidth_bytes_per_s)> cluster = {};
   std::optional<cluster::Level> between_gpus = {};  ///< of this process; nothing: as threads
-  int local_workers = 0;  ///< of them, on this machine; 0: all
+  bool sums_wait = false;  ///< cluster::Level::sums_wait of the job's levels
+  int local_workers = 0;   ///< of them, on this machine; 0: all
   /// Measures the model for so many micro-batches per mini-batch; empty: auto_plan() does, here.
   std::function<profile::Profile(int64_t micro_batches)> measure = {};
   int threads_per_worker = 1;

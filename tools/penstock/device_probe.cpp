@@ -270,7 +270,8 @@ cluster::Level measured_level(model::Devices& devices, const std::vector<at::Dev
   const DeviceProbe probe = Prober(devices, gpus, options).run_links();
   return {.name = "process",
           .bandwidth_bytes_per_s = probe::three_digits(slowest(probe).bytes_per_s.median, 1),
-          .latency_ns = probe::three_digits(longest_latency_ns(probe), 0)};
+          .latency_ns = probe::three_digits(longest_latency_ns(probe), 0),
+          .sums_wait = true};
 }
 
 cluster::Cluster cluster_of(const DeviceProbe& probe) {
@@ -279,6 +280,7 @@ cluster::Cluster cluster_of(const DeviceProbe& probe) {
   cluster.levels.push_back({"machine", count,
                             probe::three_digits(slowest(probe).bytes_per_s.median, 1),
                             probe::three_digits(longest_latency_ns(probe), 0), false});
+  cluster.levels.front().sums_wait = true;
   cluster.device = device_of(probe, probe.devices.front());
   for (int d = 1; d < count; ++d) {
     const cluster::Device device = device_of(probe, probe.devices[static_cast<size_t>(d)]);

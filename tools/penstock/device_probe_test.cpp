@@ -90,6 +90,7 @@ TEST(DeviceProbe, WorkersOnSeveralGpusAreJoinedByTheSlowestLink) {
   EXPECT_GT(level.bandwidth_bytes_per_s, 10'000'000);
   EXPECT_GT(level.latency_ns, 10);
   EXPECT_FALSE(level.by_reference);
+  EXPECT_TRUE(level.sums_wait);
 }
 
 TEST(DeviceProbe, OneDeviceSendsToItself) {
@@ -108,6 +109,7 @@ TEST(DeviceProbe, TheClusterHasTheSlowestLinkAndTheDevicesThatDiffer) {
   EXPECT_EQ(found.levels[0].bandwidth_bytes_per_s, 10'000'000'000);
   EXPECT_EQ(found.levels[0].latency_ns, 9880);
   EXPECT_FALSE(found.levels[0].by_reference);
+  EXPECT_TRUE(found.levels[0].sums_wait);
   EXPECT_EQ(found.device.memory_bytes, 80'100'000'000);
   EXPECT_EQ(found.device.host_bytes_per_s, 11'000'000'000);
   // The second one is as the first: 3 % more is noise.

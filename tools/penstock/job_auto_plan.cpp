@@ -30,7 +30,9 @@ plan::Plan auto_plan_together(Job& job, const model::Model& model, AutoPlanReque
   if (says) std::cerr << links_text(links) << '\n';
   std::vector<double> speeds;
   request.cluster = [&](int workers, int64_t copy_bandwidth_bytes_per_s) {
-    return cluster_of(links, workers, copy_bandwidth_bytes_per_s, speeds);
+    cluster::Cluster cluster = cluster_of(links, workers, copy_bandwidth_bytes_per_s, speeds);
+    for (cluster::Level& level : cluster.levels) level.sums_wait = request.sums_wait;
+    return cluster;
   };
   const MeasureFor measure = [&](int64_t micro_batches) {
     const model::ProfilerOptions profiler = profiler_options(request, micro_batches);

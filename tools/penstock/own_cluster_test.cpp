@@ -14,11 +14,14 @@ TEST(OwnCluster, ThreadsShareMemory) {
 }
 
 TEST(OwnCluster, WorkersOnSeveralGpusHaveLinks) {
-  const cluster::Cluster gpus = own_cluster(
-      4, 900'000'000'000, 5'000,
-      cluster::Level{.name = "process", .bandwidth_bytes_per_s = 50'000'000'000, .latency_ns = 7});
+  const cluster::Cluster gpus = own_cluster(4, 900'000'000'000, 5'000,
+                                            cluster::Level{.name = "process",
+                                                           .bandwidth_bytes_per_s = 50'000'000'000,
+                                                           .latency_ns = 7,
+                                                           .sums_wait = true});
   EXPECT_EQ(gpus.num_workers(), 4);
   EXPECT_FALSE(gpus.levels.front().by_reference);
+  EXPECT_TRUE(gpus.levels.front().sums_wait);
   EXPECT_EQ(gpus.levels.front().bandwidth_bytes_per_s, 50'000'000'000);
   EXPECT_EQ(gpus.levels.front().latency_ns, 7);
 }

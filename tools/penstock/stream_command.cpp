@@ -279,7 +279,7 @@ int run(const StreamArguments& options) {
     profile = profile_of(options, model, loss, request);
     if (!options.profile_path.empty())
       check_profile_size(*profile, model, size, options.profile_path);
-    request.between_gpus = level_between(devices);
+    request.between_gpus = level_between(devices, request.workers);
     plan = stream_plan(*profile, request);
     std::cerr << frame_rate_text(plan, *profile, request);
   } else {

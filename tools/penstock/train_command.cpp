@@ -278,7 +278,9 @@ plan::Plan plan_of_job(Job* job, TrainArguments& options, const model::Model& mo
   if (!saved.empty()) return plan::parse_plan(saved, "the checkpoint's plan");
   if (options.plan_path.empty()) {
     complete_request(options, model, is_first);
-    if (job == nullptr) options.plan.between_gpus = level_between(options.devices);
+    if (job == nullptr)
+      options.plan.between_gpus = level_between(options.devices, options.plan.workers);
+    options.plan.sums_wait = parse_fabric(options.fabric) == FabricChoice::Nccl;
     return job == nullptr ? auto_plan(model, options.plan)
                           : auto_plan_together(*job, model, options.plan);
   }

@@ -132,10 +132,13 @@ Command profile_command(CLI::App& parent, char** argv) {
 Command train_command(CLI::App& parent, char** argv) {
   return elsewhere<TrainArguments>(parent, argv, add_train, [](const TrainArguments& arguments) {
     check(arguments);
+    if (parse_fabric(arguments.fabric) != FabricChoice::Nccl) return;
     // A GPU that loads a program while it runs waits for transfers
     // that are under way, and the other rank for this one.
-    if (parse_fabric(arguments.fabric) == FabricChoice::Nccl)
-      setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
+    // Streams that share a queue of the GPU wait for each other: a transfer must not wait for a
+    // stream that waits for the other rank.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   });
 }
 Command stream_command(CLI::App& parent, char** argv) {

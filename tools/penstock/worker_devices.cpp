@@ -38,17 +38,12 @@ std::vector<DeviceName> own_devices(const std::string& option, int local_rank, i
   return own;
 }
 
-std::vector<at::Device> gpus_among(const std::vector<DeviceName>& devices) {
+std::optional<cluster::Level> level_between(const std::vector<DeviceName>& devices, int workers) {
   std::vector<at::Device> gpus;
-  for (const DeviceName& name : devices) {
-    if (!name.is_cpu() && std::find(gpus.begin(), gpus.end(), device_of(name)) == gpus.end())
-      gpus.push_back(device_of(name));
+  for (const at::Device& device : dealt(devices, workers)) {
+    if (!device.is_cpu() && std::find(gpus.begin(), gpus.end(), device) == gpus.end())
+      gpus.push_back(device);
   }
-  return gpus;
-}
-
-std::optional<cluster::Level> level_between(const std::vector<DeviceName>& devices) {
-  const std::vector<at::Device> gpus = gpus_among(devices);
   if (gpus.size() < 2) return std::nullopt;
   constexpr double kSeconds = 0.5;
   return measured_level(model::installed_devices(), gpus, {.seconds = kSeconds});

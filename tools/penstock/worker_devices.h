@@ -27,12 +27,10 @@ at::Device device_of(const cluster::DeviceName& name);
 /// The device of each of so many workers of this process; empty: the CPU for all.
 std::vector<at::Device> dealt(const std::vector<cluster::DeviceName>& devices, int workers);
 
-/// The GPUs among them, each once.
-std::vector<at::Device> gpus_among(const std::vector<cluster::DeviceName>& devices);
-
-/// How workers of this process that are dealt over these devices are joined; nothing: on one GPU,
-/// or on CPUs, as threads are. Measures it, for less than a second.
-std::optional<cluster::Level> level_between(const std::vector<cluster::DeviceName>& devices);
+/// How so many workers of this process that are dealt over these devices are joined; nothing: on
+/// one GPU, or on CPUs, as threads are. Measures it, for less than a second as a rule.
+std::optional<cluster::Level> level_between(const std::vector<cluster::DeviceName>& devices,
+                                            int workers);
 
 /// The first GPU among them as libtorch names it; empty: there is none.
 std::string device_to_profile(const std::vector<cluster::DeviceName>& devices);

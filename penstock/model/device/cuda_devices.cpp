@@ -290,6 +290,10 @@ class CudaStream final : public DeviceStream {
   }
 
   void copy(const at::Tensor& to, const at::Tensor& from) override {
+    copy_into(to, from);
+    uses(to);
+  }
+  void copy_into(const at::Tensor& to, const at::Tensor& from) override {
     const at::NoGradGuard no_grad;
     const c10::cuda::CUDAStreamGuard guard(stream_.unwrap());
     to.copy_(from, /*non_blocking=*/true);
@@ -298,7 +302,6 @@ class CudaStream final : public DeviceStream {
     if (from.is_cuda() && from.device() != stream_.device())
       record_use(from, c10::cuda::getCurrentCUDAStream(from.device().index()));
     uses(from);
-    uses(to);
   }
 
   void synchronize() override { stream_.synchronize(); }

@@ -85,6 +85,9 @@ class DeviceStream {
   /// Queues to.copy_(from). One of both is on this device; either may be pinned host memory, and
   /// `from` may be on another device. Both are kept until it is done.
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
+  /// The same, where the owner of `to` sees to it that its memory is not given to others before:
+  /// only `from` is kept.
+  virtual void copy_into(const at::Tensor& to, const at::Tensor& from) { copy(to, from); }
   /// Blocks until all work given so far is done.
   virtual void synchronize() = 0;
 

@@ -228,8 +228,8 @@ SegmentBound CostModel::least_worker_ns(int /*replicas*/, int /*level*/,
   return {};
 }
 
-int CostModel::reference_level(int level) const {
-  while (level > 0 && !one_process(level)) --level;
+int CostModel::waiting_level(int level) const {
+  while (level > 0 && !waits_for_sums(level)) --level;
   return level;
 }
 
@@ -276,7 +276,7 @@ double CostModel::least_sum_ns(const SegmentCost& segment, int replicas, int lev
   const auto sync_at = [&](int at) { return sync_time_ns(bytes, replicas, at, 1); };
   const double processor_ns = processor_time_ns(bytes, replicas, level, 1);
   if (!hides(level)) return std::max(processor_ns, sync_at(level));
-  const int inner = reference_level(level);
+  const int inner = waiting_level(level);
   const double inner_ns = inner > 0 ? sync_at(inner) : 0;
   return std::max(
       {inner_ns, processor_ns, sync_at(level) - static_cast<double>(segment.overlap_ns)});

@@ -123,7 +123,7 @@ class CostModel {
   /// Whether sums over workers that share a unit of `level` travel while they compute: those
   /// between ranks do, threads of one process wait for each other.
   bool hides(int level) const {
-    return level > 0 && overlap_ == SyncOverlap::Hidden && !one_process(level);
+    return level > 0 && overlap_ == SyncOverlap::Hidden && !waits_for_sums(level);
   }
   /// What one synchronisation of so many bytes takes from a replica's computing (cluster::Level::
   /// processor_ns_per_gb), where its sums travel bucket by bucket: rounded up, saturating. It
@@ -170,14 +170,13 @@ class CostModel {
   /// The part per weight byte and the fixed part of a lower bound on sync_time_ns(..., 1) for at
   /// least these replicas and this level.
   SegmentBound least_sync_ns(int replicas, int level) const;
-  /// The highest level up to `level` within which workers are threads of one process; 0: none.
-  int reference_level(int level) const;
+  /// The highest level up to `level` within which workers wait for sums; 0: none.
+  int waiting_level(int level) const;
 
  private:
-  // Whether workers of a unit are threads of one process. Levels that join nothing are no process:
-  // nothing passes them.
-  bool one_process(int level) const {
-    return topology_.path(level).by_reference && topology_.unit_size(level) > 1;
+  // Whether workers of a unit wait for sums. In levels that join nothing, nobody does.
+  bool waits_for_sums(int level) const {
+    return topology_.path(level).sums_wait && topology_.unit_size(level) > 1;
   }
 
   enum class Machines : uint8_t { RoundedDown, Exact, RoundedUp };

@@ -57,7 +57,7 @@ class Penstock final : public CostModel {
     const double processor_ns = processor_time_ns(bytes, replicas, level, replicas);
     if (!hides(level)) return work_ns / replicas + std::max(processor_ns, waits_ns(level));
     const double rest_ns = work_ns - to_double(segment.overlap_ns);
-    const int inner = reference_level(level);
+    const int inner = waiting_level(level);
     return std::max(work_ns / replicas + std::max(processor_ns, inner > 0 ? waits_ns(inner) : 0),
                     rest_ns / replicas + waits_ns(level));
   }

@@ -391,6 +391,7 @@ cluster::Cluster SplitFinder::equal_workers(int count, int level) const {
   joining.bandwidth_bytes_per_s = path.bandwidth_bytes_per_s;
   joining.latency_ns = path.latency_ns;
   joining.by_reference = path.by_reference;
+  joining.sums_wait = path.sums_wait;
   return {.levels = {joining}};
 }
 

@@ -139,6 +139,27 @@ TEST(Buckets, AreThoseOfTheRuntimeAndShareTheSum) {
   EXPECT_EQ(wire_ns + stage.sync_latency_ns, stage.sync_ns);
 }
 
+TEST(Buckets, AreNotThereWhereWorkersWaitForSums) {
+  const profile::Profile profile =
+      testing_graphs::chain({1000, 2000}, {1'000'000, 2'000'000}, {1, 1});
+  cluster::Cluster cluster = flat_cluster(2, 1'000'000'000, 7);
+  const plan::Plan hidden = data_parallel(profile, cluster, 2, {});
+  cluster.levels.front().sums_wait = true;
+  const plan::Plan waiting = data_parallel(profile, cluster, 2, {});
+  const plan::Stage& stage = waiting.stages.front();
+  EXPECT_EQ(hidden.stages.front().buckets.size(), 2U);
+  EXPECT_THAT(stage.buckets, ::testing::IsEmpty());
+  EXPECT_EQ(stage.sync_ns, hidden.stages.front().sync_ns);
+  const auto steps = [&](int64_t count) {
+    const schedule::ScheduleShape shape{
+        .replicas = {2}, .micro_batches = 2 * count, .accumulate = 2};
+    return simulate::PlannedSchedule(waiting.strategy, shape, {})
+        .simulate(simulate::costs_of(waiting), {})
+        .schedule_ns;
+  };
+  EXPECT_EQ(steps(5) - steps(4), stage.compute_ns() + stage.sync_ns + stage.step_ns);
+}
+
 TEST(Buckets, HaveHalfOfTheBytesOnTheWireIn16Bits) {
   const profile::Profile profile = testing_graphs::chain({10, 20}, {1'000'000, 2'000'000}, {1, 1});
   PlanOptions options;

@@ -195,17 +195,20 @@ void DeviceLinks::send_to(WorkerId own, WorkerId peer, StageId stage, const Tens
   if (!parts.empty()) leave(link_of(Key{own, peer, false, stage, stage}), std::move(parts));
 }
 
-void DeviceLinks::receive_from(WorkerId peer, WorkerId own, StageId stage, const Tensors& places) {
+model::EventPtr DeviceLinks::receive_from(WorkerId peer, WorkerId own, StageId stage,
+                                          const Tensors& places, const model::EventPtr& free) {
   const Tensors parts = with_bytes(places);
-  if (parts.empty()) return;
+  if (parts.empty()) return nullptr;
   Link& link = link_of(Key{peer, own, false, stage, stage});
-  link.stream->wait(link.device->compute().record());
-  {
-    const auto scope = link.stream->enter();
+  link.stream->wait(free);
+  const auto scope = link.stream->enter();
+  try {
     link.end->receive(parts);
+  } catch (...) {
+    for (const at::Tensor& part : parts) link.stream->uses(part);
+    throw;
   }
-  for (const at::Tensor& part : parts) link.stream->uses(part);
-  link.device->compute().wait(link.stream->record());
+  return link.stream->record();
 }
 
 DeviceLinks::Link* DeviceLinks::next_wanted() {
@@ -314,6 +317,8 @@ LinkWatch::LinkWatch(DeviceLinks& links, Fabric& fabric)
           } catch (...) {
             fabric.fail(std::current_exception());
           }
+          // The next message of a link may be a mini-batch away.
+          links.drop_sent();
           changed.wait_for(lock, stop, kLook, [&fabric] { return fabric.failed(); });
         }
         if (fabric.failed()) links.give_up();

@@ -66,9 +66,11 @@ class DeviceLinks {
   /// Between replicas of a stage on two ranks. The tensors leave behind the work that the sender's
   /// device has been given; they are contiguous, and must not be written to before they have left.
   void send_to(WorkerId own, WorkerId peer, StageId stage, const model::Tensors& tensors);
-  /// Queues the receive of as many tensors, of the same sizes, into these places, which the
-  /// receiver's device may have used before; later work of it waits for them.
-  void receive_from(WorkerId peer, WorkerId own, StageId stage, const model::Tensors& places);
+  /// Queues the receive of as many tensors, of the same sizes, into these places behind the event
+  /// `free` of the receiver's device, which must wait for what is returned before it uses or frees
+  /// them.
+  model::EventPtr receive_from(WorkerId peer, WorkerId own, StageId stage,
+                               const model::Tensors& places, const model::EventPtr& free);
 
   /// Throws what a link has met since.
   void check();

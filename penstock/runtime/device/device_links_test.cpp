@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "penstock/model/device/testing_other_device.h"
 #include "penstock/runtime/device/testing_stream_checker.h"
 #include "penstock/runtime/fabric/forwarding.h"
 #include "penstock/runtime/fabric/testing_ranks.h"
@@ -371,6 +372,26 @@ TEST(DeviceLinks, ARunThatFailsEndsWhatIsQueued) {
   fabric.failed_ = true;
   const LinkWatch watch(*pair.links[0], fabric);
   EXPECT_TRUE(are_given_up(pair, 1));
+}
+
+/// Otherwise the gradients of a step would stay until the next step.
+TEST(DeviceLinks, WhatHasLeftIsLetGoWithoutAnotherMessage) {
+  model::OtherDevices devices(2);
+  Pair pair(devices);
+  ASSERT_THAT(pair.open(two_messages({0, 1})), ::testing::Each(""));
+  const std::vector<TensorLayout> layout{{{4}}};
+  at::Tensor tensor = pair.of_workers[0][0]->to_device(at::ones({4}));
+  const auto memory = tensor.storage().getWeakStorageImpl();
+  const at::Tensor defined = pair.links[0]->send(forward(0), {std::move(tensor)}, layout);
+  tensor.reset();
+  pair.links[1]->receive(forward(0), defined, layout);
+  EXPECT_FALSE(memory.expired());
+  Failing fabric;
+  const LinkWatch watch(*pair.links[0], fabric);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!memory.expired() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(memory.expired());
 }
 
 TEST(DeviceLinks, ALinkThatBreaksFailsTheRun) {

@@ -174,21 +174,17 @@ at::Tensor DeviceSum::add_part(size_t piece, const std::vector<std::vector<int64
 
 at::Tensor DeviceSum::add_up(const Piece& piece, const at::Tensor& own_part) {
   const auto own = static_cast<size_t>(grouping_.replica);
-  at::Tensor whole = at::empty({piece.offsets.back()}, own_part.options());
+  Tensors parts(exchange_.replicas());
   PerReplica leaving(exchange_.replicas());
   PerReplica places(exchange_.replicas());
   for (size_t q = 0; q < exchange_.replicas(); ++q) {
-    const Range range = range_of(piece, q);
-    at::Tensor place = whole.narrow(0, range.begin, range.length);
-    if (q == own) {
-      place.copy_(own_part);
-    } else {
-      leaving[q].push_back(own_part);
-      places[q].push_back(std::move(place));
-    }
+    parts[q] = q == own ? own_part : at::empty({range_of(piece, q).length}, own_part.options());
+    if (q == own) continue;
+    leaving[q].push_back(own_part);
+    places[q].push_back(parts[q]);
   }
   exchange(std::move(leaving), places);
-  return whole.to(at::kFloat);
+  return at::cat(parts).to(at::kFloat);
 }
 
 Tensors DeviceSum::finish(const at::Tensor& added) {

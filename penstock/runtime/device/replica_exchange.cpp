@@ -24,36 +24,41 @@ void ReplicaExchange::exchange(int replica, PerReplica leaving, const PerReplica
   PENSTOCK_CHECK(leaving.size() == replicas() && places.size() == replicas(), leaving.size(),
                  places.size(), replicas());
   WorkerDevice& device = *devices_[own];
-  for (size_t q = 0; q < replicas(); ++q) {
-    if (q != own && devices_[q] == nullptr)
-      links_->send_to(workers_[own], workers_[q], stage_, leaving[q]);
+  // Each replica begins with the one behind it, so that all links are busy.
+  const auto peer = [&](size_t i) { return (own + i) % replicas(); };
+  for (size_t i = 1; i < replicas(); ++i) {
+    const size_t q = peer(i);
+    if (devices_[q] == nullptr) links_->send_to(workers_[own], workers_[q], stage_, leaving[q]);
   }
   size_t turn = 0;
+  const model::EventPtr made = device.compute().record();
   if (meets_) {
     {
       MutexLock lock(mutex_);
       turn = rounds_[own]++ % 2;
-      posts_[own][turn] = {std::move(leaving), device.compute().record()};
+      posts_[own][turn] = {std::move(leaving), made};
     }
     meet();
     Post read;  // by all
     MutexLock lock(mutex_);
     std::swap(read, posts_[own][1 - turn]);
   }
-  for (size_t q = 0; q < replicas(); ++q) {
-    if (q == own) continue;
+  std::vector<model::EventPtr> arrived;
+  for (size_t i = 1; i < replicas(); ++i) {
+    const size_t q = peer(i);
     if (devices_[q] == nullptr) {
-      links_->receive_from(workers_[q], workers_[own], stage_, places[q]);
+      arrived.push_back(links_->receive_from(workers_[q], workers_[own], stage_, places[q], made));
       continue;
     }
-    Parcel parcel{.tensors = {}, .ready = nullptr, .from = devices_[q]->device()};
+    Parcel parcel;
     {
       MutexLock lock(mutex_);
       parcel.tensors = posts_[q][turn].leaving[own];
       parcel.ready = posts_[q][turn].made;
     }
-    device.take_into(places[q], parcel);
+    arrived.push_back(device.take_into(places[q], parcel, made));
   }
+  for (const model::EventPtr& event : arrived) device.compute().wait(event);
 }
 
 }  // namespace penstock::runtime

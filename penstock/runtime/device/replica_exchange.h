@@ -32,8 +32,9 @@ class ReplicaExchange {
 
   using PerReplica = std::vector<model::Tensors>;
   /// Gives `leaving[q]` to replica q and brings what q gives into `places[q]`: as many tensors, of
-  /// the same sizes and types, contiguous. Both are empty for the replica itself. Later work of the
-  /// replica's device finds them there; the host waits for no GPU. What leaves must not be written
+  /// the same sizes and types, contiguous, each in memory that its device has allocated as its
+  /// compute stream's. Both are empty for the replica itself. Later work of the replica's device
+  /// finds them there; the host waits for no GPU. What leaves must not be written
   /// to before the caller's device waits for work that q's gave after its own exchange().
   /// `meet`: blocks until every replica of the stage has called it.
   void exchange(int replica, PerReplica leaving, const PerReplica& places,

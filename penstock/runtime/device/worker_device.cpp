@@ -81,17 +81,15 @@ Tensors WorkerDevice::take(Parcel parcel, bool exclusive) {
   return std::move(parcel.tensors);
 }
 
-void WorkerDevice::take_into(const Tensors& places, const Parcel& parcel) {
+model::EventPtr WorkerDevice::take_into(const Tensors& places, const Parcel& parcel,
+                                        const model::EventPtr& free) {
   PENSTOCK_CHECK(places.size() == parcel.tensors.size(), places.size(), parcel.tensors.size());
-  const bool is_here = parcel.from == device();
-  model::DeviceStream& stream = is_here ? *compute_ : *incoming_;
-  // What has been freed by now may still be in use on the device.
-  if (!is_here) stream.wait(compute_->record());
-  stream.wait(parcel.ready);
+  incoming_->wait(free);
+  incoming_->wait(parcel.ready);
   for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i].numel() > 0) stream.copy(places[i], parcel.tensors[i]);
+    if (places[i].numel() > 0) incoming_->copy_into(places[i], parcel.tensors[i]);
   }
-  if (!is_here) compute_->wait(stream.record());
+  return incoming_->record();
 }
 
 Parcel WorkerDevice::bring(Tensors tensors) {

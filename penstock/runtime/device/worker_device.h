@@ -46,9 +46,11 @@ class WorkerDevice {
   /// may write to it. On the same device that is a copy: that the giver's thread has dropped a
   /// tensor does not mean that its stream has read it.
   model::Tensors take(Parcel parcel, bool exclusive = false);
-  /// Copies what another worker's GPU has made into places of this one; later work waits for it.
-  /// Nobody must write to the tensors before the copies are done.
-  void take_into(const model::Tensors& places, const Parcel& parcel);
+  /// Copies what another worker's GPU has made into places of this one, behind its event `free`.
+  /// Later work has to wait for what is returned before it uses or frees them. Nobody must write to
+  /// the tensors before the copies are done.
+  model::EventPtr take_into(const model::Tensors& places, const Parcel& parcel,
+                            const model::EventPtr& free);
   /// Starts to copy tensors of the host, made for transfer, to the device, behind the work given so
   /// far. Only what waits for the event waits. Not on the host.
   Parcel bring(model::Tensors tensors);

@@ -57,7 +57,8 @@ class World {
   /// this world's. open() and average() are left to this one. Throws TimeoutError.
   virtual std::unique_ptr<World> aside(Wait& wait) = 0;
 
-  /// Whether messages between GPUs of different ranks go by link(); the same on all ranks.
+  /// Whether tensors between GPUs of different ranks go by link(): messages, and what replicas add
+  /// up; the same on all ranks.
   virtual bool has_links() const { return false; }
   /// This rank's end of a link, which blocks until the other end is there; null on ranks that are
   /// neither. Throws TransportError, TimeoutError.

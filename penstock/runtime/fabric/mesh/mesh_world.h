@@ -32,7 +32,7 @@ std::shared_ptr<MeshHub> make_mesh_hub(std::unique_ptr<net::Mesh> mesh);
 /// The payload of large messages goes by Gloo from now on. Collective, between runs: blocks until
 /// all ranks are connected. Throws as make_gloo_carrier() (fabric/c10d/gloo.h).
 void carry_by_gloo(MeshHub& hub, size_t smallest = kSmallestCarried);
-/// Messages between GPUs of different ranks go by NCCL from now on, past the memory of the hosts;
+/// Tensors between GPUs of different ranks go by NCCL from now on, past the memory of the hosts;
 /// every worker must have a GPU. All ranks call it, or none, between runs. Throws as
 /// make_nccl_links() (fabric/nccl/nccl_links.h).
 void link_by_nccl(MeshHub& hub);

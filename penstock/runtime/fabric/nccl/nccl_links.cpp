@@ -58,6 +58,8 @@ class Pause {
   int count_ = 0;
 };
 
+constexpr int kMostBlocks = 4;  ///< of a GPU's threads, which each transfer of a link occupies
+
 /// A communicator that does not block: what it is told may still be in progress, and another rank
 /// that does not come must not hold this thread for ever.
 class NcclEnd final : public LinkEnd {
@@ -82,6 +84,9 @@ class NcclEnd final : public LinkEnd {
     const c10::cuda::CUDAGuard guard(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    // A worker has two communicators for each other replica of its stage, and all may run at once:
+    // together they must leave processors of the GPU to each other and to the computation.
+    config.maxCTAs = kMostBlocks;
     const ncclResult_t result =
         ncclCommInitRankConfig(&comm_, 2, id, sends_ ? kSender : kReceiver, &config);
     constexpr const char* kDoing = "connect two GPUs";
