@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -193,6 +194,19 @@ void make_checkpoint_directory(const fs::path& directory) {
     throw ConfigError(fmt::format(
         "the checkpoint folder '{}' is a checkpoint itself; expected the folder that holds it",
         directory.string()));
+  }
+  const fs::path plain = directory.has_filename() ? directory : directory.parent_path();
+  if (is_checkpoint_name(plain.filename().string()) && !fs::exists(plain, error)) {
+    std::vector<std::string> names;
+    for (const fs::path& path :
+         list_checkpoints(plain.has_parent_path() ? plain.parent_path() : "."))
+      names.push_back(path.filename().string());
+    throw ConfigError(fmt::format(
+        "there is no checkpoint '{}'{}; expected one that is there, or a folder of another name "
+        "for "
+        "new ones",
+        plain.string(),
+        names.empty() ? "" : fmt::format(" (its folder holds {})", fmt::join(names, ", "))));
   }
   fs::create_directories(directory, error);
   std::error_code ignored;

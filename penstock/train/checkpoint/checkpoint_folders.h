@@ -35,7 +35,7 @@ std::filesystem::path folder_of_checkpoints(const std::filesystem::path& path);
 void check_folder_name(const std::filesystem::path& folder, int64_t step);
 
 /// Makes the folder with its parents. Throws ConfigError, also for a folder that is a checkpoint
-/// itself.
+/// itself, or would have the name of one.
 void make_checkpoint_directory(const std::filesystem::path& directory);
 
 /// Removes files that interrupted saves left, and nothing else. Ignores errors, because leftovers

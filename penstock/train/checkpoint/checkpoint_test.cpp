@@ -315,6 +315,18 @@ TEST(Checkpoint, IsNotSavedIntoAnotherCheckpoint) {
   EXPECT_TRUE(fs::equivalent(folder_of_checkpoints(folder / "elsewhere/best"), folder.path()));
 }
 
+TEST(Checkpoint, AFolderThatIsNotThereCannotHaveTheNameOfOne) {
+  const TestFolder folder;
+  const model::Model model = make_model();
+  save_checkpoint(folder.path(), model, make_checkpoint(model, 3));
+  for (const char* name : {"step-000000004", "step-000000004/"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { make_checkpoint_directory(folder / name); }),
+                AllOf(HasSubstr("there is no checkpoint"), HasSubstr("step-000000004'"),
+                      HasSubstr("holds step-000000003")));
+  }
+  EXPECT_THAT(names_in(folder.path()), testing::ElementsAre("latest", "step-000000003"));
+}
+
 TEST(Checkpoint, UnderTheNameOfAnotherStepIsRefused) {
   const TestFolder folder;
   const model::Model model = make_model();
