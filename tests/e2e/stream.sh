@@ -214,6 +214,28 @@ wait_within 20 $pid
 [ "$code" -eq 0 ] || fail "--serve: exit code $code: $(tail -2 served)"
 [ -e hung_up/latest ] || fail "SIG$signal: the weights are not saved"
 
+# A signal while the layers are measured, which these frames make long.
+: >messages
+timeout 100 "$PENSTOCK" stream --size 320x240 --width 48 --kernel 15 --frames 50 \
+  --checkpoint measured >summary 2>messages &
+pid=$!
+for ((i = 0; i < 400; i++)); do
+  grep -q '^measuring the' messages && break
+  sleep 0.05
+done
+child=$(pgrep -P $pid | head -1)
+kill -TERM "${child:-$pid}"
+wait_within 60 $pid
+[ "$code" -eq 0 ] || fail "SIGTERM while measuring: exit code $code: $(tail -2 messages)"
+grep -q '^stopped before the first frame' messages ||
+  fail "SIGTERM while measuring: $(cat messages)"
+[ ! -e measured/latest ] || fail "SIGTERM while measuring: weights were saved"
+
+# A policy that one stage has no use for.
+run 0 stream --size 16x16 --depth 2 --width 4 --kernel 3 --frames 4 --workers 1 --weights stash
+grep -q 'one stage learns without delay: --weights stash makes no difference' err ||
+  fail "one stage: $(cat err)"
+
 # Signals: USR1 saves, INT ends it with a summary. After a save that failed the next one is tried.
 : >messages
 timeout 50 "$PENSTOCK" stream --json "${small[@]}" --source-fps 50 --checkpoint signals >summary \
@@ -329,9 +351,13 @@ refused "profile" stream "${small[@]}" --profile mlp.json
 
 # A profile and a plan for frames of their size.
 stream --frames 8 --workers 2 --profile frames.json
-refused "frames.json is of frames of another size: layer 'conv1' makes" stream --size 32x24 \
-  --depth 4 --width 6 --kernel 3 --profile frames.json
+refused "frames.json is of frames of another size or of another task: layer 'conv1' makes" \
+  stream --size 32x24 --depth 4 --width 6 --kernel 3 --profile frames.json
 run 0 plan --profile frames.json --strategy online --workers 2 --straight -o plan.json
+run 0 stream --size 32x24 --depth 4 --width 6 --kernel 3 --plan plan.json --frames 4 \
+  --threads "$(nproc)"
+grep -q 'they take turns, and the frame rate will be below the prediction' err ||
+  fail "more threads than cores: $(cat err)"
 run 0 stream --size 32x24 --depth 4 --width 6 --kernel 3 --plan plan.json --frames 4
 grep -q '^warning: the plan plan.json was made for frames of another size' err ||
   fail "no warning: $(head -3 err)"

@@ -45,17 +45,19 @@ void check_norms(const model::Model& model, const frames::FrameSize& size) {
 }
 
 void check_profile_size(const profile::Profile& profile, const model::Model& model,
-                        const frames::FrameSize& size, const std::string& path) {
+                        stream::Task task, const frames::FrameSize& size, const std::string& path) {
   for (int l = 0; l < model.graph().num_layers(); ++l) {
     const std::vector<int64_t>& outputs = profile.costs[static_cast<size_t>(l)].output_bytes;
     const int64_t measured = std::accumulate(outputs.begin(), outputs.end(), int64_t{0});
     const int64_t here = output_bytes(model, LayerId{l});
     if (measured == here) continue;
     throw ConfigError(fmt::format(
-        "the profile {} is of frames of another size: layer '{}' makes {} of a frame there, {} of "
-        "one of {}; measure anew (penstock profile --input {}x{}x{}), or leave --profile out",
+        "the profile {} is of frames of another size or of another task: layer '{}' makes {} of a "
+        "frame there, {} of one of {} for --task {}; measure anew (penstock profile --model {} "
+        "--task {} --input {}x{}x{}, with the model's options), or leave --profile out",
         path, model.graph().layer(LayerId{l}).name, format_bytes(measured), format_bytes(here),
-        to_string(size), size.channels, size.height, size.width));
+        to_string(size), to_string(task), model.name(), to_string(task), size.channels, size.height,
+        size.width));
   }
 }
 

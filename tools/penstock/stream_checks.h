@@ -7,6 +7,7 @@
 #include "penstock/model/model.h"
 #include "penstock/plan/plan.h"
 #include "penstock/profile/profile.h"
+#include "penstock/stream/task.h"
 
 namespace penstock::tool {
 
@@ -14,10 +15,10 @@ namespace penstock::tool {
 /// a single frame.
 void check_norms(const model::Model& model, const frames::FrameSize& size);
 
-/// Times of frames of another size say nothing of these: throws ConfigError naming `path`. The
-/// profile is of this model.
+/// Times of frames of another size, or of another task, say nothing of these: throws ConfigError
+/// naming `path`. The profile is of this model.
 void check_profile_size(const profile::Profile& profile, const model::Model& model,
-                        const frames::FrameSize& size, const std::string& path);
+                        stream::Task task, const frames::FrameSize& size, const std::string& path);
 
 /// A plan runs with frames of any size, but predicts only for those that it was made for: a line on
 /// standard error. Plans of one stage do not say what they were made for.

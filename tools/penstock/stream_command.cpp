@@ -92,10 +92,11 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
     profile::Profile profile = profile::load_profile(options.profile_path);
     if (!(profile.graph == model.graph()) || profile.batch_size != 1) {
       throw ConfigError(fmt::format(
-          "the profile {} is of model '{}' with {} layers and batches of {}; expected '{}' with {} "
-          "layers and single frames",
-          options.profile_path, profile.model, profile.graph.num_layers(), profile.batch_size,
-          model.name(), model.graph().num_layers()));
+          "the profile {} is of '{}' with {} layers, measured on {} per pass; expected '{}' with "
+          "{} "
+          "layers, as it is for this --task, measured on single frames",
+          options.profile_path, profile.model, profile.graph.num_layers(),
+          report::plural(profile.batch_size, "sample"), model.name(), model.graph().num_layers()));
     }
     require_float32(options.profile_path, profile.precision);
     std::cerr << other_graphs_text(profile, options.profile_path, request.device_graphs);
@@ -106,7 +107,8 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
                                   .least_time = std::chrono::milliseconds(1000),
                                   .threads = static_cast<int>(options.threads),
                                   .seed = options.seed,
-                                  .optimizer = options.optimizer};
+                                  .optimizer = options.optimizer,
+                                  .stop = &g_stop};
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   profiler.concurrency = std::clamp(cores / profiler.threads, 1, std::max(request.workers, 1));
   if (!request.device.empty()) {
@@ -276,9 +278,17 @@ int run(const StreamArguments& options) {
                                report::plural(model.graph().num_layers(), "layer"), model.name(),
                                to_string(size));
     }
-    profile = profile_of(options, model, loss, request);
+    try {
+      profile = profile_of(options, model, loss, request);
+    } catch (const RuntimeError&) {
+      if (!g_stop) throw;
+    }
+    if (g_stop) {
+      std::cerr << "stopped before the first frame: nothing was learned, and nothing is saved\n";
+      return kExitYes;
+    }
     if (!options.profile_path.empty())
-      check_profile_size(*profile, model, size, options.profile_path);
+      check_profile_size(*profile, model, task, size, options.profile_path);
     request.between_gpus = level_between(devices, request.workers);
     plan = stream_plan(*profile, request);
     std::cerr << frame_rate_text(plan, *profile, request);
@@ -291,6 +301,17 @@ int run(const StreamArguments& options) {
   const auto stages_of = [](const plan::Plan& some) {
     return static_cast<int>(some.stages.size());
   };
+  if (on_cpu && stages_of(plan) > 1 && stages_of(plan) * options.threads > cores) {
+    std::cerr << fmt::format(
+        "note: {} of {} on {}: they take turns, and the frame rate will be below the prediction\n",
+        report::plural(stages_of(plan), "stage"), report::plural(options.threads, "thread"),
+        report::plural(cores, "core"));
+  }
+  if (stages_of(plan) == 1 && !options.weights.empty()) {
+    std::cerr << fmt::format(
+        "note: one stage learns without delay: --weights {} makes no difference\n",
+        options.weights);
+  }
   const std::vector<at::Device> device_of_stage = dealt(devices, stages_of(plan));
   std::cerr << shared_device_text(device_of_stage);
   if (!on_cpu && device_of_stage.empty()) {
