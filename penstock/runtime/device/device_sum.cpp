@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "penstock/runtime/fabric/mesh/wire_numbers.h"
 #include "penstock/util/arithmetic.h"
 #include "penstock/util/check.h"
 
@@ -20,18 +21,6 @@ namespace {
 constexpr int64_t kAligned = 4;
 
 int64_t aligned(int64_t numbers) { return ceil_div(numbers, kAligned) * kAligned; }
-
-at::ScalarType type_of(FloatType precision) {
-  switch (precision) {
-    case FloatType::BFloat16:
-      return at::kBFloat16;
-    case FloatType::Float16:
-      return at::kHalf;
-    case FloatType::Float32:
-      break;
-  }
-  return at::kFloat;
-}
 
 int64_t numbers_of(const model::Shape& shape) {
   int64_t numbers = 1;
@@ -93,7 +82,7 @@ at::Tensor DeviceSum::flat(const Piece& piece, Tensors& gradients) const {
     if (rest > 0) parts.push_back(at::zeros({rest}, on_device()));
     gradient.reset();
   }
-  return (parts.size() == 1 ? parts.front() : at::cat(parts)).to(type_of(grouping_.precision));
+  return (parts.size() == 1 ? parts.front() : at::cat(parts)).to(scalar_type(grouping_.precision));
 }
 
 at::Tensor DeviceSum::start(MiniBatchId mini_batch, Partials partials) {
@@ -151,7 +140,8 @@ at::Tensor DeviceSum::add_part(size_t piece, const std::vector<std::vector<int64
     for (const auto& [group, all] : contribution_[piece])
       leaving[q].push_back(all.narrow(0, theirs.begin, theirs.length));
     for (const int64_t group : groups[q]) {
-      at::Tensor place = at::empty({range.length}, on_device().dtype(type_of(grouping_.precision)));
+      at::Tensor place =
+          at::empty({range.length}, on_device().dtype(scalar_type(grouping_.precision)));
       places[q].push_back(place);
       parts[group] = std::move(place);
     }
@@ -169,7 +159,7 @@ at::Tensor DeviceSum::add_part(size_t piece, const std::vector<std::vector<int64
     else
       sum.add_(wide);
   }
-  return sum.to(type_of(grouping_.precision));
+  return sum.to(scalar_type(grouping_.precision));
 }
 
 at::Tensor DeviceSum::add_up(const Piece& piece, const at::Tensor& own_part) {

@@ -1,5 +1,5 @@
 // Gradients in the type in which they travel (plan/sync_precision.h), as tensors. Internal to
-// fabric/mesh.
+// runtime.
 #pragma once
 
 #include <ATen/core/Tensor.h>
