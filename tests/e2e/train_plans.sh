@@ -49,8 +49,10 @@ if grep -q 'measuring again' err; then
 fi
 
 # A signal that comes while the program loads, reads, profiles or plans ends it in order, too.
-ready() {  # ready PID: it holds or handles SIGINT and SIGTERM
+ready() {  # ready PID: it is the program, and holds or handles SIGINT and SIGTERM
   local masks
+  # The shell holds them too, for a moment, before it becomes the program.
+  grep -q '^penstock' "/proc/$1/comm" 2>/dev/null || return 1
   masks=$(sed -n 's/^Sig\(Blk\|Cgt\):[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) || return 1
   local all=0 mask
   for mask in $masks; do all=$((all | 0x${mask: -8})); done
@@ -91,6 +93,7 @@ grep -q '"strategy":"dp"' out || fail "resumed with another plan: $(head -c 100 
 
 # Interrupted without a folder, nothing is saved; a comparison has no answer.
 for check in '' '--check-against-serial --check-steps 1000000'; do
+  rm -f err  # the words waited for below are in that of the run before, too
   (trap - INT; exec "$PENSTOCK" train $lenet --profile p.json --strategy serial --epochs 1000000 \
     $check >out 2>err) &
   pid=$!
