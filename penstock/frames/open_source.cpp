@@ -39,8 +39,9 @@ int camera_number(std::string_view text, std::string_view digits) {
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || number < 0 ||
       number >= kMostCameras) {
-    throw ConfigError(fmt::format("source '{}': expected a camera by its number, such as camera:0",
-                                  printable(text)));
+    throw ConfigError(
+        fmt::format("source '{}': expected a camera by its number, such as camera:0, at most {}",
+                    printable(text), kMostCameras - 1));
   }
   return number;
 }

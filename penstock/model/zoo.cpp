@@ -94,7 +94,11 @@ ModelSpec complete(const ModelSpec& spec, const Architecture& architecture) {
     return full;
   }
   if (spec.kernel != 0) throw ConfigError("it has no kernel option");
-  if (spec.per_pixel) throw ConfigError("it has no form with an output for each pixel");
+  if (spec.per_pixel) {
+    throw ConfigError(
+        "it has no form with an output for each pixel, as this task asks for; the task 'label' "
+        "asks for one answer for each picture");
+  }
   if (architecture.has_width_and_depth) {
     full.width = chosen(spec.width, 1024, kMaxWidth, "width");
     full.depth = chosen(spec.depth, 3, kMaxDepth, "depth");

@@ -274,7 +274,10 @@ std::vector<bool> sharded_stages(const Plan& plan) {
   return stages;
 }
 
-std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph) {
+namespace {
+
+/// The stage of each name; throws ConfigError where a layer has two.
+std::unordered_map<std::string_view, StageId> stage_of_name(const Plan& plan) {
   std::unordered_map<std::string_view, StageId> stages;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     for (const std::string& layer : plan.stages[i].layers) {
@@ -284,6 +287,13 @@ std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& g
                                       layer, other->second.value, i));
     }
   }
+  return stages;
+}
+
+}  // namespace
+
+std::vector<StageId> stage_of_layer(const Plan& plan, const graph::ModelGraph& graph) {
+  std::unordered_map<std::string_view, StageId> stages = stage_of_name(plan);
   std::vector<StageId> result;
   result.reserve(graph.layers().size());
   for (const graph::LayerNode& layer : graph.layers()) {
@@ -327,6 +337,7 @@ void validate(const Plan& plan) {
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
+  stage_of_name(plan);
   refuse_negative("plan", "slack", plan.slack);
   validate_keep(plan);
   validate_places(plan);

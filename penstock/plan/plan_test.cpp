@@ -105,6 +105,13 @@ TEST(StageOfLayer, RefusesPlansThatDoNotCoverExactlyTheModel) {
               AllOf(HasSubstr("'a' twice"), HasSubstr("stages 0 and 1")));
 }
 
+TEST(Plan, ALayerInTwoStagesIsRefusedWithoutTheModel) {
+  EXPECT_THAT(refusal([](Plan& p) {
+                p.stages[1].layers = {"c", "a"};
+              }),
+              HasSubstr("layer 'a' twice: in stages 0 and 1"));
+}
+
 TEST(StageOfLayer, RefusesEdgesFromALaterStageAndNamesBothLayers) {
   const std::string message = placement_refusal([](Plan& p) {
     p.stages[0].layers = {"a", "c"};

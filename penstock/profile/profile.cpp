@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "penstock/util/arithmetic.h"
@@ -12,6 +11,9 @@
 namespace penstock::profile {
 
 namespace {
+
+/// Of a pass, relative to its mean; what is measured stays far below.
+constexpr double kMostSpread = 1e6;
 
 void validate(const LayerCost& cost, const graph::LayerNode& layer) {
   const auto refuse_negative = [&](std::string_view key, int64_t value) {
@@ -126,9 +128,10 @@ void validate(const Profile& profile) {
   refuse_negative("pass mean_ns", profile.pass.mean_ns);
   refuse_negative("pass stretches", profile.pass.stretches);
   for (const double share : {profile.pass.spread, profile.pass.error}) {
-    if (!(share >= 0 && std::isfinite(share)))
-      throw ConfigError(fmt::format(
-          "profile: expected spread and error of a pass of at least 0, found {}", share));
+    if (!(share >= 0 && share <= kMostSpread))
+      throw ConfigError(
+          fmt::format("profile: expected spread and error of a pass from 0 to {}, found {}",
+                      kMostSpread, share));
   }
 }
 

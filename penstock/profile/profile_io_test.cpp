@@ -82,7 +82,9 @@ TEST(ParseProfile, HowWellPassesAreKnownReadsBack) {
   };
   EXPECT_THAT(refusal(with_pass(R"({"mean_ns": 4})")), HasSubstr("spread"));
   EXPECT_THAT(refusal(with_pass(R"({"mean_ns": 4, "spread": -1, "error": 0})")),
-              HasSubstr("at least 0, found -1"));
+              HasSubstr("from 0 to 1000000, found -1"));
+  EXPECT_THAT(refusal(with_pass(R"({"mean_ns": 4, "spread": 1e308, "error": 0})")),
+              HasSubstr("from 0 to 1000000, found 1e+308"));
   EXPECT_THAT(refusal(with("\"num_inputs\": 2,", "\"num_inputs\": 2, \"hand_over_ns\": -3,")),
               HasSubstr("hand_over_ns"));
 }

@@ -22,6 +22,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// "the forward pass of micro-batch 3 (0F3@3)".
+std::string in_words(const Action& action) {
+  const auto of_micro_batch = [&](std::string_view what) {
+    return fmt::format("{} of micro-batch {} ({})", what, action.micro_batch.value,
+                       schedule::to_text(action));
+  };
+  switch (action.op) {
+    case Op::Forward:
+      return of_micro_batch("the forward pass");
+    case Op::Backward:
+      return of_micro_batch("the backward pass");
+    case Op::BackwardInput:
+      return of_micro_batch("the backward pass to the inputs");
+    case Op::BackwardWeight:
+      return of_micro_batch("the backward pass to the weights");
+    case Op::Recompute:
+      return of_micro_batch("the repeated forward pass");
+    case Op::Step:
+      return fmt::format("the optimiser step {}", schedule::to_text(action));
+    default:
+      return schedule::to_text(action);
+  }
+}
+
 /// By how many forwards the host may be ahead of a GPU: each has inputs and messages in its memory.
 constexpr size_t kMostAhead = 4;
 /// Of a stream, whose next frame is not taken before there is time for it.
@@ -231,7 +255,7 @@ void StageWorker::end_before(MicroBatchId micro_batch) {
 
 std::exception_ptr StageWorker::failure_in(const Action* action) {
   const auto described = [&](const char* what) {
-    const std::string place = action == nullptr ? "start" : schedule::to_text(*action);
+    const std::string place = action == nullptr ? "start" : in_words(*action);
     const StageId stage = action == nullptr ? stages_.front()->stage() : action->stage;
     return std::make_exception_ptr(RuntimeError(fmt::format(
         "worker {} (stage {}) failed in {}: {}", worker_.value, stage.value, place, what)));

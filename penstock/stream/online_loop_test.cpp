@@ -155,9 +155,11 @@ TEST(OnlineLoop, EndsWhenTheTrainingDiverges) {
     FAIL();
   } catch (const RuntimeError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("take a smaller learning rate"));
-    EXPECT_THAT(error.what(), ::testing::MatchesRegex(
-                                  "worker 1 \\(stage 1\\) failed in 1F[0-9]+@[0-9]+: .* of frame "
-                                  "[0-9]+ is (nan|inf|-inf): .*"));
+    EXPECT_THAT(
+        error.what(),
+        ::testing::MatchesRegex("worker 1 \\(stage 1\\) failed in the forward pass of micro-batch "
+                                "[0-9]+ \\(1F[0-9]+@[0-9]+\\): .* of frame [0-9]+ is "
+                                "(nan|inf|-inf): .*"));
   }
 }
 

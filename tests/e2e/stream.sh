@@ -91,6 +91,7 @@ run 0 stream "${small[@]}" --fps 1 --frames 5 --workers 4
 grep -q '1 stage is enough: .* 1.0 wanted' err || fail "one stage was not enough: $(head -3 err)"
 run 0 stream "${small[@]}" --fps 50000 --frames 5 --workers 2
 grep -q 'cannot be reached with 2 workers: .* too slow' err || fail "$(head -3 err)"
+grep -Eq '50000.00 wanted: missed by [0-9]+ %' out || fail "not missed: $(grep rate out)"
 grep -Eq 'would reach it|no number of workers would' err || fail "no advice: $(head -3 err)"
 
 # A pipe that drops most of its frames is told what to do; one that waits is not.
@@ -285,7 +286,9 @@ wait_within 20 $pid
 
 # A training that diverges ends, and does not replace good weights.
 run 3 stream --json "${small[@]}" --frames 2000 --lr 1e30 --checkpoint diverged --workers 2
-grep -q 'failed in 1F[0-9@]*: .* take a smaller learning rate' err || fail "$(tail -2 err)"
+grep -q 'failed in the forward pass of micro-batch [0-9]* (1F[0-9@]*): ' err ||
+  fail "$(tail -2 err)"
+grep -q ': .* take a smaller learning rate' err || fail "$(tail -2 err)"
 grep -q '"error":".*take a smaller learning rate' out || fail "no summary: $(cat out)"
 [ ! -e diverged/latest ] || fail "the weights of a training that diverged are saved"
 
@@ -363,6 +366,8 @@ grep -q '^warning: the plan plan.json was made for frames of another size' err |
   fail "no warning: $(head -3 err)"
 stream --plan plan.json --frames 4
 ! grep -q '^warning' err || fail "a warning about the size of frames: $(head -3 err)"
+refused "plan.json is not a plan for 'partime' as it is for --task label" stream --size 32x24 \
+  --depth 4 --width 6 --kernel 3 --task label --plan plan.json --frames 4
 refused "3x120x160" profile --model mlp --task pixels --input 7
 refused "expected reconstruct" profile --model partime --task dance
 refused "--batch-size" profile --model partime --task label --batch-size 4

@@ -61,6 +61,17 @@ void check_profile_size(const profile::Profile& profile, const model::Model& mod
   }
 }
 
+void check_plan_layers(const plan::Plan& plan, const model::Model& model, stream::Task task,
+                       const std::string& path) {
+  try {
+    plan::stage_of_layer(plan, model.graph());
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format(
+        "{} is not a plan for '{}' as it is for --task {} with these options of the model: {}",
+        path, model.name(), to_string(task), error.what()));
+  }
+}
+
 void warn_of_plan_size(const plan::Plan& plan, const model::Model& model,
                        const frames::FrameSize& size, const std::string& path) {
   // Not where a stage hands over what another one than its last layer made.

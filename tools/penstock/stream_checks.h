@@ -20,6 +20,11 @@ void check_norms(const model::Model& model, const frames::FrameSize& size);
 void check_profile_size(const profile::Profile& profile, const model::Model& model,
                         stream::Task task, const frames::FrameSize& size, const std::string& path);
 
+/// Throws ConfigError naming `path` where the plan's stages are not those of the model, which is
+/// made for the task.
+void check_plan_layers(const plan::Plan& plan, const model::Model& model, stream::Task task,
+                       const std::string& path);
+
 /// A plan runs with frames of any size, but predicts only for those that it was made for: a line on
 /// standard error. Plans of one stage do not say what they were made for.
 void warn_of_plan_size(const plan::Plan& plan, const model::Model& model,

@@ -93,8 +93,7 @@ profile::Profile profile_of(const StreamArguments& options, const model::Model& 
     if (!(profile.graph == model.graph()) || profile.batch_size != 1) {
       throw ConfigError(fmt::format(
           "the profile {} is of '{}' with {} layers, measured on {} per pass; expected '{}' with "
-          "{} "
-          "layers, as it is for this --task, measured on single frames",
+          "{} layers, as it is for this --task, measured on single frames",
           options.profile_path, profile.model, profile.graph.num_layers(),
           report::plural(profile.batch_size, "sample"), model.name(), model.graph().num_layers()));
     }
@@ -295,6 +294,7 @@ int run(const StreamArguments& options) {
   } else {
     plan = plan::load_plan(options.plan_path);
     require_float32(options.plan_path, plan.precision);
+    check_plan_layers(plan, model, task, options.plan_path);
   }
   if (!options.plan_path.empty()) warn_of_plan_size(plan, model, size, options.plan_path);
   std::cerr << report::plan_table(plan) << '\n';

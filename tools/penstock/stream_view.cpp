@@ -36,6 +36,15 @@ int64_t waiting(const StreamReport& report) {
       0, s.queue.frames_in - s.queue.dropped - s.numbers.processed - unpredicted(report));
 }
 
+std::string wanted(const StreamReport& report) {
+  if (report.wanted_fps <= 0) return "";
+  const double share = report.summary.numbers.fps / report.wanted_fps;
+  constexpr double kReached = 0.97;  // the first frame and the last take their time
+  return fmt::format(
+      ", {:.2f} wanted{}", report.wanted_fps,
+      share < kReached ? fmt::format(": missed by {:.0f} %", 100 * (1 - share)) : "");
+}
+
 std::string time(double ns) { return format_duration(static_cast<int64_t>(ns)); }
 
 std::string stage_line(size_t stage, const stream::StageTimes& times) {
@@ -120,10 +129,8 @@ std::string stream_text(const StreamReport& report) {
   }
   if (!s.queue.remarks.empty() && s.end.reason.find(s.queue.remarks) == std::string::npos)
     text += fmt::format("  source         {}\n", s.queue.remarks);
-  text +=
-      fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
-                  format_duration(n.elapsed_ns), report.predicted_fps,
-                  report.wanted_fps > 0 ? fmt::format(", {:.2f} wanted", report.wanted_fps) : "");
+  text += fmt::format("  rate           {:.2f} frames/s over {}; {:.2f} predicted{}\n", n.fps,
+                      format_duration(n.elapsed_ns), report.predicted_fps, wanted(report));
   const auto latency = [&](int64_t ns) { return n.processed > 0 ? format_duration(ns) : "-"; };
   text +=
       fmt::format("  latency        {} median, {} for 99 %, {} at most\n",
