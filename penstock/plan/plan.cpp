@@ -337,7 +337,7 @@ void validate(const Plan& plan) {
   refuse_bad_amount("plan", "optimizer_state_per_weight", plan.optimizer_state_per_weight);
   check_sync_precision(parse_gradient_sync(plan.sync), parse_sync_precision(plan.sync_precision));
   for (size_t i = 0; i < plan.stages.size(); ++i) validate(plan.stages[i], i);
-  stage_of_name(plan);
+  stage_of_name(plan);  // refuses a layer in two stages
   refuse_negative("plan", "slack", plan.slack);
   validate_keep(plan);
   validate_places(plan);
